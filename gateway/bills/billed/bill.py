@@ -167,4 +167,6 @@ def _money_units_to_decimal(money_units: int) -> Decimal:
 
 def with_bill_names(bill: Bill, use: CountedUse) -> CountedUse:
     """Return a copy of the usage with the bill's names for its model and key."""
-    return replace(use, model=bill.families.get(use.model, use.model), key=bill.keys.counted_key(use))
+    return replace(
+        use, model=bill.families.get(use.model, use.model), key=bill.keys.comparable_key_of_use(use)
+    )

@@ -19,9 +19,9 @@ from typing import Any
 from gateway.bills.billed.bill import Bill, BillSides, build_bill
 from gateway.bills.billed.closing import Invoice, MonthFigures, closed_month_id, day_digest
 from gateway.bills.billed.layers import (
+    BillDivisionRules,
     BilledUsageByModel,
     DividedDay,
-    LayerRules,
     RefundShare,
     corrected_days,
     dated_refunds,
@@ -41,7 +41,7 @@ from gateway.bills.reconciliation.counting import (
 from gateway.bills.reconciliation.gathering import (
     StatementSources,
     average_rate,
-    convert_rows,
+    convert_rows_at_ledger_rates,
     foreign_currencies,
 )
 from gateway.bills.reconciliation.sides import DAY_S, BilledMoney, CountedUse
@@ -88,7 +88,10 @@ class Biller:
     """Calculates billed costs. `run` loops in the background; `recalculate_month` calculates one month now."""
 
     def __init__(
-        self, sources: StatementSources, clock: Clock, layers: Callable[[], LayerRules] = LayerRules
+        self,
+        sources: StatementSources,
+        clock: Clock,
+        layers: Callable[[], BillDivisionRules] = BillDivisionRules,
     ) -> None:
         self.layers = layers  # a function that returns the rules of the current settings
         self._sources = sources
@@ -176,13 +179,13 @@ class Biller:
         owners = tuple(self._sources.owners())
         return hour, tuple(within), owners, tuple(sorted(closed)), self.layers()
 
-    def _layer_rules(self, provider: str, month: CalendarMonth) -> LayerRules:
+    def _bill_division_rules(self, provider: str, month: CalendarMonth) -> BillDivisionRules:
         """
         Return the rules that divide discounts and taxes of a bill. A closed month keeps the rules with which
         it was closed.
         """
         closed = self._sources.closed_months().get(closed_month_id(provider, month.name))
-        return self.layers() if closed is None else LayerRules(**closed.get("layers", {}))
+        return self.layers() if closed is None else BillDivisionRules(**closed.get("layers", {}))
 
     def _exchange_rates_in_month(self, month: CalendarMonth) -> Sequence[int | None]:
         rates, currencies = self._sources.ledger.rates, sorted(self._currencies[month.name])
@@ -193,13 +196,13 @@ class Biller:
     async def recalculate_month(self, month: CalendarMonth) -> int:
         """Calculate all bills of a month. Return the number of changed days."""
         async with self._turn:
-            return await self._rebuild_month_rows(month)
+            return await self._rebuild_and_count_changed_days(month)
 
     async def recalculate_figures(
         self, month: CalendarMonth, provider: str, invoices: Sequence[Invoice]
     ) -> MonthFigures:
         async with self._turn:
-            await self._rebuild_month_rows(month)
+            await self._rebuild_and_count_changed_days(month)
             return await self._month_figures(month, provider, invoices)
 
     async def close_month(
@@ -207,14 +210,14 @@ class Biller:
         month: CalendarMonth,
         provider: str,
         invoices: Sequence[Invoice],
-        keep: Callable[[MonthFigures], Awaitable[None]],
+        store_figures: Callable[[MonthFigures], Awaitable[None]],
     ) -> MonthFigures:
-        """Recalculate and close a month. `keep` stores the closing; if it raises, the month stays open."""
+        """Recalculate and close a month. `store_figures` stores the closing; if it raises, the month stays open."""
         async with self._turn:
-            await self._rebuild_month_rows(month)
+            await self._rebuild_and_count_changed_days(month)
             figures = await self._month_figures(month, provider, invoices)
-            await keep(figures)
-            await (await self._read_frozen_months(month)).finish_closing_and_reopening()
+            await store_figures(figures)
+            await (await self._read_frozen_months(month)).apply_closings_and_reopenings()
         return figures
 
     async def _month_figures(
@@ -248,13 +251,15 @@ class Biller:
             )
         return Fraction(last, SCALE)
 
-    async def reopen_month(self, month: CalendarMonth, forget: Callable[[], Awaitable[None]]) -> None:
+    async def reopen_month(
+        self, month: CalendarMonth, delete_stored_closing: Callable[[], Awaitable[None]]
+    ) -> None:
         """
-        Reopen a closed month. `forget` deletes the stored closing; if it raises, the month stays closed.
+        Reopen a closed month. If `delete_stored_closing` raises, the month stays closed.
         """
         async with self._turn:
-            await forget()
-            await self._rebuild_month_rows(month)
+            await delete_stored_closing()
+            await self._rebuild_and_count_changed_days(month)
 
     async def _read_frozen_months(self, month: CalendarMonth) -> FrozenMonths:
         sources = self._sources
@@ -262,19 +267,19 @@ class Biller:
             sources.ledger, month, sources.closed_months(), self._clock.now()
         ).load_stored_days()
 
-    async def _rebuild_month_rows(self, month: CalendarMonth) -> int:
+    async def _rebuild_and_count_changed_days(self, month: CalendarMonth) -> int:
         sources, now = self._sources, self._clock.now()
         await sources.ledger.catch_up(sources.log)
         known = await sources.statements.statements()
         infos = [info for info in known if _overlaps_month(info, month)]
         frozen = await self._read_frozen_months(month)
         if not infos and not frozen.days:
-            return await frozen.finish_closing_and_reopening()
+            return await frozen.apply_closings_and_reopenings()
         read = _MonthInputs(month, infos, TokenPrices(await asyncio.to_thread(sources.prices)))
         if infos:
             await self._load_counted_uses_into_inputs(read, now)
         bills = [await self._read_bill(read, name, now) for name in sorted({info.provider for info in infos})]
-        rules = {bill.provider: self._layer_rules(bill.provider, month) for bill in bills}
+        rules = {bill.provider: self._bill_division_rules(bill.provider, month) for bill in bills}
         bases = await self._usage_money_by_provider(
             read, [bill for bill in bills if rules[bill.provider].needs_month_usage(bill)]
         )
@@ -294,7 +299,7 @@ class Biller:
                     bases |= await self._usage_money_by_provider(read, [bill])
                     base = bases[bill.provider]
                     divided = await asyncio.to_thread(divide, month=base)
-                billed_days += await frozen.withhold_day_if_frozen(
+                billed_days += await frozen.note_change_or_return_day_to_store(
                     self._build_billed_day(read, bill, day, divided), divided.sums
                 )
             present = [bill.provider for bill in of_day]
@@ -310,7 +315,7 @@ class Biller:
         }
         entries = await frozen.build_correction_entries(later)
         changed += await sources.ledger.store_billed_days(entries) if entries else 0
-        return changed + await (await self._read_frozen_months(month)).finish_closing_and_reopening()
+        return changed + await (await self._read_frozen_months(month)).apply_closings_and_reopenings()
 
     async def _read_later_refunds(
         self, month_inputs: _MonthInputs, provider: str, infos: Sequence[StatementInfo]
@@ -409,7 +414,7 @@ class Biller:
             provider=provider,
             days=month.days,
             open_from=int(now) // DAY_S * DAY_S,
-            rows=await convert_rows(self._sources.ledger, statement_rows),
+            rows=await convert_rows_at_ledger_rates(self._sources.ledger, statement_rows),
             counted=month_inputs.counted.get(provider, ()),
             covered={source: frozenset(days) for source, days in covered.items()},
             unsettled={source: frozenset(days) for source, days in unsettled.items()},

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from gateway.bills.billed.bill import Bill, with_bill_names
 from gateway.bills.billed.spreading import divide_by_weights
 from gateway.bills.reconciliation.cells import normalize_tier
-from gateway.bills.reconciliation.counting import non_token_meter
+from gateway.bills.reconciliation.counting import non_token_meter_of_line_kind
 from gateway.bills.reconciliation.sides import (
     ANYWHERE,
     METERS,
@@ -103,7 +103,7 @@ class DayCalls:
             known_regions = bill.token_regions if isinstance(row, BilledTokens) else bill.money_regions
             region = ELSEWHERE if model in known_regions else ""
         return BilledCell(
-            key=bill.keys.billed_key(row) if bill.keys.has_matches else "",
+            key=bill.keys.comparable_key_of_billed_row(row) if bill.keys.has_matches else "",
             model=model,
             tier=None if row.tier is None else normalize_tier(row.tier),
             region=region,
@@ -124,13 +124,15 @@ class DayCalls:
         """
         used: dict[Dimensions, int] = defaultdict(int)
         cell = self.cell_of(row)
-        name = non_token_meter(service)
+        name = non_token_meter_of_line_kind(service)
         for dimensions, use in self._by_model.get((cell.key, cell.model), ()):
             used[dimensions] += use.beside.get(name, 0)
         if any(used.values()):
             return used, VALUE
         keys = self._bill.keys
-        return self.call_values_of_key(keys.billed_key(row) if keys.has_matches else ""), SHARED
+        return self.call_values_of_key(
+            keys.comparable_key_of_billed_row(row) if keys.has_matches else ""
+        ), SHARED
 
     def calls_of_cell(self, cell: BilledCell) -> CellCalls:
         cell_calls = self._known.get(cell)

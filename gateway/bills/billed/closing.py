@@ -163,7 +163,7 @@ def parse_invoice(fields: Mapping[str, Any]) -> Invoice:
         month=parse_month_name(fields["month"]),
         number=check_text("number", fields["number"], MAX_TEXT),
         account=check_optional_text("account", fields.get("account") or "", MAX_TEXT),
-        issued=_check_issue_day(fields.get("issued") or ""),
+        issued=_normalize_invoice_date(fields.get("issued") or ""),
         total=_parse_units("total", fields["total"]),
         tax=_parse_units("tax", fields.get("tax") or "0"),
         lines=lines,
@@ -313,7 +313,7 @@ def _parse_units(field: str, amount: str | int) -> int:
     return money.text_to_units(check_amount(field, str(amount)))
 
 
-def _check_issue_day(text: str) -> str:
+def _normalize_invoice_date(text: str) -> str:
     if not text:
         return ""
     try:

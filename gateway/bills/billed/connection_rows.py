@@ -119,7 +119,7 @@ def add_json_rows(sums_by_day: AmountsByDay, text: bytes, rules: RowRules) -> No
             continue
         dimensions, charge = _row_dimensions(row, rules), _CHARGES.get(row.get("lineitem/type", ""), USAGE)
         days, seconds = _usage_days_and_seconds_per_day(row)
-        is_of_node = bool(rules.nodes) and _is_about_known_node(columns_from_tags(dimensions), rules.nodes)
+        is_of_node = bool(rules.nodes) and _has_known_node(billing_columns_in_tags(dimensions), rules.nodes)
         amounts = _amounts_by_cost_type_mask(row) or ({sum(_CHAINS): 0} if is_of_node else {})
         for mask, amount in amounts.items():
             row_key = (
@@ -129,7 +129,7 @@ def add_json_rows(sums_by_day: AmountsByDay, text: bytes, rules: RowRules) -> No
             )
             for day, part in zip(days, divide_in_sequence(amount, seconds), strict=True):
                 if part or is_of_node:
-                    _add_to_day(sums_by_day, day, row_key, part, rules.nodes)
+                    _add_amount_to_day(sums_by_day, day, row_key, part, rules.nodes)
 
 
 def mask_of_all_cost_types(*, is_month_closed: bool) -> int:
@@ -156,8 +156,8 @@ def build_day_sums(totals: Mapping[ChargeKey, int], divided: Collection[Dimensio
     return sorted(sums)
 
 
-def _add_to_day(
-    sums_by_day: AmountsByDay, day: int, row_key: ChargeKey, part: int, nodes: Collection[str]
+def _add_amount_to_day(
+    sums_by_day: AmountsByDay, day: int, row_key: ChargeKey, amount: int, node_names: Collection[str]
 ) -> None:
     """
     Add an amount to a day. If the day has many sets of dimensions, merge those with the smallest amounts,
@@ -165,13 +165,13 @@ def _add_to_day(
     """
     sums = sums_by_day.setdefault(day, Counter())
     is_new = row_key not in sums
-    sums[row_key] += part
+    sums[row_key] += amount
     if is_new and len(sums) % FOLD_AT == 0:
-        sums_by_day[day] = _merge_small_dimension_sets(sums, 2 * MAX_SETS, nodes)
+        sums_by_day[day] = _merge_small_dimension_sets(sums, 2 * MAX_SETS, node_names)
 
 
 def _merge_small_dimension_sets(
-    sums: Mapping[ChargeKey, int], limit: int, nodes: Collection[str] = ()
+    sums: Mapping[ChargeKey, int], limit: int, node_names: Collection[str] = ()
 ) -> Counter[ChargeKey]:
     """
     Keep the sets of dimensions with the largest amounts and merge the others.
@@ -186,10 +186,10 @@ def _merge_small_dimension_sets(
     largest = sorted(sizes, key=lambda group: (-sizes[group], group))
     joint = {dimensions: _without_resource_tags(dimensions) for dimensions in largest[limit:]}
     if len(set(joint.values())) * FEW_OF > len(joint):
-        joint = {dimensions: _coarser_dimensions(dimensions, nodes) for dimensions in joint}
+        joint = {dimensions: _coarser_dimensions(dimensions, node_names) for dimensions in joint}
     if len(set(joint.values())) > limit:
         joint = {
-            dimensions: _coarser_dimensions(dimensions, nodes, omits_service_and_region=True)
+            dimensions: _coarser_dimensions(dimensions, node_names, omits_service_and_region=True)
             for dimensions in joint
         }
     together: Counter[ChargeKey] = Counter()
@@ -199,7 +199,7 @@ def _merge_small_dimension_sets(
     return together
 
 
-def amounts_by_reason(sums: Iterable[BilledSum]) -> tuple[dict[str, int], dict[str, int]]:
+def unowned_and_accrued_amounts_by_reason(sums: Iterable[BilledSum]) -> tuple[dict[str, int], dict[str, int]]:
     """
     Return, by reason, the amounts without an owner, and the amounts that the amortized cost types add to
     them. The unused part of a node has the reason `idle`.
@@ -268,8 +268,8 @@ def _coarser_dimensions(
     Return the coarser dimensions into which rows are merged if there are too many.
     `omits_service_and_region`: return the coarsest ones, without service and region.
     """
-    columns = columns_from_tags(dimensions)
-    is_of_node = _is_about_known_node(columns, node_names)
+    columns = billing_columns_in_tags(dimensions)
+    is_of_node = _has_known_node(columns, node_names)
     names = ["origin", "connection", *([] if omits_service_and_region else ["service"])]
     names += ["cluster", "account", "resource"] if is_of_node else []
     tags = {ROW_TAG + name: columns[name] for name in names if name in columns}
@@ -283,14 +283,14 @@ def _coarser_dimensions(
     return joint._replace(team=team, user=user)
 
 
-def columns_from_tags(dimensions: Dimensions) -> Mapping[str, str]:
+def billing_columns_in_tags(dimensions: Dimensions) -> Mapping[str, str]:
     """Return the columns of a billing row, which its dimensions store as tags with a prefix."""
     tags = json.loads(dimensions.tags or "{}")
     return {name.removeprefix(ROW_TAG): value for name, value in tags.items() if name.startswith(ROW_TAG)}
 
 
-def _is_about_known_node(own: Mapping[str, str], nodes: Collection[str]) -> bool:
-    return own.get("cluster") in nodes or node_id(own.get("resource", "")) in nodes
+def _has_known_node(columns: Mapping[str, str], node_names: Collection[str]) -> bool:
+    return columns.get("cluster") in node_names or node_id(columns.get("resource", "")) in node_names
 
 
 def node_id(resource: str) -> str:

@@ -17,8 +17,8 @@ from gateway.bills.billed.connection_rows import (
     OWNERS,
     ChargeKey,
     RowRules,
+    billing_columns_in_tags,
     billing_dimensions,
-    columns_from_tags,
     mask_of_all_cost_types,
     node_id,
 )
@@ -245,7 +245,7 @@ def _find_and_cover_node(
     `billed_nodes`, because the bill has them. Return (None, "") if several match, or if the row is for a namespace
     or workload.
     """
-    columns = columns_from_tags(dimensions)
+    columns = billing_columns_in_tags(dimensions)
     if name := columns.get("cluster"):
         clusters = [cluster for cluster in clusters if cluster.identity.name == name]
     id = node_id(columns.get("resource", ""))

@@ -53,7 +53,7 @@ async def billed_cost_details(
     bill. If a day has several bills, its state is that of the least final bill. Set `only_day_states` for people
     with restricted access, because the other fields describe the whole bill.
     """
-    days = _days_until_today(query, now)
+    days = _day_starts_until_now(query, now)
     stored_days = await ledger.billed_days(days.start, days.stop)
     bill_days = [day for day in stored_days if day.source and not day.is_outside_bill]
     fields: dict[str, object] = {
@@ -88,7 +88,7 @@ async def billed_cost_details(
     }
 
 
-def _days_until_today(query: CostQuery, now: float) -> range:
+def _day_starts_until_now(query: CostQuery, now: float) -> range:
     first = int(query.since.timestamp()) // DAY_S * DAY_S
     return range(first, int(min(query.until.timestamp(), now)), DAY_S)
 
@@ -158,9 +158,9 @@ class LedgerWithUnbilledDaysFilled:
     amount that the last query added.
     """
 
-    def __init__(self, asked: CostsLedger, whole: Ledger) -> None:
-        self._asked = asked
-        self._whole = whole
+    def __init__(self, visible_ledger: CostsLedger, whole_ledger: Ledger) -> None:
+        self._asked = visible_ledger
+        self._whole = whole_ledger
         self.counted = "0"
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
@@ -174,7 +174,7 @@ class LedgerWithUnbilledDaysFilled:
             for part in _unbilled_cost_queries(plain, await self._billed_sellers_by_day(plain))
         ]
         filled_rows, counted = await asyncio.to_thread(
-            _merge_billed_and_counted, billed, parts, starts, query.top
+            _merge_rows_and_sum_counted_cost, billed, parts, starts, query.top
         )
         self.counted = money.units_to_text(counted)
         return filled_rows
@@ -193,18 +193,18 @@ class LedgerWithUnbilledDaysFilled:
         return {day: frozenset(sellers) for day, sellers in sellers_by_day.items()}
 
 
-def _merge_billed_and_counted(
-    billed: Sequence[CostRow],
-    counted: Sequence[Sequence[CostRow]],
-    starts: Sequence[datetime],
+def _merge_rows_and_sum_counted_cost(
+    billed_rows: Sequence[CostRow],
+    counted_row_sets: Sequence[Sequence[CostRow]],
+    period_starts: Sequence[datetime],
     top: int | None,
 ) -> tuple[list[CostRow], int]:
     rows_by_group: dict[_Place, list[CostRow]] = {}
-    for row in billed:
-        rows_by_group.setdefault((starts.index(row.start), row.group), []).append(row)
+    for row in billed_rows:
+        rows_by_group.setdefault((period_starts.index(row.start), row.group), []).append(row)
     amount = 0
-    for row in chain.from_iterable(counted):
-        rows_by_group.setdefault((bisect_right(starts, row.start) - 1, row.group), []).append(
+    for row in chain.from_iterable(counted_row_sets):
+        rows_by_group.setdefault((bisect_right(period_starts, row.start) - 1, row.group), []).append(
             _row_with_only_money(row)
         )
         amount += money.text_to_units(row.cost)
@@ -214,8 +214,8 @@ def _merge_billed_and_counted(
         named = group if largest is None or group in largest else (OTHER,) * len(group)
         shown.setdefault((start_index, named), []).extend(rows)
     together = [
-        combine_rows(rows, start=starts[start_index], group=group)
-        for (start_index, group), rows in sort_in_steps(shown.items(), key=_place_sort_key)
+        combine_rows(rows, start=period_starts[start_index], group=group)
+        for (start_index, group), rows in sort_in_steps(shown.items(), key=_period_and_group_sort_key)
     ]
     return together, amount
 
@@ -262,6 +262,6 @@ def _largest_groups(
     return {*largest, *unknown}
 
 
-def _place_sort_key(item: tuple[_Place, Sequence[CostRow]]) -> tuple[int, list[str]]:
+def _period_and_group_sort_key(item: tuple[_Place, Sequence[CostRow]]) -> tuple[int, list[str]]:
     (start_index, group), _ = item
     return start_index, [value or "" for value in group]

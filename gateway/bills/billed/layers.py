@@ -79,7 +79,7 @@ class RefundShare(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerRules:
+class BillDivisionRules:
     """
     Whether credits and taxes may be divided by the usage of the whole month. If a field is false, such
     amounts belong to nobody.
@@ -121,7 +121,7 @@ class DividedDay:
     wants_month: bool
 
 
-_RULES = LayerRules()
+_RULES = BillDivisionRules()
 
 
 def divide_day(
@@ -131,7 +131,7 @@ def divide_day(
     *,
     month: BilledUsageByModel | None = None,
     refunds: Iterable[RefundShare] = (),
-    rules: LayerRules = _RULES,
+    rules: BillDivisionRules = _RULES,
 ) -> DividedDay:
     """
     Divide a day of a bill among its calls. Taxes are divided in proportion to `month`, the usage amounts of
@@ -158,7 +158,7 @@ class _DayDivision:
         bill: Bill,
         day: int,
         calls: DayCalls,
-        rules: LayerRules,
+        rules: BillDivisionRules,
     ) -> None:
         self._bill = bill
         self._rules = rules
@@ -205,11 +205,11 @@ class _DayDivision:
         if row.corrects and charge in (REFUND, CORRECTION):
             self._add_amount(self._line_dimensions(row), charge, UNALLOCATED, _ALONE, row.amount)
         elif charge == OTHER:
-            self._divide_service(row, cost_type_mask)
+            self._divide_non_token_amount(row, cost_type_mask)
         elif self._rules.is_divided_by_month(charge) and cost_type_mask == EVERY:
             self._divide_in_proportion_to_usage(row, charge, month)
         elif charge == DISCOUNT and cost_type_mask == EVERY:
-            is_of_day = bool(self._usage_money_under_line(self._base, row))
+            is_of_day = bool(self._usage_amounts_covered_by_line(self._base, row))
             self._wants_month |= not is_of_day
             self._divide_in_proportion_to_usage(row, charge, self._base if is_of_day else month)
         else:
@@ -242,7 +242,7 @@ class _DayDivision:
                 for dimensions, share in (*spread_result.shares.items(), (label, spread_result.unreported)):
                     self._base[dimensions, placed_cell.cell.model] += share
 
-    def _divide_service(self, row: BilledMoney, cost_type_mask: int) -> None:
+    def _divide_non_token_amount(self, row: BilledMoney, cost_type_mask: int) -> None:
         """
         Divide an amount that is not for tokens among the calls that used the service, or among the calls of
         its key. If there are no such calls, the amount belongs to nobody.
@@ -254,7 +254,7 @@ class _DayDivision:
         self._add_unassigned(row, OTHER, spread_result.unreported, cost_type_mask)
         self._add_amount(self._line_dimensions(), ROUNDING, UNALLOCATED, cost_type_mask, spread_result.rest)
 
-    def _usage_money_under_line(
+    def _usage_amounts_covered_by_line(
         self, usage_by_model: BilledUsageByModel, row: BilledMoney
     ) -> dict[Dimensions, int]:
         """
@@ -272,7 +272,9 @@ class _DayDivision:
         self, row: BilledMoney, charge: str, usage_by_model: BilledUsageByModel
     ) -> None:
         self._add_amount(self._line_dimensions(row), charge, UNALLOCATED, _ALONE, row.amount)
-        spread_result = divide_by_weights(row.amount, self._usage_money_under_line(usage_by_model, row))
+        spread_result = divide_by_weights(
+            row.amount, self._usage_amounts_covered_by_line(usage_by_model, row)
+        )
         for dimensions, share in spread_result.shares.items():
             basis = UNALLOCATED if dimensions.kind == BILLED else SHARED
             self._add_amount(dimensions, charge, basis, _WITHIN, share)
@@ -331,7 +333,7 @@ def divide_refunds(
     calls, billed_tokens = DayCalls(bill, uses), bill.quantities.get(day, ())
     charged = [row for row in bill.amounts.get(day, ()) if row.is_for_tokens]
     quantities = billed_tokens_by_cell(calls, billed_tokens)
-    known = _charged_cells(charged, calls, quantities)
+    known = _charged_cells_with_quantities(charged, calls, quantities)
     refund_shares: list[RefundShare] = []
     parts: list[tuple[BilledCell, _AmountPart]] = []
     for row in sorted(rows, key=repr):
@@ -351,7 +353,7 @@ def divide_refunds(
     return [share for share in refund_shares if share.amount]
 
 
-def _charged_cells(
+def _charged_cells_with_quantities(
     rows: Sequence[BilledMoney], calls: DayCalls, quantities: Mapping[BilledCell, int]
 ) -> list[tuple[BilledCell, int | None]]:
     """Return the cells of a day's charges. Refunds are matched with them, so both match the same calls."""

@@ -92,7 +92,7 @@ class DayRestatement:
 
     @property
     def total(self) -> int:
-        return _sum_with_mask(self.sums, _AS_BILLED)
+        return _sum_of_cost_type(self.sums, _AS_BILLED)
 
     def unbilled_part(self, billed: int) -> DayRestatement:
         """Return the part that the provider has not billed itself, with every row reduced in proportion."""
@@ -107,8 +107,8 @@ class DayRestatement:
         nobody = unassigned_dimensions(self.day.seller)
         for bit in _BITS:
             rest = _proportional_part(
-                _sum_with_mask(self.sums, bit), unbilled_amount, whole
-            ) - _sum_with_mask(sums, bit)
+                _sum_of_cost_type(self.sums, bit), unbilled_amount, whole
+            ) - _sum_of_cost_type(sums, bit)
             sums.append(BilledSum(nobody, RESTATED, UNALLOCATED, bit, rest))
         reasons, accrued = (
             {name: _proportional_part(amount, unbilled_amount, whole) for name, amount in by_reason.items()}
@@ -124,8 +124,8 @@ def _proportional_part(amount: int, share: int, total: int) -> int:
     return -part if amount < 0 else part
 
 
-def _sum_with_mask(sums: Iterable[BilledSum], bit: int) -> int:
-    return sum(billed_sum.amount for billed_sum in sums if billed_sum.arranged & bit)
+def _sum_of_cost_type(sums: Iterable[BilledSum], cost_type_bit: int) -> int:
+    return sum(billed_sum.amount for billed_sum in sums if billed_sum.arranged & cost_type_bit)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -215,7 +215,9 @@ class FrozenMonths:
         self._corrections = [day for day in known if day.corrected_day.startswith(self._month.name)]
         return self
 
-    async def withhold_day_if_frozen(self, day: BilledDay, sums: Sequence[BilledSum]) -> DaysWithSums:
+    async def note_change_or_return_day_to_store(
+        self, day: BilledDay, sums: Sequence[BilledSum]
+    ) -> DaysWithSums:
         """
         Return the day to store. If the provider's month is closed, return nothing and record the difference
         for `build_correction_entries`.
@@ -271,16 +273,16 @@ class FrozenMonths:
             return []
         return [(build_correction_entry(restatement, self._today, known, mark=day_digest(sums)), sums)]
 
-    async def note_day_without_bill(self, day: int, present: Collection[str]) -> None:
+    async def note_day_without_bill(self, day: int, billed_providers: Collection[str]) -> None:
         """
         Record a closed day that no bill covers any more with its closed amounts, so that its correction
         entries are reversed.
         """
         for (at, name), stored in self.days.items():
-            is_there = name in present or INVOICE in name
+            is_there = name in billed_providers or INVOICE in name
             if at == day and not is_there and self._is_frozen(name):
                 sums = await self._ledger.billed_sums(at, name)
-                await self.withhold_day_if_frozen(replace(stored, state=CLOSED), sums)
+                await self.note_change_or_return_day_to_store(replace(stored, state=CLOSED), sums)
 
     def _is_stored_as_frozen(self, day: BilledDay) -> bool:
         """
@@ -290,15 +292,15 @@ class FrozenMonths:
         known = self.days.get((day.day, day.provider))
         return known is not None and known.mark == day.mark
 
-    def providers_that_lost_bill(self, day: int, present: Collection[str]) -> set[str]:
+    def providers_that_lost_bill(self, day: int, billed_providers: Collection[str]) -> set[str]:
         """
         Return the providers whose month is not closed and who no longer have a bill for a day with stored
         amounts.
         """
         stored = {name for at, name in self.days if at == day and INVOICE not in name}
-        return {name for name in stored - set(present) if not self._is_frozen(name)}
+        return {name for name in stored - set(billed_providers) if not self._is_frozen(name)}
 
-    async def finish_closing_and_reopening(self) -> int:
+    async def apply_closings_and_reopenings(self) -> int:
         """
         Store closed months that are not stored as closed yet, and delete corrections and invoice amounts of
         reopened months.

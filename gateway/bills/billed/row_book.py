@@ -19,8 +19,8 @@ from gateway.bills.billed.connection_rows import (
     ChargeKey,
     RowRules,
     add_json_rows,
-    amounts_by_reason,
     build_day_sums,
+    unowned_and_accrued_amounts_by_reason,
 )
 from gateway.bills.billed.containers import (
     KUBERNETES,
@@ -99,7 +99,7 @@ class ConnectionCostUpdater:
         connections = self._sources.connections()
         names = {connection.id for connection in connections}
         changed = 0
-        if await self._read_container_usage():
+        if await self._read_container_usage_if_priced():
             names.add(PRICED)
         if self._known is None or self._known - names:
             changed += await self._delete_other_connections(names)
@@ -123,7 +123,7 @@ class ConnectionCostUpdater:
                     self._marks[month_key] = newest, size, rules, self._usage_inputs_fingerprint(month_key)
         return changed + await self._price_unbilled_days()
 
-    async def _read_container_usage(self) -> bool:
+    async def _read_container_usage_if_priced(self) -> bool:
         """Read container usage. Return whether a price is set for it."""
         usage = self._sources.usage
         self._clusters = {}
@@ -305,7 +305,7 @@ class ConnectionCostUpdater:
             amounts,
             divided_dimensions,
         )
-        reasons, accrued = amounts_by_reason(sums)
+        reasons, accrued = unowned_and_accrued_amounts_by_reason(sums)
         state = CLOSED if rules.is_closed else PROVISIONAL
         billed_day = BilledDay(
             day=day,

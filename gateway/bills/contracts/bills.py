@@ -54,11 +54,11 @@ def replace_estimates_by_billed_amounts(
                 (contract.name, term)
                 for contract in contracts
                 for term in contract.terms
-                if contract.provider == provider and term.kind in kinds and not term.is_workload
+                if contract.provider == provider and term.kind in kinds and not term.is_container_workload
             ]
             stated = [*dict.fromkeys(name for name, _ in own)]
             are_spread = any(term.kind in (PRIORITY, FEE) and term.per == TERM for _, term in own)
-            billed = _sum_rows((row for row in rows if _line_charge(row) == charges[0]), converter)
+            billed = _sum_rows((row for row in rows if _contract_charge_kind(row) == charges[0]), converter)
             if billed is None or not stated or are_spread:
                 continue
             places = sorted(place for place in estimated_parts if place[0] in stated and place[1] in charges)
@@ -69,7 +69,7 @@ def replace_estimates_by_billed_amounts(
     return replaced
 
 
-def _line_charge(row: StatementRow) -> str:
+def _contract_charge_kind(row: StatementRow) -> str:
     is_money = row.currency is not None and row.unit != ACCRUED
     return contract_charge_of_line(row.kind, is_negative=row.amount < 0) if is_money else ""
 

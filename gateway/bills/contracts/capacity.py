@@ -46,7 +46,7 @@ def capacity_terms(contracts: Iterable[Contract], days: Sequence[int], now: floa
     found = []
     for contract in contracts:
         for term in contract.terms:
-            if term.kind not in PREPAID or term.is_workload:
+            if term.kind not in PREPAID or term.is_container_workload:
                 continue
             by_day = {
                 day: part

@@ -183,7 +183,7 @@ async def contract_costs(question: ContractQuestion) -> ContractCosts:
     """Return the costs of contracts in a month, up to today."""
     terms, uses, covered = await question.reader.prepaid_terms_and_uses(question.month)
     if terms:
-        await _add_hours_with_calls(question, covered, uses)
+        await _set_called_hours_of_uses(question, covered, uses)
     charges = [
         *prepaid_charges(terms, uses),
         *await question.reader.usage_dependent_charges([question.month]),
@@ -207,7 +207,9 @@ async def contract_costs(question: ContractQuestion) -> ContractCosts:
         unconverted[currency] += 0 if charged in billed else amount
     for each, of_month, days in await _read_workloads(question):
         own = Counter[SourcedPlace]()
-        unconverted[CURRENCY] += _add_workload(own, each.term.contract.name, days, question.converter)
+        unconverted[CURRENCY] += _add_workload_cost_and_sum_unconverted(
+            own, each.term.contract.name, days, question.converter
+        )
         capacity.append(_workload_row(each, of_month, own, question))
         sums.update(own)
     return _build_contract_costs(question, sums, unconverted, capacity)
@@ -225,7 +227,7 @@ async def _read_workloads(
     if not workloads:
         return []
     terms = [each.term for each in workloads]
-    await _add_hours_with_calls(question, PrepaidCoverage(terms), [each.calls for each in workloads])
+    await _set_called_hours_of_uses(question, PrepaidCoverage(terms), [each.calls for each in workloads])
     served = await question.served(month.start, month.end)
     add_served_tokens(workloads, served.tokens)
     prices = TokenPrices(reader.prices.without_contracts())
@@ -248,7 +250,7 @@ async def _read_workloads(
     return found
 
 
-def _add_workload(
+def _add_workload_cost_and_sum_unconverted(
     parts: Counter[SourcedPlace], contract: str, days: Iterable[WorkloadDay], converter: CurrencyConverter
 ) -> int:
     """
@@ -270,7 +272,7 @@ def _overlaps_month(contract: Contract, month: CalendarMonth) -> bool:
     return first < month.end and month.start < end
 
 
-async def _add_hours_with_calls(
+async def _set_called_hours_of_uses(
     question: ContractQuestion, coverage: PrepaidCoverage, uses: Sequence[CapacityUse]
 ) -> None:
     since = datetime.fromtimestamp(question.month.start, UTC)

@@ -112,7 +112,7 @@ class StatedTerm(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, 
     ] = ""
 
     @property
-    def is_workload(self) -> bool:
+    def is_container_workload(self) -> bool:
         """Return whether this term is a workload on own hardware, whose cost is its container cost."""
         return any(self.workload_key)
 
@@ -221,7 +221,7 @@ def first_day_and_end(contract: NewContract) -> tuple[int, int]:
 
 def has_amounts(contract: NewContract) -> bool:
     """Return whether a contract has amounts that belong to no single call, other than container costs."""
-    return any(term.kind in (*PREPAID, *SUMS) and not term.is_workload for term in contract.terms)
+    return any(term.kind in (*PREPAID, *SUMS) and not term.is_container_workload for term in contract.terms)
 
 
 def _price_terms(contract: NewContract) -> Iterator[PriceTerm]:
@@ -261,7 +261,7 @@ def check_contract(draft: NewContract) -> NewContract:
     for (number, one), (other_number, other) in combinations(enumerate(_price_terms(checked), 1), 2):
         if one.overlaps(other):
             raise Invalid(f"terms {number} and {other_number} are both {one.kind} of the same calls")
-    workloads = [term.workload_key for term in checked.terms if term.is_workload]
+    workloads = [term.workload_key for term in checked.terms if term.is_container_workload]
     if len(set(workloads)) < len(workloads):
         raise Invalid("terms must name a workload only once; one term may have several models")
     if workloads and checked.currency != CURRENCY:
@@ -271,9 +271,11 @@ def check_contract(draft: NewContract) -> NewContract:
     return checked
 
 
-def _have_common_workload(one: NewContract, other: NewContract) -> bool:
+def _have_same_workload_at_same_time(one: NewContract, other: NewContract) -> bool:
     (first, end), (other_first, other_end) = first_day_and_end(one), first_day_and_end(other)
-    workloads = ({term.workload_key for term in each.terms if term.is_workload} for each in (one, other))
+    workloads = (
+        {term.workload_key for term in each.terms if term.is_container_workload} for each in (one, other)
+    )
     return max(first, other_first) < min(end, other_end) and bool(set.intersection(*workloads))
 
 
@@ -281,7 +283,7 @@ def _check_term(number: int, term: StatedTerm, since: date, end: date | None) ->
     at = f"terms.{number}"
     check_one_of(f"{at}.kind", term.kind, _FIELDS)
     what, (needed, further) = str(term.kind), _FIELDS[term.kind]
-    if term.kind == CAPACITY and term.is_workload:
+    if term.kind == CAPACITY and term.is_container_workload:
         what, needed, further = "capacity of a workload", _OF_WORKLOAD, ("models",)
     for name in ContractTerm.__struct_fields__:
         is_stated = bool(getattr(term, name))
@@ -314,7 +316,7 @@ def _check_term(number: int, term: StatedTerm, since: date, end: date | None) ->
     models = tuple(check_text(f"{at}.models", model, MAX_MODEL) for model in term.models)
     names = {
         name: check_text(f"{at}.{name}", getattr(term, name), MAX_MODEL)
-        for name in (_OF_WORKLOAD if term.is_workload else ())
+        for name in (_OF_WORKLOAD if term.is_container_workload else ())
     }
     stored = {**msgspec.structs.asdict(term), "models": models, **amounts, **names}
     return ContractTerm(**stored)
@@ -350,7 +352,7 @@ class ContractTable(ManagedTable[Contract], NamedTable[Contract]):
             kind = next((one.kind for one, two in pairs if one.overlaps(two)), None)
             if kind is not None:
                 raise NotAllowed(f"terms: the contract {other.name!r} has a {kind} of the same calls")
-            if other.id != row.id and _have_common_workload(row, other):
+            if other.id != row.id and _have_same_workload_at_same_time(row, other):
                 raise NotAllowed(f"terms: the contract {other.name!r} has the same workload")
 
 

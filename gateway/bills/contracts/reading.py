@@ -99,7 +99,10 @@ class ContractChargeReader:
 
     async def _container_costs(self, month: CalendarMonth) -> Mapping[tuple[int, Workload], int]:
         places = [
-            term.workload_key for contract in self.contracts for term in contract.terms if term.is_workload
+            term.workload_key
+            for contract in self.contracts
+            for term in contract.terms
+            if term.is_container_workload
         ]
         if not places:
             return {}
@@ -145,7 +148,7 @@ class ContractChargeReader:
                     uses=await self._metered_uses(
                         contract, max(first, months[0].start), min(end, asked[-1].end)
                     ),
-                    prepaid=_prepaid_amount_by_day(contract, months, self.now),
+                    prepaid=_capacity_cost_by_day(contract, months, self.now),
                 )
                 found = await asyncio.to_thread(sums.day_charges)
                 charges += [charge for charge in found if charge.day >= asked[0].start]
@@ -214,7 +217,7 @@ def _needed_months(contract: Contract, asked: Iterable[CalendarMonth]) -> list[C
     return months
 
 
-def _prepaid_amount_by_day(
+def _capacity_cost_by_day(
     contract: Contract, months: Iterable[CalendarMonth], now: float
 ) -> Mapping[int, int]:
     by_day = Counter[int]()

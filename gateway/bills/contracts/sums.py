@@ -114,7 +114,7 @@ class ContractSums:
             yield from self._count_charges_as_paid(self._minimum_charges(term, lines))
         for term in self._terms_of_kind(CREDIT):
             for days, granted in self._begun_periods_with_quantity(term):
-                yield from self._credit_charges(days, granted, by_day)
+                yield from self._credit_deductions(days, granted, by_day)
 
     def _terms_of_kind(self, kind: str) -> list[ContractTerm]:
         return [term for term in self.contract.terms if term.kind == kind]
@@ -125,10 +125,10 @@ class ContractSums:
                 self._paid[charge.day] += charge.amount
                 yield charge
 
-    def _day_charge(self, charge: str, day: int, amount: int, by_day: UsesByDay) -> DayCharge:
-        return DayCharge(self.contract, charge, day, amount, by_day.get(day, {}))
+    def _day_charge(self, charge: str, day: int, amount: int, uses_by_day: UsesByDay) -> DayCharge:
+        return DayCharge(self.contract, charge, day, amount, uses_by_day.get(day, {}))
 
-    def _begun_days(self) -> list[int]:
+    def _contract_days_begun_by_now(self) -> list[int]:
         first, end = first_day_and_end(self.contract)
         days = (day for month in self.months for day in month.days)
         return [day for day in days if first <= day < end and day <= self.now]
@@ -141,7 +141,7 @@ class ContractSums:
         """
         first, end = first_day_and_end(self.contract)
         quantity = Fraction(term.tokens) if term.tokens else Fraction(term.amount) * money.UNIT
-        begun = self._begun_days()
+        begun = self._contract_days_begun_by_now()
         spans: Sequence[Sequence[int]] = [month.days for month in self.months]
         if term.per != MONTH:
             spans = [range(first, end, DAY_S)] if term.per == TERM else [[day] for day in begun]
@@ -180,7 +180,8 @@ class ContractSums:
                 divide_by_days(self.contract, term, Fraction(term.amount) * money.UNIT, month.days)
             )
         return {
-            day: amounts[day] + int(max(0, cost_by_day.get(day, 0)) * share) for day in self._begun_days()
+            day: amounts[day] + int(max(0, cost_by_day.get(day, 0)) * share)
+            for day in self._contract_days_begun_by_now()
         }
 
     def _minimum_charges(self, term: ContractTerm, cost_by_day: Mapping[int, int]) -> Iterator[DayCharge]:
@@ -192,13 +193,15 @@ class ContractSums:
                 lacking = max(0, least - sum(cost_by_day.get(day, 0) for day in days))
                 yield DayCharge(self.contract, MINIMUM, last, lacking, _uses_by_team(self.uses, set(days)))
 
-    def _credit_charges(self, days: Sequence[int], granted: int, by_day: UsesByDay) -> Iterator[DayCharge]:
+    def _credit_deductions(
+        self, days: Sequence[int], granted_credit: int, uses_by_day: UsesByDay
+    ) -> Iterator[DayCharge]:
         owed = used = 0
         for day in days:
             owed += self._paid[day]
-            before, used = used, min(granted, max(0, owed))
+            before, used = used, min(granted_credit, max(0, owed))
             if used != before:
-                yield self._day_charge(CREDIT, day, before - used, by_day)
+                yield self._day_charge(CREDIT, day, before - used, uses_by_day)
 
 
 def _uses_by_day(uses: Iterable[ModelUse]) -> UsesByDay:

@@ -118,7 +118,7 @@ def workload_terms(
         first, end = first_day_and_end(contract)
         own_days = [day for day in days if first <= day < end]
         for term in contract.terms if own_days else ():
-            if term.is_workload:
+            if term.is_container_workload:
                 places = ((day, term.workload_key) for day in own_days)
                 by_day = {day: costs[day, place] for day, place in places if (day, place) in costs}
                 price = price_term(contract, term)

@@ -73,7 +73,7 @@ class EnforcerAuditor:
     def __init__(self, sources: AuditSources) -> None:
         self._sources = sources
         self._turn = asyncio.Lock()
-        self._last: _Look | None = None
+        self._last: _AuditResult | None = None
 
     async def audit_limits(self) -> Sequence[LimitAudit]:
         """Compare all limits of all enforcers. Without a new reading, the result is returned for FRESH_S seconds."""
@@ -85,7 +85,7 @@ class EnforcerAuditor:
             if last is None or last.states != states or not 0 <= now - last.at < FRESH_S:
                 if not await self._sources.ledger.has_all_counted_records():
                     return ()
-                last = self._last = _Look(now, states, await self._audit_all(now))
+                last = self._last = _AuditResult(now, states, await self._audit_all(now))
             return last.audits
 
     async def _audit_all(self, now: float) -> Sequence[LimitAudit]:
@@ -95,7 +95,9 @@ class EnforcerAuditor:
             readings = await self._sources.table.readings(enforcer.name)
             if readings:
                 of_type = TYPES[enforcer.type]
-                sums = _EnforcerSums(self._sources.ledger, of_type, now, _delay_s(of_type, delays))
+                sums = _EnforcerSums(
+                    self._sources.ledger, of_type, now, _call_delay_of_enforcer_s(of_type, delays)
+                )
                 budgets = self._sources.budgets()
                 audit = await asyncio.to_thread(_EnforcerAudit, enforcer, readings, sums, budgets)
                 audits += await audit.audit_limits(readings[-1].limits)
@@ -103,15 +105,15 @@ class EnforcerAuditor:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _AuditResult:
     at: float
     states: Sequence[tuple[EnforcerSettings, EnforcerState]]
     audits: Sequence[LimitAudit]
 
 
-def _delay_s(of_type: EnforcerType, delays: Mapping[str, float]) -> float:
-    sources = of_type.scope.get("source", ())
-    known = [delay for source, delay in delays.items() if not sources or source in sources]
+def _call_delay_of_enforcer_s(enforcer_type: EnforcerType, delay_s_by_source: Mapping[str, float]) -> float:
+    sources = enforcer_type.scope.get("source", ())
+    known = [delay for source, delay in delay_s_by_source.items() if not sources or source in sources]
     return max(known, default=DELAY_S)
 
 
@@ -131,26 +133,26 @@ class _EnforcerSums:
     _whole_since: int | None = None
 
     async def cost_by_values(
-        self, names: tuple[str, ...], since: float, until: float, status: tuple[str, ...] = ()
+        self, dimension_names: tuple[str, ...], since: float, until: float, status: tuple[str, ...] = ()
     ) -> Mapping[tuple[str, ...], Decimal]:
         """
         Return the cost of each combination of the dimensions' values. Raises NotKept if the time splits a
         stored sum.
         """
-        key = names, since, until, status
+        key = dimension_names, since, until, status
         if key not in self._known:
             query = CostQuery(
                 since=_to_datetime(since),
                 until=_to_datetime(until),
                 granularity=TOTAL,
-                group_by=list(names),
+                group_by=list(dimension_names),
                 include={**self.of_type.scope, **({"status": status} if status else {})},
             )
             rows = await self.ledger.costs(query) if since < until else ()
             self._known[key] = {tuple(value or "" for value in row.group): Decimal(row.cost) for row in rows}
         return self._known[key]
 
-    def forget_window(self) -> None:
+    def clear_cached_sums(self) -> None:
         """Clear the cache, so that memory has the results of only one window."""
         self._known.clear()
         self._unpriced.clear()
@@ -174,7 +176,7 @@ class _EnforcerSums:
             self._unpriced[key] = found
         return self._unpriced[key]
 
-    async def has_succeeded(self, dimension: str, value: str, since: float) -> bool:
+    async def has_successful_call(self, dimension: str, value: str, since: float) -> bool:
         names = (dimension,) if dimension else ()
         known = await self.cost_by_values(names, since, _next_hour(self.now), ("ok",))
         return ((value,) if dimension else ()) in known
@@ -252,7 +254,7 @@ class _EnforcerAudit:
             windows[limit.starts_at].append(limit)
         audits = []
         for number, window in enumerate(sorted(windows.values(), key=len, reverse=True)):
-            self._sums.forget_window()
+            self._sums.clear_cached_sums()
             for limit in window:
                 await asyncio.sleep(0)  # pending requests get a turn after each limit
                 too_many = TOO_MANY_WINDOWS if number >= MAX_WINDOWS else ""
@@ -273,7 +275,7 @@ class _EnforcerAudit:
         try:
             judged = [
                 await self._judge_reading(at, each, value)
-                for at, each in await self._settled_readings_of_last_window(series)
+                for at, each in await self._last_window_readings_with_complete_sums(series)
             ]
             found = await self._find_faults(limit, series, judged, value)
         except NotKept as error:
@@ -310,7 +312,7 @@ class _EnforcerAudit:
             return None
         return next((value for value in limit.values if (value,) in known), None)
 
-    async def _settled_readings_of_last_window(
+    async def _last_window_readings_with_complete_sums(
         self, limit_series: Sequence[tuple[float, EnforcerLimit]]
     ) -> Sequence[tuple[float, EnforcerLimit]]:
         newest = await self._sums.newest_call_hour()
@@ -366,7 +368,7 @@ class _EnforcerAudit:
     ) -> Sequence[EnforcerFault]:
         budgets = self._budgets[limit.dimension, None] + self._budgets[limit.dimension, value]
         found = faults.differing_limit_faults(limit, budgets, self._last_at)
-        found += faults.fixed_days_faults(limit, budgets, self._last_at)
+        found += faults.non_monthly_window_faults(limit, budgets, self._last_at)
         found += faults.late_reset_faults(limit_series)
         reset = faults.find_wrong_reset(limit_series)
         if reset is not None and await self._is_consistent_with_reset(reset, limit_series, value):
@@ -385,7 +387,7 @@ class _EnforcerAudit:
                 high = await self._sum_spend(
                     limit.dimension, value, _hour_start(reset.before), _next_hour(at), "", ""
                 )
-                if not faults.is_at_most(Decimal(limit.spent), high):
+                if not faults.is_at_most_with_tolerance(Decimal(limit.spent), high):
                     return False
         return True
 
@@ -398,12 +400,12 @@ class _EnforcerAudit:
     ) -> list[EnforcerFault]:
         if not faults.are_outside_bands(judged):
             return []
-        cause = faults.proven_cause(judged, [each for _, each in limit_series])
-        cause = cause or await self._unchanged_counter_cause(limit_series, judged[-1], value)
+        cause = faults.proven_miscount_cause(judged, [each for _, each in limit_series])
+        cause = cause or await self._cause_if_counter_stands_still(limit_series, judged[-1], value)
         cause = cause or await self._missing_calls_phrase(limit, limit_series, judged, value)
-        return [faults.differing_counter_fault(limit, judged[-1], cause)]
+        return [faults.enforcer_counter_mismatch_fault(limit, judged[-1], cause)]
 
-    async def _unchanged_counter_cause(
+    async def _cause_if_counter_stands_still(
         self, limit_series: Sequence[tuple[float, EnforcerLimit]], last: JudgedReading, value: str
     ) -> str:
         streak = []
@@ -446,7 +448,7 @@ class _EnforcerAudit:
                 bands = [
                     await self._spend_bounds(limit, value, each.at, by, group) for each in (*exact, *judged)
                 ]
-                if all(map(faults.is_counter_without_group, (*exact, *judged), bands)):
+                if all(map(faults.is_group_missing_from_counter, (*exact, *judged), bands)):
                     return f"its counter lacks exactly the calls with {by} {group or 'unknown'}"
         return ""
 
@@ -457,7 +459,7 @@ class _EnforcerAudit:
         if crossed_at is None:
             return []
         since = _next_hour(crossed_at + 2 * self._sums.delay_s + MARGIN_S)
-        if not await self._sums.has_succeeded(limit.dimension, value, since):
+        if not await self._sums.has_successful_call(limit.dimension, value, since):
             return []
         hours = await self._sums.hours_with_calls(limit.dimension, value, since)
         return faults.missing_refusal_faults(limit, crossed_at, hours, self._last_at)
@@ -514,5 +516,5 @@ def _to_datetime(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
 
 
-def faults_with_enforcers(audits: Iterable[LimitAudit]) -> list[EnforcerFault]:
+def faults_with_enforcer_names(audits: Iterable[LimitAudit]) -> list[EnforcerFault]:
     return [fault.with_enforcer(audit.enforcer) for audit in audits for fault in audit.faults]

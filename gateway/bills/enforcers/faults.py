@@ -90,39 +90,41 @@ class UnexpectedReset:
         )
 
 
-def is_at_most(spent: Decimal, high: Decimal) -> bool:
-    return spent <= high * (1 + SHARE) + CENT
+def is_at_most_with_tolerance(spent: Decimal, upper_bound: Decimal) -> bool:
+    return spent <= upper_bound * (1 + SHARE) + CENT
 
 
-def is_at_least(spent: Decimal, low: Decimal) -> bool:
-    return spent >= low * (1 - SHARE) - CENT
+def is_at_least_with_tolerance(spent: Decimal, lower_bound: Decimal) -> bool:
+    return spent >= lower_bound * (1 - SHARE) - CENT
 
 
-def are_outside_bands(reading: Sequence[JudgedReading]) -> bool:
+def are_outside_bands(judged_readings: Sequence[JudgedReading]) -> bool:
     """
     Return whether the counters of all judged readings are below their lowest allowed amounts, or all are
     above the highest ones.
     """
-    known = [(each.spent, each.band) for each in reading if each.spent is not None]
-    too_low = [not is_at_least(spent, band.low) for spent, band in known]
-    too_high = [not is_at_most(spent, band.high) for spent, band in known]
+    known = [(each.spent, each.band) for each in judged_readings if each.spent is not None]
+    too_low = [not is_at_least_with_tolerance(spent, band.low) for spent, band in known]
+    too_high = [not is_at_most_with_tolerance(spent, band.high) for spent, band in known]
     return len(known) == IN_A_ROW and (all(too_low) or all(too_high))
 
 
-def proven_cause(reading: Sequence[JudgedReading], series: Sequence[EnforcerLimit]) -> str:
+def proven_miscount_cause(judged_readings: Sequence[JudgedReading], limits: Sequence[EnforcerLimit]) -> str:
     """
     Return why an enforcer counts wrong, or "" if its readings do not prove the cause. Single calls are not
     queried.
     """
-    spent = [each.spent for each in reading if each.spent is not None]
+    spent = [each.spent for each in judged_readings if each.spent is not None]
     times = [
         number
         for number in range(2, MOST_TIMES + 1)
-        if all(_is_within(value / number, each.band) for value, each in zip(spent, reading, strict=True))
+        if all(
+            _is_within(value / number, each.band) for value, each in zip(spent, judged_readings, strict=True)
+        )
     ]
     if len(times) == 1:
         return f"each amount is {times[0]} times ours, so it counts each call {times[0]} times"
-    if _has_readings_of_two_counters(series):
+    if _has_readings_of_two_counters(limits):
         return "its readings alternate between two rising counters, so each instance counts alone"
     return ""
 
@@ -139,10 +141,10 @@ def standstill_cause(first: JudgedReading, last: JudgedReading) -> str:
 
 
 def _is_within(spent: Decimal, band: SpendBounds) -> bool:
-    return is_at_least(spent, band.low) and is_at_most(spent, band.high)
+    return is_at_least_with_tolerance(spent, band.low) and is_at_most_with_tolerance(spent, band.high)
 
 
-def is_counter_without_group(reading: JudgedReading, group_spend: SpendBounds) -> bool:
+def is_group_missing_from_counter(reading: JudgedReading, group_spend: SpendBounds) -> bool:
     """
     Return whether the enforcer's counter equals the counted spend without the spend of a group of calls.
     """
@@ -155,12 +157,12 @@ def is_sum_exact(reading: JudgedReading) -> bool:
     return reading.band.low == reading.band.high
 
 
-def _has_readings_of_two_counters(series: Sequence[EnforcerLimit]) -> bool:
+def _has_readings_of_two_counters(limits: Sequence[EnforcerLimit]) -> bool:
     """Return whether the readings of one window alternate between two counters, each of which only rises."""
-    last = series[-1]
+    last = limits[-1]
     spent = [
         Decimal(each.spent)
-        for each in series
+        for each in limits
         if each.spent is not None and (each.starts_at, each.ends_at) == (last.starts_at, last.ends_at)
     ]
     falls = sum(after < before for before, after in pairwise(spent))
@@ -214,7 +216,9 @@ def late_reset_faults(limit_series: Sequence[tuple[float, EnforcerLimit]]) -> li
     ]
 
 
-def differing_counter_fault(limit: EnforcerLimit, reading: JudgedReading, cause: str) -> EnforcerFault:
+def enforcer_counter_mismatch_fault(
+    limit: EnforcerLimit, reading: JudgedReading, cause: str
+) -> EnforcerFault:
     assert reading.spent is not None
     low, high = reading.band.low, reading.band.high
     ours = f"${low:,.2f}" if high - low < CENT else f"${low:,.2f} to ${high:,.2f}"
@@ -276,7 +280,7 @@ def differing_limit_faults(
     ]
 
 
-def fixed_days_faults(
+def non_monthly_window_faults(
     limit: EnforcerLimit, budgets: Sequence[MoneyBudget], read_at: float
 ) -> list[EnforcerFault]:
     """

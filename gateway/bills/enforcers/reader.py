@@ -140,7 +140,7 @@ class EnforcerReader:
         requests = 0
         is_truncated = False
 
-        def add_limit(limit: EnforcerLimit) -> bool:
+        def add_limit_unless_full(limit: EnforcerLimit) -> bool:
             nonlocal is_truncated
             is_truncated = len(limits) >= MAX_LIMITS
             if not is_truncated:
@@ -156,7 +156,7 @@ class EnforcerReader:
                 )
             return await get_json(enforcer, path, self._fetch)
 
-        await TYPES[enforcer.type].read(fetch_enforcer_page, add_limit, now)
+        await TYPES[enforcer.type].read(fetch_enforcer_page, add_limit_unless_full, now)
         return EnforcerReading(at=now, limits=tuple(limits), truncated=is_truncated)
 
 

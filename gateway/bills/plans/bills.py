@@ -126,7 +126,7 @@ def sum_bill(rows: Sequence[StatementRow], asked_days: PlanDays) -> PlanBill:
     )
 
 
-def apply_bills(
+def apply_bills_to_seat_months(
     months: Sequence[SeatMonth], bills: Mapping[str, PlanBill]
 ) -> tuple[list[SeatMonth], list[BillDifference], set[str]]:
     """
@@ -151,25 +151,27 @@ def apply_bills(
     return billed_months, differing, billed_plans
 
 
-def _divide_bill(bill: PlanBill, own: Sequence[SeatMonth]) -> list[SeatMonth]:
-    by_overage = [month.overage for month in own]
-    by_use = [month.use.value if month.use.value > 0 else 0 for month in own]
+def _divide_bill(bill: PlanBill, seat_months: Sequence[SeatMonth]) -> list[SeatMonth]:
+    by_overage = [month.overage for month in seat_months]
+    by_use = [month.use.value if month.use.value > 0 else 0 for month in seat_months]
     overages = divide_in_sequence(bill.overage, by_overage if any(by_overage) else by_use)
-    fees = [month.fee for month in own]
+    fees = [month.fee for month in seat_months]
     if bill.fees is not None:
         fees = divide_in_sequence(bill.fees, fees)
     return [
         replace(month, overage=overage, fee=fee, lacking={})
-        for month, overage, fee in zip(own, overages, fees, strict=True)
+        for month, overage, fee in zip(seat_months, overages, fees, strict=True)
     ]
 
 
-def find_bill_differences(provider: str, bill: PlanBill, own: Sequence[SeatMonth]) -> list[BillDifference]:
+def find_bill_differences(
+    provider: str, bill: PlanBill, seat_months: Sequence[SeatMonth]
+) -> list[BillDifference]:
     """Return the differences of at least one cent between a bill and the calculated plan costs."""
     bill_differences = []
-    fees = sum(month.fee for month in own)
+    fees = sum(month.fee for month in seat_months)
     if bill.fees is not None and not _is_near(bill.fees, fees):
-        held = sum((_share_of_month(month) for month in own), Fraction(0))
+        held = sum((_share_of_month(month) for month in seat_months), Fraction(0))
         is_count = bill.seats is not None and bill.seats != held
         difference = BillDifference(
             provider=provider,
@@ -180,8 +182,8 @@ def find_bill_differences(provider: str, bill: PlanBill, own: Sequence[SeatMonth
             counted_seats=held,
         )
         bill_differences.append(difference)
-    included = sum(month.included_part(month.use.worth) for month in own)
-    overage = sum(month.overage for month in own)
+    included = sum(month.included_part(month.use.worth) for month in seat_months)
+    overage = sum(month.overage for month in seat_months)
     pairs = ((INCLUDED, bill.included, included), (OVERAGE, bill.overage, overage))
     for cause, billed, counted in pairs:
         if not _is_near(billed, counted):

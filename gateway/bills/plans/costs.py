@@ -17,7 +17,7 @@ from typing import Annotated
 import msgspec
 
 from gateway.bills.months import CalendarMonth
-from gateway.bills.plans.bills import BillDifference, PlanBill, apply_bills, read_bills
+from gateway.bills.plans.bills import BillDifference, PlanBill, apply_bills_to_seat_months, read_bills
 from gateway.bills.plans.coverage import SeatRule, split_seat_id, usable_plans
 from gateway.bills.plans.declared import AssistantPlan, PlanTable
 from gateway.bills.plans.fees import seat_dimension_values
@@ -259,7 +259,7 @@ def _build_plan_costs(inputs: _PlanCostInputs, seat_usage: SeatUsage, shown_usag
     by_plans = list(
         chain.from_iterable(months_of_seats(plan, inputs.days, seat_usage) for plan in inputs.plans)
     )
-    months, differing, billed = apply_bills(by_plans, inputs.bills)
+    months, differing, billed = apply_bills_to_seat_months(by_plans, inputs.bills)
     seen = _visible_months(months, inputs)
     return PlanCosts(
         plan_costs=PlanMonth(
@@ -291,7 +291,7 @@ def _shown_use_of_seat(month: SeatMonth, shown_usage: SeatUsage) -> SeatUse:
     return shown_usage.use_between(month.mark, month.start, month.end)
 
 
-def _included_value(months: Iterable[SeatMonth], shown_usage: SeatUsage) -> str:
+def _usage_value_included_in_fees(months: Iterable[SeatMonth], shown_usage: SeatUsage) -> str:
     values = [
         seat_month.included_part(_shown_use_of_seat(seat_month, shown_usage).worth) for seat_month in months
     ]
@@ -311,7 +311,7 @@ def _total_of_visible_seats(
         fees=money.units_to_text(fees),
         overage=money.units_to_text(overage),
         metered=money.units_to_text(shown_usage.metered),
-        included_value=_included_value(months, shown_usage),
+        included_value=_usage_value_included_in_fees(months, shown_usage),
         unconverted=_sum_by_currency([shown_usage.unpaid, *(seat_month.lacking for seat_month in seen)]),
         included_unconverted=_sum_by_currency([shown_usage.unvalued]),
     )
@@ -364,7 +364,7 @@ def _plan_rows(
             paid=money.units_to_text(fees + overage),
             fees=money.units_to_text(fees),
             overage=money.units_to_text(overage),
-            included_value=_included_value(months, shown_usage),
+            included_value=_usage_value_included_in_fees(months, shown_usage),
             unit=plan.unit,
             used=money.units_to_text(sum(used)),
             included=None if included is None else money.units_to_text(included),
@@ -458,7 +458,7 @@ def _seat_row(
         paid=money.units_to_text(month.fee + month.overage),
         fees=money.units_to_text(month.fee),
         overage=money.units_to_text(month.overage),
-        included_value=_included_value([month], shown_usage),
+        included_value=_usage_value_included_in_fees([month], shown_usage),
         unit=plan.unit,
         used=money.units_to_text(usage_in_plan_unit(plan, use)),
         beyond=money.units_to_text(month.beyond),

@@ -117,12 +117,12 @@ class SeatRule:
                 cuts.add(at)
         yield from pairwise(sorted(cuts))
 
-    def seat_dimension(self, at: int) -> DerivedDimension:
+    def seat_dimension(self, span_start: int) -> DerivedDimension:
         """
-        Return the dimension for a span that begins at `at`. Its value is the seat id, or "" if no plan covers
+        Return the dimension for a span that begins at `span_start`. Its value is the seat id, or "" if no plan covers
         the call.
         """
-        day = day_text(at)
+        day = day_text(span_start)
         marks = [
             make_seat_id(plan, seat_index)
             for plan, _ in self._plans
@@ -260,7 +260,7 @@ def _merge_parts(query: CostQuery, row_sets: Sequence[Sequence[CostRow]]) -> lis
         period = bisect_right(starts, row.start) - 1
         places[starts[period], row.group].append(row)
     rows = []
-    for key in sort_in_steps(places, _place_sort_key):
+    for key in sort_in_steps(places, _start_and_group_sort_key):
         start, group = key
         rows.append(combine_rows(places[key], start=start, group=group))
     return rows
@@ -271,7 +271,7 @@ def _measure_value(row: CostRow, name: str) -> int:
     return money.text_to_units(value) if isinstance(value, str) else int(value)
 
 
-def _place_sort_key(key: _Place) -> tuple[datetime, list[str]]:
+def _start_and_group_sort_key(key: _Place) -> tuple[datetime, list[str]]:
     start, group = key
     return start, _group_texts(group)
 

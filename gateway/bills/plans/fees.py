@@ -114,7 +114,9 @@ class SeatFees:
                 days=days, begun=len(days), converter=self._currency_converter(query.currency)
             )
             fees = running_sums(_convert_by_day(fees_by_day(plan, asked_days), plan, asked_days))
-            overages = self._overages_by_seat(plan, days, uses, query.currency) if _has_overage(plan) else {}
+            overages = (
+                self._running_overage_by_seat(plan, days, uses, query.currency) if _has_overage(plan) else {}
+            )
             # number of seats whose group and fees are equal
             counts: Counter[tuple[Group, int, int]] = Counter()
             for seat_index, seat in enumerate(plan.seats):
@@ -147,7 +149,7 @@ class SeatFees:
                 check_query_limits(sums)
         return sums_to_rows(sums, starts)
 
-    def _overages_by_seat(
+    def _running_overage_by_seat(
         self, plan: AssistantPlan, days: range, uses: Mapping[CalendarMonth, SeatUsage], currency: str
     ) -> Mapping[str, Sequence[DayAmount]]:
         """
@@ -163,13 +165,15 @@ class SeatFees:
             )
             for seat_month in months_of_seats(replace_fields(plan, fee="0"), asked_days, used):
                 if seat_month.overage:
-                    found[seat_month.mark].update(self._spread_overage(seat_month, asked_days, currency))
+                    found[seat_month.mark].update(
+                        self._spread_overage_over_held_days(seat_month, asked_days, currency)
+                    )
         nothing = DayAmount()
         return {
             mark: running_sums([by_day.get(day, nothing) for day in days]) for mark, by_day in found.items()
         }
 
-    def _spread_overage(
+    def _spread_overage_over_held_days(
         self, month: SeatMonth, asked_days: PlanDays, currency: str
     ) -> Iterator[tuple[int, DayAmount]]:
         begun = range(max(1, asked_days.begun))

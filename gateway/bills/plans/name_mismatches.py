@@ -43,7 +43,7 @@ async def name_mismatch_sentences(
     """
     sentences = {}
     for plan, view in _plans_without_users(plans, seat_usage, month, people):
-        calls = await _count_uncovered_calls(ledger, coverage, view, month)
+        calls = await _count_calls_without_seat(ledger, coverage, view, month)
         if calls:
             word = "call" if calls == 1 else "calls"
             verb = "has" if calls == 1 else "have"
@@ -72,7 +72,7 @@ def _plans_without_users(
             yield pair
 
 
-async def _count_uncovered_calls(
+async def _count_calls_without_seat(
     ledger: VisibleLedger, coverage: SeatRule, view: View, month: CalendarMonth
 ) -> int:
     queries = [

@@ -54,10 +54,10 @@ class UseReader:
                 currency=currency,
                 derived={NAME: self.coverage.seat_dimension(start)},
             )
-            for start, end in self.coverage.split_into_spans(self._span_edges())
+            for start, end in self.coverage.split_into_spans(self._month_and_cycle_boundaries())
         ]
 
-    def _span_edges(self) -> list[int]:
+    def _month_and_cycle_boundaries(self) -> list[int]:
         edges = {self.month.start, self.month.end}
         for day in {plan.cycle_day for plan in self.plans}:
             edges.update(cycle.start for cycle in billing_cycles(day, self.month.start, self.month.end))

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from operator import attrgetter
 
-from gateway.bills.reconciliation.counting import non_token_meter
+from gateway.bills.reconciliation.counting import non_token_meter_of_line_kind
 from gateway.bills.reconciliation.limits import SAME
 from gateway.bills.reconciliation.repeats import Repeats, find_repeats
 from gateway.bills.reconciliation.sides import (
@@ -91,7 +91,7 @@ class ComparisonLevels:
     money_region: bool = False
     money_context: bool = False
 
-    def fine_cell(self, row: BilledTokens | BilledMoney | CountedUse) -> ComparisonCell:
+    def token_cell(self, row: BilledTokens | BilledMoney | CountedUse) -> ComparisonCell:
         return ComparisonCell(
             row.day,
             row.key if self.key else "",
@@ -101,7 +101,7 @@ class ComparisonLevels:
             max((least for least in self.contexts if least <= (row.context or 0)), default=0),
         )
 
-    def coarse_cell(self, cell: ComparisonCell) -> ComparisonCell:
+    def money_cell(self, cell: ComparisonCell) -> ComparisonCell:
         """Return the cell with only the dimensions that the bill's amounts state."""
         return ComparisonCell(
             cell.day,
@@ -113,7 +113,7 @@ class ComparisonLevels:
         )
 
     @property
-    def compared_dimensions(self) -> str:
+    def compared_dimensions_text(self) -> str:
         compared = [
             name
             for name, is_told in (
@@ -218,7 +218,7 @@ def split_difference(
     for cell, theirs in sorted(theirs_of.items()):
         billed = result.billed.get(cell, BilledSums())
         ours = result.counted.get(cell, CountedSums())
-        coarse = levels.coarse_cell(cell)
+        coarse = levels.money_cell(cell)
         listed = prices(cell.model, cell.tier, cell.day, cell.context)
         standard = prices(cell.model, STANDARD, cell.day, cell.context) if cell.tier in CHEAPER else listed
         if cell.tier and listed and listed == prices(cell.model, STANDARD, cell.day, cell.context):
@@ -279,7 +279,7 @@ def _add_sides(
 ) -> None:
     levels = split_sides.levels
     for billed_row in tokens:
-        theirs = split_sides.billed[levels.fine_cell(billed_row)]
+        theirs = split_sides.billed[levels.token_cell(billed_row)]
         if billed_row.meter is None:
             theirs.calls = (theirs.calls or 0) + billed_row.quantity
         else:
@@ -289,22 +289,22 @@ def _add_sides(
                 theirs.regional[billed_row.region, billed_row.meter] += billed_row.quantity
             split_sides.metered.add(billed_row.day)
     for row in counted_uses:
-        sums = split_sides.counted[levels.fine_cell(row)]
+        sums = split_sides.counted[levels.token_cell(row)]
         sums.add_use(row)
         if row.context > 0:
-            _add_premium(sums, row, prices)
+            _add_large_input_surcharge(sums, row, prices)
     kinds = {kind for sums in split_sides.counted.values() for kind in sums.fees}
     for amount in money:
-        cell = levels.coarse_cell(levels.fine_cell(amount))
+        cell = levels.money_cell(levels.token_cell(amount))
         split_sides.billed_money[cell] += amount.amount
         if amount.is_for_tokens:
             split_sides.paid[cell, amount.meter] += amount.amount
             split_sides.lines[cell, amount.meter] += 1
         else:
-            split_sides.parts[OTHER, cell, _line_kind_as_calls_name_it(amount.meter, kinds)] += amount.amount
+            split_sides.parts[OTHER, cell, _call_kind_of_billed_kind(amount.meter, kinds)] += amount.amount
 
 
-def _add_premium(sums: CountedSums, row: CountedUse, prices: Prices) -> None:
+def _add_large_input_surcharge(sums: CountedSums, row: CountedUse, prices: Prices) -> None:
     base, large = (
         prices(row.model, normalize_tier(row.tier), row.day, context) for context in (0, row.context)
     )
@@ -313,11 +313,11 @@ def _add_premium(sums: CountedSums, row: CountedUse, prices: Prices) -> None:
             sums.premium[meter] += value - value * base[meter] // large[meter]
 
 
-def _line_kind_as_calls_name_it(billed_kind: str, call_kinds: Collection[str]) -> str:
+def _call_kind_of_billed_kind(billed_kind: str, call_kinds: Collection[str]) -> str:
     """
-    Return the bill's name for a kind of line (of `call_kinds`). Calls may use another word, such as for images.
+    Return the kind of `call_kinds` that a bill's kind of line means. Calls may use another word, such as for images.
     """
-    unit = non_token_meter(billed_kind)
+    unit = non_token_meter_of_line_kind(billed_kind)
     return unit if billed_kind not in call_kinds and unit in call_kinds else billed_kind
 
 
@@ -325,7 +325,7 @@ def _paid_rates(split_sides: SplitDifference) -> dict[tuple[str, str], int]:
     tokens: dict[tuple[str, str], int] = defaultdict(int)
     for cell, sums in split_sides.billed.items():
         for meter, quantity in sums.tokens.items():
-            tokens[split_sides.levels.coarse_cell(cell).model, meter] += quantity
+            tokens[split_sides.levels.money_cell(cell).model, meter] += quantity
     paid: dict[tuple[str, str], int] = defaultdict(int)
     for (cell, meter), amount in split_sides.paid.items():
         paid[cell.model, meter] += amount
@@ -379,7 +379,7 @@ def _add_value_by_region(
 def _correct_values_of_moved_tokens(
     split_sides: SplitDifference, at_our_prices: _AtOurPrices, matched_moves: list[TokenMove]
 ) -> None:
-    coarse = split_sides.levels.coarse_cell
+    coarse = split_sides.levels.money_cell
     for move, less, gain in value_corrections_of_token_moves(
         matched_moves,
         coarse,
@@ -423,10 +423,10 @@ def _add_price_differences(
             else:
                 split_sides.parts[RATE, cell, paid_meter] -= sums.worth
     if not lacks_billed_money:
-        _count_unbilled_as_free(split_sides)
+        _set_paid_amount_of_unbilled_tokens_to_zero(split_sides)
 
 
-def _count_unbilled_as_free(split_sides: SplitDifference) -> None:
+def _set_paid_amount_of_unbilled_tokens_to_zero(split_sides: SplitDifference) -> None:
     """
     Count tokens without a billed line as billed at 0. The exception is days with amounts that belong to no
     tokens, because such amounts may be for them.
@@ -467,7 +467,7 @@ class TokenMove:
     listed: int  # list price at the source, without surcharges for large inputs
 
     @property
-    def worth(self) -> Fraction:
+    def value_at_source_price(self) -> Fraction:
         return self.tokens * self.price
 
 
@@ -500,31 +500,33 @@ def find_moves(
 
 
 def _match_missing_with_surplus_tokens(
-    chosen: Mapping[MeterPlace, int],
-    remaining: dict[MeterPlace, int],
+    token_differences: Mapping[MeterPlace, int],
+    remaining_differences: dict[MeterPlace, int],
     counted_sums: Mapping[ComparisonCell, CountedSums],
     prices: Prices,
 ) -> Iterator[TokenMove]:
-    if min(chosen.values()) >= 0 or max(chosen.values()) <= 0:
+    if min(token_differences.values()) >= 0 or max(token_differences.values()) <= 0:
         return
-    for source in (cell_meter for cell_meter, extra in chosen.items() if extra < 0):
+    for source in (cell_meter for cell_meter, extra in token_differences.items() if extra < 0):
         cell, meter = source
         valued, listed = (
             counted_sums[cell].valued.get(meter, 0),
             prices(cell.model, cell.tier, cell.day, cell.context).get(meter, 0),
         )
         for target in (
-            (cell_meter for cell_meter, extra in chosen.items() if extra > 0) if valued and listed else ()
+            (cell_meter for cell_meter, extra in token_differences.items() if extra > 0)
+            if valued and listed
+            else ()
         ):
-            tokens = min(-remaining[source], remaining[target])
+            tokens = min(-remaining_differences[source], remaining_differences[target])
             target_cell, target_meter = target
             target_listed = prices(
                 target_cell.model, target_cell.tier, target_cell.day, target_cell.context
             ).get(target_meter, 0)
             if tokens <= 0 or not target_listed:
                 continue
-            remaining[source] += tokens
-            remaining[target] -= tokens
+            remaining_differences[source] += tokens
+            remaining_differences[target] -= tokens
             price = Fraction(counted_sums[cell].values[meter], valued)
             target_price = price * target_listed / listed
             yield TokenMove(
@@ -569,7 +571,7 @@ def value_corrections_of_token_moves(
             or value_at_our_prices(source) <= 0
         ):
             continue
-        moved_worth = sum((move.worth for move in group), Fraction(0))
+        moved_worth = sum((move.value_at_source_price for move in group), Fraction(0))
         ratio = sum((move.tokens * move.target_price for move in group), Fraction(0)) / moved_worth
         both_worth = ratio * value_at_our_prices(source) + value_at_our_prices(target)
         share = (ratio * paid_source + paid_target) / both_worth if both_worth > 0 else Fraction(0)
@@ -579,5 +581,5 @@ def value_corrections_of_token_moves(
             continue
         extra_worth = min(max(value_at_our_prices(source) - paid_source / share, least), Fraction(surplus))
         for move in group:
-            part = extra_worth * move.worth / moved_worth
+            part = extra_worth * move.value_at_source_price / moved_worth
             yield move, int(part), int(part * ratio)

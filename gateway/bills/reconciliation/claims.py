@@ -157,7 +157,7 @@ class BillComparison:
             digit *= 2
         return 2 * abs(left) <= digit * max(1, self.split.lines.get((cell, meter), 0))
 
-    def possible_rounding(self, meter_place: MeterPlace) -> int:
+    def largest_rounding_error(self, meter_place: MeterPlace) -> int:
         """
         Return the largest rounding error of a billed amount. Each of its lines may have been rounded before a
         factor such as a discount was applied.
@@ -167,7 +167,7 @@ class BillComparison:
 
     def is_negligible(self, meter_place: MeterPlace, amount: int) -> bool:
         return abs(amount) <= max(
-            self.possible_rounding(meter_place), int(abs(self.split.worth[meter_place]) * NOTHING)
+            self.largest_rounding_error(meter_place), int(abs(self.split.worth[meter_place]) * NOTHING)
         )
 
     def are_amounts_as_expected(
@@ -182,7 +182,7 @@ class BillComparison:
             self.is_negligible(place, amount - expected.get(place, 0)) for place, amount in rest.items()
         )
         size = sum(abs(amount) for amount in rest.values())
-        chance = sum(self.possible_rounding(place) for place in rest if expected.get(place))
+        chance = sum(self.largest_rounding_error(place) for place in rest if expected.get(place))
         return are_near and chance <= LARGE_SHARE * size
 
     def are_few_days(self, days: Collection[int]) -> bool:
@@ -266,7 +266,7 @@ class UnexplainedDifference:
     def _are_cells_explained(self, cell: ComparisonCell, meter: str) -> bool:
         if not self._fine:
             for fine, kind in self._split.values:
-                self._fine[self._split.levels.coarse_cell(fine), kind].append(fine)
+                self._fine[self._split.levels.money_cell(fine), kind].append(fine)
         cells = self._fine.get((cell, meter), ())
         return bool(cells) and all(related_cell in self.explained for related_cell in cells)
 
@@ -285,7 +285,7 @@ class UnexplainedDifference:
         value in each cell.
         """
         entries = list(token_entries)
-        coarse = {self._split.levels.coarse_cell(cell) for _, cell, _ in entries}
+        coarse = {self._split.levels.money_cell(cell) for _, cell, _ in entries}
         for model in {cell.model for cell in coarse}:
             rates = [entry for entry in self.rate_entries(model) if entry[1] in coarse]
             series = model_rate_series(
@@ -296,7 +296,7 @@ class UnexplainedDifference:
             if (
                 model in self._split.varying
                 or not self._split.levels.tier
-                or self._is_constant_share_of_value(entries, of_calls)
+                or self._are_price_amounts_constant_share_of_tokens(entries, of_calls)
             ):
                 entries += of_calls
         return entries
@@ -312,7 +312,7 @@ class UnexplainedDifference:
         own_worth: dict[MeterPlace, int] = defaultdict(int)
         whole: dict[MeterPlace, int] = defaultdict(int)
         for entry in self.token_difference_entries():
-            cell_meter = self._split.levels.coarse_cell(entry[1]), entry[2]
+            cell_meter = self._split.levels.money_cell(entry[1]), entry[2]
             worth = abs(self.amounts.get(entry, 0))
             whole[cell_meter] += worth
             own_worth[cell_meter] += worth if entry in chosen else 0
@@ -322,13 +322,13 @@ class UnexplainedDifference:
             if entry[0] == RATE and 0 < own_worth[cell_meter := (entry[1], entry[2])] < whole[cell_meter]
         }
 
-    def _is_constant_share_of_value(
+    def _are_price_amounts_constant_share_of_tokens(
         self, token_entries: Sequence[DifferenceEntry], price_entries: Sequence[DifferenceEntry]
     ) -> bool:
         worth: dict[MeterPlace, int] = defaultdict(int)
         for entry in token_entries:
             if entry[0] == VOLUME:
-                worth[self._split.levels.coarse_cell(entry[1]), entry[2]] += self.amounts.get(entry, 0)
+                worth[self._split.levels.money_cell(entry[1]), entry[2]] += self.amounts.get(entry, 0)
         whole = sum(worth[cell, meter] for _, cell, meter in price_entries)
         if not whole:
             return False

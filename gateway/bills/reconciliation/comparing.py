@@ -30,7 +30,7 @@ from gateway.bills.reconciliation.matching import (
     Owner,
     choose_source_by_day,
     classify_bill_rows,
-    dimensions_on_both_sides,
+    common_comparison_levels,
     rename_to_families,
 )
 from gateway.bills.reconciliation.overrides import BilledPriceOverride, suggest_overrides
@@ -50,7 +50,7 @@ from gateway.bills.reconciliation.restating import (
     last_decimal_unit_in_currency,
     use_billed_names_of_swapped_keys,
 )
-from gateway.bills.reconciliation.set_aside import set_aside_failed_calls
+from gateway.bills.reconciliation.set_aside import set_aside_unbilled_failed_calls
 from gateway.bills.reconciliation.sides import (
     DAY,
     KEY,
@@ -266,9 +266,9 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
         owners, {*(row.key for row in tokens), *(row.key for row in amounts)}, {row.key for row in counted}
     )
     own_rows, billed_rows = counted, tokens
-    tokens = [replace_api_key(row, keys.billed_key(row)) for row in tokens]
-    amounts = [replace_api_key(row, keys.billed_key(row)) for row in amounts]
-    counted = [replace_api_key(row, keys.counted_key(row)) for row in counted]
+    tokens = [replace_api_key(row, keys.comparable_key_of_billed_row(row)) for row in tokens]
+    amounts = [replace_api_key(row, keys.comparable_key_of_billed_row(row)) for row in amounts]
+    counted = [replace_api_key(row, keys.comparable_key_of_use(row)) for row in counted]
 
     def prices_of_family(model: str, tier: str, day: int, context_tokens: int) -> Mapping[str, int]:
         return comparison_input.prices(priced_as(model), tier, day, context_tokens)
@@ -280,13 +280,13 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
             else comparison_input.listed(priced_as(model), tier, day, context_tokens)
         )
 
-    levels = dimensions_on_both_sides(tokens, amounts, counted, are_keys_matched=keys.has_matches)
+    levels = common_comparison_levels(tokens, amounts, counted, are_keys_matched=keys.has_matches)
     metered = compared & set(of_tokens)
     of_all = counted
-    set_aside = set_aside_failed_calls(tokens, counted, levels, metered)
+    set_aside = set_aside_unbilled_failed_calls(tokens, counted, levels, metered)
     counted = [*set_aside.counted]
     own_rows = [use for use, is_out in zip(own_rows, set_aside.left_out, strict=True) if not is_out]
-    key_tokens, own_keys = _tokens_of_unknown_keys(billed_rows, own_rows, keys)
+    key_tokens, own_keys = _billed_and_counted_tokens_of_unmatched_keys(billed_rows, own_rows, keys)
 
     def split_at_prices(
         uses: Sequence[CountedUse], at: Prices, money: Sequence[BilledMoney]
@@ -304,8 +304,8 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
     if not has_causes:
         return Reconciliation(
             provider=comparison_input.provider,
-            total=_total_line(split_at_prices(counted, prices_of_family, amounts), ()),
-            finest=levels.compared_dimensions,
+            total=_line_over_all_cells(split_at_prices(counted, prices_of_family, amounts), ()),
+            finest=levels.compared_dimensions_text,
             has_money=bool(of_money),
             sources=sorted({*of_tokens.values(), *of_money.values()}),
             set_aside=sorted(bill_rows.sources - {*of_tokens.values(), *of_money.values()}),
@@ -336,7 +336,9 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
             billed_at = find_billed_prices(of_contracts, without, precision)
     if billed_at.has_factors:
         at_prices = billed_at.billed_prices(prices_of_family, list_prices_of_family)
-        counted = [*set_aside_failed_calls(tokens, billed_at.reprice_uses(of_all), levels, metered).counted]
+        counted = [
+            *set_aside_unbilled_failed_calls(tokens, billed_at.reprice_uses(of_all), levels, metered).counted
+        ]
     own = counted
     exchanged = find_keys_swapped_in_bill(tokens, counted) if levels.key else {}
     of_days = counted = use_billed_names_of_swapped_keys(counted, exchanged)
@@ -379,7 +381,7 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
     if exchanged:
         found.append(claim_keys_swapped_in_bill(split_sides, own, exchanged))
     if billed_at.has_factors:
-        moved = tuple(claim.cause for claim in found if billed_at.is_move_that_depends_on_contract(claim))
+        moved = tuple(claim.cause for claim in found if billed_at.is_token_move_with_doubtful_price(claim))
         found += [
             replace(claim, beside=moved)
             for claim in claim_contract_price(split_sides, at_contracts, billed_at)
@@ -407,13 +409,15 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
         line.where = {"model": sorted(spelled[line.name])} if line.name and spelled.get(line.name) else {}
     for line in by_key.values():
         line.where = keys.cost_filter(line.name)
-    largest = _largest_claims(found)
+    largest = _largest_claimed_amount_by_day(found)
     tokens_left = _unexplained_tokens(split_sides, claimed)
     doubtful = {day for claim in found if claim.is_hint and claim.is_of_tokens for day in claim.days}
-    days_apart = _days_with_differing_keys(split_sides, comparison_input.tolerance) if levels.key else ()
+    days_apart = (
+        _days_with_key_tokens_outside_tolerance(split_sides, comparison_input.tolerance) if levels.key else ()
+    )
     return Reconciliation(
         provider=comparison_input.provider,
-        total=_total_line(split_sides, claimed),
+        total=_line_over_all_cells(split_sides, claimed),
         days=[
             _set_line_state(
                 days.get(str(day), Line(name=str(day))),
@@ -430,7 +434,7 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
         keys=sorted(by_key.values(), key=_difference_rank) if split_sides.levels.key else (),
         claims=claimed,
         hints=[claim for claim in found if claim.is_hint],
-        finest=split_sides.levels.compared_dimensions,
+        finest=split_sides.levels.compared_dimensions_text,
         has_money=bool(of_money),
         sources=sorted({*of_tokens.values(), *of_money.values()}),
         set_aside=sorted(bill_rows.sources - {*of_tokens.values(), *of_money.values()}),
@@ -538,7 +542,7 @@ def _day_states(
     return states
 
 
-def _tokens_of_unknown_keys(
+def _billed_and_counted_tokens_of_unmatched_keys(
     tokens: Sequence[BilledTokens], counted_uses: Sequence[CountedUse], keys: KeyMatching
 ) -> tuple[dict[str, dict[tuple[int, str], int]], dict[str, dict[int, int]]]:
     theirs: dict[str, dict[tuple[int, str], int]] = defaultdict(lambda: defaultdict(int))
@@ -594,11 +598,11 @@ def _lines_by_name(
     return lines
 
 
-def _total_line(split_sides: SplitDifference, claimed: Sequence[CauseClaim]) -> Line:
+def _line_over_all_cells(split_sides: SplitDifference, claimed: Sequence[CauseClaim]) -> Line:
     return _lines_by_name(split_sides, claimed, lambda _: "").get("", Line())
 
 
-def _largest_claims(claimed: Sequence[CauseClaim]) -> dict[int, int]:
+def _largest_claimed_amount_by_day(claimed: Sequence[CauseClaim]) -> dict[int, int]:
     largest: dict[int, int] = defaultdict(int)
     for claim in claimed:
         if claim.cause == "rounding" or not claim.is_of_tokens:
@@ -623,7 +627,9 @@ def _unexplained_tokens(split_sides: SplitDifference, claimed: Sequence[CauseCla
     return by_day
 
 
-def _days_with_differing_keys(split_sides: SplitDifference, tolerance: DayTolerance) -> set[int]:
+def _days_with_key_tokens_outside_tolerance(
+    split_sides: SplitDifference, tolerance: DayTolerance
+) -> set[int]:
     by_key = _lines_by_name(split_sides, (), lambda cell: f"{cell.day} {cell.key}")
     return {int(name.split(" ")[0]) for name, line in by_key.items() if not tolerance.are_tokens_within(line)}
 

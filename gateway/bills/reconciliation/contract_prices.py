@@ -15,7 +15,7 @@ from math import isqrt
 from gateway.bills.reconciliation.cells import ComparisonLevels, SplitDifference, normalize_tier
 from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, TIER_NOT_GIVEN, CauseClaim, build_claim
 from gateway.bills.reconciliation.limits import LEAST_DAYS, MICRO, NOTHING
-from gateway.bills.reconciliation.restating import restore_counted_sums
+from gateway.bills.reconciliation.restating import replace_counted_sums_in_split
 from gateway.bills.reconciliation.sides import RATE, VOLUME, ComparisonCell, CountedUse, Prices
 from gateway.bills.reconciliation.wording import format_dollars, join_names
 
@@ -86,40 +86,42 @@ class BilledPrices:
     def has_factors(self) -> bool:
         return bool(self.factors) or self.every is not None
 
-    def list_price_factor(self, model: str, tier: str, day: int) -> Fraction | None:
+    def factor_on_prices_without_contract(self, model: str, tier: str, day: int) -> Fraction | None:
         """
         Return the factor at which the bill charges the prices without a contract, or None if it charges the
         contract's prices.
         """
-        group = self._price_group(model, tier)
+        group = self._compared_model_and_tier(model, tier)
         return self.factors.get(group, self.every) if day in self.days.get(group, (day,)) else None
 
-    def _price_group(self, model: str, tier: str) -> Group:
-        return _cell_group(self.levels.coarse_cell(ComparisonCell(0, model=model, tier=normalize_tier(tier))))
+    def _compared_model_and_tier(self, model: str, tier: str) -> Group:
+        return _model_and_tier_of_cell(
+            self.levels.money_cell(ComparisonCell(0, model=model, tier=normalize_tier(tier)))
+        )
 
-    def billed_factor(self, use: CountedUse) -> Fraction | None:
+    def billed_factor_of_contract_use(self, use: CountedUse) -> Fraction | None:
         """
         Return the factor at which a use under a contract is billed, or None if the contract's prices apply.
         """
-        return self.list_price_factor(use.model, use.tier, use.day) if use.contract else None
+        return self.factor_on_prices_without_contract(use.model, use.tier, use.day) if use.contract else None
 
     def model_and_tier(self, use: CountedUse) -> str:
         """
         Return the model of a use. Add its tier if the tiers of the model are billed at different factors.
         """
-        _, tier = self._price_group(use.model, use.tier)
+        _, tier = self._compared_model_and_tier(use.model, use.tier)
         return f"{use.model} in tier {tier}" if tier and self.every is None else use.model
 
     def reprice_uses(self, counted_uses: Iterable[CountedUse]) -> list[CountedUse]:
         return [
-            use if (factor := self.billed_factor(use)) is None else reprice_use(use, factor)
+            use if (factor := self.billed_factor_of_contract_use(use)) is None else reprice_use(use, factor)
             for use in counted_uses
         ]
 
     def billed_prices(self, contract_prices: Prices, prices_without_contracts: Prices) -> Prices:
         @cache
         def meter_prices(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
-            factor = self.list_price_factor(model, tier, day)
+            factor = self.factor_on_prices_without_contract(model, tier, day)
             if factor is None:
                 return contract_prices(model, tier, day, context)
             return {
@@ -129,7 +131,7 @@ class BilledPrices:
 
         return meter_prices
 
-    def is_move_that_depends_on_contract(self, claim: CauseClaim) -> bool:
+    def is_token_move_with_doubtful_price(self, claim: CauseClaim) -> bool:
         """
         Return whether a claim moves tokens to another model or tier, while the bill follows contracts only
         for some models, tiers or days. Then the amount of the claim depends on the contract prices, and these
@@ -139,17 +141,19 @@ class BilledPrices:
         is_of_contract = bool(models) and (not self.levels.money_model or not models.isdisjoint(claim.models))
         return claim.cause in _MOVED and self.every is None and is_of_contract
 
-    def _is_out_of_contract(self, claim: CauseClaim) -> bool:
+    def _is_token_move_out_of_contract(self, claim: CauseClaim) -> bool:
         """
         Return whether tokens counted at the prices of a contract have a model or tier on the bill that it does not
         cover. Their amount is then partly that of the contract.
         """
         inside, outside = set[int](), set[int]()
         for (part, cell, _), portion in claim.parts.items() if claim.cause in _MOVED else ():
-            is_stated = (cell.day, _cell_group(cell)) in self.stated
+            is_stated = (cell.day, _model_and_tier_of_cell(cell)) in self.stated
             if part == VOLUME and portion.tokens < 0 and is_stated:
                 inside |= (
-                    {cell.day} if self.list_price_factor(cell.model, cell.tier, cell.day) is None else set()
+                    {cell.day}
+                    if self.factor_on_prices_without_contract(cell.model, cell.tier, cell.day) is None
+                    else set()
                 )
             elif part == VOLUME and portion.tokens > 0 and not is_stated:
                 outside.add(cell.day)
@@ -162,15 +166,17 @@ class BilledPrices:
         """
         is_lasting = claim.cause in _LASTING and not claim.since and bool(self.unclear)
         is_unclear = claim.cause not in _PROVEN and any(
-            part == RATE and portion.amount and _cell_group(cell) in self.unclear
+            part == RATE and portion.amount and _model_and_tier_of_cell(cell) in self.unclear
             for (part, cell, _), portion in claim.parts.items()
         )
-        is_of_contract = self.is_move_that_depends_on_contract(claim) or self._is_out_of_contract(claim)
+        is_of_contract = self.is_token_move_with_doubtful_price(claim) or self._is_token_move_out_of_contract(
+            claim
+        )
         is_doubtful = is_lasting or is_unclear or is_of_contract
         return replace(claim, beside=(*claim.beside, CONTRACT_PRICE)) if is_doubtful else claim
 
 
-def _cell_group(cell: ComparisonCell) -> Group:
+def _model_and_tier_of_cell(cell: ComparisonCell) -> Group:
     return cell.model, cell.tier
 
 
@@ -207,7 +213,7 @@ def find_billed_prices(
     for group, places in groups.items():
         stated, listed = {each.day for each in places if each.is_paid_as_stated}, _days_at_list_prices(places)
         at_listed = [each for each in places if each.is_paid_as_listed]
-        is_rise = is_followed and _is_round_share(*_sum_fields(places, "listed", "stated"))
+        is_rise = is_followed and _is_multiple_of_half_percent(*_sum_fields(places, "listed", "stated"))
         is_proven = not is_rise and _is_difference_rounding(at_listed)
         if not stated and is_proven and 2 * len(at_listed) > len(places):
             factors[group] = Fraction(1)
@@ -244,7 +250,7 @@ def _places_with_contract_price(
     split_at_contract_prices: SplitDifference, split_without_contracts: SplitDifference
 ) -> set[tuple[int, Group]]:
     return {
-        (place[0].day, _cell_group(place[0]))
+        (place[0].day, _model_and_tier_of_cell(place[0]))
         for place, price in split_at_contract_prices.listed.items()
         if price != split_without_contracts.listed.get(place)
         or split_at_contract_prices.values[place] != split_without_contracts.values[place]
@@ -260,7 +266,9 @@ def _days_at_list_prices(places: Iterable[_PricedAmount]) -> set[int]:
     return {day for day, count in listed.items() if 2 * count > number[day] and count > stated[day]}
 
 
-def _is_contract_partly_ignored(places: Iterable[_PricedAmount], ignored: Collection[int]) -> bool:
+def _is_contract_partly_ignored(
+    places: Iterable[_PricedAmount], days_at_list_prices: Collection[int]
+) -> bool:
     between, stated = set[int](), set[int]()
     for each in places:
         if each.is_paid_between_list_and_contract:
@@ -268,7 +276,7 @@ def _is_contract_partly_ignored(places: Iterable[_PricedAmount], ignored: Collec
         elif each.is_paid_as_stated:
             stated.add(each.day)
     is_late = bool(between and stated) and max(between) < min(stated)
-    return is_late or not between.isdisjoint(ignored)
+    return is_late or not between.isdisjoint(days_at_list_prices)
 
 
 def _is_difference_rounding(places: Sequence[_PricedAmount]) -> bool:
@@ -296,14 +304,14 @@ def _find_common_factor(places: Sequence[_PricedAmount]) -> Fraction | None:
         return None
     paid, stated = _sum_fields(places, "paid", "stated")
     is_share = bool(stated) and all(each.is_paid_near(each.stated * paid / stated) for each in places)
-    return None if is_share and _is_round_share(paid, stated) else factor
+    return None if is_share and _is_multiple_of_half_percent(paid, stated) else factor
 
 
 def _sum_fields(places: Iterable[_PricedAmount], *names: str) -> Iterator[Fraction]:
     return (sum((Fraction(getattr(each, name)) for each in places), Fraction(0)) for name in names)
 
 
-def _is_round_share(amount: Fraction, whole: Fraction) -> bool:
+def _is_multiple_of_half_percent(amount: Fraction, whole: Fraction) -> bool:
     if not whole:
         return False
     steps = 200 * amount / whole
@@ -329,7 +337,7 @@ def _amounts_priced_by_contract(
             1, split_at_contract_prices.lines.get(place, 0)
         )
         if abs(listed - stated) > _CLEAR * digit:
-            yield _PricedAmount(cell.day, _cell_group(cell), paid, stated, listed, digit)
+            yield _PricedAmount(cell.day, _model_and_tier_of_cell(cell), paid, stated, listed, digit)
 
 
 def claim_contract_price(
@@ -341,14 +349,18 @@ def claim_contract_price(
 
     Afterwards, the split has the counted sums at the contract's prices.
     """
-    restated = [use for use in counted_uses if use.is_estimated and billed.billed_factor(use) is not None]
+    restated = [
+        use
+        for use in counted_uses
+        if use.is_estimated and billed.billed_factor_of_contract_use(use) is not None
+    ]
     stated = sum(sum(use.values.values()) for use in restated)
-    by_cell = restore_counted_sums(split, counted_uses)
+    by_cell = replace_counted_sums_in_split(split, counted_uses)
     if not by_cell:
         return  # none of the calls has an estimate under a contract
     groups: dict[Fraction, set[str]] = defaultdict(set)
     for use in restated:
-        groups[billed.billed_factor(use) or Fraction(0)].add(billed.model_and_tier(use))
+        groups[billed.billed_factor_of_contract_use(use) or Fraction(0)].add(billed.model_and_tier(use))
     texts = [
         f"{join_names(sorted(names))} at {'' if factor == 1 else f'{float(factor):.4f} of '}the prices "
         "without a contract"

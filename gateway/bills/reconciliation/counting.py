@@ -110,7 +110,7 @@ def _meter_for_unit(name: str) -> str:
 _METER_OF_UNIT = {name: _meter_for_unit(name) for name in UNITS}
 
 
-def non_token_meter(kind: str) -> str:
+def non_token_meter_of_line_kind(kind: str) -> str:
     """Return the meter or unit of a bill line that is not about tokens, by its kind, or ""."""
     if kind in _KINDS:
         return kind

@@ -199,7 +199,9 @@ def find_conversion(
     return BillConversion(currency=code, sources=sources, rates=known) if known and sources else None
 
 
-async def convert_rows(ledger: Ledger, rows: Sequence[StatementRow]) -> Sequence[StatementRow]:
+async def convert_rows_at_ledger_rates(
+    ledger: Ledger, rows: Sequence[StatementRow]
+) -> Sequence[StatementRow]:
     """Convert the rows' money to dollars where a rate is known."""
     rates = ledger.rates
     return rows if rates is None else await asyncio.to_thread(convert_to_dollars, rows, rates)
@@ -217,7 +219,7 @@ async def _build_sides(
     failed_hours: Mapping[int, int],
 ) -> ComparisonInput:
     month = inputs.month
-    rows = await convert_rows(sources.ledger, statement_rows)
+    rows = await convert_rows_at_ledger_rates(sources.ledger, statement_rows)
     covered: dict[str, set[int]] = defaultdict(set)
     unsettled: dict[str, set[int]] = defaultdict(set)
     for info in inputs.infos:

@@ -131,7 +131,7 @@ def classify_bill_rows(rows: Iterable[StatementRow], *, as_billed: bool = False)
             line = _to_billed_money(row, fields)
             if row.amount or row.amount_effective is None:
                 amounts.append(line if as_billed else _as_credit_if_given_back(line))
-            beyond = _effective_difference(row)
+            beyond = _effective_minus_billed_amount(row)
             if beyond:
                 of_fee = UNUSED if row.line_type == UNUSED else line.meter
                 accrued.append(replace(line, meter=of_fee, amount=beyond))
@@ -169,7 +169,7 @@ def _to_billed_money(row: StatementRow, fields: Mapping[str, Any]) -> BilledMone
     return replace(correction_line, corrects=row.corrects or 0, corrects_until=row.corrects_until or 0)
 
 
-def _effective_difference(row: StatementRow) -> int:
+def _effective_minus_billed_amount(row: StatementRow) -> int:
     if row.amount_effective is None:
         return 0
     # the effective cost includes fees that were moved to the usage that they cover
@@ -220,7 +220,7 @@ def choose_source_by_day(
     for row in rows:
         rows_by_source[row.source].append(row)
     rank = {
-        source: (_detail_level(source_rows), len(source_rows), source)
+        source: (_count_stated_dimensions(source_rows), len(source_rows), source)
         for source, source_rows in rows_by_source.items()
     }
     days: dict[int, str] = {}
@@ -230,14 +230,14 @@ def choose_source_by_day(
     return days
 
 
-def _detail_level(rows: Sequence[BilledTokens | BilledMoney]) -> int:
+def _count_stated_dimensions(rows: Sequence[BilledTokens | BilledMoney]) -> int:
     keys = any(row.key for row in rows)
     models = any(row.model for row in rows)
     tiers = any(row.tier is not None for row in rows)
     return keys + models + tiers
 
 
-def dimensions_on_both_sides(
+def common_comparison_levels(
     tokens: Sequence[BilledTokens],
     amounts: Sequence[BilledMoney],
     counted_uses: Sequence[CountedUse],
@@ -253,7 +253,7 @@ def dimensions_on_both_sides(
     model = any(row.model for row in token_rows) if token_rows else any(row.model for row in paid)
     key = are_keys_matched and any(row.key for row in (token_rows or paid))
     tier = any(row.tier is not None for row in token_rows)
-    region = _are_regions_alike([row for row in tokens if row.meter is not None], counted_uses)
+    region = _has_same_region_names([row for row in tokens if row.meter is not None], counted_uses)
     contexts = sorted({row.context for row in token_rows if row.context})
     return ComparisonLevels(
         model=model,
@@ -269,7 +269,7 @@ def dimensions_on_both_sides(
     )
 
 
-def _are_regions_alike(tokens: Sequence[BilledTokens], counted_uses: Sequence[CountedUse]) -> bool:
+def _has_same_region_names(tokens: Sequence[BilledTokens], counted_uses: Sequence[CountedUse]) -> bool:
     """
     Return whether the bill and the ledger use the same names of regions. They do not if the tokens of a model
     are in different regions.
@@ -312,7 +312,7 @@ class KeyMatching:
     def unmatched_billed_keys(self) -> set[str]:
         return self._theirs
 
-    def billed_key(self, row: BilledTokens | BilledMoney) -> str:
+    def comparable_key_of_billed_row(self, row: BilledTokens | BilledMoney) -> str:
         for name in (row.key, row.account):
             if name in self._named or name in self.matched:
                 return name
@@ -328,7 +328,7 @@ class KeyMatching:
                 return {name: [value] for name, value in pairs if value}
         return {"api_key": [key]} if key in self.matched or key in self._ours else {}
 
-    def counted_key(self, row: CountedUse) -> str:
+    def comparable_key_of_use(self, row: CountedUse) -> str:
         for owner in self._owners:
             if owner.is_owner_of(row):
                 return owner.billed
@@ -352,7 +352,7 @@ def rename_to_families(
     """
     theirs: dict[str, set[str]] = defaultdict(set)
     ours: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    families = _split_families_by_price(
+    families = _family_by_model_split_by_price(
         match_model_families(tokens, amounts, counted_uses), counted_uses, price_of
     )
     for name in {*(r.model for r in tokens), *(r.model for r in amounts)}:
@@ -379,7 +379,7 @@ def rename_to_families(
     )
 
 
-def _split_families_by_price(
+def _family_by_model_split_by_price(
     family_by_model: Mapping[str, str], counted_uses: Iterable[CountedUse], price_of: PriceOf
 ) -> dict[str, str]:
     """

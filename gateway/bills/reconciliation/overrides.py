@@ -99,7 +99,7 @@ def _price_overrides_that_explain_bill(
     listed_tiers = [tier for tier in tiers if (model, tier) not in comparison.split.unlisted]
     choices = [[STANDARD], *([tier] for tier in tiers if tier), listed_tiers, tiers]
     for chosen in choices:
-        billed = _billed_prices(comparison, model, uses, since, chosen, prices)
+        billed = _billed_and_listed_prices(comparison, model, uses, since, chosen, prices)
         is_new = any(price != listed for by_meter in billed.values() for price, listed in by_meter.values())
         if not is_new:
             continue
@@ -107,14 +107,14 @@ def _price_overrides_that_explain_bill(
             tier: {meter: price for meter, (price, _) in by_meter.items()}
             for tier, by_meter in billed.items()
         }
-        if _model_agrees(comparison, model, uses, since, entries, prices):
+        if _is_bill_explained_by_entries(comparison, model, uses, since, entries, prices):
             yield {
                 tier: {_PRICES[meter]: price for meter, price in by_meter.items()}
                 for tier, by_meter in entries.items()
             }
 
 
-def _billed_prices(
+def _billed_and_listed_prices(
     comparison: BillComparison,
     model: str,
     uses: Sequence[CountedUse],
@@ -133,7 +133,7 @@ def _billed_prices(
     for use in uses:
         if use.day < since or use.tier not in tiers:
             continue
-        coarse = split.levels.coarse_cell(split.levels.fine_cell(use))
+        coarse = split.levels.money_cell(split.levels.token_cell(use))
         for meter, value in use.values.items():
             place = coarse, billed_meter(split, coarse, meter)
             worth[place, (use.tier, meter)] += value
@@ -158,12 +158,12 @@ def _billed_prices(
     return found
 
 
-def _model_agrees(
+def _is_bill_explained_by_entries(
     comparison: BillComparison,
     model: str,
     uses: Sequence[CountedUse],
     since: int,
-    entries: Mapping[str, Mapping[str, str]],
+    override_entries: Mapping[str, Mapping[str, str]],
     prices: Prices,
 ) -> bool:
     """
@@ -174,8 +174,8 @@ def _model_agrees(
     values: dict[MeterPlace, int] = defaultdict(int)
     for use in uses:
         is_unlisted = (model, use.tier) in split.unlisted
-        own = entries.get(use.tier, entries.get(STANDARD) if is_unlisted else None)
-        coarse = split.levels.coarse_cell(split.levels.fine_cell(use))
+        own = override_entries.get(use.tier, override_entries.get(STANDARD) if is_unlisted else None)
+        coarse = split.levels.money_cell(split.levels.token_cell(use))
         for meter, tokens in use.tokens.items():
             value = use.values.get(meter, 0)
             if own is not None and use.day >= since:
@@ -183,7 +183,7 @@ def _model_agrees(
                 price = money.text_to_units(own[meter]) // 10**6 if meter in own else base
                 value = tokens * price
             values[coarse, billed_meter(split, coarse, meter)] += value
-    differing = {split.levels.coarse_cell(cell) for cell, _ in split.extra}
+    differing = {split.levels.money_cell(cell) for cell, _ in split.extra}
     amounts = [entry[1:] for entry in comparison.price_difference_entries(model) if entry[1] not in differing]
     return bool(amounts) and all(
         comparison.is_negligible(place, split.paid[place] - values[place]) for place in amounts

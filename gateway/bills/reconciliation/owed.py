@@ -115,7 +115,7 @@ def owed_text(
         "The calls below were sent and answered in a tier with a discount, but were billed without it.",
         "Amounts are in US dollars at list prices. Please credit the difference.",
     ]
-    rows = [_owed_sentence(line) for line in lines]
+    rows = [_owed_discount_sentence(line) for line in lines]
     total = f"Total of {len(lines):,} lines: billed {money.units_to_text(billed)}, due {money.units_to_text(due)}, "
     total += f"owed {money.units_to_text(billed - due)}"
     return "\n".join(
@@ -123,7 +123,7 @@ def owed_text(
     )
 
 
-def _owed_sentence(line: OwedLine) -> str:
+def _owed_discount_sentence(line: OwedLine) -> str:
     place = [day_text(line.day), line.model or "all models", line.key or "all keys", line.region, line.kind]
     reported, billed_as = (tier or "standard" for tier in (line.reported, line.billed_as))
     return (

@@ -59,7 +59,7 @@ def find_repeats(billed: BilledByCell, counted_sums: Mapping[ComparisonCell, Cou
         day: times
         for day in days
         if (
-            times := _common_multiple(
+            times := _times_billed_if_common_to_owners(
                 {owner: theirs.get(owner, {}).get(day, [0, 0]) for owner in known},
                 {owner: once.get(owner, {}).get(day, [0, 0]) for owner in known},
             )
@@ -125,7 +125,9 @@ def _billed_ratio(billed: list[int], counted: list[int]) -> Fraction:
     return ratios.pop() if is_one else Fraction(0)
 
 
-def _common_multiple(billed: Mapping[Owner, list[int]], counted: Mapping[Owner, list[int]]) -> int:
+def _times_billed_if_common_to_owners(
+    billed: Mapping[Owner, list[int]], counted: Mapping[Owner, list[int]]
+) -> int:
     ratios = {
         owner: _billed_ratio(billed[owner], counted[owner])
         for owner in counted

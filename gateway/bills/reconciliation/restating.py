@@ -114,7 +114,7 @@ def claim_keys_swapped_in_bill(
 
     Afterwards, `split` has the counted sums under the ledger's own keys.
     """
-    by_cell = restore_counted_sums(split, counted_uses)
+    by_cell = replace_counted_sums_in_split(split, counted_uses)
     pairs = sorted({tuple(sorted((key, name))) for (_, key), name in billed_key_by_day_and_key.items()})
     claim = build_claim(
         "keys_exchanged",
@@ -130,7 +130,7 @@ def claim_keys_swapped_in_bill(
     return replace(claim, moved=sum(map(abs, by_cell.values())) // 2)
 
 
-def restore_counted_sums(
+def replace_counted_sums_in_split(
     split: SplitDifference, counted_uses: Iterable[CountedUse]
 ) -> dict[ComparisonCell, int]:
     """
@@ -140,7 +140,7 @@ def restore_counted_sums(
     """
     own: dict[ComparisonCell, CountedSums] = defaultdict(CountedSums)
     for use in counted_uses:
-        own[split.levels.fine_cell(use)].add_use(use)
+        own[split.levels.token_cell(use)].add_use(use)
     by_cell: dict[ComparisonCell, int] = {}
     for cell in {*own, *split.counted}:
         restated, original = (sums[cell].cost if cell in sums else 0 for sums in (split.counted, own))
@@ -224,7 +224,7 @@ def find_rows_billed_on_later_day(
         calls[use.day] += use.calls if (use.day, _key_and_model(use, levels)) in posted else 0
     # Tokens may be late although amounts are in time. If one amount of a day is in time, the day is not late,
     # because other amounts of 0 do not prove that amounts are late.
-    in_time = {day for day, _ in _late_days_paid_in_time(amounts, counted_uses, levels, posted)}
+    in_time = {day for day, _ in _late_days_with_amounts_in_time(amounts, counted_uses, levels, posted)}
     return LateRows(
         posted={
             place: day
@@ -246,11 +246,11 @@ def _add_quantity(
 
 
 def _key_and_model(row: BilledTokens | CountedUse, levels: ComparisonLevels) -> _KeyAndModel:
-    cell = levels.fine_cell(row)
+    cell = levels.token_cell(row)
     return cell.key, cell.model
 
 
-def _late_days_paid_in_time(
+def _late_days_with_amounts_in_time(
     amounts: Iterable[BilledMoney],
     counted_uses: Iterable[CountedUse],
     levels: ComparisonLevels,
@@ -266,7 +266,7 @@ def _late_days_paid_in_time(
     late: dict[ComparisonCell, int] = defaultdict(int)
 
     def coarse_cell_of_row(row: BilledMoney | CountedUse) -> ComparisonCell:
-        return levels.coarse_cell(levels.fine_cell(row))._replace(tier=STANDARD, region="", context=0)
+        return levels.money_cell(levels.token_cell(row))._replace(tier=STANDARD, region="", context=0)
 
     for row in amounts:
         if row.is_for_tokens:
@@ -292,7 +292,7 @@ def claim_late_rows(split: SplitDifference, counted_uses: Iterable[CountedUse], 
 
     Afterwards, `split` has the counted sums on the days of the calls.
     """
-    by_cell = restore_counted_sums(split, counted_uses)
+    by_cell = replace_counted_sums_in_split(split, counted_uses)
     days: dict[int, set[int]] = defaultdict(set)
     for (late_day, _), day in late.posted.items():
         days[day].add(late_day)
@@ -350,11 +350,11 @@ def find_fixed_exchange_rate(
     places = list(_billed_amounts_of_agreeing_cells(split, conversion))
     lowest, highest = (Fraction(edge(conversion.rates.values()), SCALE) for edge in (min, max))
     by_day = [
-        place.lowest_and_highest_factor_and_value(decimal_unit_by_day, conversion.rate(place.day))
+        place.exchange_rate_factor_range_and_value(decimal_unit_by_day, conversion.rate(place.day))
         for place in places
     ]
     by_constant = [
-        place.lowest_and_highest_factor_and_value(decimal_unit_by_day, Fraction(1)) for place in places
+        place.exchange_rate_factor_range_and_value(decimal_unit_by_day, Fraction(1)) for place in places
     ]
     of_market = [
         (max(low, lowest), min(high, highest), worth)
@@ -400,7 +400,7 @@ class _BilledAmount:
     paid: Fraction
     worth: int
 
-    def lowest_and_highest_factor_and_value(
+    def exchange_rate_factor_range_and_value(
         self, decimal_unit_by_day: Mapping[int, int], rate: Fraction
     ) -> tuple[Fraction, Fraction, int]:
         """
@@ -415,7 +415,7 @@ class _BilledAmount:
 def _billed_amounts_of_agreeing_cells(
     split: SplitDifference, conversion: BillConversion
 ) -> Iterator[_BilledAmount]:
-    differing = {split.levels.coarse_cell(cell) for cell, _ in split.extra}
+    differing = {split.levels.money_cell(cell) for cell, _ in split.extra}
     for (cell, meter), amount in split.paid.items():
         worth = split.worth.get((cell, meter), 0)
         if cell not in differing and worth > 0 and amount > 0 and cell.day in conversion.rates:
@@ -475,7 +475,7 @@ def claim_exchange_rate(
     """
     by_cell: dict[ComparisonCell, int] = defaultdict(int)
     for row, again in zip(amounts, restated, strict=True):
-        by_cell[split.levels.coarse_cell(split.levels.fine_cell(row))] += row.amount - again.amount
+        by_cell[split.levels.money_cell(split.levels.token_cell(row))] += row.amount - again.amount
     for cell, amount in by_cell.items():
         split.parts[RATE, cell, ""] += amount
         split.billed_money[cell] += amount

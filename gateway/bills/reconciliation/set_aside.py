@@ -31,10 +31,10 @@ class _FailedCallGroup(NamedTuple):
 
     @classmethod
     def from_use(cls, use: CountedUse, levels: ComparisonLevels) -> _FailedCallGroup:
-        cell = levels.fine_cell(use)
+        cell = levels.token_cell(use)
         return cls(bool(use.cost), cell.model, cell.key, cell.day)
 
-    def self_and_coarser(self) -> Iterator[_FailedCallGroup]:
+    def self_and_larger_groups(self) -> Iterator[_FailedCallGroup]:
         """
         Yield this group of failed calls and the larger groups that contain it, from the smallest to the
         largest.
@@ -65,7 +65,7 @@ def has_failed(use: CountedUse) -> bool:
     return bool(use.errors and any(use.tokens.values()))
 
 
-def set_aside_failed_calls(
+def set_aside_unbilled_failed_calls(
     tokens: Iterable[BilledTokens],
     counted_uses: Sequence[CountedUse],
     levels: ComparisonLevels,
@@ -89,13 +89,14 @@ def set_aside_failed_calls(
         if has_failed(use):
             place = _FailedCallGroup.from_use(use, levels)
             is_out = next(
-                (unanimous[name] for name in place.self_and_coarser() if name in unanimous), not use.cost
+                (unanimous[name] for name in place.self_and_larger_groups() if name in unanimous),
+                not use.cost,
             )
             # Without proof, the result is still exact if `failed` is 0: calls with a cost are compared, or
             # calls without a cost are set aside.
             is_exact = is_exact and (place in known or is_out is not bool(use.cost))
             use = (
-                _without_calls_and_tokens(use)
+                _with_calls_and_tokens_zeroed(use)
                 if is_out
                 else replace(use, failed=0 if use.cost else _token_and_fee_value(use))
             )
@@ -110,7 +111,7 @@ def set_aside_failed_calls(
     )
 
 
-def _without_calls_and_tokens(use: CountedUse) -> CountedUse:
+def _with_calls_and_tokens_zeroed(use: CountedUse) -> CountedUse:
     nothing: Mapping[str, int] = {}
     return replace(
         use,
@@ -143,7 +144,7 @@ def _proven_omission_by_group(
     for has_key in (True, False):
 
         def place_of_row(row: BilledTokens | CountedUse, has_key: bool = has_key) -> _Place:
-            cell = levels.fine_cell(row)
+            cell = levels.token_cell(row)
             return cell.day, cell.model, cell.key * has_key
 
         surplus: dict[_Place, _Vector] = defaultdict(lambda: [0, 0])
@@ -189,6 +190,6 @@ def _unanimous_omission_by_group(
 ) -> dict[_FailedCallGroup, bool]:
     all_decisions: dict[_FailedCallGroup, set[bool]] = defaultdict(set)
     for name, decision in proven_omissions.items():
-        for coarse in name.self_and_coarser():
+        for coarse in name.self_and_larger_groups():
             all_decisions[coarse].add(decision)
     return {name: decisions.pop() for name, decisions in all_decisions.items() if len(decisions) == 1}

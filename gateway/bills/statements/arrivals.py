@@ -13,7 +13,7 @@ from spool.statements import DAY_S, StatementInfo, parse_day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class ReportArrival:
     """
     How far the reports of one source and account have arrived. `until` is the end of the newest covered day,
     or None. Days are final after `settle_s` seconds.
@@ -33,25 +33,28 @@ class Arrival:
     months: Sequence[str] = ()
 
 
-def find_arrivals(
+def report_arrivals(
     infos: Sequence[StatementInfo], pulls: Sequence[PullState], *, settle_s: float = 0
-) -> Sequence[Arrival]:
+) -> Sequence[ReportArrival]:
     """
     Return how far reports have arrived: one Arrival per pull, then one per imported source and account that
     no pull covers.
     """
-    return [*_pull_arrivals(infos, pulls, settle_s), *_import_arrivals(infos, pulls, settle_s)]
+    return [
+        *_report_arrivals_of_pulls(infos, pulls, settle_s),
+        *_report_arrivals_of_imports(infos, pulls, settle_s),
+    ]
 
 
-def _pull_arrivals(
+def _report_arrivals_of_pulls(
     infos: Sequence[StatementInfo], pulls: Sequence[PullState], settle_s: float
-) -> Iterator[Arrival]:
+) -> Iterator[ReportArrival]:
     for pull in pulls:
         # A fetched day counts as arrived even if the provider reported nothing for it.
         known = [float(info.end) for info in infos if _is_from_pull(info, pull)]
         if pull.pulled_to is not None:
             known.append(float(parse_day(pull.pulled_to) + DAY_S))
-        yield Arrival(
+        yield ReportArrival(
             source=pull.source,
             account=pull.account,
             settle_s=_settle_s(pull.source, settle_s),
@@ -62,15 +65,15 @@ def _pull_arrivals(
         )
 
 
-def _import_arrivals(
+def _report_arrivals_of_imports(
     infos: Sequence[StatementInfo], pulls: Sequence[PullState], settle_s: float
-) -> Iterator[Arrival]:
+) -> Iterator[ReportArrival]:
     days: dict[tuple[str, str], set[int]] = defaultdict(set)
     for info in infos:
         if not any(_is_from_pull(info, pull) for pull in pulls):
             days[info.source, info.account] |= {*range(info.start, info.end, DAY_S)}
     for (source, account), covered in sorted(days.items()):
-        yield Arrival(
+        yield ReportArrival(
             source=source,
             account=account,
             settle_s=_settle_s(source, settle_s),

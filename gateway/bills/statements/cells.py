@@ -211,6 +211,6 @@ def _rounded_or_none(amount: Decimal | None) -> Decimal | None:
     return None if amount is None else storable_amount(amount)
 
 
-def adjustment_kind(amount: Decimal) -> str:
+def credit_or_adjustment_kind(amount: Decimal) -> str:
     """Return an adjustment's kind: "credit", or "adjustment" if it raises the cost."""
     return "adjustment" if amount > 0 else "credit"

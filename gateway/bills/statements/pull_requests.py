@@ -163,12 +163,12 @@ def _format_moment(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _span_query_for_github(start: int, end: int) -> Query:
+def _date_range_query_for_github(start: int, end: int) -> Query:
     day = datetime.fromtimestamp(start, UTC)
     return [("year", str(day.year)), ("month", str(day.month)), ("day", str(day.day))]
 
 
-def _span_query_for_litellm(start: int, end: int) -> Query:
+def _date_range_query_for_litellm(start: int, end: int) -> Query:
     """
     Return the query for a span of days. It ends at midnight, because LiteLLM includes the end. Rows are
     sorted by time, so late rows shift few others between pages.
@@ -180,7 +180,7 @@ def _span_query_for_litellm(start: int, end: int) -> Query:
     return [*span, ("page_size", str(LITELLM_ROWS)), ("sort_by", "startTime"), ("sort_order", "asc")]
 
 
-def _span_query_for_cursor(start: int, end: int) -> Query:
+def _date_range_query_for_cursor(start: int, end: int) -> Query:
     span = ("startDate", start * 1000), ("endDate", end * 1000), ("pageSize", CURSOR_ROWS)
     return [(name, str(number)) for name, number in span]
 
@@ -227,7 +227,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         base_url="https://api.github.com",
         paths=(f"{_COPILOT}/ai_credit/usage", f"{_COPILOT}/premium_request/usage"),
         headers=github_headers,
-        query=_span_query_for_github,
+        query=_date_range_query_for_github,
         next_page=_no_next_page,
         rows_in="usageItems",
         span_days=1,
@@ -236,7 +236,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         base_url="https://api.cursor.com",
         paths=("/teams/filtered-usage-events",),
         headers=basic_header,
-        query=_span_query_for_cursor,
+        query=_date_range_query_for_cursor,
         next_page=_next_page_of_cursor_report,
         rows_in="usageEvents",
         span_days=1,
@@ -246,7 +246,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         base_url="",
         paths=("/spend/logs/v2",),
         headers=bearer_header,
-        query=_span_query_for_litellm,
+        query=_date_range_query_for_litellm,
         next_page=_next_litellm_page,
         span_days=1,
         # a day without rows may have been billed, because LiteLLM may have deleted its logs

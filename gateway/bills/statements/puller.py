@@ -243,7 +243,7 @@ class StatementPuller:
         base = (pull_settings.base_url or request.base_url).rstrip("/")
 
         async def fetch_seat_page(path: str, query: Query) -> bytes:
-            return await self._fetch_patiently(pull_settings, base + path, query, request.headers)
+            return await self._fetch_with_retries(pull_settings, base + path, query, request.headers)
 
         page_limit = self._settings().max_pages
         try:
@@ -301,8 +301,8 @@ class StatementPuller:
         (url, span), page_limit = url_and_span, self._settings().max_pages
         for _ in range(page_limit):
             query = [*request.query(*span), *([("page", cursor)] if cursor else [])]
-            content = await self._fetch_patiently(
-                pull_settings, url, query, request.headers, posts=request.posts
+            content = await self._fetch_with_retries(
+                pull_settings, url, query, request.headers, uses_post=request.posts
             )
             file = ReportFile(name=f"pull {pull_settings.name}", content=content, read_at=self._clock.now())
             page = await asyncio.to_thread(_open_page, file, request)
@@ -322,17 +322,17 @@ class StatementPuller:
             retry_after_s=None,
         )
 
-    async def _fetch_patiently(
+    async def _fetch_with_retries(
         self,
         pull_settings: StatementPullSettings,
         url: str,
         query: Query,
         headers: Callable[[str], Mapping[str, str]],
         *,
-        posts: bool = False,
+        uses_post: bool = False,
     ) -> bytes:
         body: bytes | None = None
-        if posts:
+        if uses_post:
             body = json.dumps({name: int(number) for name, number in query}).encode()
         elif query:
             url = f"{url}?{urlencode(query)}"

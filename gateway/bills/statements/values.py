@@ -79,10 +79,10 @@ def require_value(value: Decimal | None, name: str) -> Decimal:
 
 def read_text_field(row: Row, name: str) -> str | None:
     """Return a field's text, cut to the storable length, or None if it is absent or empty."""
-    return (untruncated_text_field(row, name) or "")[:MAX_TEXT] or None
+    return (read_whole_text_field(row, name) or "")[:MAX_TEXT] or None
 
 
-def untruncated_text_field(row: Row, name: str) -> str | None:
+def read_whole_text_field(row: Row, name: str) -> str | None:
     """Return the whole text of a field, or None if it is absent or empty."""
     value = row.get(name)
     if value is None:
@@ -151,7 +151,7 @@ def first_number(row: Row, *names: str) -> Decimal | None:
 
 def parse_object_text(row: Row, name: str) -> Row:
     """Return the JSON object that a cell holds as text; empty if it is absent."""
-    written = untruncated_text_field(row, name)
+    written = read_whole_text_field(row, name)
     try:
         decoded = msgspec.json.decode(written) if written else {}
     except msgspec.DecodeError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from gateway.bills.enforcers.faults import EnforcerFault
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
-from gateway.bills.statements.arrivals import Arrival
+from gateway.bills.statements.arrivals import ReportArrival
 from gateway.clusters.clusters import UnappliedConfig
 from gateway.configuration.certificates import CertificateEnd
 from gateway.devices.fleet.coverage import FleetRow
@@ -162,7 +162,7 @@ class InsightFacts:
     unapplied_configs: Sequence[UnappliedConfig] = ()
     reconciled: Sequence[ReconciledMonth] = ()  # for each provider with bills: this month and the last month
     lakes: Sequence[LakeState] = ()
-    arrivals: Sequence[Arrival] = ()  # for each kind of bill, the day until which bills have arrived
+    arrivals: Sequence[ReportArrival] = ()  # for each kind of bill, the day until which bills have arrived
     prices: str = ""  # name of the price list that is used
     prices_day: str = ""  # day of the price list, or "" if it states none
     # a function that returns the estimated cost of a call

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gateway.bills.enforcers.faults import EnforcerFault
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
-from gateway.bills.statements.arrivals import Arrival
+from gateway.bills.statements.arrivals import ReportArrival
 from gateway.clusters.clusters import UnappliedConfig
 from gateway.configuration.certificates import CertificateEnd
 from gateway.devices.fleet.coverage import FleetRow
@@ -101,7 +101,7 @@ async def _no_channels() -> Sequence[ChannelState]:
     return ()
 
 
-async def _no_arrivals() -> Sequence[Arrival]:
+async def _no_arrivals() -> Sequence[ReportArrival]:
     return ()
 
 
@@ -128,7 +128,7 @@ class FactSources:
     read_otherwise: Callable[[], Sequence[ReadOtherwise]] = tuple
     late_reports: KeptLateReports | None = None  # late reports, None while the registry is damaged
     reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _no_reconciled_months
-    arrivals: Callable[[], Awaitable[Sequence[Arrival]]] = _no_arrivals
+    arrivals: Callable[[], Awaitable[Sequence[ReportArrival]]] = _no_arrivals
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
     destination_types: Callable[[], Mapping[str, str]] = dict
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.bills.enforcers.auditing import faults_with_enforcers
+from gateway.bills.enforcers.auditing import faults_with_enforcer_names
 from gateway.bills.enforcers.faults import EnforcerFault
-from gateway.bills.statements.arrivals import Arrival, find_arrivals
+from gateway.bills.statements.arrivals import ReportArrival, report_arrivals
 from gateway.http.lists import MemoryRows, Named
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
@@ -60,11 +60,11 @@ def make_inspector(services: OperatorServices) -> Inspector:
     registry = services.installation.require_registry()
     devices = services.senders.devices
 
-    async def find_bill_arrivals() -> Sequence[Arrival]:
+    async def find_bill_arrivals() -> Sequence[ReportArrival]:
         pulls = (
             await services.money.statement_puller().pull_states() if services.money.statement_puller else ()
         )
-        return find_arrivals(
+        return report_arrivals(
             await registry.statements.statements(), pulls, settle_s=services.money.reconciliation().settle
         )
 
@@ -83,7 +83,7 @@ def make_inspector(services: OperatorServices) -> Inspector:
         auditor = services.money.enforcer_auditor
 
         async def find_enforcer_faults() -> Sequence[EnforcerFault]:
-            return faults_with_enforcers(await auditor().audit_limits())
+            return faults_with_enforcer_names(await auditor().audit_limits())
 
         optional["enforcer_faults"] = find_enforcer_faults
     memory = services.spool.memory

@@ -96,11 +96,11 @@ def make_biller(storage: Storage, clock: Clock, config: Callable[[], Config]) ->
 
     def import_and_make_biller() -> Biller:
         from gateway.bills.billed.biller import Biller
-        from gateway.bills.billed.layers import LayerRules
+        from gateway.bills.billed.layers import BillDivisionRules
 
-        def current_layer_rules() -> LayerRules:
+        def current_layer_rules() -> BillDivisionRules:
             billed = config().billed
-            return LayerRules(credits=billed.credits == _DIVIDED, tax=billed.tax == _DIVIDED)
+            return BillDivisionRules(credits=billed.credits == _DIVIDED, tax=billed.tax == _DIVIDED)
 
         sources = _statement_sources(storage, registry.statements, config)
         return Biller(replace(sources, closed_months=registry.closed_months.all), clock, current_layer_rules)

@@ -87,7 +87,7 @@ def claim_large_input_price(comparison: BillComparison) -> Iterator[CauseClaim]:
         )
 
 
-def claim_missing_premium(comparison: BillComparison) -> Iterator[CauseClaim]:
+def claim_missing_large_input_surcharge(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim large inputs billed at the base price: paid = worth - premium, where the premium is the part of our
     value that the list adds for large inputs. The amount is -premium.

@@ -40,7 +40,7 @@ def claim_committed_capacity_lines(comparison: BillComparison) -> Iterator[Cause
     The evidence names the contracts' amount for the compared days, minimums included, if it differs from the
     lines by more than a cent.
     """
-    terms = _stated_sums(comparison, COMMITMENT)
+    terms = _sums_stated_by_contracts(comparison, COMMITMENT)
     is_minimum = any(each.charge == MINIMUM for each in terms)
     days = {day for each in comparison.commitments for day in each.by_day}
     lines = [
@@ -68,7 +68,7 @@ def claim_credits_and_fees(comparison: BillComparison) -> Iterator[CauseClaim]:
     for the counted calls of the month if it differs by more than a cent.
     """
     for charge in (CREDIT, FEE):
-        terms, lines = _stated_sums(comparison, charge), _lines_of_charge(comparison, charge)
+        terms, lines = _sums_stated_by_contracts(comparison, charge), _lines_of_charge(comparison, charge)
         if terms and lines:
             yield from _claim_contract_lines(comparison, charge, lines, terms, "Nothing is wrong.")
 
@@ -90,7 +90,9 @@ def claim_unbilled_contract_amounts(comparison: BillComparison) -> Iterator[Caus
         for entry in comparison.remainder.entries_of_difference_part(RATE)
     )
     for charge in (COMMITMENT, CREDIT, FEE, ALLOWANCE):
-        terms = [each for each in _stated_sums(comparison, charge) if abs(each.amount) > COARSEST]
+        terms = [
+            each for each in _sums_stated_by_contracts(comparison, charge) if abs(each.amount) > COARSEST
+        ]
         is_paid = charge in (COMMITMENT, FEE)
         may_have = left - _GIVEN if is_paid else lines & _GIVEN
         is_elsewhere = bool(may_have) or (charge in (FEE, ALLOWANCE) and not are_prices_ours)
@@ -112,18 +114,18 @@ def doubt_price_if_contract_fee(claim: CauseClaim, comparison: BillComparison) -
     """
     causes = []
     for charge, sign in ((FEE, 1), (ALLOWANCE, -1)) if claim.cause in OF_PRICES else ():
-        whole = sum(abs(each.amount) for each in _stated_sums(comparison, charge))
+        whole = sum(abs(each.amount) for each in _sums_stated_by_contracts(comparison, charge))
         if 0 < sign * claim.amount <= whole * (1 + Fraction(SAME)):
             causes.append(_CAUSES.get(charge, charge))
     return replace(claim, beside=(*claim.beside, *causes)) if causes else claim
 
 
-def contract_statement_phrase(comparison: BillComparison, charge: str, amount: int) -> str:
+def contract_agreement_phrase(comparison: BillComparison, charge: str, amount: int) -> str:
     """
     Return the end of a sentence: whether contracts state this amount for a charge. Return "" if they state
     none.
     """
-    terms = _stated_sums(comparison, charge)
+    terms = _sums_stated_by_contracts(comparison, charge)
     if not terms:
         return ""
     stated = sum(each.amount for each in terms)
@@ -132,7 +134,7 @@ def contract_statement_phrase(comparison: BillComparison, charge: str, amount: i
     return f", but {_contracts_phrase(terms)}"
 
 
-def _stated_sums(comparison: BillComparison, charge: str) -> list[ContractSum]:
+def _sums_stated_by_contracts(comparison: BillComparison, charge: str) -> list[ContractSum]:
     """Return the amounts of a charge that contracts state. Capacity is limited to the compared days."""
     if charge != COMMITMENT:
         return [each for each in comparison.sums if each.charge == charge]
@@ -145,7 +147,7 @@ def _stated_sums(comparison: BillComparison, charge: str) -> list[ContractSum]:
         for each in comparison.commitments
         if not each.by_day.keys().isdisjoint(comparison.days)
     ]
-    return [*capacity_terms, *_stated_sums(comparison, MINIMUM)]
+    return [*capacity_terms, *_sums_stated_by_contracts(comparison, MINIMUM)]
 
 
 def _charge_kinds_phrase(terms: Sequence[ContractSum]) -> str:

@@ -50,9 +50,9 @@ def claim_double_reports(comparison: BillComparison) -> Iterator[CauseClaim]:
     the billed ones by exactly this source's tokens. If that holds only for most of the excess, the cause is
     only likely.
     """
-    yield from _claim_doubled_sources(comparison)
+    yield from _claim_sources_reporting_calls_again(comparison)
     remainder = comparison.remainder
-    excess = _excess_by_cell(comparison)
+    excess = _counted_minus_billed_by_cell(comparison)
     models = {cell.model for cell, extra in excess.items() if extra > 0}
     by_source: dict[str, dict[ComparisonCell, int]] = defaultdict(dict)
     for cell, sums in comparison.split.counted.items():
@@ -83,9 +83,9 @@ def claim_double_reports(comparison: BillComparison) -> Iterator[CauseClaim]:
     )
 
 
-def _claim_doubled_sources(comparison: BillComparison) -> Iterator[CauseClaim]:
+def _claim_sources_reporting_calls_again(comparison: BillComparison) -> Iterator[CauseClaim]:
     remainder, counted = comparison.remainder, comparison.split.counted
-    excess = _excess_by_cell(comparison)
+    excess = _counted_minus_billed_by_cell(comparison)
     cells: dict[Owner, set[ComparisonCell]] = defaultdict(set)
     for cell in (*counted, *excess):
         if cell not in remainder.explained:
@@ -128,7 +128,7 @@ def _claim_doubled_sources(comparison: BillComparison) -> Iterator[CauseClaim]:
         )
 
 
-def _excess_by_cell(comparison: BillComparison) -> dict[ComparisonCell, int]:
+def _counted_minus_billed_by_cell(comparison: BillComparison) -> dict[ComparisonCell, int]:
     excess: dict[ComparisonCell, int] = defaultdict(int)
     for (cell, _), extra in comparison.remainder.extra.items():
         excess[cell] -= extra

@@ -70,7 +70,7 @@ class _TokenExchange:
         return not self.net_share and self.is_one_way
 
 
-def claim_exchanged_tiers(comparison: BillComparison) -> Iterator[CauseClaim]:
+def claim_tokens_billed_in_other_tier(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim tokens whose tiers differ while their sum over the tiers of a day, key and model agrees. Moved
     tokens are valued at the ratio of list prices.
@@ -89,7 +89,7 @@ def claim_exchanged_tiers(comparison: BillComparison) -> Iterator[CauseClaim]:
     named_tiers = {
         group: exchange
         for group, exchange in left.items()
-        if _has_ledger_surplus_in_named_tier(comparison, exchange)
+        if _has_counted_surplus_outside_standard_tier(comparison, exchange)
     }
     unknown = {group: exchange for group, exchange in left.items() if group not in named_tiers}
     yield from _claim_exchanges_between_tiers(
@@ -114,7 +114,7 @@ def _is_cheaper_tier_billed_as_standard(comparison: BillComparison, exchange: _T
     )
 
 
-def _has_ledger_surplus_in_named_tier(comparison: BillComparison, exchange: _TokenExchange) -> bool:
+def _has_counted_surplus_outside_standard_tier(comparison: BillComparison, exchange: _TokenExchange) -> bool:
     return any(
         cell.tier != STANDARD and comparison.remainder.extra[cell, meter] < 0
         for cell, meter in exchange.places
@@ -135,7 +135,7 @@ def _token_exchanges_between_tiers(comparison: BillComparison) -> dict[Compariso
         of_tiers: dict[str, int] = defaultdict(int)
         for cell_meter in places:
             of_tiers[cell_meter[0].tier] += comparison.remainder.extra[cell_meter]
-        exchanged = _count_exchanged_tokens(of_tiers.values())
+        exchanged = _count_offsetting_tokens(of_tiers.values())
         difference = abs(sum(of_tiers.values()))
         least = LARGE_SHARE if is_shifted else ALIKE
         if (exchanged and not difference) or (
@@ -173,13 +173,13 @@ def _claim_exchanges_between_tiers(
     for group, exchange in exchanges.items():
         comparison.remainder.unreported_tiers.add((group.key, group.model))
         if exchange.is_balanced:
-            shared = _tier_portions(comparison, exchange.places)
+            shared = _portions_due_to_other_tier(comparison, exchange.places)
             is_mixed = is_mixed or (bool(shared) and group.model in comparison.split.varying)
             portions |= shared
         else:
             is_mixed = is_mixed or group.model in comparison.split.varying
             for meter in {meter for _, meter in exchange.places}:
-                portions |= _portions_of_exchanged_tokens(
+                portions |= _portions_of_offsetting_tokens(
                     comparison, [cell_meter for cell_meter in exchange.places if cell_meter[1] == meter]
                 )
     tiers = {tier or "standard" for exchange in exchanges.values() for tier in exchange.gains}
@@ -246,7 +246,7 @@ def _drop_chance_exchanges(
     }
 
 
-def _count_exchanged_tokens(token_differences: Iterable[int]) -> int:
+def _count_offsetting_tokens(token_differences: Iterable[int]) -> int:
     token_differences = list(token_differences)
     return min(
         sum(extra for extra in token_differences if extra > 0),
@@ -254,10 +254,10 @@ def _count_exchanged_tokens(token_differences: Iterable[int]) -> int:
     )
 
 
-def _portions_of_exchanged_tokens(
-    comparison: BillComparison, places: list[MeterPlace]
+def _portions_of_offsetting_tokens(
+    comparison: BillComparison, meter_places: list[MeterPlace]
 ) -> dict[DifferenceEntry, ClaimedPortion]:
-    extras = {cell_meter: comparison.remainder.extra[cell_meter] for cell_meter in places}
+    extras = {cell_meter: comparison.remainder.extra[cell_meter] for cell_meter in meter_places}
     surplus = sum(extra for extra in extras.values() if extra > 0)
     fewer = -sum(extra for extra in extras.values() if extra < 0)
     exchanged = min(surplus, fewer)
@@ -270,8 +270,8 @@ def _portions_of_exchanged_tokens(
     }
 
 
-def _tier_portions(
-    comparison: BillComparison, places: list[MeterPlace]
+def _portions_due_to_other_tier(
+    comparison: BillComparison, meter_places: list[MeterPlace]
 ) -> dict[DifferenceEntry, ClaimedPortion]:
     """
     Return the part of each token difference that is due to another tier on the bill.
@@ -281,21 +281,21 @@ def _tier_portions(
     """
     extra = comparison.remainder.extra
     of_kinds: dict[str, int] = defaultdict(int)
-    for cell_meter in places:
+    for cell_meter in meter_places:
         of_kinds[cell_meter[1]] += extra[cell_meter]
     lacking: dict[str, int] = defaultdict(int)
-    for cell, meter in places:
+    for cell, meter in meter_places:
         if of_kinds[meter] < 0 and extra[cell, meter] < 0:
             lacking[cell.tier] -= extra[cell, meter]
     whole = sum(lacking.values())
-    size = sum(abs(extra[cell_meter]) for cell_meter in places)
+    size = sum(abs(extra[cell_meter]) for cell_meter in meter_places)
     if not whole or sum(map(abs, of_kinds.values())) <= GAP * size:
         return {}
     return {
         (entry := (VOLUME, cell, meter)): comparison.remainder.portion_of_entry(
             entry, 1 - Fraction(of_kinds[meter] * lacking[cell.tier], whole * extra[cell, meter])
         )
-        for cell, meter in places
+        for cell, meter in meter_places
     }
 
 
@@ -311,7 +311,7 @@ def claim_cache_split(comparison: BillComparison) -> Iterator[CauseClaim]:
             groups[cell].append(meter)
     portions: dict[DifferenceEntry, ClaimedPortion] = {}
     exchanges: dict[ComparisonCell, _TokenExchange] = {}
-    unbilled_kinds = _surplus_kind_by_unbilled_kind(comparison)
+    unbilled_kinds = _surplus_meter_by_model_and_unbilled_meter(comparison)
     whole = dict[DifferenceEntry, ClaimedPortion]()
     # if tokens moved to other days, token kinds may differ by chance
     is_shifted = find_shift(comparison) is not None
@@ -327,7 +327,7 @@ def claim_cache_split(comparison: BillComparison) -> Iterator[CauseClaim]:
             whole |= moved_portions
         elif (
             not (difference_share and is_shifted)
-            and _count_exchanged_tokens(extras) * 2
+            and _count_offsetting_tokens(extras) * 2
             > (LARGE_SHARE if is_mixed else GAP * bool(difference_share)) * billed_input
         ):
             gains = frozenset(meter for meter, extra in zip(meters, extras, strict=True) if extra > 0)
@@ -340,7 +340,7 @@ def claim_cache_split(comparison: BillComparison) -> Iterator[CauseClaim]:
         is_of_writes = {meter for _, meter in exchange.places} <= {WRITE_5M, WRITE_1H}
         places_by_cause["cache_ttl_1h" if is_of_writes else "cache_split"] += exchange.places
         if not exchange.is_balanced:
-            portions |= _portions_of_exchanged_tokens(comparison, exchange.places)
+            portions |= _portions_of_offsetting_tokens(comparison, exchange.places)
     for cause, places in places_by_cause.items():
         lacking = sorted(
             {meter for cell, meter in places if comparison.remainder.extra.get((cell, meter), 0) > 0}
@@ -367,7 +367,7 @@ def claim_cache_split(comparison: BillComparison) -> Iterator[CauseClaim]:
             yield claim
 
 
-def _surplus_kind_by_unbilled_kind(comparison: BillComparison) -> dict[tuple[str, str], str]:
+def _surplus_meter_by_model_and_unbilled_meter(comparison: BillComparison) -> dict[tuple[str, str], str]:
     """
     Map kinds of input that are never billed to the kind with the most tokens that only the bill has, if these
     are about as many.

@@ -19,7 +19,7 @@ _Extra = dict[str, int]  # billed minus counted tokens by meter
 _ASK_FOR_MODEL = "Let the source report the model that answered (`gen_ai.response.model`), not an alias."
 
 
-def claim_exchanged_models(comparison: BillComparison) -> Iterator[CauseClaim]:
+def claim_tokens_billed_under_other_model(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim tokens that the ledger has under another model: one model lacks exactly the tokens that another has
     too many. This must hold for each kind of token of a day, key, tier, region and context window. The

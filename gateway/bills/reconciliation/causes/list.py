@@ -43,7 +43,7 @@ Test = Callable[[BillComparison], Iterator[CauseClaim]]
 
 TESTS: Sequence[Test] = (
     other_lines.claim_failed_calls,
-    exchanges.claim_exchanged_models,
+    exchanges.claim_tokens_billed_under_other_model,
     contracts.claim_committed_capacity_lines,
     contracts.claim_credits_and_fees,
     contracts.claim_unbilled_contract_amounts,
@@ -54,7 +54,7 @@ TESTS: Sequence[Test] = (
     silence.claim_no_bill,
     double_reports.claim_keys_counted_twice,
     silence.claim_days_billed_repeatedly,
-    exchanged_tiers.claim_exchanged_tiers,
+    exchanged_tiers.claim_tokens_billed_in_other_tier,
     contexts.claim_context_window_moves,
     exchanged_tiers.claim_cache_split,
     exchanges.claim_missing_output,
@@ -62,13 +62,13 @@ TESTS: Sequence[Test] = (
     silence.claim_silent_hours,
     double_reports.claim_double_reports,
     missing.claim_missing_usage,
-    missing.claim_unreported_batches,
+    missing.claim_unreported_batch_calls,
     missing.claim_unreported_calls,
     rates.claim_reported_costs,
     other_lines.claim_amounts_rounded_up,
-    tiers.claim_unlisted_tier_price,
-    contexts.claim_missing_premium,
-    unpaid.claim_free_tokens,
+    tiers.claim_price_of_tier_missing_in_price_list,
+    contexts.claim_missing_large_input_surcharge,
+    unpaid.claim_daily_free_tokens,
     contexts.claim_large_input_price,
     rates.claim_missing_discount,
     regions.claim_regional_price,
@@ -95,7 +95,7 @@ def find_claims(comparison: BillComparison) -> list[CauseClaim]:
     named_claims = [_name_other_causes(claim, found, comparison) for claim in found]
     tested = (
         contracts.doubt_price_if_contract_fee(claim, comparison)
-        for claim in month.doubt_contradicted_claims(named_claims, comparison)
+        for claim in month.turn_contradicted_claims_into_hints(named_claims, comparison)
     )
     return sorted(tested, key=lambda item: (-item.moved, -abs(item.tokens), item.cause))
 

@@ -63,7 +63,7 @@ class _CellGroup:
         return is_whole and all(self.lacking.get(kind, 0) > 0 for kind in (INPUT, OUTPUT))
 
 
-def _model_groups(comparison: BillComparison, model: str) -> list[_CellGroup] | None:
+def _cell_groups_if_no_counted_surplus(comparison: BillComparison, model: str) -> list[_CellGroup] | None:
     """
     Return the groups of a model's cells, without cells whose tokens other causes already explain. Return None
     if the ledger has more tokens than the bill anywhere.
@@ -133,7 +133,7 @@ def claim_missing_usage(comparison: BillComparison) -> Iterator[CauseClaim]:
     of the mean size explain the gap. Otherwise the cause is only likely.
     """
     for model in comparison.compared_models():
-        groups = _model_groups(comparison, model)
+        groups = _cell_groups_if_no_counted_surplus(comparison, model)
         number = sum(group.unsized for group in groups or ())
         entries = _missing_entries(comparison, model)
         if not entries or not any(
@@ -143,7 +143,7 @@ def claim_missing_usage(comparison: BillComparison) -> Iterator[CauseClaim]:
         are_all_counted = groups is not None and all(
             group.billed_calls in (None, group.calls) for group in groups
         )
-        is_exact = groups is not None and _are_groups_without_cause_complete(
+        is_exact = groups is not None and _are_groups_without_cause_fully_counted(
             groups, lambda group: group.unsized > 0
         )
         is_whole = are_all_counted and model not in comparison.remainder.changed
@@ -162,14 +162,14 @@ def claim_missing_usage(comparison: BillComparison) -> Iterator[CauseClaim]:
         )
 
 
-def _are_groups_without_cause_complete(
+def _are_groups_without_cause_fully_counted(
     groups: Sequence[_CellGroup], has_cause: Callable[[_CellGroup], bool]
 ) -> bool:
     others = [group for group in groups if not has_cause(group)]
     return any(group.tokens for group in others) and not any(any(group.lacking.values()) for group in others)
 
 
-def claim_unreported_batches(comparison: BillComparison) -> Iterator[CauseClaim]:
+def claim_unreported_batch_calls(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim missing batch tokens of models without any counted batch call.
 
@@ -219,7 +219,7 @@ def claim_unreported_calls(comparison: BillComparison) -> Iterator[CauseClaim]:
         ours, theirs = _unexplained_model_sums(comparison, model)
         if not entries or not ours.calls:
             continue
-        groups = _model_groups(comparison, model)
+        groups = _cell_groups_if_no_counted_surplus(comparison, model)
         sized = ours.calls - ours.errors
         if theirs is not None and theirs <= sized:
             continue  # the bill has no more calls than we have, so no call is missing
@@ -228,7 +228,7 @@ def claim_unreported_calls(comparison: BillComparison) -> Iterator[CauseClaim]:
         is_exact = (
             groups is not None
             and is_only_cause
-            and _are_groups_without_cause_complete(groups, lambda group: group.has_missing_calls)
+            and _are_groups_without_cause_fully_counted(groups, lambda group: group.has_missing_calls)
         )
         is_sure = is_exact or (
             groups is not None

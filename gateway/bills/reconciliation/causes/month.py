@@ -27,7 +27,9 @@ _Rest = dict[str, Counter[int]]  # unexplained price differences by model and da
 _Series = tuple[str, str, int]  # a time series: model, meter and day
 
 
-def doubt_contradicted_claims(claims: Sequence[CauseClaim], comparison: BillComparison) -> list[CauseClaim]:
+def turn_contradicted_claims_into_hints(
+    claims: Sequence[CauseClaim], comparison: BillComparison
+) -> list[CauseClaim]:
     """
     Return the claims. Those that the compared period contradicts become hints.
 
@@ -65,14 +67,14 @@ def doubt_contradicted_claims(claims: Sequence[CauseClaim], comparison: BillComp
         day: ONE_SIDED[claim.cause]
         for claim in claims
         if claim.cause in ONE_SIDED and not claim.is_hint
-        for day in _days_of_opposite_adjacent_differences(claim, comparison, by_day)
+        for day in _days_offset_by_neighboring_days(claim, comparison, by_day)
     }
     silent = _days_next_to_days_without_telemetry(claims, comparison)
-    rest = _unexplained_rates_by_model(comparison)
+    rest = _unexplained_price_differences_by_model(comparison)
     renamed = _models_under_other_names(claims, comparison)
     unusual = _models_without_usual_price(claims, comparison)
     results = [
-        _doubt_claim_if_contradicted(claim, comparison, by_kind, exchanged, silent, rest, renamed)
+        _turn_into_hint_if_contradicted(claim, comparison, by_kind, exchanged, silent, rest, renamed)
         for claim in claims
     ]
     results = [
@@ -86,7 +88,7 @@ def doubt_contradicted_claims(claims: Sequence[CauseClaim], comparison: BillComp
         doubtful = left | {
             model for claim in results if claim.is_hint and claim.cause in OF_PRICES for model in claim.models
         }
-        results = [_doubt_price_if_fee(claim, comparison, doubtful) for claim in results]
+        results = [_add_fee_as_alternative_if_plausible(claim, comparison, doubtful) for claim in results]
     return results
 
 
@@ -112,18 +114,20 @@ def _counted_models(comparison: BillComparison) -> set[str]:
     return {cell.model for cell in comparison.split.counted}
 
 
-def _doubt_price_if_fee(claim: CauseClaim, comparison: BillComparison, doubtful: set[str]) -> CauseClaim:
+def _add_fee_as_alternative_if_plausible(
+    claim: CauseClaim, comparison: BillComparison, unexplained_models: set[str]
+) -> CauseClaim:
     # A fee on every line also changes the prices of other models. So if those are unexplained as well, a fee
     # may be the cause.
     is_fee = (
         claim.cause == "price_change"
-        and not _has_our_price_before(claim, comparison)
-        and (not doubtful <= {*claim.models} or _is_same_factor_on_all_amounts(claim, comparison))
+        and not _has_our_price_on_earlier_days(claim, comparison)
+        and (not unexplained_models <= {*claim.models} or _is_same_factor_on_all_amounts(claim, comparison))
     )
     return replace(claim, beside=(*claim.beside, "fee")) if is_fee and not claim.is_hint else claim
 
 
-def _has_our_price_before(claim: CauseClaim, comparison: BillComparison) -> bool:
+def _has_our_price_on_earlier_days(claim: CauseClaim, comparison: BillComparison) -> bool:
     meters = {(cell.model, meter) for _, cell, meter in claim.parts}
     return any(
         cell.day < claim.since
@@ -159,45 +163,50 @@ def _is_same_factor_on_all_amounts(claim: CauseClaim, comparison: BillComparison
     return is_one and paid <= {*claim.models} and not models <= paid
 
 
-def _doubt_claim_if_contradicted(
+def _turn_into_hint_if_contradicted(
     claim: CauseClaim,
     comparison: BillComparison,
-    by_kind: Counter[_Kind],
-    exchanged: Mapping[int, str],
-    silent: set[int],
-    rest: _Rest,
-    renamed: set[str],
+    unclaimed_tokens_by_kind: Counter[_Kind],
+    cause_by_offset_day: Mapping[int, str],
+    days_near_silence: set[int],
+    unclaimed_by_model: _Rest,
+    models_under_other_names: set[str],
 ) -> CauseClaim:
     if claim.is_hint:
         return claim
     beside = [
-        *_other_token_causes(claim, comparison, by_kind, silent, renamed),
-        *_other_price_causes(claim, comparison),
+        *_alternative_causes_of_token_claim(
+            claim, comparison, unclaimed_tokens_by_kind, days_near_silence, models_under_other_names
+        ),
+        *_alternative_causes_of_price_claim(claim, comparison),
     ]
-    is_of_days = claim.cause in ONE_NAME and exchanged.keys() >= {*claim.days}
+    is_of_days = claim.cause in ONE_NAME and cause_by_offset_day.keys() >= {*claim.days}
     if claim.cause in MISSING or claim.cause in ONE_SIDED or is_of_days:
-        beside += [cause for day, cause in exchanged.items() if day in claim.days]
+        beside += [cause for day, cause in cause_by_offset_day.items() if day in claim.days]
     if beside:
         return replace(claim, beside=(*claim.beside, *beside))
     is_doubtful = (
         _has_amounts_left(claim, comparison)
-        or _has_opposite_unclaimed_price_differences(claim, comparison)
+        or _has_unclaimed_price_differences_of_opposite_sign(claim, comparison)
         or _is_within_rounding(claim, comparison)
         or (
             claim.cause in _OF_AMOUNTS
-            and (_has_large_unclaimed_price_differences(claim, rest) or _has_few_days(claim, comparison))
+            and (
+                _has_large_unclaimed_price_differences(claim, unclaimed_by_model)
+                or _has_few_days(claim, comparison)
+            )
         )
         or (claim.cause in _ONE_PRICE and not _is_same_price_daily(claim, comparison))
     )
     return replace(claim, sure=WEAK) if is_doubtful else claim
 
 
-def _other_token_causes(
+def _alternative_causes_of_token_claim(
     claim: CauseClaim,
     comparison: BillComparison,
-    by_kind: Counter[_Kind],
-    silent: set[int],
-    renamed: set[str],
+    unclaimed_tokens_by_kind: Counter[_Kind],
+    days_near_silence: set[int],
+    models_under_other_names: set[str],
 ) -> Iterator[str]:
     if claim.cause not in MISSING and claim.cause not in ONE_NAME:
         return
@@ -206,11 +215,15 @@ def _other_token_causes(
         own[cell.key, cell.model, meter == OUTPUT] += tokens
         of_any_key[ANY_KEY, model_family(cell.model), meter == OUTPUT] += tokens
     is_of_models = _counted_models(comparison).isdisjoint(claim.models)
-    if claim.cause in MISSING and not _is_claim_confirmed_by_month_sums(own, by_kind):
+    if claim.cause in MISSING and not _is_claim_confirmed_by_month_sums(own, unclaimed_tokens_by_kind):
         yield "time_edge"
-    elif not _is_claim_confirmed_by_month_sums(of_any_key, by_kind):
+    elif not _is_claim_confirmed_by_month_sums(of_any_key, unclaimed_tokens_by_kind):
         yield "other_model" if is_of_models else "keys_exchanged"
-    elif claim.cause == "unreported_traffic" and is_of_models and not renamed.isdisjoint(claim.models):
+    elif (
+        claim.cause == "unreported_traffic"
+        and is_of_models
+        and not models_under_other_names.isdisjoint(claim.models)
+    ):
         yield "other_model"
     days = {cell.day for (cell, _), _ in _claimed_tokens(claim)}
     counted = {cell.day for cell, sums in comparison.split.counted.items() if sums.calls}
@@ -220,7 +233,7 @@ def _other_token_causes(
         return
     if days <= _days_after_empty_day(comparison):
         yield "posted_late"
-    if claim.cause == "unreported_calls" and (days <= silent or comparison.are_few_days(days)):
+    if claim.cause == "unreported_calls" and (days <= days_near_silence or comparison.are_few_days(days)):
         yield "no_telemetry"
 
 
@@ -234,7 +247,7 @@ def _is_claim_confirmed_by_month_sums(
     )
 
 
-def _other_price_causes(claim: CauseClaim, comparison: BillComparison) -> Iterator[str]:
+def _alternative_causes_of_price_claim(claim: CauseClaim, comparison: BillComparison) -> Iterator[str]:
     if claim.cause in _ONE_PRICE and any(
         (cell.model, cell.tier) in comparison.split.unlisted for cell in claim.by_cell
     ):
@@ -244,13 +257,13 @@ def _other_price_causes(claim: CauseClaim, comparison: BillComparison) -> Iterat
     if claim.cause == "price_on_days" and _may_be_repeated_rows(claim, comparison):
         yield "billed_twice"
     if claim.cause == "price_on_days" and not {
-        *_days_before_gap_in_bill(comparison),
+        *_days_just_before_gap_in_bill(comparison),
         *comparison.late_days,
     }.isdisjoint(claim.days):
         yield "price_change"
     if claim.cause in _ONE_PRICE and _is_amount_the_discount(claim, comparison):
         yield TIER_NOT_GIVEN
-    if claim.cause in _ONE_PRICE and _is_amount_the_premium(claim, comparison):
+    if claim.cause in _ONE_PRICE and _is_amount_the_large_input_surcharge(claim, comparison):
         yield "premium_absent"
 
 
@@ -261,7 +274,7 @@ def _is_amount_the_discount(claim: CauseClaim, comparison: BillComparison) -> bo
     return full > worth and abs(full - worth - claim.amount) <= int(full * SAME)
 
 
-def _is_amount_the_premium(claim: CauseClaim, comparison: BillComparison) -> bool:
+def _is_amount_the_large_input_surcharge(claim: CauseClaim, comparison: BillComparison) -> bool:
     rates = {
         (cell, meter): portion.amount for (part, cell, meter), portion in claim.parts.items() if part == RATE
     }
@@ -284,7 +297,7 @@ def _days_next_to_days_without_telemetry(
     }
 
 
-def _unexplained_rates_by_model(comparison: BillComparison) -> _Rest:
+def _unexplained_price_differences_by_model(comparison: BillComparison) -> _Rest:
     rest: _Rest = defaultdict(Counter)
     for entry, amount in comparison.remainder.amounts.items():
         if entry[0] == RATE and not comparison.is_within_rounding(entry):
@@ -331,9 +344,9 @@ def _may_be_repeated_rows(claim: CauseClaim, comparison: BillComparison) -> bool
     return times > 0 and abs(claim.amount - times * worth) <= int(worth * SAME)
 
 
-def _has_opposite_unclaimed_price_differences(claim: CauseClaim, comparison: BillComparison) -> bool:
+def _has_unclaimed_price_differences_of_opposite_sign(claim: CauseClaim, comparison: BillComparison) -> bool:
     # compute the difference that would remain if the bill had the tokens but not their money
-    coarse = comparison.split.levels.coarse_cell
+    coarse = comparison.split.levels.money_cell
     claimed, left = Counter[ComparisonCell](), Counter[ComparisonCell]()
     for (part, cell, _), portion in claim.parts.items():
         claimed[_reduce_to_day_and_model(coarse(cell))] += portion.amount if part == VOLUME else 0
@@ -370,7 +383,7 @@ def _has_few_days(claim: CauseClaim, comparison: BillComparison) -> bool:
     return bool(models) and len(days) < LEAST_DAYS
 
 
-def _days_before_gap_in_bill(comparison: BillComparison) -> set[int]:
+def _days_just_before_gap_in_bill(comparison: BillComparison) -> set[int]:
     """Return the days before a gap in the bill, on which it may state the calls of the missing days."""
     return {day for day, after in pairwise(comparison.days) if after - day > DAY_S}
 
@@ -382,7 +395,7 @@ def _is_same_price_daily(claim: CauseClaim, comparison: BillComparison) -> bool:
             series = cell.model, meter, cell.day
             paid[series] += portion.amount
             worth[series] += comparison.split.worth[cell, meter]
-            slack[series] += comparison.possible_rounding((cell, meter))
+            slack[series] += comparison.largest_rounding_error((cell, meter))
     whole_paid, whole_worth = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for (model, meter, day), amount in paid.items():
         whole_paid[model, meter] += amount
@@ -424,8 +437,8 @@ def _unexplained_tokens(
                 yield place, -tokens
 
 
-def _days_of_opposite_adjacent_differences(
-    claim: CauseClaim, comparison: BillComparison, by_day: Counter[int]
+def _days_offset_by_neighboring_days(
+    claim: CauseClaim, comparison: BillComparison, tokens_by_day: Counter[int]
 ) -> set[int]:
     """
     Return runs of claimed days next to a day with about the opposite difference, and the days of that
@@ -433,13 +446,13 @@ def _days_of_opposite_adjacent_differences(
 
     The difference that a day usually has does not count.
     """
-    usual = median(by_day[day] for day in comparison.days)
+    usual = median(tokens_by_day[day] for day in comparison.days)
     found = set[int]()
     for run in _runs_of_days(claim.days, comparison.days):
         first, last = comparison.days.index(run[0]), comparison.days.index(run[-1])
-        whole = sum(by_day[day] - usual for day in run)
+        whole = sum(tokens_by_day[day] - usual for day in run)
         for neighbor in (*comparison.days[max(first - 1, 0) : first], *comparison.days[last + 1 : last + 2]):
-            other = by_day[neighbor] - usual
+            other = tokens_by_day[neighbor] - usual
             if whole * other < 0 and 2 * abs(other) >= abs(whole):
                 found |= {*run, neighbor}
     return found
@@ -454,7 +467,7 @@ def _runs_of_days(days: Collection[int], all_days: Sequence[int]) -> Iterator[li
 def _has_amounts_left(claim: CauseClaim, comparison: BillComparison) -> bool:
     if any(claim.by_cell.values()) or not claim.is_of_tokens:
         return False
-    coarse = comparison.split.levels.coarse_cell
+    coarse = comparison.split.levels.money_cell
     cells = {coarse(cell) for cell in claim.by_cell}
     left = sum(
         abs(amount)

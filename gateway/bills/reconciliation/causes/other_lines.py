@@ -25,7 +25,7 @@ def claim_failed_calls(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim failed calls with tokens. Calls that the bill leaves out are claimed with minus their counted cost.
     Calls that the bill charges, although the ledger counts them as 0, are claimed with their value.
-    `set_aside_failed_calls` finds both.
+    `set_aside_unbilled_failed_calls` finds both.
     """
     by_cell = {cell: sums.failed for cell, sums in comparison.split.counted.items() if sums.failed}
     for sign, evidence, advice in (
@@ -138,7 +138,7 @@ def claim_rounding(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     remainder = comparison.remainder
     split = comparison.split
-    differing_cells = {split.levels.coarse_cell(cell) for cell, _ in remainder.extra}
+    differing_cells = {split.levels.money_cell(cell) for cell, _ in remainder.extra}
     entries = []
     lines = 0
     last = 0
@@ -175,12 +175,12 @@ def claim_amounts_rounded_up(comparison: BillComparison) -> Iterator[CauseClaim]
     ]
     amounts = [comparison.remainder.amounts[entry] for entry in entries]
     if not any(
-        amount * 2 > comparison.possible_rounding(entry[1:])
+        amount * 2 > comparison.largest_rounding_error(entry[1:])
         for amount, entry in zip(amounts, entries, strict=True)
     ):
         return
     if all(
-        0 <= amount <= comparison.possible_rounding(entry[1:])
+        0 <= amount <= comparison.largest_rounding_error(entry[1:])
         for amount, entry in zip(amounts, entries, strict=True)
     ):
         claim = comparison.remainder.claim_entries(

@@ -80,7 +80,7 @@ def claim_reported_costs(comparison: BillComparison) -> Iterator[CauseClaim]:
     rate: dict[object, int] = defaultdict(int)
     for entry, amount in remainder.amounts.items():
         if entry[0] in (OWN, RATE):
-            (own_amounts if entry[0] == OWN else rate)[levels.coarse_cell(entry[1])] += amount
+            (own_amounts if entry[0] == OWN else rate)[levels.money_cell(entry[1])] += amount
     undone = {
         cell
         for cell, amount in own_amounts.items()
@@ -89,7 +89,7 @@ def claim_reported_costs(comparison: BillComparison) -> Iterator[CauseClaim]:
     entries = [
         entry
         for entry in remainder.amounts
-        if entry[0] in (OWN, RATE) and levels.coarse_cell(entry[1]) in undone
+        if entry[0] in (OWN, RATE) and levels.money_cell(entry[1]) in undone
     ]
     difference = sum(abs(own_amounts[cell]) for cell in undone)
     claim = remainder.claim_entries(
@@ -177,10 +177,10 @@ def claim_price_differences(comparison: BillComparison) -> Iterator[CauseClaim]:
     shows no clear price, they are checked separately, as far as the bill's amounts distinguish them. Only
     cells with equal tokens and more than a rounding difference count.
     """
-    differing_cells = {comparison.split.levels.coarse_cell(cell) for cell, _ in comparison.split.extra}
+    differing_cells = {comparison.split.levels.money_cell(cell) for cell, _ in comparison.split.extra}
     for model in comparison.compared_models():
         yield from _claim_price_per_key_tier_or_region(comparison, model)
-        if (claim := _claim_usual_price_factor(comparison, model)) is not None:
+        if (claim := _claim_price_factor_of_most_days(comparison, model)) is not None:
             yield claim
         place_claims = [*_claim_price_of_cells(comparison, model, lambda cell: True)]
         yield from place_claims
@@ -204,7 +204,7 @@ def claim_price_differences(comparison: BillComparison) -> Iterator[CauseClaim]:
                 for part, cell, meter in entries
             ):
                 yield from _claim_price_of_cells(
-                    comparison, model, _filter_for_agreeing_cells_of_group(cell_group, differing_cells)
+                    comparison, model, _filter_for_group_cells_except(cell_group, differing_cells)
                 )
 
 
@@ -230,7 +230,7 @@ def _claim_price_per_key_tier_or_region(comparison: BillComparison, model: str) 
             continue
         factor = 1 + Decimal(share.numerator) / share.denominator
         ratios = {meter: factor for _, meter in groups[name]}
-        known = find_cause_of_known_factor(
+        known = known_factor_cause_and_evidence(
             ratios, has_known_regions(split, model, {cell.day for cell, _ in groups[name]})
         )
         cause, sure, words = known or (
@@ -247,11 +247,11 @@ def _claim_price_per_key_tier_or_region(comparison: BillComparison, model: str) 
             portions={
                 (RATE, *place): ClaimedPortion(amount) for place, amount in groups[name].items() if amount
             },
-            alternative_causes=alternatives_to_factor(cause, factor),
+            alternative_causes=alternative_causes_of_factor(cause, factor),
         )
 
 
-def _claim_usual_price_factor(comparison: BillComparison, model: str) -> CauseClaim | None:
+def _claim_price_factor_of_most_days(comparison: BillComparison, model: str) -> CauseClaim | None:
     """
     Claim one factor between billed amounts and our prices, on most days, or on all days before a price
     change.
@@ -271,7 +271,7 @@ def _claim_usual_price_factor(comparison: BillComparison, model: str) -> CauseCl
     if not usual or not other_days or not are_few:
         return None
     ratios = _ratios_on_days(usual, meters)
-    known = find_cause_of_known_factor(ratios, has_known_regions(comparison.split, model, usual))
+    known = known_factor_cause_and_evidence(ratios, has_known_regions(comparison.split, model, usual))
     other_ratios = _ratios_on_days(other_days, meters)
     if not all(ratios.values()):
         return None  # the price is 0, so no surcharge can be added to it
@@ -294,7 +294,7 @@ def _claim_usual_price_factor(comparison: BillComparison, model: str) -> CauseCl
         ),
         advice=_ADVICE.get(cause, _OVERRIDE),
         portions=portions,
-        alternative_causes=alternatives_to_factor(cause, factor),
+        alternative_causes=alternative_causes_of_factor(cause, factor),
     )
 
 
@@ -343,10 +343,10 @@ def _key_tier_region_and_context(cell: ComparisonCell) -> _KeyTierRegionContext:
     return cell.key, cell.tier, cell.region, cell.context
 
 
-def _filter_for_agreeing_cells_of_group(
-    cell_group: _KeyTierRegionContext, differing_cells: Collection[ComparisonCell]
+def _filter_for_group_cells_except(
+    cell_group: _KeyTierRegionContext, excluded_cells: Collection[ComparisonCell]
 ) -> Callable[[ComparisonCell], bool]:
-    return lambda cell: _key_tier_region_and_context(cell) == cell_group and cell not in differing_cells
+    return lambda cell: _key_tier_region_and_context(cell) == cell_group and cell not in excluded_cells
 
 
 def _claim_price_of_cells(
@@ -383,7 +383,7 @@ def _claim_price_of_cells(
     name = _model_key_tier_region_text(model, {_key_tier_region_and_context(cell) for _, cell, _ in entries})
     steps = {meter: days.billed_ratio_periods() for meter, days in meters.items()}
     if any(meter_steps is None for meter_steps in steps.values()):
-        yield from _claim_days_price(comparison, name, entries, meters)
+        yield from _claim_price_of_certain_days(comparison, name, entries, meters)
         return
     constant = all(meter_steps is not None and len(meter_steps) == 1 for meter_steps in steps.values())
     # An earlier check has compared regions, but a factor of one region may remain if all cells state a
@@ -392,7 +392,7 @@ def _claim_price_of_cells(
         cell.region for _, cell, _ in entries
     )
     known = (
-        find_cause_of_known_factor(
+        known_factor_cause_and_evidence(
             ratios, is_region_known, are_others_claimed=_are_other_prices_claimed(comparison, cells, ratios)
         )
         if constant
@@ -400,7 +400,14 @@ def _claim_price_of_cells(
     )
     cause, sure, evidence = (
         known
-        or ((find_long_context_surcharge(ratios) or find_one_hour_cache_writes(ratios)) if constant else None)
+        or (
+            (
+                long_context_surcharge_cause_and_evidence(ratios)
+                or one_hour_cache_write_cause_and_evidence(ratios)
+            )
+            if constant
+            else None
+        )
         or _price_change_cause_certainty_and_evidence(meters, steps)
     )
     since = max(
@@ -441,15 +448,15 @@ def _claim_price_of_cells(
         advice=_ADVICE.get(cause, _OVERRIDE),
         since=since,
         alternative_causes=(
-            *alternatives_to_factor(cause, next(iter(ratios.values()))),
-            *_fee_cause_before_price_change(steps, since),
+            *alternative_causes_of_factor(cause, next(iter(ratios.values()))),
+            *_fee_if_plausible_before_price_change(steps, since),
         ),
     )
     if claim is not None:
         yield claim
 
 
-def _fee_cause_before_price_change(
+def _fee_if_plausible_before_price_change(
     ratio_steps_by_meter: Mapping[str, list[tuple[int, Decimal]] | None], change_day: int
 ) -> tuple[str, ...]:
     first = [meter_steps[0][1] for meter_steps in ratio_steps_by_meter.values() if meter_steps]
@@ -483,9 +490,9 @@ def _are_other_prices_claimed(
     return bool(paid) and all(paid_rate is None for paid_rate in paid)
 
 
-def _claim_days_price(
+def _claim_price_of_certain_days(
     comparison: BillComparison,
-    name: str,
+    cells_description: str,
     entries: list[DifferenceEntry],
     meters: Mapping[str, BilledRatioSeries],
 ) -> Iterator[CauseClaim]:
@@ -494,7 +501,7 @@ def _claim_days_price(
     price change.
     """
     every = sorted(days_with_rates(meters))
-    differing_cells = {comparison.split.levels.coarse_cell(cell) for cell, _ in comparison.split.extra}
+    differing_cells = {comparison.split.levels.money_cell(cell) for cell, _ in comparison.split.extra}
     sets = group_days_by_ratio(meters)
     differing_days = {day for days, _ in sets for day in days}
     of_all = _cause_of_most_common_known_factor(sets) if differing_days == set(every) else ()
@@ -524,13 +531,15 @@ def _claim_days_price(
         rate_text = f"every kind of token at {first:.4f}" if is_one_ratio else ", ".join(kinds)
         chosen = [entry for entry in entries if entry[1].day in days and entry[2] in off_ratios]
         portions = (
-            _price_portions_on_days(comparison, entries, later - set(days), off_ratios) if stays else {}
+            _portions_due_to_price_on_days(comparison, entries, later - set(days), off_ratios)
+            if stays
+            else {}
         )
         claim = comparison.remainder.claim_entries(
             "price_change" if stays else "price_on_days",
             [*chosen, *portions],
             certainty=STRONG,
-            evidence=f"{name}: {_days_phrase([since or days[0], *days[1:]], lasts_to_end=stays)} "
+            evidence=f"{cells_description}: {_days_phrase([since or days[0], *days[1:]], lasts_to_end=stays)} "
             f"{rate_text} of our price",
             advice=_OVERRIDE if stays else _ADVICE["price_on_days"],
             since=since,
@@ -554,15 +563,15 @@ def _price_start_day(
     days: list[int],
     ratios_by_meter: Mapping[str, Decimal],
     all_days: list[int],
-    day_sets: list[tuple[list[int], dict[str, Decimal]]],
+    days_and_ratios: list[tuple[list[int], dict[str, Decimal]]],
 ) -> int:
     product_days = {
         day
-        for other_days, known in day_sets
+        for other_days, known in days_and_ratios
         if other_days is not days
         and any(
             _is_product_of_ratios(known, ratios_by_meter, ratios)
-            for set_days, ratios in day_sets
+            for set_days, ratios in days_and_ratios
             if set_days is not days and set_days is not other_days
         )
         for day in other_days
@@ -585,7 +594,7 @@ def _is_product_of_ratios(
     )
 
 
-def _price_portions_on_days(
+def _portions_due_to_price_on_days(
     comparison: BillComparison,
     entries: list[DifferenceEntry],
     days: Collection[int],
@@ -607,7 +616,7 @@ def _cause_of_factor_on_most_days(
 ) -> tuple[str, ...]:
     # if a known factor holds on most days, it may hold on all, while another price cancels it on the rest
     known = (
-        find_cause_of_known_factor(ratios_by_meter, regions_known=True)
+        known_factor_cause_and_evidence(ratios_by_meter, are_regions_known=True)
         if is_one_ratio and len(days) * 2 > len(all_days)
         else None
     )
@@ -615,12 +624,15 @@ def _cause_of_factor_on_most_days(
 
 
 def _cause_of_most_common_known_factor(
-    day_sets: list[tuple[list[int], dict[str, Decimal]]],
+    days_and_ratios: list[tuple[list[int], dict[str, Decimal]]],
 ) -> tuple[str, ...]:
     # if every day's price differs from ours, the known factor of most days may apply to all
     candidates = []
-    for days, ratios in day_sets:
-        if len(ratios) > 1 and (known := find_cause_of_known_factor(ratios, regions_known=True)) is not None:
+    for days, ratios in days_and_ratios:
+        if (
+            len(ratios) > 1
+            and (known := known_factor_cause_and_evidence(ratios, are_regions_known=True)) is not None
+        ):
             candidates.append((len(days), known[0]))
     return (max(candidates)[1],) if candidates else ()
 
@@ -628,7 +640,7 @@ def _cause_of_most_common_known_factor(
 def _is_only_on_days_with_token_differences(
     comparison: BillComparison, entries: list[DifferenceEntry], days: set[int]
 ) -> bool:
-    model, coarse = entries[0][1].model, comparison.split.levels.coarse_cell
+    model, coarse = entries[0][1].model, comparison.split.levels.money_cell
     if days.isdisjoint(
         cell.day
         for cell, sums in comparison.split.counted.items()
@@ -708,8 +720,8 @@ def _price_change_cause_certainty_and_evidence(
     return "price_change", EXACT if changed else STRONG, f"{when}{'; '.join(price_texts)}"
 
 
-def find_cause_of_known_factor(
-    ratios: Mapping[str, Decimal], regions_known: bool, *, are_others_claimed: bool = False
+def known_factor_cause_and_evidence(
+    ratios: Mapping[str, Decimal], are_regions_known: bool, *, are_others_claimed: bool = False
 ) -> tuple[str, str, str] | None:
     """
     Return cause, certainty and evidence if a known factor between billed and our prices applies to all kinds
@@ -724,7 +736,7 @@ def find_cause_of_known_factor(
         return None
     for known, cause, description in _FACTORS:
         # An earlier check has tried the factors of regions if the ledger knows them.
-        if is_near(factor, known) and not (cause == REGION and (regions_known or is_one)):
+        if is_near(factor, known) and not (cause == REGION and (are_regions_known or is_one)):
             sure = WEAK if cause == REGION or is_one else STRONG
             kinds = "every kind of token"
             if is_one:
@@ -735,7 +747,7 @@ def find_cause_of_known_factor(
     return None
 
 
-def alternatives_to_factor(cause: str, factor: Decimal) -> tuple[str, ...]:
+def alternative_causes_of_factor(cause: str, factor: Decimal) -> tuple[str, ...]:
     """
     Return further causes of a price factor. A discount near half the price may also be a tier at half the
     price with a further discount or a fee.
@@ -743,7 +755,7 @@ def alternatives_to_factor(cause: str, factor: Decimal) -> tuple[str, ...]:
     return ("tier",) if cause == "discount" and NEAR_HALF[0] <= factor <= NEAR_HALF[1] else ()
 
 
-def find_long_context_surcharge(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
+def long_context_surcharge_cause_and_evidence(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
     """
     Return cause, certainty and evidence if large inputs cost 2 times as much for input and 1.5 times for
     output, or None.
@@ -763,7 +775,7 @@ def find_long_context_surcharge(ratios: Mapping[str, Decimal]) -> tuple[str, str
     return "long_context", WEAK, description
 
 
-def find_one_hour_cache_writes(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
+def one_hour_cache_write_cause_and_evidence(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
     """
     Return cause, certainty and evidence if only cache writes cost more, as if stored for an hour, or None.
     """

@@ -28,7 +28,7 @@ _ADVICE_UNKNOWN = "Let the source report the region that processed each call, so
 
 
 @dataclass(frozen=True, slots=True)
-class _Rates:
+class _PriceDifference:
     """
     A price difference in a cell (`amount`), with the value of its billed tokens at our prices, also by
     region.
@@ -40,7 +40,7 @@ class _Rates:
     worth: int
     regional: dict[str, int]
 
-    def value_in_regions(self, regions: Collection[str]) -> int:
+    def token_value_in_regions(self, regions: Collection[str]) -> int:
         return sum(self.regional.get(region, 0) for region in regions)
 
     def surcharge_at_factors(self, factors: Mapping[str, Decimal]) -> Decimal:
@@ -79,21 +79,21 @@ def claim_regional_price(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     for model in comparison.compared_models():
         ledger, statement = (
-            _remaining_rates(comparison, model, comparison.split.counted_in),
-            _remaining_rates(comparison, model, comparison.split.billed_in),
+            _unclaimed_price_differences(comparison, model, comparison.split.counted_in),
+            _unclaimed_price_differences(comparison, model, comparison.split.billed_in),
         )
         # earlier records may lack the region, so the last attempt uses only days with known regions
         best_claim = None
         for side_name, rates in (
             ("Tollhouse", ledger),
             ("the bill", statement),
-            (_KNOWN_DAYS, _rates_with_known_regions(ledger)),
+            (_KNOWN_DAYS, _differences_with_known_regions(ledger)),
         ):
             is_counted = side_name != "the bill"
             fit = _best_fit(rates, ALIKE if is_counted else LARGE_SHARE)
             if fit is None:
                 continue
-            share = Decimal(sum(rate.value_in_regions(fit.regions) for rate in rates)) / sum(
+            share = Decimal(sum(rate.token_value_in_regions(fit.regions) for rate in rates)) / sum(
                 rate.worth for rate in rates
             )
             claim = comparison.remainder.claim_entries(
@@ -112,15 +112,15 @@ def claim_regional_price(comparison: BillComparison) -> Iterator[CauseClaim]:
             break
         best_claim = (
             best_claim
-            or _claim_surcharge_on_price(comparison, model, ledger, "Tollhouse")
-            or _claim_surcharge_on_price(comparison, model, statement, "the bill")
+            or _claim_regional_surcharge_on_other_price(comparison, model, ledger, "Tollhouse")
+            or _claim_regional_surcharge_on_other_price(comparison, model, statement, "the bill")
         )
         if best_claim is not None:
             yield best_claim
 
 
-def _claim_surcharge_on_price(
-    comparison: BillComparison, model: str, rates: list[_Rates], side_name: str
+def _claim_regional_surcharge_on_other_price(
+    comparison: BillComparison, model: str, rates: list[_PriceDifference], side_name: str
 ) -> CauseClaim | None:
     """
     Claim published surcharges of regions on a base price that also differs from ours.
@@ -144,11 +144,18 @@ def _claim_surcharge_on_price(
                 continue
             portions, share = (
                 {},
-                Fraction(sum(rate.value_in_regions(regions) for rate in rates), sum(e.worth for e in rates)),
+                Fraction(
+                    sum(rate.token_value_in_regions(regions) for rate in rates), sum(e.worth for e in rates)
+                ),
             )
             for rate in rates:
-                plain = rate.worth + Fraction(dearer) * rate.value_in_regions(regions)
-                added = Fraction(dearer) * rate.value_in_regions(regions) * (rate.worth + rate.amount) / plain
+                plain = rate.worth + Fraction(dearer) * rate.token_value_in_regions(regions)
+                added = (
+                    Fraction(dearer)
+                    * rate.token_value_in_regions(regions)
+                    * (rate.worth + rate.amount)
+                    / plain
+                )
                 portions[RATE, rate.cell, rate.meter] = ClaimedPortion(round(added) if rate.amount else 0)
             return comparison.remainder.claim_entries(
                 REGION,
@@ -166,12 +173,14 @@ def _claim_surcharge_on_price(
     return None
 
 
-def _is_steady_with_surcharge(rates: list[_Rates], regions: tuple[str, ...], dearer: Decimal) -> bool:
+def _is_steady_with_surcharge(
+    rates: list[_PriceDifference], regions: tuple[str, ...], dearer: Decimal
+) -> bool:
     sums: dict[str, tuple[dict[int, int], dict[int, int]]] = {}
     for rate in rates:
         paid, worth = sums.setdefault(rate.meter, (defaultdict(int), defaultdict(int)))
         paid[rate.cell.day] += rate.worth + rate.amount
-        worth[rate.cell.day] += rate.worth + int(dearer * rate.value_in_regions(regions))
+        worth[rate.cell.day] += rate.worth + int(dearer * rate.token_value_in_regions(regions))
     series = {meter: BilledRatioSeries(paid, worth, {}) for meter, (paid, worth) in sums.items()}
     return all(rate_series.billed_ratio_periods() is not None for rate_series in series.values()) or bool(
         group_days_by_ratio(series)
@@ -185,17 +194,21 @@ def has_known_regions(split: SplitDifference, model: str, days: Collection[int])
     )
 
 
-def _rates_with_known_regions(rates: list[_Rates]) -> list[_Rates]:
+def _differences_with_known_regions(rates: list[_PriceDifference]) -> list[_PriceDifference]:
     days = {rate.cell.day for rate in rates if any(rate.regional.values())}
     known_rates = [rate for rate in rates if rate.cell.day in days]
     return known_rates if len(known_rates) < len(rates) else []
 
 
-def _remaining_rates(comparison: BillComparison, model: str, regional: Regional) -> list[_Rates]:
+def _unclaimed_price_differences(
+    comparison: BillComparison, model: str, regional: Regional
+) -> list[_PriceDifference]:
     split = comparison.split
     amounts = comparison.remainder.amounts
     return [
-        _Rates(cell, meter, amounts.get((RATE, cell, meter), 0), worth, regional.get((cell, meter), {}))
+        _PriceDifference(
+            cell, meter, amounts.get((RATE, cell, meter), 0), worth, regional.get((cell, meter), {})
+        )
         for (cell, meter), worth in split.worth.items()
         if cell.model == model
         and worth > 0
@@ -204,7 +217,7 @@ def _remaining_rates(comparison: BillComparison, model: str, regional: Regional)
     ]
 
 
-def _best_fit(rates: list[_Rates], tolerance: float) -> _RegionFactorFit | None:
+def _best_fit(rates: list[_PriceDifference], tolerance: float) -> _RegionFactorFit | None:
     worth: dict[str, int] = defaultdict(int)
     for rate in rates:
         for region, amount in rate.regional.items():
@@ -225,9 +238,9 @@ def _best_fit(rates: list[_Rates], tolerance: float) -> _RegionFactorFit | None:
 
 
 def _fit_one_factor_for_regions(
-    rates: list[_Rates], regions: tuple[str, ...], tolerance: float
+    rates: list[_PriceDifference], regions: tuple[str, ...], tolerance: float
 ) -> _RegionFactorFit | None:
-    inside = sum(rate.value_in_regions(regions) for rate in rates)
+    inside = sum(rate.token_value_in_regions(regions) for rate in rates)
     if not inside:
         return None
     factor = Decimal(sum(rate.amount for rate in rates)) / inside
@@ -235,7 +248,7 @@ def _fit_one_factor_for_regions(
 
 
 def _fit_factor_per_region(
-    rates: list[_Rates], regions: list[str], tolerance: float
+    rates: list[_PriceDifference], regions: list[str], tolerance: float
 ) -> _RegionFactorFit | None:
     if len(regions) < 2 or len(rates) < 4 * len(regions):
         return None
@@ -278,7 +291,7 @@ def _solve_equations(equations: list[list[Fraction]]) -> list[Fraction] | None:
 
 
 def _fit_if_plausible(
-    rates: list[_Rates], factors: Mapping[str, Decimal], tolerance: float
+    rates: list[_PriceDifference], factors: Mapping[str, Decimal], tolerance: float
 ) -> _RegionFactorFit | None:
     """
     Return the fit of these factors, or None if it is not plausible. Each region must cost more, and the

@@ -40,7 +40,7 @@ class HourShift:
     unexplained_by_day: Mapping[int, int]
 
     @property
-    def is_exact(self) -> bool:
+    def is_exact_on_most_days(self) -> bool:
         """Return whether the shift makes most days agree to the token."""
         tokens = self.unexplained_by_day.values()
         return sum(not left for left in tokens) * 2 > len(tokens)
@@ -76,7 +76,8 @@ def claim_shifted_times(comparison: BillComparison) -> Iterator[CauseClaim]:
         return
     shift = find_shift(comparison)
     if shift is None and not (
-        abs(sum(by_day.values())) <= CARRIED * difference and _is_carried_over(by_day, counted)
+        abs(sum(by_day.values())) <= CARRIED * difference
+        and _is_surplus_missing_on_adjacent_day(by_day, counted)
     ):
         return
     evidence = f"days differ by {difference:,} tokens, the whole month by {abs(sum(by_day.values())):,}"
@@ -115,7 +116,7 @@ def claim_shifted_times(comparison: BillComparison) -> Iterator[CauseClaim]:
     if abs(amount - price * sum(by_day.values())) > CARRIED * price * difference:
         evidence += "; the month does not agree in money, so tokens of another tier or kind are among them"
         beside.append(OTHERS)
-    is_apart = _differs_by_more_than_edge_days(comparison)
+    is_apart = _is_month_difference_too_large_for_shift(comparison)
     if is_apart:
         evidence += (
             "; over the month, a model, tier or kind of token differs by more than the edges of the month"
@@ -126,7 +127,9 @@ def claim_shifted_times(comparison: BillComparison) -> Iterator[CauseClaim]:
     claim = remainder.claim_entries(
         "time_edge",
         remainder.with_price_differences(remainder.token_difference_entries()),
-        certainty=STRONG if shift is not None and shift.is_exact and not (is_apart or portions) else WEAK,
+        certainty=STRONG
+        if shift is not None and shift.is_exact_on_most_days and not (is_apart or portions)
+        else WEAK,
         evidence=evidence,
         advice=(
             "Check whether a source reports local time as UTC, or the bill is in a time zone other than UTC."
@@ -139,7 +142,7 @@ def claim_shifted_times(comparison: BillComparison) -> Iterator[CauseClaim]:
         yield claim
 
 
-def _differs_by_more_than_edge_days(comparison: BillComparison) -> bool:
+def _is_month_difference_too_large_for_shift(comparison: BillComparison) -> bool:
     """
     Return whether some tokens differ over the whole month by more than their number on its first and last
     day. Tokens are grouped by key, model, tier and kind. A shift only moves tokens over the edges of the
@@ -161,16 +164,18 @@ def _differs_by_more_than_edge_days(comparison: BillComparison) -> bool:
     return any(abs(extra) > edges[place] for place, extra in net.items())
 
 
-def _is_carried_over(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
+def _is_surplus_missing_on_adjacent_day(
+    difference_by_day: Mapping[int, int], counted_by_day: Mapping[int, int]
+) -> bool:
     """
     Return whether tokens that one day has too many are missing on the day before or after. Otherwise, some
     days lack calls and others have too many.
     """
-    sums = list(accumulate(tokens for _, tokens in sorted(by_day.items())))
+    sums = list(accumulate(tokens for _, tokens in sorted(difference_by_day.items())))
     highest = max(*sums, 0)
     least = min(*sums, 0)
     is_one_way = min(highest, -least) <= CARRIED * max(highest, -least)
-    return is_one_way and max(highest, -least) * len(counted) <= sum(counted.values())
+    return is_one_way and max(highest, -least) * len(counted_by_day) <= sum(counted_by_day.values())
 
 
 def portions_moved_by_shift(
@@ -205,7 +210,7 @@ def _tokens_by_day(comparison: BillComparison) -> tuple[dict[int, int], dict[int
     return by_day, counted
 
 
-def _tokens_moved_by_shift(
+def _net_tokens_moved_by_shift(
     comparison: BillComparison, shift_hours: int, counted_by_day: Mapping[int, int]
 ) -> dict[int, int]:
     moved_by_day = {}
@@ -222,7 +227,7 @@ def find_shift(comparison: BillComparison) -> HourShift | None:
         return None
 
     def build_shift(hours: int) -> HourShift:
-        moved_by_day = _tokens_moved_by_shift(comparison, hours, counted)
+        moved_by_day = _net_tokens_moved_by_shift(comparison, hours, counted)
         return HourShift(
             hours, moved_by_day, {day: by_day.get(day, 0) - moved_by_day[day] for day in comparison.days}
         )
@@ -243,7 +248,7 @@ def find_shift(comparison: BillComparison) -> HourShift | None:
     most_exact = max(candidates, key=lambda shift: [*shift.unexplained_by_day.values()].count(0))
     nearest = min(candidates, key=lambda item: sum(map(abs, item.unexplained_by_day.values())))
     fitting = (
-        *[most_exact] * most_exact.is_exact,
+        *[most_exact] * most_exact.is_exact_on_most_days,
         max(candidates, key=count_days_explained_by_shift),
         nearest,
     )

@@ -110,8 +110,8 @@ def claim_days_billed_repeatedly(comparison: BillComparison) -> Iterator[CauseCl
     """
     split = comparison.split
     remainder = comparison.remainder
-    in_calls = _times_billed_per_day_by_calls(comparison)
-    in_hours = _times_billed_per_day_by_hours(comparison)
+    in_calls = _times_billed_by_day_according_to_calls(comparison)
+    in_hours = _times_billed_by_day_according_to_hours(comparison)
     times_by_day = {**in_hours, **in_calls, **split.repeats.billed}
     portions = {}
     for cell, meter in split.values:
@@ -140,7 +140,7 @@ def claim_days_billed_repeatedly(comparison: BillComparison) -> Iterator[CauseCl
         yield claim
 
 
-def _times_billed_per_day_by_calls(comparison: BillComparison) -> dict[int, int]:
+def _times_billed_by_day_according_to_calls(comparison: BillComparison) -> dict[int, int]:
     """
     Return how many times repeated days were billed: the same whole multiple of our number of calls for each
     key and model. Some calls may have no tokens. Return nothing if most days are like this.
@@ -163,7 +163,7 @@ def _times_billed_per_day_by_calls(comparison: BillComparison) -> dict[int, int]
     return times_by_day if len(times_by_day) * 2 < len(theirs) else {}
 
 
-def _times_billed_per_day_by_hours(comparison: BillComparison) -> dict[int, int]:
+def _times_billed_by_day_according_to_hours(comparison: BillComparison) -> dict[int, int]:
     """
     Return, for each day billed more than once, how many times it was billed. Days with hours without a call
     are left out, because such hours may explain the difference.

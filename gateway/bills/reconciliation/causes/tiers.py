@@ -13,7 +13,7 @@ from gateway.bills.reconciliation.sides import OUTPUT, RATE, VOLUME, WHOLE, Mete
 from gateway.bills.reconciliation.wording import join_names
 
 
-def claim_unlisted_tier_price(comparison: BillComparison) -> Iterator[CauseClaim]:
+def claim_price_of_tier_missing_in_price_list(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim the price of a tier that both sides have and that the price list lacks: one factor of the standard
     price for all kinds of token.
@@ -75,7 +75,7 @@ def _billed_value_of_tier_by_meter_place(
     worth: dict[MeterPlace, int] = defaultdict(int)
     for cell, meter in split.values:
         if cell.model == model and cell.tier == tier:
-            coarse = split.levels.coarse_cell(cell)
+            coarse = split.levels.money_cell(cell)
             value = comparison.remainder.billed_value_and_tokens((VOLUME, cell, meter)).amount
             worth[coarse, billed_meter(split, coarse, meter)] += value
     return worth

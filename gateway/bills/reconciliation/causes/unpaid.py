@@ -78,7 +78,7 @@ def _is_all_unpaid(comparison: BillComparison, pair: _Served, days: set[int]) ->
     )
 
 
-def claim_free_tokens(comparison: BillComparison) -> Iterator[CauseClaim]:
+def claim_daily_free_tokens(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim free tokens: worth - paid = N * p for a kind of token of a model. `worth` is the value at our
     prices, p the list price, and N the same number on each day. On days with fewer than N tokens, nothing is
@@ -137,7 +137,7 @@ def _free_tokens_per_day(
     split, remainder = comparison.split, comparison.remainder
     free: dict[int, Fraction] = {}
     rests: dict[int, int] = {}
-    slack = {day: sum(map(comparison.possible_rounding, places)) for day, places in days.items()}
+    slack = {day: sum(map(comparison.largest_rounding_error, places)) for day, places in days.items()}
     unpaid, worths = set[int](), set[int]()
     for day, places in days.items():
         price = prices.get(day, 0)

@@ -8,8 +8,8 @@ from decimal import Decimal
 from fractions import Fraction
 
 from gateway.bills.contracts.declared import FEE
-from gateway.bills.reconciliation.causes.contracts import contract_statement_phrase
-from gateway.bills.reconciliation.causes.rates import find_cause_of_known_factor
+from gateway.bills.reconciliation.causes.contracts import contract_agreement_phrase
+from gateway.bills.reconciliation.causes.rates import known_factor_cause_and_evidence
 from gateway.bills.reconciliation.cells import DifferenceEntry, billed_meter
 from gateway.bills.reconciliation.claims import EXACT, WEAK, BillComparison, CauseClaim, ClaimedPortion
 from gateway.bills.reconciliation.limits import LEAST_DAYS, MOST_LISTED, OWNER_DAYS
@@ -71,7 +71,7 @@ def _value_by_key_and_place(comparison: BillComparison) -> dict[str, dict[MeterP
     split = comparison.split
     worth: dict[str, dict[MeterPlace, int]] = defaultdict(lambda: defaultdict(int))
     for use in comparison.uses:
-        cell = split.levels.coarse_cell(split.levels.fine_cell(use))
+        cell = split.levels.money_cell(split.levels.token_cell(use))
         for meter, value in use.values.items():
             worth[use.key][cell, billed_meter(split, cell, meter)] += value
     return worth
@@ -109,7 +109,7 @@ def claim_fee(comparison: BillComparison) -> Iterator[CauseClaim]:
     models = {cell.model for cell, _ in places}
     if share <= 0 or len(models) < 2 or len({cell.day for cell, _ in places}) < LEAST_DAYS:
         return
-    if find_cause_of_known_factor({INPUT: factor, OUTPUT: factor}, regions_known=False) is not None:
+    if known_factor_cause_and_evidence({INPUT: factor, OUTPUT: factor}, are_regions_known=False) is not None:
         return
     if not comparison.are_amounts_as_expected(
         rest, {place: round(share * split.worth[place]) for place in places}
@@ -122,7 +122,7 @@ def claim_fee(comparison: BillComparison) -> Iterator[CauseClaim]:
         [(RATE, *place) for place in places],
         EXACT if is_sure else WEAK,
         f"every line of {len(models):,} models was billed at {factor:.4f} of our price"
-        f"{contract_statement_phrase(comparison, FEE, sum(rest.values()))}",
+        f"{contract_agreement_phrase(comparison, FEE, sum(rest.values()))}",
         "Nothing is missing. The provider or a reseller adds this share to every line.",
         portions={(RATE, *place): ClaimedPortion(amount) for place, amount in rest.items() if amount},
         alternative_causes=() if is_sure else ("price_change",),

@@ -44,7 +44,7 @@ _THOUSANDS = {"k": 1000, "m": 1_000_000}
 COST_TYPES = {"web_search": "web_search", "code_execution": "code_execution", "session_usage": "session"}
 
 
-def result_bucket(row: Row, start: int, end: int) -> CellFields:
+def result_cell_fields(row: Row, start: int, end: int) -> CellFields:
     """
     Return the dimensions of a row of Anthropic's usage report. Fast mode replaces the tier, because it sets
     the price.
@@ -95,7 +95,7 @@ def _read_usage(document: Document, cells: ReportCells) -> None:
         document,
         _EDGES,
         cells,
-        lambda row, start, end: add_tokens(row, result_bucket(row, start, end), cells),
+        lambda row, start, end: add_tokens(row, result_cell_fields(row, start, end), cells),
     )
 
 
@@ -108,7 +108,7 @@ def _read_costs(document: Document, cells: ReportCells) -> None:
         else:
             kind = "cost" if cost_type is None else COST_TYPES.get(cost_type, cost_type[:60])
         cells.add_money(
-            result_bucket(row, start, end),
+            result_cell_fields(row, start, end),
             kind,
             cents_to_dollars(row, "amount"),
             read_text_field(row, "currency"),

@@ -16,7 +16,7 @@ from gateway.bills.statements.sources.anthropic import (
     TOKEN_KINDS,
     add_tokens,
     cents_to_dollars,
-    result_bucket,
+    result_cell_fields,
 )
 from gateway.bills.statements.values import (
     Damaged,
@@ -57,7 +57,7 @@ def _read_rows(document: Document, cells: ReportCells, add: Callable[[Row, Row],
 
 def _read_usage(document: Document, cells: ReportCells) -> None:
     def add_usage_row(row: Row, group: Row) -> None:
-        bucket = result_bucket(group, epoch_seconds(row, "starting_at"), epoch_seconds(row, "ending_at"))
+        bucket = result_cell_fields(group, epoch_seconds(row, "starting_at"), epoch_seconds(row, "ending_at"))
         usage = nested_object(row, "usage")
         add_tokens(usage, bucket, cells)
         cells.add_requests(bucket, read_count_field(usage, "requests"))
@@ -67,7 +67,7 @@ def _read_usage(document: Document, cells: ReportCells) -> None:
 
 def _read_costs(document: Document, cells: ReportCells) -> None:
     def add_cost_row(row: Row, group: Row) -> None:
-        bucket = result_bucket(group, epoch_seconds(row, "starting_at"), epoch_seconds(row, "ending_at"))
+        bucket = result_cell_fields(group, epoch_seconds(row, "starting_at"), epoch_seconds(row, "ending_at"))
         cost = nested_object(row, "cost")
         token_type = read_text_field(group, "token_type")
         cost_type = read_text_field(group, "cost_type")

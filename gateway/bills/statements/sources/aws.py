@@ -100,7 +100,7 @@ def _token_kind(usage_type: str) -> str | None:
     return cloud_meters.token_kind(meter_words) if {"token", "tokens"} & set(meter_words) else None
 
 
-def _is_service_usage(usage_type: str) -> bool:
+def _is_non_token_service_usage(usage_type: str) -> bool:
     return cloud_meters.service_kind(cloud_meters.split_words(usage_type)) is not None
 
 
@@ -112,7 +112,9 @@ def _non_token_kind(usage: _Usage) -> str:
 def _add_usage_amounts(cells: ReportCells, cell_fields: CellFields, usage: _Usage) -> None:
     kind = _token_kind(usage.type)
     if kind is None:
-        is_reserved = any(word in usage.type for word in _RESERVED) and not _is_service_usage(usage.type)
+        is_reserved = any(word in usage.type for word in _RESERVED) and not _is_non_token_service_usage(
+            usage.type
+        )
         kind = _FEE if is_reserved else _non_token_kind(usage)
         cells.add_amounts(cell_fields, kind, usage.paid, usage.currency)
         return
@@ -247,7 +249,7 @@ def _add_fee(row: Row, kind: str, cell_fields: CellFields, cells: ReportCells) -
     (cost, discount), currency = _cost_and_discount(row), read_text_field(row, "line_item_currency_code")
     fee_bucket = replace(cell_fields, line_id=read_text_field(row, "identity_line_item_id"))
     paid = EXACT.add(cost, discount)
-    unused = _unused_fee(row, cell_fields) if kind == _FEE else None
+    unused = _unused_commitment_fee(row, cell_fields) if kind == _FEE else None
     if unused is None:
         cells.add_money(fee_bucket, kind, paid, currency)
         return
@@ -257,7 +259,7 @@ def _add_fee(row: Row, kind: str, cell_fields: CellFields, cells: ReportCells) -
     cells.add_amounts(unused_bucket, kind, RowAmounts(_NOTHING, amount_effective=unused), currency)
 
 
-def _unused_fee(row: Row, cell_fields: CellFields) -> Decimal | None:
+def _unused_commitment_fee(row: Row, cell_fields: CellFields) -> Decimal | None:
     type = read_text_field(row, "line_item_line_item_type")
     if type in ("Fee", "SavingsPlanUpfrontFee"):
         return None if cell_fields.commitment_id is None else _NOTHING

@@ -12,7 +12,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from gateway.bills.statements import cloud_meters
-from gateway.bills.statements.cells import CellFields, ReportCells, adjustment_kind
+from gateway.bills.statements.cells import CellFields, ReportCells, credit_or_adjustment_kind
 from gateway.bills.statements.source import DAY_S, CsvTable, ReportSource
 from gateway.bills.statements.values import (
     Damaged,
@@ -80,7 +80,7 @@ def _add_row(row: Row, cells: ReportCells) -> None:
         invoice_id=read_text_field(row, "invoiceid"),
         commitment_id=read_text_field(row, "reservationid") or read_text_field(row, "benefitid"),
     )
-    cost, currency, listed = _amount_with_currency(row)
+    cost, currency, listed = _amount_currency_and_list_amount(row)
     paid = RowAmounts(cost, listed)
     charge = (read_text_field(row, "chargetype") or "usage").lower()
     rounding = read_number_field(row, "roundingadjustment")
@@ -94,7 +94,9 @@ def _add_row(row: Row, cells: ReportCells) -> None:
         cells.add_money(_refund_cell_fields(row, bucket), kind or REFUND, cost, currency)
         return
     if charge != "usage":
-        kind = adjustment_kind(cost) if charge == "adjustment" else _CHARGES.get(charge, "throughput")
+        kind = (
+            credit_or_adjustment_kind(cost) if charge == "adjustment" else _CHARGES.get(charge, "throughput")
+        )
         cells.add_amounts(bucket, kind, paid, currency)
         return
     if kind is None:
@@ -133,7 +135,7 @@ def _refund_cell_fields(row: Row, cell_fields: CellFields) -> CellFields:
     return replace(cell_fields, line_type=REFUND, corrects=start, corrects_until=until)
 
 
-def _amount_with_currency(row: Row) -> tuple[Decimal, str | None, Decimal | None]:
+def _amount_currency_and_list_amount(row: Row) -> tuple[Decimal, str | None, Decimal | None]:
     """
     Return the billed amount, its currency, and the amount at list prices. If the bill is in another currency
     but prices are in US dollars, all are in US dollars.

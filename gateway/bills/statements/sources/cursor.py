@@ -44,7 +44,7 @@ def _is_cursor_document(document: Document) -> bool:
     )
 
 
-def _read_document(document: Document, cells: ReportCells) -> None:
+def _add_document_events(document: Document, cells: ReportCells) -> None:
     for number_, page in enumerate(document.pages(), start=1):
         for event_number, event in enumerate(object_list(page.get(EVENTS), EVENTS), start=1):
             with cells.collect_row(
@@ -106,5 +106,5 @@ CURSOR_USAGE_EVENTS = ReportSource(
     settle_s=2 * DAY_S,
     in_parts=True,
     is_document=_is_cursor_document,
-    read_document=_read_document,
+    read_document=_add_document_events,
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway.bills.statements import cloud_meters
-from gateway.bills.statements.cells import CellFields, ReportCells, adjustment_kind
+from gateway.bills.statements.cells import CellFields, ReportCells, credit_or_adjustment_kind
 from gateway.bills.statements.source import DAY_S, CsvTable, ReportSource
 from gateway.bills.statements.sources import aws, azure, google
 from gateway.bills.statements.values import (
@@ -108,7 +108,11 @@ def _add_row(row: Row, cells: ReportCells) -> None:
         cells.add_amounts(bucket, kind or (whole if category == "usage" else REFUND), paid, currency)
         return
     if category != "usage":
-        kind = adjustment_kind(cost) if category == "adjustment" else _CATEGORIES.get(category, "other")
+        kind = (
+            credit_or_adjustment_kind(cost)
+            if category == "adjustment"
+            else _CATEGORIES.get(category, "other")
+        )
         cells.add_amounts(bucket, kind, paid, currency)
         return
     if bucket.line_type == UNUSED:

@@ -28,7 +28,7 @@ from spool.statements import SEAT
 _SEAT_UNITS = ("usermonths", "usermonth")
 
 
-def _read_document(document: Document, cells: ReportCells) -> None:
+def _add_document_items(document: Document, cells: ReportCells) -> None:
     for page_number, page in enumerate(document.pages(), start=1):
         span: tuple[int, int] | None = None
         with cells.collect_row(f"page {page_number}, timePeriod"):
@@ -43,10 +43,10 @@ def _read_document(document: Document, cells: ReportCells) -> None:
             with cells.collect_row(
                 f"page {page_number}, item {number_}", content, is_identical_row_repeat=True
             ):
-                _add_item(item, page, span, cells)
+                _add_usage_item(item, page, span, cells)
 
 
-def _add_item(item: Row, page: Row, span: tuple[int, int] | None, cells: ReportCells) -> None:
+def _add_usage_item(item: Row, page: Row, span: tuple[int, int] | None, cells: ReportCells) -> None:
     if "copilot" not in (read_text_field(item, "product") or "copilot").lower():
         return
     if read_text_field(item, "date") is not None:
@@ -106,5 +106,5 @@ GITHUB_COPILOT = ReportSource(
     settle_s=2 * DAY_S,
     in_parts=True,
     is_document=lambda document: any("usageItems" in page for page in document.pages()),
-    read_document=_read_document,
+    read_document=_add_document_items,
 )

@@ -16,7 +16,7 @@ from gateway.bills.reconciliation.comparing import (
     merge_lines,
 )
 from gateway.bills.reconciliation.wording import build_rounded_comparison_row, underscores_to_spaces
-from gateway.bills.statements.arrivals import Arrival
+from gateway.bills.statements.arrivals import ReportArrival
 from gateway.money.insights.detector_facts import DAY_S, InsightFacts, mark_impossible_in_demo
 from gateway.money.insights.findings import (
     MAX_FINDINGS,
@@ -249,14 +249,14 @@ def _stale_statement_findings(facts: InsightFacts) -> Iterator[Finding]:
             yield _stale_import_finding(arrival, arrival.until, facts.now)
 
 
-def _pull_is_stale(arrival: Arrival, now: float) -> bool:
+def _pull_is_stale(arrival: ReportArrival, now: float) -> bool:
     """Return whether a pull's bills are overdue. Before the first bill, they are only if the pull failed."""
     if arrival.until is None:
         return bool(arrival.failure)
     return arrival.until < now - arrival.settle_s - arrival.every - DAY_S
 
 
-def _month_is_missing(arrival: Arrival, until: float, now: float) -> bool:
+def _month_is_missing(arrival: ReportArrival, until: float, now: float) -> bool:
     begin = _month_start(now)
     is_monthly = len(arrival.months) >= MONTHLY and now - until <= FORGOTTEN_S
     return is_monthly and until < begin and now >= begin + arrival.settle_s
@@ -268,7 +268,7 @@ def _month_start(now: float) -> float:
     )
 
 
-def _stale_pull_finding(arrival: Arrival) -> Finding:
+def _stale_pull_finding(arrival: ReportArrival) -> Finding:
     since = (
         "has never arrived" if arrival.until is None else f"ends with {day_in_words(arrival.until - DAY_S)}"
     )
@@ -296,7 +296,7 @@ def _stale_pull_finding(arrival: Arrival) -> Finding:
     )
 
 
-def _stale_import_finding(arrival: Arrival, until: float, now: float) -> Finding:
+def _stale_import_finding(arrival: ReportArrival, until: float, now: float) -> Finding:
     month = datetime.fromtimestamp(_month_start(now) - DAY_S, UTC).strftime("%Y-%m")
     return build_finding(
         "statement_stale",
@@ -317,5 +317,5 @@ def _stale_import_finding(arrival: Arrival, until: float, now: float) -> Finding
     )
 
 
-def _account_phrase(arrival: Arrival) -> str:
+def _account_phrase(arrival: ReportArrival) -> str:
     return f"the account {printable_name(arrival.account)}" if arrival.account else "the account"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bills.billed.layers import (
-    LayerRules,
+    BillDivisionRules,
     dated_refunds,
     divide_day,
     divide_refunds,
@@ -268,13 +268,13 @@ def test_refund_without_a_time_is_unallocated() -> None:
 @pytest.mark.parametrize(
     ("kind", "rules", "is_divided"),
     [
-        ("credit", LayerRules(), False),
-        ("credit", LayerRules(credits=True), True),
-        ("tax", LayerRules(), True),
-        ("tax", LayerRules(tax=False), False),
+        ("credit", BillDivisionRules(), False),
+        ("credit", BillDivisionRules(credits=True), True),
+        ("tax", BillDivisionRules(), True),
+        ("tax", BillDivisionRules(tax=False), False),
     ],
 )
-def test_credits_and_taxes_are_as_it_is_set(kind: str, rules: LayerRules, is_divided: bool) -> None:
+def test_credits_and_taxes_are_as_it_is_set(kind: str, rules: BillDivisionRules, is_divided: bool) -> None:
     """
     Credits and taxes are divided over the period's usage in discounted types, or they stay unallocated with a
     reason. The rules decide which.

@@ -14,7 +14,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from gateway.bills.enforcers.auditing import AuditSources, EnforcerAuditor, LimitAudit, faults_with_enforcers
+from gateway.bills.enforcers.auditing import (
+    AuditSources,
+    EnforcerAuditor,
+    LimitAudit,
+    faults_with_enforcer_names,
+)
 from gateway.bills.enforcers.faults import EnforcerFault, MoneyBudget
 from gateway.bills.enforcers.reader import EnforcerReader
 from gateway.bills.statements.puller import PullFailed
@@ -154,7 +159,7 @@ class World:
             if step % audits_every == audits_every - 1:
                 await self.house.ledger.catch_up(self.house.log)
                 audits = await self.auditor.audit_limits()
-                self.found |= {fault.detector: fault for fault in faults_with_enforcers(audits)}
+                self.found |= {fault.detector: fault for fault in faults_with_enforcer_names(audits)}
         return audits
 
     def _step(self) -> None:

@@ -106,11 +106,11 @@ def test_identity(
         assert sum(row.amount for row in money) == result.billed_total
     parts = [result.sum_of_part(name) for name in (VOLUME, RATE, OTHER, OWN)]
     assert result.billed_total == counted_total + sum(parts)
-    by_cell = {levels.coarse_cell(cell): 0 for cell in result.counted} | dict.fromkeys(result.billed_money, 0)
+    by_cell = {levels.money_cell(cell): 0 for cell in result.counted} | dict.fromkeys(result.billed_money, 0)
     for (_, cell, _), amount in result.parts.items():
-        by_cell[levels.coarse_cell(cell)] = by_cell.get(levels.coarse_cell(cell), 0) + amount
+        by_cell[levels.money_cell(cell)] = by_cell.get(levels.money_cell(cell), 0) + amount
     for cell, sums in result.counted.items():
-        by_cell[levels.coarse_cell(cell)] += sums.cost
+        by_cell[levels.money_cell(cell)] += sums.cost
     assert {cell: amount for cell, amount in result.billed_money.items() if amount} == {
         cell: amount for cell, amount in by_cell.items() if amount
     }

@@ -21,7 +21,7 @@ from gateway.bills.reconciliation.comparing import (
     Reconciliation,
 )
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
-from gateway.bills.statements.arrivals import Arrival
+from gateway.bills.statements.arrivals import ReportArrival
 from gateway.money.insights.detector_facts import DAY_S, InsightFacts
 from gateway.money.insights.detectors.statements import (
     coverage_drop,
@@ -36,13 +36,13 @@ HOUR_S = 3600
 MONTH = datetime.fromtimestamp(NOW, UTC).replace(day=1, hour=0).timestamp() // DAY_S * DAY_S
 
 
-def pulled(until: float | None, **fields: Any) -> Arrival:
+def pulled(until: float | None, **fields: Any) -> ReportArrival:
     values: dict[str, Any] = {"source": "openai_costs", "account": "", "settle_s": 2 * DAY_S, "until": until,
                               "pull": "costs", "every": 6 * HOUR_S}  # fmt: skip
-    return Arrival(**{**values, **fields})
+    return ReportArrival(**{**values, **fields})
 
 
-def imported(until: float, months: Sequence[str] = ("2026-07", "2026-08"), **fields: Any) -> Arrival:
+def imported(until: float, months: Sequence[str] = ("2026-07", "2026-08"), **fields: Any) -> ReportArrival:
     return pulled(until, pull="", every=0.0, months=months, **fields)
 
 
