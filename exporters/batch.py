@@ -91,7 +91,7 @@ def build_batch_with_duplicates(delivery: Delivery, entries: Sequence[LogEntry])
     return _build_batch(delivery, entries, includes_duplicates=True)
 
 
-def boundary_nearest_middle(delivery: Delivery, batch: RecordBatch) -> int | None:
+def kind_change_nearest_middle(delivery: Delivery, batch: RecordBatch) -> int | None:
     """
     Return the number nearest to the middle at which the kind of record changes, or None if all are of one
     kind.

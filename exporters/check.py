@@ -39,7 +39,7 @@ from exporters.service.billing_drops import probe_validation
 from exporters.service.container_metrics import STREAMS as CONTAINER_STREAMS
 from exporters.service.container_metrics import TOPIC as CONTAINER_TOPIC
 from exporters.service.events import STREAM as EVENTS
-from exporters.service.paths import STREAMS, UPSTREAM, Paths
+from exporters.service.paths import STREAMS, UPSTREAM, UpstreamPaths
 from exporters.service.unit_cost import STREAM as UNIT_COST
 from exporters.service.upstream_client import Keyring, build_client
 from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
@@ -107,13 +107,13 @@ async def check_streams(
     """
     if not (settings.base_url or settings.ai_telemetry_url):
         return []
-    paths = Paths(settings)
+    paths = UpstreamPaths(settings)
     keyring = Keyring(settings.keys)
     async with build_client(settings, clock=clock) as client:
         return [
             await _check_stream(stream, settings, paths, keyring, client, clock, send_call)
             for stream in STREAMS
-            if stream in used_streams or _is_used(stream, settings, keyring)
+            if stream in used_streams or _is_stream_sent(stream, settings, keyring)
         ]
 
 
@@ -175,7 +175,7 @@ def _result_with_stopped_routes(
     return replace(check, status=REFUSED, words="; ".join(f"route {name}: {stopped[name]}" for name in names))
 
 
-def _is_used(stream: str, settings: UpstreamSettings, keyring: Keyring) -> bool:
+def _is_stream_sent(stream: str, settings: UpstreamSettings, keyring: Keyring) -> bool:
     if stream in _NEVER_SENT or (STREAMS[stream].only_tollhouse and settings.kind != "tollhouse"):
         return False
     if stream == BILLING_VALIDATION:  # without a key, Tollhouse itself validates the uploaded billing files
@@ -216,7 +216,7 @@ async def probe_typed_address(kind: str, url: str, secret: str, *, clock: Clock)
         raise Invalid("url is required")
     if problem := next(chain(url_problems("url", url), problems_of_forbidden_url("url", url)), None):
         raise Invalid(problem)
-    of_upstream = Paths(UpstreamSettings(base_url=url)).url_template(TRACES)
+    of_upstream = UpstreamPaths(UpstreamSettings(base_url=url)).url_template(TRACES)
     address = of_upstream if kind == UPSTREAM else url.rstrip("/") + SIGNALS[TRACES]
     settings = ClientSettings(timeout_s=TYPED_TIMEOUT_S, check=address_check_for(url))
     async with Client(settings, clock=clock) as client:
@@ -248,7 +248,7 @@ def _url_origin(url: str) -> str:
 async def _check_stream(
     stream: str,
     settings: UpstreamSettings,
-    paths: Paths,
+    paths: UpstreamPaths,
     keyring: Keyring,
     client: Client,
     clock: Clock,
@@ -275,17 +275,17 @@ async def _check_stream(
         scope=scope,
         key=key.settings.name if key else None,
         url=paths.url_template(sent_as),
-        published=paths.is_published(sent_as),
+        published=paths.has_documented_path(sent_as),
         status=probe.status,
         words=message,
     )
 
 
-def _are_events_sent_only_as_unit_cost(settings: UpstreamSettings, paths: Paths) -> bool:
+def _are_events_sent_only_as_unit_cost(settings: UpstreamSettings, paths: UpstreamPaths) -> bool:
     return bool(settings.events) and paths.url_template(EVENTS) is None
 
 
-def _reason_stream_is_unused(stream: str, settings: UpstreamSettings, paths: Paths) -> str | None:
+def _reason_stream_is_unused(stream: str, settings: UpstreamSettings, paths: UpstreamPaths) -> str | None:
     if not STREAMS[stream].telemetry and not settings.base_url:
         return "upstream.base_url is empty"
     if stream == EVENTS and paths.url_template(EVENTS) is None and not settings.events:
@@ -299,7 +299,7 @@ def _reason_stream_is_unused(stream: str, settings: UpstreamSettings, paths: Pat
 
 
 async def _probe_stream(
-    stream: str, paths: Paths, keyring: Keyring, client: Client, clock: Clock, send_call: bool
+    stream: str, paths: UpstreamPaths, keyring: Keyring, client: Client, clock: Clock, send_call: bool
 ) -> Probe:
     url = paths.url(stream) if stream == BILLING_VALIDATION else paths.url_template(stream)
     try:

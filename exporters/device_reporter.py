@@ -22,7 +22,7 @@ from exporters.http.answers import HttpAnswer
 from exporters.http.client import Client, reach_problem
 from exporters.pace import Backoff
 from exporters.secret_source import SecretSource
-from exporters.service.paths import Paths
+from exporters.service.paths import UpstreamPaths
 from spool.errors import SpoolError
 
 INTERVAL_S = 60.0
@@ -71,7 +71,7 @@ class DeviceReporter:
     def __init__(
         self,
         client: Client,
-        paths: Paths,
+        paths: UpstreamPaths,
         *,
         facts: Callable[[], Mapping[str, object]],
         report: Callable[[], Awaitable[Mapping[str, object]]],

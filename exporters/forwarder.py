@@ -63,7 +63,7 @@ class _RunningSender:
     config: RouteConfig | None = None
 
 
-class Forwarder:
+class RouteForwarder:
     """The routes and syncs, which run while this process holds their leases."""
 
     def __init__(
@@ -201,7 +201,10 @@ class Forwarder:
             if before:  # two loops would mix the lines of a file
                 await asyncio.wait(before)
             await self._leases.run_while_leased(
-                lease_name(name), send_deliveries, finish=loop.hand_over_route, wake=loop.send_now
+                lease_name(name),
+                send_deliveries,
+                finish=loop.leave_route_to_other_process,
+                wake=loop.send_now,
             )
 
         async def send_deliveries() -> None:

@@ -63,7 +63,7 @@ class Pace:
         self._bucket = TokenBucket(clock, per_s=per_s, burst=burst)
         self._turn = asyncio.Lock()
 
-    async def wait_and_take(self, n: int) -> None:
+    async def wait_and_take_units(self, n: int) -> None:
         """Wait until `n` units are available, and use them. Callers are served in order."""
         async with self._turn:
             amount = min(n, self._bucket.burst)
@@ -137,13 +137,13 @@ class RouteThrottle:
             return inf
         return max(0.0, max(self._waits_until, self._requested_wait_until) - self._clock.monotonic())
 
-    def max_failure_suspects(self) -> int:
+    def max_suspect_deliveries(self) -> int:
         return MAX_SUSPECTS + int((self._clock.monotonic() - self._refusing_since) / ANOTHER_SUSPECT_S)
 
     def end_waits(self) -> None:
         self._waits_until = self._requested_wait_until = 0.0
 
-    def note_success(self) -> bool:
+    def note_success_and_check_recovery(self) -> bool:
         """Note an accepted delivery. Return whether the route was not running or showed a failure before."""
         recovered = self.state != RUNNING or self._shown is not None
         self.state = RUNNING
@@ -153,10 +153,10 @@ class RouteThrottle:
         self._suspects.clear()
         return recovered
 
-    def note_failure_suspect(self, delivery_id: int) -> None:
+    def count_suspect_delivery_failure(self, delivery_id: int) -> None:
         self._suspects[delivery_id] += 1
 
-    def is_failure_suspect(self, delivery: Delivery) -> bool:
+    def has_failed_often_enough_to_split(self, delivery: Delivery) -> bool:
         """
         Return whether a delivery has failed so often that its records may be at fault, so that it is to be
         split even if no other delivery has succeeded meanwhile.
@@ -236,7 +236,7 @@ class SendLinger:
     def sendable_below(self) -> int:
         return self._below if self._seconds else self._log.lowest_open_number(self._topic)
 
-    async def sendable_below_changes(self) -> AsyncIterator[int]:
+    async def first_unsendable_number_changes(self) -> AsyncIterator[int]:
         """
         Yield the number below which records may be sent, whenever the oldest record has waited long enough or
         a delivery is full.
@@ -250,7 +250,7 @@ class SendLinger:
                 self._below = max(await self._wait_for_more(), self._below)
                 yield self._below
 
-    def release_closed_records(self) -> bool:
+    def release_waiting_records(self) -> bool:
         """Let all closed records be sent now. Return False if none was waiting."""
         waited_from, self._below = self.sendable_below, self._log.lowest_open_number(self._topic)
         return self._below > waited_from
@@ -295,12 +295,12 @@ class CommitLinger:
         self._hurried_at = -inf
         self.sendable_below = 0
 
-    async def sendable_below_changes(self) -> AsyncIterator[int]:
+    async def first_unsendable_number_changes(self) -> AsyncIterator[int]:
         async for _ in self._log.watermark_changes(self._topic):
             self.sendable_below = max(self.sendable_below, await self._uncut())
-            while self._waiting_count() > 0:
+            while self._waiting_record_count() > 0:
                 await self._wait_for_more(await self._oldest_waiting_commit_time())
-                waiting = self._waiting_count()
+                waiting = self._waiting_record_count()
                 self.sendable_below += waiting // self._max_records * self._max_records or waiting
                 yield self.sendable_below
 
@@ -310,26 +310,30 @@ class CommitLinger:
         self._hurried_at = self._clock.monotonic()
 
     async def _wait_for_more(self, committed_at: float) -> None:
-        while self._waiting_count() < self._max_records and not await self._check_due(committed_at):  # noqa: ASYNC110
+        while (  # noqa: ASYNC110
+            self._waiting_record_count() < self._max_records
+            and not await self._check_waited_long_enough(committed_at)
+        ):
             await asyncio.sleep(CHECK_INTERVAL_S)
 
-    def _waiting_count(self) -> int:
+    def _waiting_record_count(self) -> int:
         return self._log.lowest_open_number(self._topic) - self.sendable_below
 
     async def _oldest_waiting_commit_time(self) -> float:
         entries = await self._log.read(self._topic, self.sendable_below, self.sendable_below)
         return entries[0].committed_at if entries else 0.0
 
-    async def _check_due(self, committed_at: float) -> bool:
+    async def _check_waited_long_enough(self, oldest_committed_at: float) -> bool:
         if self._clock.monotonic() - self._hurried_at < FOLLOW_S:
             self._hurried_below = await self._log.newest_number(self._topic)
-        day_ends_at = committed_at // DAY_S * DAY_S + DAY_S
-        waits_s = min(self._seconds, day_ends_at + DAY_ENDS_S - committed_at)
+        day_ends_at = oldest_committed_at // DAY_S * DAY_S + DAY_S
+        waits_s = min(self._seconds, day_ends_at + DAY_ENDS_S - oldest_committed_at)
         return (
-            self.sendable_below < self._hurried_below or elapsed_s(committed_at, self._clock.now()) >= waits_s
+            self.sendable_below < self._hurried_below
+            or elapsed_s(oldest_committed_at, self._clock.now()) >= waits_s
         )
 
-    def release_closed_records(self) -> bool:
+    def release_waiting_records(self) -> bool:
         """Do nothing and return False: waiting records are safe on disk."""
         return False
 

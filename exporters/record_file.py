@@ -194,21 +194,21 @@ class _RecordFile:
             return set()
         blank = b"\n" if self._head else b" "
 
-        def is_wrong_line(line: bytes) -> bool:
+        def is_foreign_or_unflushed_line(line: bytes) -> bool:
             is_other = bool(line_suffix) and line.endswith(line_suffix) and line not in searched_lines
             return is_other or b"\0" in line
 
         if position.matches(os.fstat(current)):
-            _blank_lines(current, position.size, blank, is_wrong_line)
+            _blank_lines_that_need_it(current, position.size, blank, is_foreign_or_unflushed_line)
             return _find_lines_after(current, position.size, searched_lines)
         rotated = self._open_file_of_position(position)
         if rotated is None:
             return set()
         try:
             _repair_last_line(rotated)
-            _blank_lines(rotated, position.size, blank, is_wrong_line)
+            _blank_lines_that_need_it(rotated, position.size, blank, is_foreign_or_unflushed_line)
             os.fsync(rotated)
-            _blank_lines(current, 0, blank, is_wrong_line)
+            _blank_lines_that_need_it(current, 0, blank, is_foreign_or_unflushed_line)
             return _find_lines_after(rotated, position.size, searched_lines) | _find_lines_after(
                 current, 0, searched_lines
             )
@@ -238,7 +238,7 @@ class _RecordFile:
             raise OSError(errno.ENODEV, f"nothing is mounted on {self._mount} any more: mount it again")
         make_directory(self.path.parent)
         descriptor = self._open_or_create()
-        if self._head and _has_other_head(descriptor, self._head):
+        if self._head and _has_other_first_line(descriptor, self._head):
             os.close(descriptor)
             resolved = self.path.resolve()
             new_path = _free_name(resolved)
@@ -259,10 +259,10 @@ class _RecordFile:
         return os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
 
 
-def _has_other_head(descriptor: int, head: bytes) -> bool:
-    """Return whether the file's first line differs from `head`, so that its lines have other columns."""
+def _has_other_first_line(descriptor: int, expected_first_line: bytes) -> bool:
+    """Return whether the file's first line differs from `expected_first_line`, so that its lines have other columns."""
     first, newline, _ = os.pread(descriptor, _STEP, 0).partition(b"\n")
-    return bool(newline) and first + newline != head
+    return bool(newline) and first + newline != expected_first_line
 
 
 def _free_name(path: Path) -> Path:
@@ -302,7 +302,9 @@ def _repair_last_line(descriptor: int) -> None:
         os.write(descriptor, b"\n")
 
 
-def _blank_lines(descriptor: int, position: int, blank: bytes, is_wrong: Callable[[bytes], bool]) -> None:
+def _blank_lines_that_need_it(
+    descriptor: int, position: int, blank: bytes, needs_blanking: Callable[[bytes], bool]
+) -> None:
     """
     Replace the wrong lines after a position with blanks, so that all other lines keep their position.
 
@@ -311,7 +313,7 @@ def _blank_lines(descriptor: int, position: int, blank: bytes, is_wrong: Callabl
     """
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(position)
-        sizes = [(is_wrong(line), len(line)) for line in file]
+        sizes = [(needs_blanking(line), len(line)) for line in file]
     if not any(is_blank for is_blank, _ in sizes):
         return
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)

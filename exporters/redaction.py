@@ -28,7 +28,9 @@ def redact_secrets(text: str, secrets: Iterable[str] = ()) -> str:
     If a secret is an address, its path, the parts of its path and the values of its query are secret as well.
     If a secret is a header with a scheme such as `Bearer`, the text after the scheme is secret as well.
     """
-    forms = {form for secret in secrets for part in _secret_parts(secret) for form in _encoded_forms(part)}
+    forms = {
+        form for secret in secrets for part in _secret_parts(secret) for form in _url_and_json_encodings(part)
+    }
     # longest secret first, because a secret may be a part of another secret
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, STRUCK_OUT)
@@ -56,7 +58,7 @@ def _secret_parts(secret: str) -> Iterator[str]:
         return
     yield secret
     if "://" in secret:
-        yield from _address_parts(secret)
+        yield from _url_parts_to_redact(secret)
         return
     scheme, _, credentials = secret.partition(" ")
     if not credentials or " " in credentials:
@@ -66,8 +68,8 @@ def _secret_parts(secret: str) -> Iterator[str]:
         yield from _basic_password(credentials)
 
 
-def _address_parts(address: str) -> Iterator[str]:
-    parts = urlsplit(address)
+def _url_parts_to_redact(url: str) -> Iterator[str]:
+    parts = urlsplit(url)
     whole = f"{parts.path}?{parts.query}" if parts.query else parts.path
     query_values = [value for _, value in parse_qsl(parts.query)]
     for part in (whole, parts.path, parts.query, *parts.path.split("/"), *query_values):
@@ -84,6 +86,6 @@ def _basic_password(credentials: str) -> Iterator[str]:
         yield password
 
 
-def _encoded_forms(part: str) -> Iterator[str]:
+def _url_and_json_encodings(part: str) -> Iterator[str]:
     yield from (part, unquote(part), quote(part), quote(part, safe=""), quote_plus(part))
     yield part.replace("/", "\\/")

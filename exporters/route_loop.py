@@ -60,8 +60,8 @@ class RouteLoop:
     The loop of one route. It runs until it is cancelled. Then open deliveries stay open and are sent again
     with the same bytes.
 
-    After `retire` or `hand_over_route`, the loop ends when its requests in progress are answered. After
-    `hand_over_route`, it may run again.
+    After `retire` or `leave_route_to_other_process`, the loop ends when its requests in progress are answered.
+    After the latter, it may run again.
     """
 
     def __init__(
@@ -146,14 +146,14 @@ class RouteLoop:
         self._is_retired = True
         self._resting.wake_all()
 
-    def hand_over_route(self) -> None:
+    def leave_route_to_other_process(self) -> None:
         """Begin no further delivery in this run, because another process will send for the route."""
         self._is_handed_over = True
         self._resting.wake_all()
 
     async def send_waiting_records(self) -> None:
         """Send the records that wait for more records, if the route may send now."""
-        if self._linger.release_closed_records() and self.is_running:
+        if self._linger.release_waiting_records() and self.is_running:
             while self._throttle.wait_s(0) == 0.0 and await self.forward_one_delivery():
                 pass
 
@@ -228,7 +228,7 @@ class RouteLoop:
 
     async def _take_due_at(self, now: float) -> Delivery | None:
         if self._throttle.state == REFUSING:
-            max_suspects = self._throttle.max_failure_suspects()
+            max_suspects = self._throttle.max_suspect_deliveries()
             return await self._deliveries.take_test_delivery(
                 self.name, now=now, max_rejected_records=max_suspects
             )
@@ -242,13 +242,15 @@ class RouteLoop:
         )
 
     async def _send_delivery(self, delivery: Delivery) -> Settlement:
-        to_blame = delivery.server_errors >= STUCK_AFTER or self._throttle.is_failure_suspect(delivery)
+        to_blame = delivery.server_errors >= STUCK_AFTER or self._throttle.has_failed_often_enough_to_split(
+            delivery
+        )
         if delivery.count > 1 and to_blame and not delivery.ambiguous:
             raise _HalvingRequired(
                 delivery.last_error or "5xx while other deliveries were accepted", answered=False
             )
         if self._lands:
-            return await self._land_delivery(delivery)
+            return await self._write_delivery_step_by_step(delivery)
         exporter = cast("Exporter", self._exporter)
         entries: Sequence[LogEntry]
         if delivery.kept is not None:
@@ -257,13 +259,13 @@ class RouteLoop:
             entries = await self._read_entries(delivery)
         mark = await exporter.prepare_delivery_mark(delivery)
         if mark is not None:
-            await self._store_mark(delivery, mark)
+            await self._store_delivery_mark(delivery, mark)
             delivery = replace(delivery, mark=mark)
         return await exporter.send(delivery, entries)
 
-    async def _land_delivery(self, delivery: Delivery) -> Settlement:
+    async def _write_delivery_step_by_step(self, delivery: Delivery) -> Settlement:
         exporter = cast("LandingExporter", self._exporter)
-        keep_mark = partial(self._store_mark, delivery)
+        keep_mark = partial(self._store_delivery_mark, delivery)
         return await exporter.write_delivery(delivery, self._read_step_by_step(delivery), keep_mark)
 
     async def _read_step_by_step(self, delivery: Delivery) -> AsyncIterator[LogEntry]:
@@ -275,7 +277,7 @@ class RouteLoop:
             for entry in await self._read_entries(replace(delivery, first=first, last=last)):
                 yield entry
 
-    async def _store_mark(self, delivery: Delivery, mark: str) -> None:
+    async def _store_delivery_mark(self, delivery: Delivery, mark: str) -> None:
         try:
             await self._deliveries.store_mark(delivery, mark)
         except SpoolUnavailable as error:
@@ -301,7 +303,7 @@ class RouteLoop:
 
     async def _note_success(self) -> None:
         self._faults = 0
-        if self._throttle.note_success():
+        if self._throttle.note_success_and_check_recovery():
             _log.info("%s: running", self.name, extra={"action": "route_running", "route": self.name})
             await self._deliveries.set_route_state(self.name, RUNNING, None)
 
@@ -334,7 +336,7 @@ class RouteLoop:
         elif delivery.refusals and delivery.proven:
             await self._set_aside_or_pause(delivery, error)
         else:
-            await self._retry_rejected(delivery, error)
+            await self._schedule_retry_of_rejected_record(delivery, error)
 
     async def _set_aside_or_pause(self, delivery: Delivery, error: SendError) -> None:
         dead = next(state.dead for state in await self._deliveries.route_states() if state.name == self.name)
@@ -350,7 +352,7 @@ class RouteLoop:
         # if `proven` is True, the destination accepted other records, so the route works
         await self._note_success()
 
-    async def _retry_rejected(self, delivery: Delivery, error: SendError) -> None:
+    async def _schedule_retry_of_rejected_record(self, delivery: Delivery, error: SendError) -> None:
         """
         Retry a rejected record later. Unless another record has been accepted since, one record at a time is
         sent until one is accepted.
@@ -402,7 +404,7 @@ class RouteLoop:
         reason = str(error)
         self._log_warning(delivery, "delivery_retried", reason)
         if error.status is not None and error.status >= 500 and error.status not in _BUSY:
-            self._throttle.note_failure_suspect(delivery.id)
+            self._throttle.count_suspect_delivery_failure(delivery.id)
         delay_s = self._backoff.delay_s(delivery.attempts + 1, error.retry_after_s)
         await self._deliveries.schedule_retry(
             delivery,
@@ -460,7 +462,7 @@ class RouteLoop:
         Wake a worker for new records. If this loop ends, nothing is lost, because workers look for work at
         least every LONGEST_REST_S.
         """
-        async for _ in self._linger.sendable_below_changes():
+        async for _ in self._linger.first_unsendable_number_changes():
             self._resting.wake_one()
 
     def _log_warning(self, delivery: Delivery, action: str, reason: str) -> None:

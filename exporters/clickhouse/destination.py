@@ -60,9 +60,9 @@ def build_destination_check(
         return CountedNumbers(counted.differences, counted.settled, counted.absent, rows=counted.rows)
 
     async def check_table() -> LakeCheckResult:
-        from exporters.lake.watch import check_delivered_record_numbers
+        from exporters.lake.watch import compare_record_numbers_with_accounting
 
-        return await check_delivered_record_numbers(context, route_name(settings), count_rows)
+        return await compare_record_numbers_with_accounting(context, route_name(settings), count_rows)
 
     return build_periodic_check(settings, clock, context, check_table)
 

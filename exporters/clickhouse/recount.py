@@ -58,7 +58,7 @@ async def recount_table(
     if dates == ALL_DATES:
         differences += [*_overlap_differences(table, [*settled, *later]), *_hole_differences(table, settled)]
         if below is not None:
-            differences += _unsent_row_differences(table, later, below)
+            differences += _differences_beyond_sent_numbers(table, later, below)
     editions = [_total_sums(parts) for parts in _group_by_edition([*settled, *later])]
     total = _total_sums(editions)
     return VerifiedTable(
@@ -143,9 +143,11 @@ def _count_missing_numbers(parts: Sequence[TableSums]) -> int:
     return total.last - total.first + 1 - total.numbers
 
 
-def _unsent_row_differences(table: str, parts: Sequence[TableSums], below: int) -> Iterator[LakeDifference]:
+def _differences_beyond_sent_numbers(
+    table: str, parts: Sequence[TableSums], sent_below: int
+) -> Iterator[LakeDifference]:
     """Yield rows that no settled delivery sent, except for one delivery that may be in progress."""
     last = max((part.last for part in parts), default=0)
-    if last >= below + MOST_RECORDS:
-        description = f"it has numbers up to {last}, but the route has sent only those below {below}"
+    if last >= sent_below + MOST_RECORDS:
+        description = f"it has numbers up to {last}, but the route has sent only those below {sent_below}"
         yield LakeDifference(FOREIGN, table, description)

@@ -41,7 +41,7 @@ async def encode_delivery(
     ).settlement_unless_all_rejected()
 
 
-def line_suffix_with_record_numbers(delivery: Delivery) -> bytes:
+def line_suffix_with_record_range(delivery: Delivery) -> bytes:
     return f",{delivery.first}-{delivery.last}\n".encode()
 
 
@@ -59,7 +59,7 @@ def _build_file_exporter(settings: DestinationSettings, write: Write) -> FileExp
     path = Path(settings.path or "")
     head = charges.csv_header()
     shared = settings.shared
-    return FileExporter(path, write=write, head=head, shared=shared, ending=line_suffix_with_record_numbers)
+    return FileExporter(path, write=write, head=head, shared=shared, ending=line_suffix_with_record_range)
 
 
 async def probe_destination(

@@ -13,7 +13,7 @@ from exporters.otlp.telemetry import TelemetryExporter
 from exporters.service.billing_drops import BillingDropExporter, ConnectionLocks
 from exporters.service.events import STREAM as EVENTS
 from exporters.service.events import EventExporter, StreamMapper
-from exporters.service.paths import UPSTREAM, Paths
+from exporters.service.paths import UPSTREAM, UpstreamPaths
 from exporters.service.unit_cost import UnitCostExporter
 from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import UpstreamSettings
@@ -54,7 +54,7 @@ def upstream_routes(
     yield _telemetry_route(settings, clock, made_of)
     if context is None or not settings.base_url:
         return
-    has_events = Paths(settings).url_template(EVENTS) is not None
+    has_events = UpstreamPaths(settings).url_template(EVENTS) is not None
     if has_events or settings.events:
         client = UpstreamClient.from_settings(settings, clock=clock)
         exporter: Exporter

@@ -135,7 +135,7 @@ def encode_csv_rows(rows: Iterable[Mapping[str, str]], *, columns: Sequence[str]
 
 def charge_rows(charge: Charge, *, account: str) -> list[dict[str, str]]:
     row = charge_row(charge, account=account)
-    return list(split_by_price_lines(row, charge.lines)) if charge.lines else [row]
+    return list(split_focus_row_by_price(row, charge.lines)) if charge.lines else [row]
 
 
 def charge_row(charge: Charge, *, account: str) -> dict[str, str]:
@@ -204,12 +204,12 @@ def charge_row(charge: Charge, *, account: str) -> dict[str, str]:
     }
 
 
-def split_by_currency(charge: Charge, foreign: Mapping[str, str]) -> list[Charge]:
+def split_by_currency(charge: Charge, amounts_by_foreign_currency: Mapping[str, str]) -> list[Charge]:
     """Return one charge per currency. Only the first has the usage."""
-    if not foreign:
+    if not amounts_by_foreign_currency:
         return [charge]
     of_each = [(CURRENCY, charge.cost)] if Decimal(charge.cost) else []
-    of_each += sorted(foreign.items())
+    of_each += sorted(amounts_by_foreign_currency.items())
     nothing: dict[str, Any] = {**dict.fromkeys(COUNTED, 0), "list_cost": None}
     return [
         replace(charge, currency=currency, cost=cost, **({"list_cost": None} if not index else nothing))
@@ -382,7 +382,9 @@ def time_text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def split_by_price_lines(row: Mapping[str, str], lines: Sequence[SumLine]) -> Iterator[dict[str, str]]:
+def split_focus_row_by_price(
+    row: Mapping[str, str], price_lines: Sequence[SumLine]
+) -> Iterator[dict[str, str]]:
     """
     Yield a row per price line (a quantity with one price). Only the first has the totals of the calls.
 
@@ -390,7 +392,7 @@ def split_by_price_lines(row: Mapping[str, str], lines: Sequence[SumLine]) -> It
     So reported costs, estimates by another price list, and corrections have no lines.
     """
     totals: Mapping[str, str] = {}
-    for line in lines:
+    for line in price_lines:
         quantity, unit = str(quantity_from_millionths(line.quantity)), focus_unit(line.meter)
         costs = dict.fromkeys(_COSTS, money.units_to_text(line.amount))
         of_line = {

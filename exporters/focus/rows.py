@@ -182,16 +182,16 @@ class FeeShares:
             weights[str(row["user"] or "").casefold()] += max(0, money.text_to_units(str(row["cost"])))
         return cls(fees=fees, weights=weights)
 
-    def take_share(self, user: str, value: int) -> int:
+    def allot_fee_share(self, user: str, call_value: int) -> int:
         """
         Return the part of the user's fees for calls of this value. The parts of all calls add up to the fees.
         """
         whole, before = self.weights.get(user, 0), self._shared_values[user]
-        if not whole or value <= 0:
+        if not whole or call_value <= 0:
             return 0
         fee = self.fees.get(user, 0)
         # Some hours may have a negative value, but the total must not exceed the whole.
-        total = min(whole, before + value)
+        total = min(whole, before + call_value)
         self._shared_values[user] = total
         return fee * total // whole - fee * before // whole
 
@@ -199,7 +199,7 @@ class FeeShares:
         return bool(self.weights.get(user))
 
 
-def covered_call_rows(
+def fee_covered_call_rows(
     rows: Iterable[Mapping[str, Any]],
     shares: FeeShares,
     *,
@@ -211,7 +211,7 @@ def covered_call_rows(
     for row in rows:
         value = str(row["cost"])
         user = str(row.get("user") or "").casefold()
-        share = money.units_to_text(shares.take_share(user, money.text_to_units(value)))
+        share = money.units_to_text(shares.allot_fee_share(user, money.text_to_units(value)))
         [charge] = charges_from_rows([{**row, "charges": {}}], tags, length=length)
         worth = value if charge.list_cost is None else charge.list_cost
         shown = charge_row(replace(charge, cost=value, list_cost=worth), account=account)
@@ -381,9 +381,9 @@ class ExportedDay:
 
 def day_rows(day: ExportedDay, *, account: str) -> Iterator[dict[str, str]]:
     sums: dict[_RowKey, _RowAmounts] = defaultdict(_RowAmounts)
-    for amounts, cost in _add_cost_bases_and_yield_row_costs(day, day.billed, sums):
+    for amounts, cost in _add_cost_bases_and_yield_cost_units(day, day.billed, sums):
         amounts.billed += cost
-    for amounts, cost in _add_cost_bases_and_yield_row_costs(day, day.effective, sums):
+    for amounts, cost in _add_cost_bases_and_yield_cost_units(day, day.effective, sums):
         amounts.effective += cost
     counted = {_group_values(day, row): row for row in day.counted}
     beside = _meter_quantities_by_group(day)
@@ -398,7 +398,7 @@ def day_rows(day: ExportedDay, *, account: str) -> Iterator[dict[str, str]]:
             yield {**row, **_meter_columns(key, used)}
 
 
-def _add_cost_bases_and_yield_row_costs(
+def _add_cost_bases_and_yield_cost_units(
     day: ExportedDay, rows: Iterable[Mapping[str, Any]], sums: Mapping[_RowKey, _RowAmounts]
 ) -> Iterator[tuple[_RowAmounts, int]]:
     for row in rows:

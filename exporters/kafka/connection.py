@@ -185,7 +185,7 @@ class _AwsToken(AbstractTokenProvider):  # type: ignore[misc]  # the library has
         else:
             key_id, secret, *further_lines = _secret_lines(self._secret, max_lines=3)
             session = "".join(further_lines)
-        return aws_token(key_id, secret, session, region=self._region, now=SystemClock().now())
+        return signed_msk_token(key_id, secret, session, region=self._region, now=SystemClock().now())
 
 
 def _build_tls_context(settings: DestinationSettings) -> ssl.SSLContext:
@@ -387,7 +387,7 @@ class AwsIdentity:
         file = self._environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "")
         if file:
             token = _read_text(Path(file))
-        return await _fetch_service_keys(client, url, {"Authorization": token} if token else {})
+        return await _fetch_aws_keys_from_url(client, url, {"Authorization": token} if token else {})
 
     async def _fetch_machine_keys(self, client: Client) -> AwsKeys:
         base = self._environ.get("AWS_METADATA_ENDPOINT", _MACHINE).rstrip("/")
@@ -401,10 +401,10 @@ class AwsIdentity:
             f"{base}{_ROLES}", b"", method="GET", content_type="text/plain", headers=headers
         )
         role = roles.body.decode().split("\n")[0].strip()
-        return await _fetch_service_keys(client, f"{base}{_ROLES}{role}", headers)
+        return await _fetch_aws_keys_from_url(client, f"{base}{_ROLES}{role}", headers)
 
 
-async def _fetch_service_keys(client: Client, url: str, headers: Mapping[str, str]) -> AwsKeys:
+async def _fetch_aws_keys_from_url(client: Client, url: str, headers: Mapping[str, str]) -> AwsKeys:
     answer = await client.send(url, b"", method="GET", content_type="text/plain", headers=headers)
     try:
         keys = msgspec.json.decode(answer.body, type=_ServiceKeys)
@@ -426,11 +426,11 @@ def _is_encrypted_or_loopback(url: str) -> bool:
     return parts.scheme == "https" or parts.hostname in _LOOPBACK
 
 
-def aws_token(key_id: str, secret: str, session: str, *, region: str, now: float) -> str:
+def signed_msk_token(key_id: str, secret: str, session_token: str, *, region: str, now: float) -> str:
     """
     Return a token for Amazon MSK: a base64 address, signed with Signature Version 4 in the query.
 
-    `session`: session token of temporary keys, or "".
+    `session_token`: session token of temporary keys, or "".
     """
     at = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
     host, scope = f"kafka.{region}.amazonaws.com", f"{at[:8]}/{region}/{_SERVICE}/aws4_request"
@@ -442,8 +442,8 @@ def aws_token(key_id: str, secret: str, session: str, *, region: str, now: float
         "X-Amz-Expires": str(TOKEN_LIFETIME_S),
         "X-Amz-SignedHeaders": "host",
     }
-    if session:
-        parameters["X-Amz-Security-Token"] = session
+    if session_token:
+        parameters["X-Amz-Security-Token"] = session_token
     query = urlencode(sorted(parameters.items()), quote_via=quote, safe="")
     request = f"GET\n/\n{query}\nhost:{host}\n\nhost\n{sha256().hexdigest()}"
     text = f"{_ALGORITHM}\n{at}\n{scope}\n{sha256(request.encode()).hexdigest()}"

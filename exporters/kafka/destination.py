@@ -55,9 +55,9 @@ def build_destination_check(
         return CountedNumbers(counted.differences, counted.settled, counted.absent or 0)
 
     async def check_topic() -> LakeCheckResult:
-        from exporters.lake.watch import check_delivered_record_numbers
+        from exporters.lake.watch import compare_record_numbers_with_accounting
 
-        return await check_delivered_record_numbers(context, route, count_numbers)
+        return await compare_record_numbers_with_accounting(context, route, count_numbers)
 
     return build_periodic_check(settings, clock, context, check_topic)
 

@@ -191,7 +191,7 @@ class KafkaExporter:
         try:
             if self._edition != editions[0]:
                 await self._open_connection(delivery.route, editions)
-            if self._is_delivery_missing(progress):
+            if self._is_delivery_missing_in_topic(progress):
                 await self._brokers.send_messages(
                     messages, progress, log_edition=editions[0], route=delivery.route
                 )
@@ -217,7 +217,7 @@ class KafkaExporter:
         )
         self._edition = log_editions[0]
 
-    def _is_delivery_missing(self, expected: TopicProgress) -> bool:
+    def _is_delivery_missing_in_topic(self, expected: TopicProgress) -> bool:
         """
         Return whether the topic lacks the delivery. Raises Misconfigured if other records have its numbers.
         """

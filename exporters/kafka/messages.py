@@ -61,7 +61,7 @@ def progress_key(log_edition: str, route: str) -> bytes:
     return f"{log_edition} {route}".encode()
 
 
-def log_edition_in_key(key: bytes, route: str) -> str | None:
+def log_edition_in_progress_key(key: bytes, route: str) -> str | None:
     """
     Return the edition (one life of the log) in the key of a route's progress message, or None for another
     route's key.

@@ -22,7 +22,7 @@ from exporters.kafka.connection import (
     seek_to_beginning,
     translate_errors,
 )
-from exporters.kafka.messages import MOST_RECORDS, TopicProgress, log_edition_in_key
+from exporters.kafka.messages import MOST_RECORDS, TopicProgress, log_edition_in_progress_key
 from exporters.lake.verification import CONTENT, FOREIGN, HOLE, MISSING, OVERLAP, LakeDifference
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -66,9 +66,11 @@ async def recount_topic(
             progresses = await read_progresses(
                 reader,
                 settings.topic.replace("{topic}", "progress"),
-                lambda key: log_edition_in_key(key, route) is not None,
+                lambda key: log_edition_in_progress_key(key, route) is not None,
             )
-            progress = {str(log_edition_in_key(key, route)): reached for key, reached in progresses.items()}
+            progress = {
+                str(log_edition_in_progress_key(key, route)): reached for key, reached in progresses.items()
+            }
             last = max((reached.last for reached in progress.values()), default=0)
             differences = [*_progress_differences(topic, last, below)]
             if not reads_all:

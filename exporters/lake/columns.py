@@ -146,12 +146,12 @@ def row_of_record(
     row["source"] = record.source
     row["shadow"] = record.shadow
     row["start_time"] = _to_microseconds(record.start_time)
-    row["input_tokens"] = _count_in_range(input_tokens)
-    row["output_tokens"] = _count_in_range(output_tokens)
-    row["cache_read_tokens"] = _count_in_range(cache_read)
-    row["cache_write_tokens"] = _count_in_range(cache_write)
-    row["reasoning_tokens"] = _count_in_range(reasoning)
-    row["cache_write_1h_tokens"] = _count_in_range(cache_write_1h)
+    row["input_tokens"] = _count_if_storable(input_tokens)
+    row["output_tokens"] = _count_if_storable(output_tokens)
+    row["cache_read_tokens"] = _count_if_storable(cache_read)
+    row["cache_write_tokens"] = _count_if_storable(cache_write)
+    row["reasoning_tokens"] = _count_if_storable(reasoning)
+    row["cache_write_1h_tokens"] = _count_if_storable(cache_write_1h)
     day = at // _DAY_US
     if isinstance(record, UsageMetric):
         _set_metric_columns(row, record)
@@ -205,12 +205,12 @@ def _call_values(
         call.cost_source,
         call.price_book,
         call.source,
-        input_tokens if input_tokens is None else _count_in_range(input_tokens),
-        output_tokens if output_tokens is None else _count_in_range(output_tokens),
-        cache_read if cache_read is None else _count_in_range(cache_read),
-        cache_write if cache_write is None else _count_in_range(cache_write),
-        cache_write_1h if cache_write_1h is None else _count_in_range(cache_write_1h),
-        reasoning if reasoning is None else _count_in_range(reasoning),
+        input_tokens if input_tokens is None else _count_if_storable(input_tokens),
+        output_tokens if output_tokens is None else _count_if_storable(output_tokens),
+        cache_read if cache_read is None else _count_if_storable(cache_read),
+        cache_write if cache_write is None else _count_if_storable(cache_write),
+        cache_write_1h if cache_write_1h is None else _count_if_storable(cache_write_1h),
+        reasoning if reasoning is None else _count_if_storable(reasoning),
         spend
         if call.cost is not None and spent_from == "reported"
         else _money_units_unless_too_large(call.cost),
@@ -264,7 +264,7 @@ def _set_metric_columns(row: dict[str, Any], metric: UsageMetric) -> None:
     if metric.unit not in (TOKEN_UNIT, CALL_UNIT):
         row["value_money"] = _money_units_unless_too_large(str(metric.value))
     else:
-        row["value"] = _count_in_range(int(metric.value))
+        row["value"] = _count_if_storable(int(metric.value))
         if metric.meter is not None:
             row["meters"] = [(metric.meter, quantity_in_millionths(int(metric.value)))]
     row["user"] = metric.user
@@ -307,9 +307,9 @@ def _money_units_unless_too_large(text: str | None) -> int | None:
     return units if -_MOST_MONEY < units < _MOST_MONEY else None
 
 
-def _count_in_range(count: int | None) -> int | None:
+def _count_if_storable(count: int | None) -> int | None:
     return count if count is None or -_MOST_COUNT <= count <= _MOST_COUNT else None
 
 
 def _to_microseconds(time_ns: int | None) -> int | None:
-    return None if time_ns is None else _count_in_range(time_ns // _MICROSECOND_NS)
+    return None if time_ns is None else _count_if_storable(time_ns // _MICROSECOND_NS)

@@ -63,7 +63,7 @@ def data_difference(
         rows = (
             format.read_rows(path, _CHARGED)
             if format.is_focus
-            else _read_counted_values(format, path, contents)
+            else _read_summed_row_values(format, path, contents)
         )
         sums = _sum_charges(rows) if format.is_focus else _sum_rows(rows, contents, days)
     except ValueError as error:
@@ -74,7 +74,9 @@ def data_difference(
     return None
 
 
-def _read_counted_values(format: FileFormat, path: Path, contents: LakeManifest) -> Iterator[tuple[Any, ...]]:
+def _read_summed_row_values(
+    format: FileFormat, path: Path, contents: LakeManifest
+) -> Iterator[tuple[Any, ...]]:
     """
     Yield the values of each row that a manifest's sums include. Tokens are None if their column is left out.
     """

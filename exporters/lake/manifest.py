@@ -87,7 +87,7 @@ class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
     focus: str | None = None
 
 
-class Adoption(msgspec.Struct, frozen=True, kw_only=True):
+class AdoptionManifest(msgspec.Struct, frozen=True, kw_only=True):
     """
     The result of an adoption: a log that was restored from a backup takes over later records from its data
     lake.
@@ -114,15 +114,15 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _decoder = msgspec.json.Decoder(LakeManifest)
-_adoptions = msgspec.json.Decoder(Adoption)
+_adoptions = msgspec.json.Decoder(AdoptionManifest)
 
 
-def encode_manifest(manifest: LakeManifest | Adoption) -> bytes:
+def encode_manifest(manifest: LakeManifest | AdoptionManifest) -> bytes:
     return msgspec.json.encode(manifest)
 
 
-def decode_adoption(body: bytes) -> Adoption:
-    """Decode an `Adoption` that the data lake stores. Raises ValueError."""
+def decode_adoption_manifest(body: bytes) -> AdoptionManifest:
+    """Raises ValueError if the body is no adoption of this version."""
     try:
         adoption = _adoptions.decode(body)
     except msgspec.DecodeError as error:

@@ -64,9 +64,9 @@ def import_manifest_name(sha256: str, part: int, *, table: str = TABLE) -> str:
     return f"{manifests_prefix(table)}import/{sha256}-{part:06d}.json"
 
 
-def parse_import_part(name: str) -> tuple[str, int] | None:
+def parse_import_manifest_name(manifest_name: str) -> tuple[str, int] | None:
     """Return the SHA-256 and the part of an import, or None, from a manifest's name."""
-    match = _IMPORT.fullmatch(name)
+    match = _IMPORT.fullmatch(manifest_name)
     return None if match is None else (match[1], int(match[2]))
 
 

@@ -78,10 +78,10 @@ def read_metadata(file: Any) -> dict[str, str]:
     except pa.ArrowException as error:
         raise ValueError(f"it is not a Parquet file: {error}") from error
     own = {key.decode(): value.decode() for key, value in (metadata.metadata or {}).items()}
-    return {**own, "rows": str(metadata.num_rows), **_number_range(metadata)}
+    return {**own, "rows": str(metadata.num_rows), **_least_and_most_record_number(metadata)}
 
 
-def _number_range(metadata: Any) -> dict[str, str]:
+def _least_and_most_record_number(metadata: Any) -> dict[str, str]:
     if "number" not in metadata.schema.names:
         return {}
     index = metadata.schema.names.index("number")

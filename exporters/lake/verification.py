@@ -19,7 +19,7 @@ from exporters.lake import manifest, names
 from exporters.lake.columns import TABLE
 from exporters.lake.exporter import FOOTER_BYTES
 from exporters.lake.file_checks import data_difference, find_file_format, footer_difference
-from exporters.lake.manifest import Adoption, LakeFile, LakeManifest
+from exporters.lake.manifest import AdoptionManifest, LakeFile, LakeManifest
 from exporters.lake.partitions import FileFormat
 from exporters.lake.stores import LakeStore
 from exporters.lake.tables import LakeDays
@@ -89,7 +89,7 @@ class ReadManifest(NamedTuple):
     body: LakeManifest
 
 
-ManifestResult = ReadManifest | Adoption | LakeDifference
+ManifestResult = ReadManifest | AdoptionManifest | LakeDifference
 
 
 async def read_manifests(
@@ -110,8 +110,8 @@ async def read_manifests(
                 yield result
 
 
-def _manifest_route(lake_manifest: ReadManifest | Adoption) -> str:
-    return lake_manifest.route if isinstance(lake_manifest, Adoption) else lake_manifest.body.route
+def _manifest_route(lake_manifest: ReadManifest | AdoptionManifest) -> str:
+    return lake_manifest.route if isinstance(lake_manifest, AdoptionManifest) else lake_manifest.body.route
 
 
 async def read_manifest(store: LakeStore, name: str, local_copy: Path) -> ManifestResult:
@@ -119,7 +119,7 @@ async def read_manifest(store: LakeStore, name: str, local_copy: Path) -> Manife
     body = await asyncio.to_thread(local_copy.read_bytes)
     try:
         if names.parse_adoption_range(name):
-            return manifest.decode_adoption(body)
+            return manifest.decode_adoption_manifest(body)
         contents = manifest.decode_manifest(body)
     except ValueError as error:
         return LakeDifference(CONTENT, name, str(error))
@@ -130,7 +130,7 @@ async def read_manifest(store: LakeStore, name: str, local_copy: Path) -> Manife
 
 def _has_matching_name(name: str, contents: LakeManifest) -> bool:
     if contents.imported is not None:
-        return names.parse_import_part(name) == (contents.imported.sha256, contents.imported.part)
+        return names.parse_import_manifest_name(name) == (contents.imported.sha256, contents.imported.part)
     return names.parse_record_range(name) == (contents.edition, contents.first, contents.last)
 
 
@@ -169,11 +169,11 @@ async def verify_files(
         if isinstance(result, LakeDifference):
             differences.append(result)
             continue
-        if isinstance(result, Adoption):
+        if isinstance(result, AdoptionManifest):
             sums.left += result.uncounted_records
             continue
         if names.parse_repair_number(result.name):
-            _add_repair(repairs, result)
+            _add_repair_if_newest(repairs, result)
             continue
         contents = result.body
         repair = repairs.pop(result.name, None)
@@ -212,21 +212,22 @@ async def verify_files(
     return replace(verified, editions=sorted({link.edition for link in links}))
 
 
-def _add_repair(repairs: dict[str, ReadManifest], repair: ReadManifest) -> None:
+def _add_repair_if_newest(repairs: dict[str, ReadManifest], repair: ReadManifest) -> None:
     own = names.strip_repair_number(repair.name)
     newest = repairs.get(own)
     if newest is None or names.parse_repair_number(newest.name) < names.parse_repair_number(repair.name):
         repairs[own] = repair
 
 
-def with_expired_marked(verified_lake: VerifiedLake, date: str) -> VerifiedLake:
+def with_expired_files_marked(verified_lake: VerifiedLake, expired_before_date: str) -> VerifiedLake:
     """
-    Return the result with missing files of dates before `date` marked as expired, because a rule of the store
+    Return the result with missing files of dates before a date marked as expired, because a rule of the store
     deleted them.
     """
     differences = [
         difference._replace(kind=EXPIRED)
-        if difference.kind == MISSING and (names.parse_date(difference.name) or date) < date
+        if difference.kind == MISSING
+        and (names.parse_date(difference.name) or expired_before_date) < expired_before_date
         else difference
         for difference in verified_lake.differences
     ]

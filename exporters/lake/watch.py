@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from exporters.errors import SendError
 from exporters.lake import manifest, names
 from exporters.lake.exporter import LakeContext
-from exporters.lake.manifest import Adoption
+from exporters.lake.manifest import AdoptionManifest
 from exporters.lake.stores import LakeStore
 from exporters.lake.tables import table_for_route
 from exporters.lake.verification import (
@@ -92,9 +92,9 @@ class LakeWatch:
         wait_s = FIRST_S
         while True:
             await asyncio.sleep(wait_s)
-            wait_s = await self.check_if_due()
+            wait_s = await self.check_if_due_and_return_wait_s()
 
-    async def check_if_due(self) -> float:
+    async def check_if_due_and_return_wait_s(self) -> float:
         """Verify the lake if the last check is old enough. Return the seconds until the next call."""
         try:
             newest = await read_lake_verdict(self.verdicts, self.route)
@@ -149,7 +149,7 @@ async def check_lake_files(store: LakeStore, context: LakeContext, route: str) -
     return LakeCheckResult(verified.differences, files=verified.files, rows=verified.rows)
 
 
-async def check_delivered_record_numbers(
+async def compare_record_numbers_with_accounting(
     context: LakeContext, route: str, count_numbers_below: Callable[[int], Awaitable[CountedNumbers]]
 ) -> LakeCheckResult:
     """
@@ -193,7 +193,7 @@ async def compare_with_store(store: LakeStore, context: LakeContext, route: str)
         verified = await verify_files(
             store, stored_manifests.read_manifests(scratch), level=LISTING, scratch=scratch, table=table
         )
-    edition = await stored_manifests.find_or_begin_unsettled_edition()
+    edition = await stored_manifests.find_or_begin_edition_after_settled()
     candidates = [*verified.differences, *await stored_manifests.unknown_manifest_differences()]
     differences = [
         difference
@@ -227,16 +227,16 @@ class _StoredManifests:
         from the lake's store. Then yield each delivery's manifest as the log stored it, after a difference if
         the store's object is missing or has another size.
         """
-        kinds = (names.parse_repair_number, names.parse_import_part, names.parse_adoption_range)
+        kinds = (names.parse_repair_number, names.parse_import_manifest_name, names.parse_adoption_range)
         for name in sorted(name for name in self._listed if any(kind(name) for kind in kinds)):
             del self._listed[name]
             lake_manifest = await read_manifest(self._store, name, scratch / "manifest")
             yield lake_manifest
-            if isinstance(lake_manifest, Adoption) and names.parse_record_range(
+            if isinstance(lake_manifest, AdoptionManifest) and names.parse_record_range(
                 lake_manifest.manifest
             ) == names.parse_adoption_range(name):
                 # The restored copy never had these record numbers, so it has no manifest for them.
-                yield await self._read_original(lake_manifest.manifest, scratch)
+                yield await self._read_adopted_delivery_manifest(lake_manifest.manifest, scratch)
         after = 0
         while page := await self._landings.landings_after(self._route, after=after, most=_PAGE):
             for landing in page:
@@ -246,7 +246,7 @@ class _StoredManifests:
                 yield await asyncio.to_thread(_decode_landing, landing)
             after = page[-1].first
 
-    async def _read_original(self, name: str, scratch: Path) -> ManifestResult:
+    async def _read_adopted_delivery_manifest(self, name: str, scratch: Path) -> ManifestResult:
         if self._listed.pop(name, None) is None:
             return LakeDifference(MISSING, name, "the manifest does not exist")
         return await read_manifest(self._store, name, scratch / "manifest")
@@ -267,7 +267,7 @@ class _StoredManifests:
             return LakeDifference(SIZE, name, f"it has {size} bytes instead of {len(landing.body)}")
         return None
 
-    async def find_or_begin_unsettled_edition(self) -> str:
+    async def find_or_begin_edition_after_settled(self) -> str:
         return (await self._landings.find_or_begin_log_editions(self._route, self._last + 1))[0]
 
     async def unknown_manifest_differences(self) -> list[LakeDifference]:

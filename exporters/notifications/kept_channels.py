@@ -28,7 +28,7 @@ _NONCE = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChannelSeal:
+class ChannelSecretCipher:
     secret: bytes
     clock: Clock
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.notifications.catalogue import TYPES, build_channel
 from exporters.notifications.channel import Channel, Message, PartlyDelivered, StoredChannelSettings
-from exporters.notifications.schedule import Schedule, build_schedule, next_message
+from exporters.notifications.schedule import Schedule, build_schedule, next_notifications_and_send_time
 from exporters.pace import Backoff
 from exporters.settings import NotifySettings
 from spool.clock import Clock
@@ -88,7 +88,7 @@ class ChannelSender:
         while True:
             try:
                 if await self._check_if_due_to_send(wake):
-                    rest_s = await self.send_due() - self._clock.now()
+                    rest_s = await self.send_due_and_return_next_time() - self._clock.now()
                     wake = self._clock.monotonic() + min(rest_s, LOOK_AGAIN_S)
                     self._wait_reason = ""
                     if self._reason.startswith(FAULT):
@@ -104,7 +104,7 @@ class ChannelSender:
                 wake = self._clock.monotonic() + PARKED_S
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def send_due(self) -> float:
+    async def send_due_and_return_next_time(self) -> float:
         """Send every message that is due now. Return the time at which the next message is due."""
         while True:
             now = self._clock.now()
@@ -117,7 +117,7 @@ class ChannelSender:
             ]
             if self._is_eager or self._has_new_files():
                 waiting = [replace(notification, not_before=0.0) for notification in waiting]
-            group, at = next_message(waiting, self._schedule, now=now)
+            group, at = next_notifications_and_send_time(waiting, self._schedule, now=now)
             if at > now:
                 return at
             self._is_eager = False
@@ -327,7 +327,7 @@ class Notifier:
                     await sender.close()
 
     async def send_due(self) -> None:
-        await asyncio.gather(*(sender.send_due() for sender in self._senders))
+        await asyncio.gather(*(sender.send_due_and_return_next_time() for sender in self._senders))
 
     async def channel_states(self) -> Sequence[ChannelState]:
         """

@@ -89,7 +89,7 @@ def schedule_problems(shown_name: str, settings: NotifySettings) -> Iterator[str
         )
 
 
-def next_message(
+def next_notifications_and_send_time(
     waiting: Sequence[Notification], schedule: Schedule, *, now: float
 ) -> tuple[Sequence[Notification], float]:
     """

@@ -46,16 +46,16 @@ _NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
 _LATEST = 2**63  # upper limit of a time in nanoseconds
 
 
-def _text_encoder(key: str) -> Callable[[str], bytes]:
-    return wire.text_encoder(key, number=ATTRIBUTES)
+def _text_attribute_encoder(attribute_name: str) -> Callable[[str], bytes]:
+    return wire.text_attribute_encoder(attribute_name, field_number=ATTRIBUTES)
 
 
-def _text_attribute_prefixes(key: str) -> wire.TextHeads:
-    return wire.TextHeads(key, number=ATTRIBUTES)
+def _text_attribute_prefixes(attribute_name: str) -> wire.TextAttributePrefixes:
+    return wire.TextAttributePrefixes(attribute_name, field_number=ATTRIBUTES)
 
 
 def _number_encoder(key: str) -> Callable[[int], bytes]:
-    return wire.integer_encoder(key, number=ATTRIBUTES)
+    return wire.integer_attribute_encoder(key, field_number=ATTRIBUTES)
 
 
 ID, RESPONSE_ID, TAG = "tollhouse.id", "gen_ai.response.id", "tollhouse.tag."
@@ -80,8 +80,8 @@ TEXTS = {
     "parent_run": "tollhouse.parent_run",
     "ancestors": "tollhouse.ancestors",
 }
-_trace_id = _text_encoder("tollhouse.trace_id")
-_span_id = _text_encoder("tollhouse.span_id")
+_trace_id = _text_attribute_encoder("tollhouse.trace_id")
+_span_id = _text_attribute_encoder("tollhouse.span_id")
 _input, _output, _cache_read, _cache_write, _cache_write_1h, _reasoning = map(
     _number_encoder, NUMBERS.values()
 )
@@ -90,7 +90,7 @@ _ID, _RESPONSE_ID, _REQUEST_ID = map(_text_attribute_prefixes, (ID, RESPONSE_ID,
 _COST, _ESTIMATED_COST, _USER, _TEAM, _SESSION, _API_KEY, _DEVICE, _RUN, _PARENT_RUN, _ANCESTORS = map(
     _text_attribute_prefixes, TEXTS.values()
 )
-_times = _text_encoder("tollhouse.times")
+_times = _text_attribute_encoder("tollhouse.times")
 
 
 def _meter_attribute_names() -> dict[str, str]:
@@ -104,24 +104,24 @@ def _meter_attribute_names() -> dict[str, str]:
 
 
 _METERS = {
-    name: (_number_encoder(attribute), _text_encoder(attribute))
+    name: (_number_encoder(attribute), _text_attribute_encoder(attribute))
     for name, attribute in _meter_attribute_names().items()
 }
 
 # Fields that have few different values. Each combination of values is encoded only once.
 COMBINED = {
-    "operation": _text_encoder("gen_ai.operation.name"),
-    "provider": _text_encoder("gen_ai.provider.name"),
-    "request_model": _text_encoder("gen_ai.request.model"),
-    "response_model": _text_encoder("gen_ai.response.model"),
-    "error_type": _text_encoder("error.type"),
-    "source": _text_encoder("tollhouse.source"),
-    "status": _text_encoder("tollhouse.status"),
-    "cost_source": _text_encoder("tollhouse.cost_source"),
-    "price_book": _text_encoder("tollhouse.price_book"),
-    "region": _text_encoder("tollhouse.region"),
+    "operation": _text_attribute_encoder("gen_ai.operation.name"),
+    "provider": _text_attribute_encoder("gen_ai.provider.name"),
+    "request_model": _text_attribute_encoder("gen_ai.request.model"),
+    "response_model": _text_attribute_encoder("gen_ai.response.model"),
+    "error_type": _text_attribute_encoder("error.type"),
+    "source": _text_attribute_encoder("tollhouse.source"),
+    "status": _text_attribute_encoder("tollhouse.status"),
+    "cost_source": _text_attribute_encoder("tollhouse.cost_source"),
+    "price_book": _text_attribute_encoder("tollhouse.price_book"),
+    "region": _text_attribute_encoder("tollhouse.region"),
 }
-_CURRENCY = _text_encoder("tollhouse.currency")(CURRENCY)
+_CURRENCY = _text_attribute_encoder("tollhouse.currency")(CURRENCY)
 
 _MOST_KINDS = 4096
 _MOST_TAGS = 1024
@@ -179,7 +179,7 @@ class SpanEncoder:
             trace, span, parts = _valid_ids_and_id_attributes(r)
         start, end, times = r.start_time, r.end_time, b""
         if start is None or end is None:
-            start, end, times = _span_times(start, end, committed_at)
+            start, end, times = _start_end_and_times_attribute(start, end, committed_at)
         parts.append(_HEAD.pack(TRACE_ID, trace, SPAN_ID, span, START, start, END, end))
         parts.append(self.encode_common_fields(r))
         text = hexlify(r.id)
@@ -252,7 +252,7 @@ class SpanEncoder:
             parts += [_encode_meter(name, quantity) for name, quantity in r.meters.items() if name in _METERS]
         if r.charges:
             parts += [
-                _text_encoder(f"tollhouse.charge.{currency}")(amount)
+                _text_attribute_encoder(f"tollhouse.charge.{currency}")(amount)
                 for currency, amount in r.charges.items()
             ]
         return b"".join(parts)
@@ -279,7 +279,7 @@ class SpanEncoder:
         if encoded is None:
             if len(self._kinds) >= _MOST_KINDS:
                 remove_oldest_eighth(self._kinds)
-            encoded = self._kinds[key] = _encode_kind(record)
+            encoded = self._kinds[key] = _encode_name_and_common_attributes(record)
         return encoded
 
     def _encode_tags(self, tags: Mapping[str, str]) -> bytes:
@@ -300,7 +300,7 @@ class SpanEncoder:
     def _add_tag_encoder(self, name: str) -> Callable[[str], bytes]:
         if len(self._tags) >= _MOST_TAGS:
             remove_oldest_eighth(self._tags)
-        tag = self._tags[name] = _text_encoder(TAG + name)
+        tag = self._tags[name] = _text_attribute_encoder(TAG + name)
         return tag
 
 
@@ -318,7 +318,7 @@ def _without_reported_cost(record: Inference) -> Inference:
     return structs.replace(record, cost_source=cost_source)
 
 
-def _encode_kind(record: Inference) -> bytes:
+def _encode_name_and_common_attributes(record: Inference) -> bytes:
     name = " ".join(filter(None, (record.operation, record.request_model or record.response_model))) or "call"
     parts = [wire.encode_field(5, name.encode()), _CLIENT]
     for field, attribute in COMBINED.items():
@@ -354,7 +354,9 @@ def _valid_ids_and_id_attributes(record: Inference) -> tuple[bytes, bytes, list[
 NO_TIME, START_ALONE, END_ALONE = _times("none"), _times("start"), _times("end")
 
 
-def _span_times(start: int | None, end: int | None, committed_at: float) -> tuple[int, int, bytes]:
+def _start_end_and_times_attribute(
+    start: int | None, end: int | None, committed_at: float
+) -> tuple[int, int, bytes]:
     if start is not None:
         return start, start, START_ALONE
     if end is not None:
@@ -364,11 +366,11 @@ def _span_times(start: int | None, end: int | None, committed_at: float) -> tupl
 
 
 # The beginning of every request: resource { service.name } and the scope of its spans or metrics.
-RESOURCE = wire.encode_field(1, wire.text_encoder("service.name", number=1)("tollhouse"))
+RESOURCE = wire.encode_field(1, wire.text_attribute_encoder("service.name", field_number=1)("tollhouse"))
 _SCOPE = wire.encode_field(1, wire.encode_field(1, b"tollhouse"))
 
 
-def native_module_of_all_entries(entries: Sequence[LogEntry]) -> NativeModule | None:
+def native_module_for_packed_entries(entries: Sequence[LogEntry]) -> NativeModule | None:
     """
     Return the compiled module that reads the packed records of all entries, or None if some are not packed.
     """

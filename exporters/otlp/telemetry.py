@@ -35,7 +35,12 @@ from exporters.batch import RecordBatch, SendTally, map_with_pauses
 from exporters.errors import DeliveryTooLarge, Rejected, SplitRequired
 from exporters.http.answers import HttpAnswer, check_not_web_page, rejected_count_in_receipt
 from exporters.http.client import MAX_ITEMS_ANSWER_BYTES, PROTOBUF, Client
-from exporters.otlp.spans import PackedSpans, SpanEncoder, join_export_request, native_module_of_all_entries
+from exporters.otlp.spans import (
+    PackedSpans,
+    SpanEncoder,
+    join_export_request,
+    native_module_for_packed_entries,
+)
 from spool.deliveries.values import Delivery, Settlement
 from spool.identity import derived_id
 from spool.ledger.cost_kinds import call_cost_source, cost_kind
@@ -76,7 +81,7 @@ _ATTRIBUTES = {
 }
 
 
-class Target(Protocol):
+class TelemetryTarget(Protocol):
     """The addresses and headers of an OTLP receiver."""
 
     def url(self, stream: str) -> str | None: ...
@@ -101,7 +106,7 @@ class TelemetryExporter:
     def __init__(
         self,
         client: Client,
-        target: Target,
+        target: TelemetryTarget,
         *,
         in_flight: int = 4,
         max_records: int = 1000,
@@ -123,7 +128,7 @@ class TelemetryExporter:
         if packed is not None:
             return await self._send_stream(delivery, TRACES, *packed)
         batch = batches.build_batch_without_duplicates(delivery, entries)
-        boundary = batches.boundary_nearest_middle(delivery, batch)
+        boundary = batches.kind_change_nearest_middle(delivery, batch)
         if boundary is not None:
             raise SplitRequired("spans and counters are sent in separate requests", at=boundary)
         if not batch.records:
@@ -142,7 +147,7 @@ class TelemetryExporter:
         self, delivery: Delivery, entries: Sequence[LogEntry]
     ) -> tuple[SendTally, EncodedBody] | None:
         """Encode records that are still packed. Return None if they must be decoded first."""
-        native = native_module_of_all_entries(entries)
+        native = native_module_for_packed_entries(entries)
         if native is None or self._target.url(TRACES) is None:
             return None
         if self._packed is None:

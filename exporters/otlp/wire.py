@@ -62,17 +62,17 @@ def encode_field_head(number: int, length: int) -> bytes:
     return encode_varint(number << 3 | 2) + encode_varint(length)
 
 
-class TextHeads(dict[int, bytes]):
+class TextAttributePrefixes(dict[int, bytes]):
     """
     The bytes before the text of a KeyValue with a string value, by the length of the encoded text.
 
-    The KeyValue is the repeated field `number` of the enclosing message.
+    The KeyValue is the repeated field `field_number` of the enclosing message.
     """
 
-    def __init__(self, key: str, *, number: int) -> None:
+    def __init__(self, attribute_name: str, *, field_number: int) -> None:
         super().__init__()
-        self._tag = encode_varint(number << 3 | 2)
-        self._name = encode_field(1, key.encode())
+        self._tag = encode_varint(field_number << 3 | 2)
+        self._name = encode_field(1, attribute_name.encode())
 
     def __missing__(self, length: int) -> bytes:
         string = b"\x0a" + encode_varint(length)
@@ -84,11 +84,11 @@ class TextHeads(dict[int, bytes]):
         return head
 
 
-def text_encoder(key: str, *, number: int) -> Callable[[str], bytes]:
+def text_attribute_encoder(attribute_name: str, *, field_number: int) -> Callable[[str], bytes]:
     """
-    Return an encoder of KeyValue with a string value, as the repeated field `number` of the enclosing message.
+    Return an encoder of KeyValue with a string value, as the repeated field `field_number` of the enclosing message.
     """
-    heads = TextHeads(key, number=number)
+    heads = TextAttributePrefixes(attribute_name, field_number=field_number)
 
     # A closure takes half the time of a callable object.
     def encode_text_field(value: str) -> bytes:
@@ -98,18 +98,18 @@ def text_encoder(key: str, *, number: int) -> Callable[[str], bytes]:
     return encode_text_field
 
 
-def integer_encoder(key: str, *, number: int) -> Callable[[int], bytes]:
+def integer_attribute_encoder(attribute_name: str, *, field_number: int) -> Callable[[int], bytes]:
     """
-    Return an encoder of KeyValue with an integer value of at least 0, as the repeated field `number`
+    Return an encoder of KeyValue with an integer value of at least 0, as the repeated field `field_number`
     of its message.
     """
-    name = encode_field(1, key.encode())
+    name = encode_field(1, attribute_name.encode())
 
     def encode_value_head(length: int) -> bytes:
         inner = len(name) + 2 + 1 + length
         return b"".join(
             (
-                encode_varint(number << 3 | 2),
+                encode_varint(field_number << 3 | 2),
                 encode_varint(inner),
                 name,
                 b"\x12",
@@ -129,7 +129,7 @@ def integer_encoder(key: str, *, number: int) -> Callable[[int], bytes]:
         if 0 <= value < _THREE_BYTES:
             return three + low[value & 0x7F] + low[value >> 7 & 0x7F] + high[value >> 14]
         if not 0 <= value <= _MAX_INT:
-            raise ValueError(f"{key}: {value} is not a 64-bit integer of at least 0")
+            raise ValueError(f"{attribute_name}: {value} is not a 64-bit integer of at least 0")
         packed = encode_varint(value)
         return encode_value_head(len(packed)) + packed
 

@@ -22,7 +22,7 @@ from exporters.pace import Backoff
 from exporters.service import cbf
 from exporters.service.billing_drops import STREAM, ConnectionLocks
 from exporters.service.cbf import CbfHour
-from exporters.service.paths import Paths
+from exporters.service.paths import UpstreamPaths
 from exporters.service.upstream_client import Keyring, UpstreamClient
 from exporters.settings import UpstreamSettings
 from spool.billing import BillingHours, BillingPlan, SentHour
@@ -69,7 +69,7 @@ class BillingSync:
     ) -> None:
         self._ledger = ledger
         self._hours = hours
-        self._upstream = UpstreamClient(client, Paths(settings), Keyring(settings.keys))
+        self._upstream = UpstreamClient(client, UpstreamPaths(settings), Keyring(settings.keys))
         self._connection = settings.connection_id
         self._locks = locks
         self._is_open = is_open
@@ -142,7 +142,7 @@ class BillingSync:
         sent = 0
         async for hours in days:
             self._waiting = len(hours)
-            sent += await self._send_hours(hours)
+            sent += await self._send_hours_and_return_count(hours)
             self._waiting = 0
         return sent
 
@@ -218,7 +218,7 @@ class BillingSync:
         plan = BillingPlan(hours=0, rows=0, bytes=0, drops=0, cost="0")
         last = min(until, _hour_start(self._clock.now()))
         async for hours in self._changed_hours(since, last, all=True):
-            sent = await self._send_hours(hours) if send else 0
+            sent = await self._send_hours_and_return_count(hours) if send else 0
             batches = list(cbf.batch_hours(hours, max_bytes=self._max_bytes))
             costs = [Decimal(row["cost/cost"]) for hour in hours for row in hour.rows]
             with localcontext(_EXACT):
@@ -309,7 +309,7 @@ class BillingSync:
         message = f"the month {hour.month} of the billing connection is full: 1,000,000 rows or 70 MB"
         raise Misconfigured(message, answered=False)
 
-    async def _send_hours(self, hours: Sequence[CbfHour]) -> int:
+    async def _send_hours_and_return_count(self, hours: Sequence[CbfHour]) -> int:
         for batch in cbf.batch_hours(hours, max_bytes=self._max_bytes):
             await self._send_batch(batch)
             now = self._clock.now()
@@ -326,7 +326,7 @@ class BillingSync:
             raise Misconfigured(
                 "the billing connection of upstream.connection_id is disabled", answered=False
             )
-        drop = cbf.encode_drop(batch, OPERATION)
+        drop = cbf.encode_billing_drop(batch, OPERATION)
         # If no answer arrived, the repeat uses the same key. After any answer, the next attempt needs a new key.
         unanswered, self._unanswered = self._unanswered, None
         key = unanswered[1] if unanswered is not None and unanswered[0] == drop else uuid4().hex
@@ -347,7 +347,7 @@ def _group_by_hour(rows: Sequence[CostRow]) -> dict[int, list[CostRow]]:
 
 
 def _build_hour(start: datetime, costs: Sequence[CostRow], level: Sequence[str]) -> cbf.CbfHour:
-    return cbf.build_hour(start, cbf.cost_rows(costs, level) or [cbf.emptied_hour_row(start)])
+    return cbf.build_hour(start, cbf.cost_rows(costs, level) or [cbf.zero_cost_hour_row(start)])
 
 
 def _sent_hour(hour: CbfHour, at: float) -> SentHour:

@@ -65,7 +65,7 @@ def cost_rows(costs: Iterable[CostRow], dimensions: Sequence[str]) -> list[Row]:
     return [_cost_row(cost, dict(zip(dimensions, cost.group, strict=True))) for cost in with_usage]
 
 
-def emptied_hour_row(start: datetime) -> Row:
+def zero_cost_hour_row(start: datetime) -> Row:
     """
     Return the row of an hour that no longer has costs. Without this row, the service would keep the old rows.
     """
@@ -98,7 +98,7 @@ def batch_hours(hours: Iterable[CbfHour], *, max_bytes: int = MAX_BYTES) -> Iter
         yield batch
 
 
-def encode_drop(batch: Sequence[CbfHour], operation: str) -> bytes:
+def encode_billing_drop(batch: Sequence[CbfHour], operation: str) -> bytes:
     """
     Encode one drop. It always states the operation, because the service's default replaces the whole month.
     """

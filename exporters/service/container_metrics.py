@@ -80,7 +80,7 @@ class _RequestedFile(msgspec.Struct):
     ref_id: str = ""
 
 
-class ContainerSync:
+class ContainerFileSync:
     """
     Sends container metrics until cancelled. Unanswered requests are repeated; the upstream stores each file
     only once.
@@ -143,7 +143,7 @@ class ContainerSync:
         """Send everything that is due. Return the seconds to wait if nothing changes."""
         senders: Mapping[str, Callable[[], Awaitable[bool]]] = {
             UPLOAD: self._send_files,
-            ABANDON: self._report_abandoned,
+            ABANDON: self._report_abandoned_files,
             STATUSES: lambda: self._send_bodies(STATUS),
             LEGACY: lambda: self._send_bodies(REMOTE_WRITE),
         }
@@ -224,7 +224,7 @@ class ContainerSync:
         for file in files:
             address = addresses.get(file.reference)
             if address is None:
-                await self._hold_file(file, "the upstream provided no address for the file")
+                await self._postpone_sending_file(file, "the upstream provided no address for the file")
             else:
                 await self._upload_file(file, address)
         requested = _requested_file_references(answer)
@@ -250,9 +250,9 @@ class ContainerSync:
         except Retryable:
             raise
         except SendError as error:
-            await self._hold_file(file, str(error))
+            await self._postpone_sending_file(file, str(error))
             return
-        await self._settle_files(UPLOAD, [file])
+        await self._mark_files_delivered(UPLOAD, [file])
 
     def _check_upload_address(self, address: str) -> None:
         """Raise Misconfigured if an upload would be unencrypted although the upstream uses TLS."""
@@ -270,7 +270,7 @@ class ContainerSync:
             return "the file no longer exists on disk"
         return "" if sum.hexdigest() == file.sha256 else "the file on disk differs from the received one"
 
-    async def _report_abandoned(self) -> bool:
+    async def _report_abandoned_files(self) -> bool:
         unreported = await self._files.unreported_files(limit=AT_ONCE)
         if not unreported:
             return False
@@ -294,7 +294,7 @@ class ContainerSync:
             except (Misconfigured, Retryable):
                 raise
             except SendError as error:
-                await self._hold_file(file, str(error))
+                await self._postpone_sending_file(file, str(error))
         return bool(due)
 
     async def _send_status(self, file: ContainerFile) -> None:
@@ -302,7 +302,7 @@ class ContainerSync:
         headers = {"X-Cloudzero-Config-Status": CONFIG_LOAD} if is_config else {}
         query = {"type": CONFIG_LOAD} if is_config else {}
         await self._upstream.post(STATUSES, file.body, content_type=PROTOBUF, query=query, headers=headers)
-        await self._settle_files(STATUSES, [file])
+        await self._mark_files_delivered(STATUSES, [file])
 
     async def _send_remote_write(self, file: ContainerFile) -> None:
         problem = await self._file_damage_text(file)
@@ -315,28 +315,28 @@ class ContainerSync:
         headers = {**stored_headers, "Content-Encoding": "snappy"}
         query = _cluster_query(file.identity)
         await self._upstream.post(LEGACY, body, content_type=type, query=query, headers=headers)
-        await self._settle_files(LEGACY, [file])
+        await self._mark_files_delivered(LEGACY, [file])
 
     async def _load_due_files(self, kind: str) -> Sequence[ContainerFile]:
-        due = await self._files.due_files(kind, limit=AT_ONCE, at=self._due_up_to())
+        due = await self._files.due_files(kind, limit=AT_ONCE, at=self._due_files_time_limit())
         if due:
             self._oldest[kind] = due[0].uploaded_at or self._clock.now()
         else:
             self._oldest.pop(kind, None)
         return due
 
-    def _due_up_to(self) -> float:
+    def _due_files_time_limit(self) -> float:
         """Return the time up to which files are due. Files held before the last `retry_now` wait no longer."""
         if self._clock.now() < self._poked_at:  # the clock was set back
             self._poked_at = -inf
         return nextafter(self._poked_at + HELD_RETRY_S, -inf)
 
-    async def _settle_files(self, stream: str, files: Sequence[ContainerFile]) -> None:
+    async def _mark_files_delivered(self, stream: str, files: Sequence[ContainerFile]) -> None:
         await self._files.mark_delivered(files)
         self._held.difference_update(file.id for file in files)
         self._reset_stream_state(stream)
 
-    async def _hold_file(self, file: ContainerFile, reason: str) -> None:
+    async def _postpone_sending_file(self, file: ContainerFile, reason: str) -> None:
         if file.problem != reason:
             extra = {"action": "container_file_held", "kind": file.kind, "cluster": file.cluster}
             _log.warning("%s: a %s is held: %s", NAME, file.kind, reason, extra=extra)

@@ -266,7 +266,7 @@ class DeviceSync:
             if device.left_at is not None:
                 own["leaving"] = "removed"
         else:
-            _remove_unpublished_fields(own)
+            _remove_tollhouse_only_fields(own)
         body = {"device_id": device.upstream_id or device.id, **_device_facts(device), **own}
         await self._upstream.send(HEARTBEAT, msgspec.json.encode(body))
         self._note_success()
@@ -362,7 +362,7 @@ def _device_facts(device: Device) -> dict[str, object]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _remove_unpublished_fields(heartbeat: dict[str, Any]) -> None:
+def _remove_tollhouse_only_fields(heartbeat: dict[str, Any]) -> None:
     """Remove the fields that only a Tollhouse reads, because a cost service gets the published fields."""
     for fields in (heartbeat.get("assistants") or {}).values():
         for name in USES:

@@ -20,7 +20,7 @@ from exporters.batch import map_with_pauses
 from exporters.errors import DeliveryTooLarge
 from exporters.http.answers import rejected_count_in_receipt
 from exporters.http.client import MAX_ITEMS_ANSWER_BYTES
-from exporters.service.paths import Paths
+from exporters.service.paths import UpstreamPaths
 from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import EventStream, UpstreamSettings
 from spool.deliveries.values import Delivery, Settlement
@@ -41,14 +41,14 @@ def forwarded_form(settings: UpstreamSettings, type: str) -> str | None:
     """Return in which form events of a type are sent upstream, or None if they are only stored."""
     if not settings.base_url:
         return None
-    if Paths(settings).url_template(STREAM) is not None:
+    if UpstreamPaths(settings).url_template(STREAM) is not None:
         return "event"
     mapped = settings.events.get(type)
     return None if mapped is None else f"unit-cost stream {mapped.stream}"
 
 
 def needs_event_mapping(settings: UpstreamSettings) -> bool:
-    return bool(settings.base_url) and Paths(settings).url_template(STREAM) is None
+    return bool(settings.base_url) and UpstreamPaths(settings).url_template(STREAM) is None
 
 
 def is_unmapped_event_type(settings: UpstreamSettings, type: str) -> bool:
@@ -64,9 +64,9 @@ def event_amount(settings: UpstreamSettings, event: UsageEvent) -> Decimal | Non
     None if it has no amount.
     """
     stream = settings.events.get(event.event_type)
-    if stream is None and not any(_value_at(event, name) is not None for name in AMOUNT_NAMES):
+    if stream is None and not any(_event_value_at(event, name) is not None for name in AMOUNT_NAMES):
         return None
-    amount = _stated_amount(event, "" if stream is None else stream.value)
+    amount = _event_amount_at(event, "" if stream is None else stream.value)
     return None if amount is None else Decimal(amount)
 
 
@@ -220,9 +220,9 @@ def event_operation(event: UsageEvent, stream: EventStream, committed_at: float)
     Return the operation for an event. Return None if the event has no positive amount, or lacks the element
     or a dimension.
     """
-    amount = _stated_amount(event, stream.value)
-    element = _text_at(event, stream.element) if stream.type == "allocation" else None
-    dimensions = {name: _text_at(event, where) for name, where in stream.dimensions.items()}
+    amount = _event_amount_at(event, stream.value)
+    element = _event_text_at(event, stream.element) if stream.type == "allocation" else None
+    dimensions = {name: _event_text_at(event, where) for name, where in stream.dimensions.items()}
     if amount is None or (stream.type == "allocation" and element is None) or None in dimensions.values():
         return None
     return UnitCostOperation(
@@ -238,11 +238,11 @@ def event_operation(event: UsageEvent, stream: EventStream, committed_at: float)
     )
 
 
-def _stated_amount(event: UsageEvent, where: str) -> str | None:
+def _event_amount_at(event: UsageEvent, field_path: str) -> str | None:
     value: Scalar | None = 1
-    if where != COUNTED:
-        stated = (_value_at(event, name) for name in ([where] if where else AMOUNT_NAMES))
-        value = next((found for found in stated if found is not None), None if where else 1)
+    if field_path != COUNTED:
+        stated = (_event_value_at(event, name) for name in ([field_path] if field_path else AMOUNT_NAMES))
+        value = next((found for found in stated if found is not None), None if field_path else 1)
     if value is None or isinstance(value, bool):
         return None
     try:
@@ -253,14 +253,14 @@ def _stated_amount(event: UsageEvent, where: str) -> str | None:
     return rounded_text(amount) if is_amount else None
 
 
-def _text_at(event: UsageEvent, where: str) -> str | None:
-    value = _value_at(event, where)
+def _event_text_at(event: UsageEvent, field_path: str) -> str | None:
+    value = _event_value_at(event, field_path)
     return None if value is None or value == "" else str(value)
 
 
-def _value_at(event: UsageEvent, where: str) -> Scalar | None:
+def _event_value_at(event: UsageEvent, field_path: str) -> Scalar | None:
     fields = {"subject": event.subject, "source": event.source, "type": event.event_type}
-    if where in fields:
-        return fields[where]
-    name = where.removeprefix("data.")
+    if field_path in fields:
+        return fields[field_path]
+    name = field_path.removeprefix("data.")
     return event.data.get(name, event.tags.get(name))

@@ -86,7 +86,7 @@ STREAMS: dict[str, StreamEndpoint] = {
 }
 
 
-class Paths:
+class UpstreamPaths:
     def __init__(self, settings: UpstreamSettings) -> None:
         self._settings = settings
 
@@ -128,7 +128,7 @@ class Paths:
         base = (stream.telemetry and settings.ai_telemetry_url) or settings.base_url
         return f"{base.rstrip('/')}/{path.lstrip('/')}"
 
-    def is_published(self, name: str) -> bool:
+    def has_documented_path(self, name: str) -> bool:
         """
         Return whether the cost service documents the stream's address and the operator has not changed it.
         """

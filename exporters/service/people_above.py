@@ -38,7 +38,7 @@ POLL_S = 900.0  # seconds between two requests for erasures
 _log = logging.getLogger(__name__)
 
 
-class UpstreamPeople:
+class UpstreamPeopleExchange:
     """
     The exchange with the upstream about people.
 
@@ -100,7 +100,7 @@ class UpstreamPeople:
         self, hash_keys: Sequence[bytes], newest_call_at_by_address: Mapping[str, int]
     ) -> bool:
         return (
-            await self._try_request(
+            await self._try_request_and_return_wait_s(
                 "people_not_linked", self._send_addresses_upstream(hash_keys, newest_call_at_by_address)
             )
             is None
@@ -111,7 +111,9 @@ class UpstreamPeople:
             await self._met.wait()
             await asyncio.sleep(GATHER_S)
             self._met.clear()
-            rest_s = await self._try_request("people_not_linked", self._send_waiting_addresses())
+            rest_s = await self._try_request_and_return_wait_s(
+                "people_not_linked", self._send_waiting_addresses()
+            )
             if rest_s is not None:
                 await asyncio.sleep(rest_s)
                 self._met.set()
@@ -130,10 +132,12 @@ class UpstreamPeople:
     async def follow_erasures(self) -> None:
         """Erase the people whom the upstream has erased, as it reports them, until cancelled."""
         while True:
-            rest_s = await self._try_request("erasures_not_followed", self._carry_out_erasure_orders())
+            rest_s = await self._try_request_and_return_wait_s(
+                "erasures_not_followed", self._carry_out_erasure_orders()
+            )
             await asyncio.sleep(POLL_S if rest_s is None else rest_s)
 
-    async def _try_request(self, action: str, request: Awaitable[None]) -> float | None:
+    async def _try_request_and_return_wait_s(self, action: str, request: Awaitable[None]) -> float | None:
         """
         Await a request to the upstream. Return None, or the seconds to wait after an error.
 
@@ -152,15 +156,15 @@ class UpstreamPeople:
         return None
 
     async def _carry_out_erasure_orders(self) -> None:
-        orders = await self._confirm_and_fetch_orders()
+        orders = await self._confirm_and_fetch_erasures()
         for order in orders:
             if self._find_stored_erasure(order) is None:
                 self._waiting.clear()
                 # an order that is refused, for example for the only Admin, does not delay others
-                await self._try_request(order.id, self._erase(order))
+                await self._try_request_and_return_wait_s(order.id, self._erase(order))
         done = [order.id for order in orders if self._is_erasure_done(order)]
         if done:
-            await self._confirm_and_fetch_orders(done)
+            await self._confirm_and_fetch_erasures(done)
 
     def _find_stored_erasure(self, order: Erasure) -> Erasure | None:
         return next((each for each in self._persons.erasures if each.id == order.id), None)
@@ -169,9 +173,9 @@ class UpstreamPeople:
         stored = self._find_stored_erasure(order)
         return stored is not None and stored.passes > 0 and not stored.below
 
-    async def _confirm_and_fetch_orders(self, done: Collection[str] = ()) -> Sequence[Erasure]:
+    async def _confirm_and_fetch_erasures(self, done_ids: Collection[str] = ()) -> Sequence[Erasure]:
         answer = await self._send_with_new_client(
-            ERASURES, {"installation": self._installation, "done": list(done)}
+            ERASURES, {"installation": self._installation, "done": list(done_ids)}
         )
         return [] if answer is None else erasure.read_erasures(answer.body)
 

@@ -99,7 +99,7 @@ class UnitCostExporter:
         attempt = str(delivery.attempts)
         if delivery.mark is not None and delivery.mark.rstrip("?") == attempt:
             return f"{attempt}?"
-        await self._pace.wait_and_take(delivery.count)
+        await self._pace.wait_and_take_units(delivery.count)
         return attempt
 
     async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:

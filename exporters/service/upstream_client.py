@@ -14,7 +14,7 @@ from exporters.errors import Misconfigured
 from exporters.http.answers import HttpAnswer, check_not_web_page
 from exporters.http.client import MAX_ANSWER_BYTES, Client, ClientSettings
 from exporters.secret_source import SecretSource
-from exporters.service.paths import STREAMS, Paths
+from exporters.service.paths import STREAMS, UpstreamPaths
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import Clock
 from spool.registry import scopes
@@ -67,14 +67,14 @@ def _secret_source(key: UpstreamKey, environ: Mapping[str, str] | None) -> Secre
 
 
 class UpstreamClient:
-    def __init__(self, client: Client, paths: Paths, keyring: Keyring) -> None:
+    def __init__(self, client: Client, paths: UpstreamPaths, keyring: Keyring) -> None:
         self.client = client
         self._paths = paths
         self._keyring = keyring
 
     @classmethod
     def from_settings(cls, settings: UpstreamSettings, *, clock: Clock) -> UpstreamClient:
-        return cls(build_client(settings, clock=clock), Paths(settings), Keyring(settings.keys))
+        return cls(build_client(settings, clock=clock), UpstreamPaths(settings), Keyring(settings.keys))
 
     async def send(
         self,

@@ -12,7 +12,7 @@ from exporters.http.client import DNS, NO_ANSWER, REFUSED, TLS, Client, ClientSe
 from exporters.marked_call import probe_with_test_call
 from exporters.otlp.telemetry import TRACES
 from exporters.probe import OK, UNAVAILABLE, Probe, error_probe
-from exporters.service.paths import STREAMS, Paths
+from exporters.service.paths import STREAMS, UpstreamPaths
 from exporters.service.upstream_client import Keyring, build_client
 from exporters.settings import UpstreamSettings
 from gateway.cli.agent_run import with_gateway_upstream
@@ -85,7 +85,7 @@ async def _probe_gateway(settings: UpstreamSettings, clock: SystemClock) -> Prob
     try:
         key = Keyring(settings.keys).secret_for(STREAMS[TRACES].scope)
         async with build_client(settings, clock=clock) as client:
-            url = Paths(settings).required_url(TRACES)
+            url = UpstreamPaths(settings).required_url(TRACES)
             return await probe_with_test_call(client, url, clock=clock, authorization=key)
     except SendError as error:
         return error_probe(error)

@@ -11,7 +11,7 @@ import msgspec
 
 from exporters.errors import SendError
 from exporters.secret_source import SecretSource
-from exporters.service.paths import Paths
+from exporters.service.paths import UpstreamPaths
 from exporters.service.upstream_client import build_client
 from gateway.cli.agent_run import with_gateway_upstream
 from gateway.configuration.sections import Config
@@ -63,7 +63,7 @@ async def report_leaving(config: Config, *, keep_key: bool) -> str:
     async with build_client(upstream, clock=SystemClock()) as client:
         try:
             await client.send(
-                Paths(upstream).required_url("heartbeat"),
+                UpstreamPaths(upstream).required_url("heartbeat"),
                 msgspec.json.encode(body),
                 content_type="application/json",
                 authorization=SecretSource("the device's key", file=config.data_dir / KEY_FILE).value(),

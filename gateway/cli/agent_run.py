@@ -153,7 +153,7 @@ async def _keep_gateway_link(
 ) -> AsyncIterator[None]:
     """Send heartbeats to the gateway, with the states of the assistants, while the block runs."""
     from exporters.device_reporter import DeviceReporter
-    from exporters.service.paths import Paths
+    from exporters.service.paths import UpstreamPaths
     from exporters.service.upstream_client import build_client
 
     upstream, directory = config.upstream, config.data_dir
@@ -193,7 +193,7 @@ async def _keep_gateway_link(
 
     link = DeviceReporter(
         build_client(upstream, clock=SystemClock()),
-        Paths(upstream),
+        UpstreamPaths(upstream),
         facts=lambda: {**facts, **probed.probed_fields()},
         report=number_and_build_heartbeat,
         version=lambda: (probed.states_to_compare(), sorted(recorder.activity_by_source())),

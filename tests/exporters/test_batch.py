@@ -70,6 +70,6 @@ def test_a_mixed_batch_is_split_near_its_middle(
     A mixed batch is split at the boundary between kinds that is nearest to its middle. Shadows make no boundary.
     """
     whole = delivery(1, len(records))
-    assert boundary == batch.boundary_nearest_middle(
+    assert boundary == batch.kind_change_nearest_middle(
         whole, batch.build_batch_without_duplicates(whole, [entry(1, records)])
     )

@@ -17,9 +17,9 @@ from exporters.pace import Backoff
 from exporters.route_loop import RouteLoop
 from exporters.secret_source import SecretSource
 from exporters.service.billing_sync import BillingSync
-from exporters.service.container_metrics import ContainerSync
+from exporters.service.container_metrics import ContainerFileSync
 from exporters.service.device_sync import DeviceSync
-from exporters.service.paths import Paths
+from exporters.service.paths import UpstreamPaths
 from exporters.settings import UpstreamSettings
 from spool.container_files.values import STATUS, ContainerFile
 from spool.deliveries.values import Delivery, Settlement
@@ -133,7 +133,7 @@ async def devices(upstream: Upstream, clock: StoppedClock, _: Path) -> AsyncIter
 
 @asynccontextmanager
 async def container_metrics(upstream: Upstream, clock: StoppedClock, _: Path) -> AsyncIterator[Sender]:
-    sync = ContainerSync(cast(Any, StatusFile(clock)), cast(Any, upstream), clock=clock)
+    sync = ContainerFileSync(cast(Any, StatusFile(clock)), cast(Any, upstream), clock=clock)
     yield sync.run(), sync.retry_now
 
 
@@ -173,7 +173,7 @@ async def agent(upstream: Upstream, _: StoppedClock, place: Path) -> AsyncIterat
 
     reporter = DeviceReporter(
         cast(Any, upstream),
-        Paths(UpstreamSettings(base_url="http://localhost", kind="tollhouse")),
+        UpstreamPaths(UpstreamSettings(base_url="http://localhost", kind="tollhouse")),
         facts=dict,
         report=nothing,
         enrolment_key=SecretSource("the enrolment key", file=key),

@@ -10,7 +10,7 @@ import pytest
 
 from exporters.notifications.notifier import ChannelSender
 from exporters.notifications.schedule import Schedule
-from exporters.service.container_metrics import ContainerSync
+from exporters.service.container_metrics import ContainerFileSync
 from exporters.service.device_sync import DeviceSync
 from spool.container_files.stored_files import ContainerSums
 from spool.container_files.values import FILE
@@ -48,7 +48,7 @@ async def test_a_stream_of_container_metrics() -> None:
             return []
 
     clock = StoppedClock()
-    sync = ContainerSync(cast(Any, Files()), cast(Any, None), clock=clock)
+    sync = ContainerFileSync(cast(Any, Files()), cast(Any, None), clock=clock)
     assert 60 == await sync.send_due_and_return_wait_s()
     assert sync.state().state == "parked"
     assert sync.state().reason == "container-upload: fault: ValueError"

@@ -12,7 +12,7 @@ import pytest
 from exporters import forwarder
 from exporters.errors import Retryable
 from exporters.exporter import RouteConfig
-from exporters.forwarder import Forwarder
+from exporters.forwarder import RouteForwarder
 from spool.deliveries.values import Delivery, Settlement
 from spool.leases import LeaseTasks, SoleNode
 from spool.log.values import LogEntry
@@ -42,10 +42,10 @@ def config(exporter: Capture, made_of: str, *, linger_s: float = 0.0) -> RouteCo
 
 
 @asynccontextmanager
-async def forwarding(tmp_path: Path, exporter: Capture) -> AsyncIterator[tuple[Spooled, Forwarder]]:
+async def forwarding(tmp_path: Path, exporter: Capture) -> AsyncIterator[tuple[Spooled, RouteForwarder]]:
     async with spooled("memory", tmp_path, StoppedClock()) as spool:
         await spool.add(calls(1, 10))
-        routes = Forwarder(spool.deliveries, spool.log, spool.clock, [config(exporter, "first")])
+        routes = RouteForwarder(spool.deliveries, spool.log, spool.clock, [config(exporter, "first")])
         await routes.start()
         try:
             async with asyncio.timeout(60):
@@ -57,11 +57,11 @@ async def forwarding(tmp_path: Path, exporter: Capture) -> AsyncIterator[tuple[S
 @asynccontextmanager
 async def lingering(
     tmp_path: Path, exporter: Capture, *, linger_s: float
-) -> AsyncIterator[tuple[Spooled, Forwarder]]:
+) -> AsyncIterator[tuple[Spooled, RouteForwarder]]:
     """Start a route over an empty spool. Its records wait `linger_s` for more."""
     async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(60):
         configs = [config(exporter, "first", linger_s=linger_s)]
-        routes = Forwarder(spool.deliveries, spool.log, spool.clock, configs)
+        routes = RouteForwarder(spool.deliveries, spool.log, spool.clock, configs)
         await routes.start()
         await until_all_wait()
         yield spool, routes
@@ -217,7 +217,9 @@ async def test_a_route_sends_while_its_lease_is_held(tmp_path: Path) -> None:
     leases, gate = Turns(), Gate()
     async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(60):
         await spool.add(calls(1, 20))
-        routes = Forwarder(spool.deliveries, spool.log, spool.clock, [config(gate, "first")], leases=leases)
+        routes = RouteForwarder(
+            spool.deliveries, spool.log, spool.clock, [config(gate, "first")], leases=leases
+        )
         await routes.start()
         await until_all_wait()
         assert not gate.sending.is_set()
@@ -246,7 +248,9 @@ async def test_a_route_that_waits_for_its_lease_is_exchanged(tmp_path: Path) -> 
     first = Gate()
     async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(60):
         await spool.add(calls(1, 10))
-        routes = Forwarder(spool.deliveries, spool.log, spool.clock, [config(first, "first")], leases=leases)
+        routes = RouteForwarder(
+            spool.deliveries, spool.log, spool.clock, [config(first, "first")], leases=leases
+        )
         await routes.start()
         await routes.apply_routes_and_syncs([config(second, "second")], None)
         await first.closed.wait()

@@ -10,7 +10,7 @@ import pytest
 
 from exporters.check import check_streams
 from exporters.errors import Misconfigured
-from exporters.service.paths import STREAMS, Paths
+from exporters.service.paths import STREAMS, UpstreamPaths
 from exporters.service.upstream_client import Keyring
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
@@ -198,12 +198,12 @@ def test_a_stream_has_one_address(
     path in upstream.paths.
     """
     upstream = UpstreamSettings(base_url="https://cost.example/", **settings)  # type: ignore[arg-type]
-    assert url == Paths(upstream).url(stream, **parts)
+    assert url == UpstreamPaths(upstream).url(stream, **parts)
 
 
 def test_an_overridden_path_is_not_the_published_one() -> None:
     """Paths that an operator chose, or that only Tollhouse serves, count as unverified."""
-    paths = Paths(UpstreamSettings(base_url="https://x", paths={"billing-drops": "/b"}))
+    paths = UpstreamPaths(UpstreamSettings(base_url="https://x", paths={"billing-drops": "/b"}))
     assert [False, False, True] == [
-        paths.is_published(name) for name in ("billing-drops", "traces", "unit-cost")
+        paths.has_documented_path(name) for name in ("billing-drops", "traces", "unit-cost")
     ]

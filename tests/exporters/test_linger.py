@@ -27,7 +27,7 @@ async def test_everything_leaves_without_further_records(seconds: float, records
 
     steps = []
     async with asyncio.timeout(60):
-        async for below in linger.sendable_below_changes():
+        async for below in linger.first_unsendable_number_changes():
             steps.append(below)
             if below == records + 1:
                 break
@@ -58,7 +58,7 @@ def lingering(kept: SqliteSpool, clock: MovedClock) -> CommitLinger:
 
 async def next_below(linger: CommitLinger) -> int:
     async with asyncio.timeout(60):
-        async for below in linger.sendable_below_changes():
+        async for below in linger.first_unsendable_number_changes():
             return below
     raise AssertionError("the log ended")
 

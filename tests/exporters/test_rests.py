@@ -14,7 +14,7 @@ from exporters.notifications.notifier import ChannelSender
 from exporters.notifications.schedule import Schedule
 from exporters.pace import Backoff
 from exporters.route_loop import RouteLoop
-from exporters.service.container_metrics import UPLOAD, ContainerSync
+from exporters.service.container_metrics import UPLOAD, ContainerFileSync
 from exporters.service.device_sync import DeviceSync
 from spool.container_files.values import FILE
 from spool.devices.device import ENROLLED, Device
@@ -62,7 +62,7 @@ async def lane_of_container_metrics(clock: SteppingClock, border: float, _: Path
         async def unreported_files(self, *, limit: int) -> list[object]:
             return []
 
-    sync = ContainerSync(cast(Any, Files()), cast(Any, None), clock=clock)
+    sync = ContainerFileSync(cast(Any, Files()), cast(Any, None), clock=clock)
     sync._lanes[UPLOAD].closed_until = border
     clock.step_s = STEP_S
     return await sync.send_due_and_return_wait_s()
@@ -135,7 +135,7 @@ async def notification_that_was_put_off(clock: SteppingClock, border: float, _: 
     sender = ChannelSender("one", cast(Any, Channel()), Schedule(), cast(Any, Table()), clock)
     sender._is_eager = False
     clock.step_s = STEP_S
-    return await sender.send_due() - clock.at
+    return await sender.send_due_and_return_next_time() - clock.at
 
 
 async def lake_that_is_verified_daily(clock: SteppingClock, border: float, _: Path) -> float:
@@ -150,7 +150,7 @@ async def lake_that_is_verified_daily(clock: SteppingClock, border: float, _: Pa
 
     clock.step_s = STEP_S
     watch = LakeWatch(check=seen, verdicts=cast(Any, Verdicts()), route="lake", every_s=every_s, clock=clock)
-    return await watch.check_if_due()
+    return await watch.check_if_due_and_return_wait_s()
 
 
 @pytest.mark.parametrize("border", BORDERS)

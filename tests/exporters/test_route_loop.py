@@ -297,10 +297,10 @@ async def test_suspects_are_bounded_but_not_for_ever(clock: StoppedClock) -> Non
     """
     throttle = RouteThrottle(clock, Backoff())
     throttle.note_record_rejection()
-    assert MAX_SUSPECTS == throttle.max_failure_suspects()
+    assert MAX_SUSPECTS == throttle.max_suspect_deliveries()
     clock.move(10 * ANOTHER_SUSPECT_S)
     throttle.note_record_rejection()
-    assert MAX_SUSPECTS + 10 == throttle.max_failure_suspects()
+    assert MAX_SUSPECTS + 10 == throttle.max_suspect_deliveries()
 
 
 async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -> None:
@@ -318,7 +318,7 @@ async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -
     assert throttle.note_failure_and_return_is_new_reason(throttle.round, "503", requested_wait_s=None)
     assert 1 <= throttle.wait_s(0) <= 2
     throttle.note_failure_and_return_is_new_reason(throttle.round, "503", requested_wait_s=100.0)
-    assert throttle.note_success()
+    assert throttle.note_success_and_check_recovery()
     assert [100, 100] == [throttle.wait_s(0), throttle.wait_s(1)]
     throttle.end_waits()
     assert [0, 0] == [throttle.wait_s(0), throttle.wait_s(1)]

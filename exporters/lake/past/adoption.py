@@ -24,7 +24,7 @@ from exporters.lake.columns import VERSION
 from exporters.lake.destination import MOST_RECORDS
 from exporters.lake.exporter import store_manifest
 from exporters.lake.file_checks import find_file_format
-from exporters.lake.manifest import Adoption, LakeManifest
+from exporters.lake.manifest import AdoptionManifest, LakeManifest
 from exporters.lake.past.records import RECORDS, TopicRecords, time_ns
 from exporters.lake.stores import LakeStore
 from exporters.lake.tables import RowDigest, table_for_route
@@ -64,25 +64,25 @@ class LakeSettler:
     batch_records: int
     scratch: Path
 
-    async def take_deliveries(self, first: int, last_number: int) -> list[Delivery]:
+    async def take_deliveries_away_from_route(self, first_number: int, last_number: int) -> list[Delivery]:
         """
         Take the deliveries of these record numbers, so that no route sends them. A delivery that also has
         other numbers is split.
         """
         await self._wait_until_records_closed(last_number)
         deliveries = list[Delivery]()
-        while first <= last_number:
+        while first_number <= last_number:
             delivery = await self._take_next_due(below=last_number + 1, max_records=MOST_RECORDS)
-            if delivery is None or delivery.first != first:
+            if delivery is None or delivery.first != first_number:
                 raise NotAllowed(
-                    f"the number {first} is in the data lake, but no delivery of {self.route} waits "
+                    f"the number {first_number} is in the data lake, but no delivery of {self.route} waits "
                     "with it here"
                 )
             if delivery.last > last_number:
                 await self._split_delivery(delivery, last_number + 1)
                 continue
             deliveries.append(delivery)
-            first = delivery.last + 1
+            first_number = delivery.last + 1
         return deliveries
 
     async def _split_delivery(self, delivery: Delivery, at: int) -> None:
@@ -256,13 +256,13 @@ class LakeAdoption:
         manifests, adopted = await self._read_unknown_manifests(scratch)
         if not manifests:
             return AdoptionResult()
-        shared = await self._find_last_number_in_both(manifests, scratch)
+        shared = await self._find_last_number_in_lake_and_log(manifests, scratch)
         unshared = [
             lake_manifest
             for lake_manifest in manifests
             if lake_manifest.body.last > shared and lake_manifest.name not in adopted
         ]
-        restored = await self._load_restored()
+        restored = await self._load_records_of_interrupted_adoption()
         counts = {lake_manifest.name: _AdoptionCounts() for lake_manifest in unshared}
         for lake_manifest in unshared:
             await self._add_missing_to_log(
@@ -279,7 +279,7 @@ class LakeAdoption:
             for lake_manifest in manifests
         )
         if not dry_run:
-            await self._settle_lake_records(manifests, unshared, counts, shared, restored, scratch)
+            await self._mark_lake_records_delivered(manifests, unshared, counts, shared, restored, scratch)
         return AdoptionResult(
             settled=settled,
             brought=sum(counter.brought for counter in counts.values()),
@@ -313,7 +313,7 @@ class LakeAdoption:
         async for lake_manifest in read_manifests(
             self.store, self.destination, scratch, table=self.records.table.name
         ):
-            if isinstance(lake_manifest, Adoption):
+            if isinstance(lake_manifest, AdoptionManifest):
                 adopted.add(lake_manifest.manifest)
             elif isinstance(lake_manifest, ReadManifest) and lake_manifest.body.edition in editions[1:]:
                 is_delivery = lake_manifest.body.imported is None and not names.parse_repair_number(
@@ -330,7 +330,9 @@ class LakeAdoption:
         ]
         return sorted(waiting, key=lambda lake_manifest: lake_manifest.body.first), adopted
 
-    async def _find_last_number_in_both(self, manifests: Sequence[ReadManifest], scratch: Path) -> int:
+    async def _find_last_number_in_lake_and_log(
+        self, manifests: Sequence[ReadManifest], scratch: Path
+    ) -> int:
         """
         Return the last number with the same record in the data lake and in the log.
 
@@ -376,12 +378,12 @@ class LakeAdoption:
                 for values in part:
                     yield values
 
-    async def _load_restored(self) -> _RestoredRecords:
+    async def _load_records_of_interrupted_adoption(self) -> _RestoredRecords:
         report = next(
             (
                 stored_report
                 for stored_report in await self.reports.load()
-                if stored_report.key == self._note_key
+                if stored_report.key == self._imported_ranges_key
             ),
             None,
         )
@@ -399,7 +401,7 @@ class LakeAdoption:
                         yield number, record
 
     @property
-    def _note_key(self) -> bytes:
+    def _imported_ranges_key(self) -> bytes:
         return imported_ranges_key("lake", self._route)
 
     async def _add_missing_to_log(
@@ -443,7 +445,7 @@ class LakeAdoption:
         note = build_import_submission(
             self._topic,
             records,
-            ranges_key=self._note_key,
+            ranges_key=self._imported_ranges_key,
             imported_ranges=ranges,
             at=self.clock.now(),
             checks_duplicates=False,
@@ -455,7 +457,7 @@ class LakeAdoption:
             )
         restored.ranges = ranges
 
-    async def _settle_lake_records(
+    async def _mark_lake_records_delivered(
         self,
         manifests: Sequence[ReadManifest],
         later_manifests: Sequence[ReadManifest],
@@ -482,7 +484,7 @@ class LakeAdoption:
         shared_deliveries = [
             (
                 lake_manifest,
-                await settling.take_deliveries(
+                await settling.take_deliveries_away_from_route(
                     lake_manifest.body.first, min(lake_manifest.body.last, last_number_in_both)
                 ),
             )
@@ -504,7 +506,7 @@ class LakeAdoption:
     ) -> None:
         contents = lake_manifest.body
         first = max(contents.first, last_number_in_both + 1)
-        note = Adoption(
+        note = AdoptionManifest(
             route=contents.route,
             edition=contents.edition,
             first=first,

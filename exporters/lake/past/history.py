@@ -114,7 +114,7 @@ class LakeHistory:
     ) -> AsyncGenerator[list[PastRecord], None]:
         async with self._temporary_copy(file, until) as (format, path):
             rows = format.read_rows(path, READ, skip=skip)
-            while values := await asyncio.to_thread(_next_records, rows):
+            while values := await asyncio.to_thread(_build_next_past_records, rows):
                 yield [value for value in values if value is not None]
                 if asyncio.get_running_loop().time() > until:
                     raise TimeoutError
@@ -154,7 +154,7 @@ def _new_directory(parent: Path) -> Path:
     return Path(tempfile.mkdtemp(dir=parent, prefix=_PREFIX))
 
 
-def _next_records(rows: Iterator[tuple[object, ...]]) -> list[PastRecord | None]:
+def _build_next_past_records(rows: Iterator[tuple[object, ...]]) -> list[PastRecord | None]:
     return [build_past_record(values) for values in islice(rows, STEP)]
 
 

@@ -58,7 +58,7 @@ class LogRecount:
             after = landing.first
             numbers += landing.last - landing.first + 1
             contents = await asyncio.to_thread(manifest.decode_manifest, landing.body)
-            if not await self._has_numbers_of_this_log(contents):
+            if not await self._has_files_of_own_log_edition(contents):
                 continue
             rows, digest = await self._recount_delivery(contents)
             if rows < contents.numbers.rows:  # the log lacks some of the records
@@ -71,7 +71,7 @@ class LogRecount:
                 differs[name] = "the log has other rows for its numbers"
         return LakeRecount(differs=differs, editions=editions, compared=compared, after=after)
 
-    async def _has_numbers_of_this_log(self, contents: LakeManifest) -> bool:
+    async def _has_files_of_own_log_edition(self, contents: LakeManifest) -> bool:
         """
         Return whether the lake has the delivery's rows under its own record numbers. If the delivery was
         settled after a restore, the rows have numbers of the original log or are in other files.

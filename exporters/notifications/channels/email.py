@@ -69,7 +69,7 @@ class EmailChannel:
                 lambda smtp: _send_mail(smtp, mail, self._settings.sender, remaining)
             )
         message_text = "; ".join(
-            f"{address}: {code} {redact_secrets(_decode_text(text), self._password_and_encodings())}"
+            f"{address}: {code} {redact_secrets(_decode_text(text), self._password_texts_to_redact())}"
             for address, (code, text) in refused.items()
         )
         reached = (*message.reached, *(address for address in remaining if address not in refused))
@@ -97,7 +97,7 @@ class EmailChannel:
     async def close(self) -> None:
         """Do nothing, because each message has its own connection."""
 
-    def _password_and_encodings(self) -> list[str]:
+    def _password_texts_to_redact(self) -> list[str]:
         password = self._password.value() if self._password else ""
         if not password:
             return []
@@ -126,7 +126,7 @@ class EmailChannel:
         try:
             return await asyncio.to_thread(run_smtp_session)
         except (OSError, smtplib.SMTPException) as error:
-            raise _send_error(error, self._password_and_encodings()) from error
+            raise _send_error(error, self._password_texts_to_redact()) from error
         except asyncio.CancelledError:
             for smtp in connections:
                 if smtp.sock is not None:

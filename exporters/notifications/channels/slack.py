@@ -68,15 +68,15 @@ class SlackWebhook:
         await self._client.close()
 
 
-def _escape_text(text: str) -> str:
+def _escape_slack_text(text: str) -> str:
     return escape_for_chat(text.translate(_ENTITIES))
 
 
 def message_text(message: Message) -> str:
     parts = []
     for notice in message.notices:
-        title = f"{_SIGNS[notice.severity]} *{_escape_text(notice.title)}*"
-        body = (_escape_text(plain_text(replace(notice, link=""))), notice.link.translate(_ENTITIES))
+        title = f"{_SIGNS[notice.severity]} *{_escape_slack_text(notice.title)}*"
+        body = (_escape_slack_text(plain_text(replace(notice, link=""))), notice.link.translate(_ENTITIES))
         parts.append("\n".join(filter(None, (title, "\n\n".join(filter(None, body))))))
     whole = "\n\n".join(parts)
     return whole if len(whole) <= MAX_TEXT else f"{whole[:MAX_TEXT]}..."

@@ -143,7 +143,7 @@ def _verify_lake(
     sampled_share: float | None,
 ) -> tuple[JsonObject, Sequence[LakeDifference]]:
     from exporters.lake.tables import LakeDays
-    from exporters.lake.verification import ALL_DATES, with_expired_marked
+    from exporters.lake.verification import ALL_DATES, with_expired_files_marked
 
     if settings.type == "clickhouse":
         used_options = {
@@ -173,7 +173,7 @@ def _verify_lake(
     verified = run_or_fail(
         recounts.verify_files(settings, route, verification_level, dates, sampled_share, days)
     )
-    result = with_expired_marked(verified, expired_before_date)
+    result = with_expired_files_marked(verified, expired_before_date)
     ledger = {}
     if route_accounting is not None:
         result = recounts.with_accounting_difference(result, route_accounting)

@@ -127,7 +127,7 @@ class CountedFocus:
         shares = await asyncio.to_thread(rows.FeeShares.from_seats, seats, values)
         account, tags = self.span.account, tuple(self.span.tags)
         async for found, length in self._report_days(since, until, COVERED_COST):
-            yield rows.covered_call_rows(found, shares, account=account, tags=tags, length=length)
+            yield rows.fee_covered_call_rows(found, shares, account=account, tags=tags, length=length)
         yield rows.seat_rows(since, seats, shares, account=account)
 
     async def _contract_amounts(self, month: CalendarMonth) -> list[rows.ContractAmount]:

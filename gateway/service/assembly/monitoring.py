@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from exporters.forwarder import Forwarder
+from exporters.forwarder import RouteForwarder
 from gateway.core.first_use import LazyValue
 from gateway.money.budgets.declared import BudgetTable
 from gateway.monitoring.health import ServerHealth
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gateway.monitoring.spend import SpendSeries
 
 
-def build_health(parts: Assembler, receivers: ReceiverServices, routes: Forwarder) -> ServerHealth:
+def build_health(parts: Assembler, receivers: ReceiverServices, routes: RouteForwarder) -> ServerHealth:
     registry = parts.storage.registry
     return ServerHealth(
         parts.storage.log,
@@ -49,7 +49,7 @@ def build_exposition(
     parts: Assembler,
     metrics: ProcessMetrics,
     receivers: ReceiverServices,
-    routes: Forwarder,
+    routes: RouteForwarder,
     budgets: LazyValue[BudgetEvaluator] | None,
     reconciler: LazyValue[Reconciler] | None,
     spend: SpendSeries | None,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from exporters.forwarder import Forwarder
+from exporters.forwarder import RouteForwarder
 from exporters.service.billing_sync import BillingSync
 from exporters.settings import UpstreamSettings
 from gateway.bills.plans.declared import PlanTable
@@ -68,7 +68,7 @@ async def open_operator_services(
         assembler = Assembler(config, storage, clock, stack)
         access = await assembler.start_access()
         billing = assembler.build_billing_sync(config)
-        no_routes = Forwarder(storage.deliveries, storage.log, clock, [])
+        no_routes = RouteForwarder(storage.deliveries, storage.log, clock, [])
         operators = build_operator_services(assembler, access, billing, no_routes, version=version, urls=urls)
         await load_allocation(operators)
         yield operators
@@ -78,7 +78,7 @@ def build_operator_services(
     parts: Assembler,
     access: KeyAccess,
     billing: BillingSync,
-    routes: Forwarder,
+    routes: RouteForwarder,
     *,
     version: str,
     urls: Callable[[], PublicUrls],
@@ -99,7 +99,7 @@ async def load_allocation(operators: OperatorServices) -> None:
         await operators.money.publishing.load_versions_in_force()
 
 
-def build_spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
+def build_spool_services(parts: Assembler, routes: RouteForwarder) -> SpoolServices:
     storage = parts.storage
     return SpoolServices(
         log=storage.log,

@@ -69,7 +69,7 @@ from spool.shares import HeldByKey, KeyShare
 from spool.storage import Storage
 
 if TYPE_CHECKING:
-    from exporters.notifications.kept_channels import ChannelSeal
+    from exporters.notifications.kept_channels import ChannelSecretCipher
     from gateway.core.first_use import LazyValue
     from gateway.intake.sender_fields import KeptSenderFields
     from gateway.monitoring.late_reports import KeptLateReports
@@ -175,10 +175,10 @@ class Assembler:
             ]
             self.notifier.register_channels(draft.notices, kept)
 
-    def _channel_secret_encryptor(self) -> ChannelSeal:
-        from exporters.notifications.kept_channels import ChannelSeal
+    def _channel_secret_encryptor(self) -> ChannelSecretCipher:
+        from exporters.notifications.kept_channels import ChannelSecretCipher
 
-        return ChannelSeal(secret=self.storage.secret, clock=self.clock)
+        return ChannelSecretCipher(secret=self.storage.secret, clock=self.clock)
 
     def seal_channel(
         self, channel_fields: ChannelFields, secret: str | None, before: KeptChannel | None

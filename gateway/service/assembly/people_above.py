@@ -19,7 +19,7 @@ from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 
 if TYPE_CHECKING:
-    from exporters.service.people_above import UpstreamPeople
+    from exporters.service.people_above import UpstreamPeopleExchange
     from exporters.settings import UpstreamSettings
     from spool.erasure import Erasure
 
@@ -34,7 +34,7 @@ class PeopleLink:
         self._assembler = assembler
         self._registry = registry
         self._is_agent = is_agent
-        self.above: UpstreamPeople | None = None
+        self.above: UpstreamPeopleExchange | None = None
         if self._tollhouse_upstream() is not None:
             self._open_link()
 
@@ -43,11 +43,11 @@ class PeopleLink:
         is_tollhouse = self._is_agent or upstream.kind == "tollhouse"
         return upstream if is_tollhouse and upstream.base_url else None
 
-    def _open_link(self) -> UpstreamPeople:
-        from exporters.service.people_above import UpstreamPeople
+    def _open_link(self) -> UpstreamPeopleExchange:
+        from exporters.service.people_above import UpstreamPeopleExchange
 
         assembler = self._assembler
-        self.above = UpstreamPeople(
+        self.above = UpstreamPeopleExchange(
             self._registry.people,
             self._registry.persons,
             upstream=self._tollhouse_upstream,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from exporters.exporter import RouteConfig
-from exporters.forwarder import Forwarder
+from exporters.forwarder import RouteForwarder
 from exporters.service.billing_sync import BillingSync
 from gateway.configuration.changes import ConfigChange, compare_configs
 from gateway.configuration.problems import config_problems as problems_of
@@ -60,7 +60,7 @@ class Reload:
     attribution: Attribution
     intake: Intake
     publisher: Publisher
-    routes: Forwarder
+    routes: RouteForwarder
     operators: OperatorServices
     is_agent: bool
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from exporters.destinations.catalogue import TYPES, build_routes
 from exporters.exporter import RouteConfig
-from exporters.forwarder import Forwarder, TableSync
+from exporters.forwarder import RouteForwarder, TableSync
 from exporters.service.billing_sync import BillingSync
 from exporters.service.paths import UPSTREAM
 from exporters.service.upstream_client import UpstreamClient
@@ -34,7 +34,7 @@ def build_syncs(parts: Assembler, config: Config, billing: BillingSync) -> list[
     upstream = config.upstream
     if not upstream.base_url:
         return []
-    from exporters.service.container_metrics import ContainerSync
+    from exporters.service.container_metrics import ContainerFileSync
     from exporters.service.device_sync import DeviceSync
 
     client, clock = UpstreamClient.from_settings(upstream, clock=parts.clock), parts.clock
@@ -56,7 +56,7 @@ def build_syncs(parts: Assembler, config: Config, billing: BillingSync) -> list[
         ),
     )
     files = UpstreamClient.from_settings(upstream, clock=parts.clock)
-    containers = ContainerSync(parts.storage.container_files, files, clock=parts.clock)
+    containers = ContainerFileSync(parts.storage.container_files, files, clock=parts.clock)
     return [devices, containers, *([billing] if upstream.connection_id else [])]
 
 
@@ -116,7 +116,7 @@ def _upstream_context(parts: Assembler, config: Config) -> UpstreamContext:
     )
 
 
-async def follow_event_mappings(parts: Assembler, routes: Forwarder, registry: Registry) -> None:
+async def follow_event_mappings(parts: Assembler, routes: RouteForwarder, registry: Registry) -> None:
     """Send usage events by the mappings that operators set, also if another gateway stores them."""
     known = mappings_by_type(registry)
     while True:
@@ -129,11 +129,11 @@ async def follow_event_mappings(parts: Assembler, routes: Forwarder, registry: R
             await routes.apply_routes_and_syncs(route_configs(parts, parts.config), None)
 
 
-async def start_routes(parts: Assembler, syncs: Sequence[TableSync]) -> Forwarder:
+async def start_routes(parts: Assembler, syncs: Sequence[TableSync]) -> RouteForwarder:
     config, storage = parts.config, parts.storage
     configs = route_configs(parts, config)
     max_dead_letters = config.spool.max_dead_letters
-    routes = Forwarder(
+    routes = RouteForwarder(
         storage.deliveries,
         storage.log,
         parts.clock,

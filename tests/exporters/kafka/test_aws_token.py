@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from exporters.errors import Misconfigured
-from exporters.kafka.connection import aws_token, client_options
+from exporters.kafka.connection import client_options, signed_msk_token
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 
@@ -26,7 +26,7 @@ KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 )
 def test_a_token_is_the_address_that_the_signer_of_aws_makes(session: str, signature: str) -> None:
     """A token equals AWS's in every part of the address, with and without temporary keys."""
-    token = aws_token(KEY, SECRET, session, region="eu-central-1", now=1_790_000_000.9)
+    token = signed_msk_token(KEY, SECRET, session, region="eu-central-1", now=1_790_000_000.9)
     address = urlsplit(urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
     expected = {
         "Action": "kafka-cluster:Connect",

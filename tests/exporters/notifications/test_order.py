@@ -91,7 +91,7 @@ async def _play(answers: list[str], steps: list[Step], groups: bool) -> None:
             clock.move(amount * 100.0)
         else:
             sender = started()
-        await sender.send_due()
+        await sender.send_due_and_return_next_time()
     assert [str(number) for number in range(added)] == [
         id for ids in receiver.messages.values() for id in ids
     ]

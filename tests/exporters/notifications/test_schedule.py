@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.notifications.schedule import MAX_GROUP, build_schedule, next_message
+from exporters.notifications.schedule import MAX_GROUP, build_schedule, next_notifications_and_send_time
 from spool.registry.notices import CRITICAL, INFO, TEST, WARNING, Notification
 from tests.exporters.notifications.examples import NOW, settings, waiting
 
@@ -72,19 +72,21 @@ def test_notices_leave_together_after_the_wait() -> None:
     queue = [waiting(number, at=NOW + number) for number in range(MAX_GROUP + 5)]
     queue.insert(1, waiting(100, kind=TEST, at=NOW))
     together = build_schedule(settings(group_wait=30.0), groups=True)
-    message, due = next_message(queue, together, now=NOW + 5)
+    message, due = next_notifications_and_send_time(queue, together, now=NOW + 5)
     assert [queue[0], *queue[2 : MAX_GROUP + 1]] == message
     assert due == NOW + 30
-    assert ([queue[1]], 0.0) == next_message(queue[1:], together, now=NOW)
+    assert ([queue[1]], 0.0) == next_notifications_and_send_time(queue[1:], together, now=NOW)
     alone = build_schedule(settings(group_wait=30.0), groups=False)
-    assert ([queue[0]], 0.0) == next_message(queue, alone, now=NOW)
+    assert ([queue[0]], 0.0) == next_notifications_and_send_time(queue, alone, now=NOW)
 
 
 def test_tried_message_keeps_its_place_and_content() -> None:
     """A message that was tried keeps its place and content while it waits for its retry."""
     begun = [waiting(2, message=2, not_before=NOW + 50), waiting(3, message=2, not_before=NOW + 50)]
     queue = [waiting(1), *begun, waiting(4)]
-    assert (begun, NOW + 50) == next_message(queue, build_schedule(settings(), groups=True), now=NOW)
+    assert (begun, NOW + 50) == next_notifications_and_send_time(
+        queue, build_schedule(settings(), groups=True), now=NOW
+    )
 
 
 def test_what_some_recipients_have_is_not_joined_by_what_others_have() -> None:
@@ -96,12 +98,14 @@ def test_what_some_recipients_have_is_not_joined_by_what_others_have() -> None:
         waiting(1),
         Notification(notice=waiting(2).notice, channel="one", number=2, reached=("a@b",)),
     )
-    assert [first] == next_message([first, second], build_schedule(settings(), groups=True), now=NOW)[0]
+    assert [first] == next_notifications_and_send_time(
+        [first, second], build_schedule(settings(), groups=True), now=NOW
+    )[0]
 
 
 def test_a_clock_that_was_set_back_delays_nothing() -> None:
     later = waiting(1, at=NOW + 9_999)
-    assert ([later], 0.0) == next_message(
+    assert ([later], 0.0) == next_notifications_and_send_time(
         [later], build_schedule(settings(group_wait=30.0), groups=True), now=NOW
     )
 
@@ -132,11 +136,11 @@ def test_everything_leaves_once(queue: list[Notification], groups: bool, quiet: 
     queue = sorted(queue, key=lambda each: each.number)
     now, left = NOW, list(queue)
     while left:
-        message, due = next_message(left, schedule, now=now)
+        message, due = next_notifications_and_send_time(left, schedule, now=now)
         assert due <= NOW + 2 * 86_400
         if due > now:
             now = due
             continue
         assert message
         left = [each for each in left if each not in message]
-    assert ((), float("inf")) == next_message(left, schedule, now=now)
+    assert ((), float("inf")) == next_notifications_and_send_time(left, schedule, now=now)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from exporters.destinations.ndjson import encode_delivery
 from exporters.exporter import RouteConfig
-from exporters.forwarder import Forwarder
+from exporters.forwarder import RouteForwarder
 from exporters.record_file import FileExporter
 from spool.clock import SystemClock
 from spool.deliveries.values import RouteSpec
@@ -29,7 +29,7 @@ async def main(data: Path, archive: Path) -> None:
             compared_settings=archive,
             exporter=FileExporter(archive, write=encode_delivery, max_records=7),
         )
-        routes = Forwarder(server.deliveries, server.log, server.clock, [config])
+        routes = RouteForwarder(server.deliveries, server.log, server.clock, [config])
         await routes.start()
         print("writing", flush=True)
         while (await server.state(ROUTE)).queued:  # noqa: ASYNC110 - the spool tells nobody of routes

@@ -14,7 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from exporters.pace import Backoff
-from exporters.service.container_metrics import ContainerSync
+from exporters.service.container_metrics import ContainerFileSync
 from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.configuration.sections import Config
@@ -40,11 +40,11 @@ def upstream(
 
 
 @asynccontextmanager
-async def syncing(server: Serving, settings: UpstreamSettings) -> AsyncIterator[ContainerSync]:
+async def syncing(server: Serving, settings: UpstreamSettings) -> AsyncIterator[ContainerFileSync]:
     """Run a sync next to a server without an upstream, so that the test decides when it starts."""
     clock = SystemClock()
     client = UpstreamClient.from_settings(settings, clock=clock)
-    sync = ContainerSync(kept(server), client, clock=clock, backoff=QUICK)
+    sync = ContainerFileSync(kept(server), client, clock=clock, backoff=QUICK)
     task = asyncio.create_task(sync.run())
     try:
         yield sync

@@ -16,7 +16,7 @@ import pytest
 from exporters.destinations.catalogue import build_routes
 from exporters.destinations.webhook import sign_body
 from exporters.errors import Misconfigured, Retryable
-from exporters.forwarder import Forwarder
+from exporters.forwarder import RouteForwarder
 from exporters.http.client import MAX_ANSWER_BYTES, Client, ClientSettings
 from exporters.settings import DestinationSettings, UpstreamSettings
 from spool.clock import SystemClock
@@ -45,8 +45,8 @@ async def upstream() -> AsyncIterator[FakeUpstream]:
 
 
 @asynccontextmanager
-async def forwarding(spool: Spooled, *destinations: DestinationSettings) -> AsyncIterator[Forwarder]:
-    routes = Forwarder(
+async def forwarding(spool: Spooled, *destinations: DestinationSettings) -> AsyncIterator[RouteForwarder]:
+    routes = RouteForwarder(
         spool.deliveries, spool.log, CLOCK, build_routes(UpstreamSettings(), destinations, clock=CLOCK)
     )
     await routes.start()

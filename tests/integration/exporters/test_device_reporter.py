@@ -18,7 +18,7 @@ from exporters.errors import SendError
 from exporters.http.client import reach_problem
 from exporters.pace import Backoff
 from exporters.secret_source import SecretSource
-from exporters.service.paths import Paths
+from exporters.service.paths import UpstreamPaths
 from exporters.service.upstream_client import build_client
 from exporters.settings import UpstreamSettings
 from spool.clock import SystemClock
@@ -94,7 +94,7 @@ async def laptop(tmp_path: Path) -> AsyncIterator[Laptop]:
         settings = UpstreamSettings(base_url=upstream.url, timeout=30)
         link = DeviceReporter(
             build_client(settings, clock=SystemClock()),
-            Paths(settings),
+            UpstreamPaths(settings),
             facts=lambda: {"device_id": "laptop", "hostname": "mill"},
             report=report,
             version=lambda: versions[-1],

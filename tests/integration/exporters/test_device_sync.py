@@ -19,7 +19,7 @@ import pytest
 from exporters.pace import Backoff
 from exporters.service import device_sync
 from exporters.service.device_sync import DeviceSync
-from exporters.service.paths import Paths
+from exporters.service.paths import UpstreamPaths
 from exporters.service.upstream_client import Keyring, UpstreamClient, build_client
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
@@ -60,7 +60,7 @@ class DeviceSite:
         client = build_client(settings, clock=clock)
         sync = DeviceSync(
             self.table,
-            UpstreamClient(client, Paths(settings), Keyring(self.keys)),
+            UpstreamClient(client, UpstreamPaths(settings), Keyring(self.keys)),
             clock=clock,
             tells_changes=tells_changes,
             backoff=QUICK,

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from exporters.destinations.catalogue import build_routes
 from exporters.exporter import RouteConfig
-from exporters.forwarder import Forwarder
+from exporters.forwarder import RouteForwarder
 from exporters.pace import Backoff
 from exporters.redaction import LONGEST_WORDS
 from exporters.settings import UpstreamKey, UpstreamSettings
@@ -49,8 +49,8 @@ class Site:
         return [replace(route, backoff=self.backoff) for route in routes]
 
     @asynccontextmanager
-    async def forwarding(self, **changes: object) -> AsyncIterator[Forwarder]:
-        routes = Forwarder(
+    async def forwarding(self, **changes: object) -> AsyncIterator[RouteForwarder]:
+        routes = RouteForwarder(
             self.server.deliveries,
             self.server.log,
             self.server.clock,

@@ -16,7 +16,7 @@ import pytest
 
 from exporters.destinations.catalogue import build_routes
 from exporters.destinations.upstream import UpstreamContext
-from exporters.forwarder import Forwarder
+from exporters.forwarder import RouteForwarder
 from exporters.pace import Backoff
 from exporters.service.billing_drops import ConnectionLocks
 from exporters.settings import EventStream, UpstreamKey, UpstreamSettings
@@ -73,7 +73,7 @@ class UnitCostSite:
     @asynccontextmanager
     async def forwarding(
         self, *, single_writer: frozenset[str] = frozenset(), **changes: Any
-    ) -> AsyncIterator[Forwarder]:
+    ) -> AsyncIterator[RouteForwarder]:
         spool, clock = self.spool, SystemClock()
         context = UpstreamContext(
             log=spool.log,
@@ -85,7 +85,7 @@ class UnitCostSite:
         )
         configs = build_routes(replace(self.settings, **changes), [], clock=clock, context=context)
         quick = [replace(config, backoff=Backoff(first_s=0.01, most_s=0.05)) for config in configs]
-        routes = Forwarder(spool.deliveries, spool.log, clock, quick)
+        routes = RouteForwarder(spool.deliveries, spool.log, clock, quick)
         await routes.start()
         try:
             yield routes

@@ -14,7 +14,7 @@ import msgspec
 
 from exporters.device_reporter import DeviceReporter
 from exporters.secret_source import SecretSource
-from exporters.service.paths import Paths
+from exporters.service.paths import UpstreamPaths
 from exporters.service.upstream_client import build_client
 from exporters.settings import UpstreamSettings
 from gateway.devices.agent.activity import newer_call_ends
@@ -94,7 +94,7 @@ class Laptop:
         settings = UpstreamSettings(base_url=url, kind="tollhouse")
         self.reporter = DeviceReporter(
             build_client(settings, clock=self._clock),
-            Paths(settings),
+            UpstreamPaths(settings),
             facts=self._facts,
             report=self._report,
             version=self._probed.states_to_compare,

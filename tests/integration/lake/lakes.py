@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 
 from exporters.destinations.catalogue import build_routes
-from exporters.forwarder import Forwarder
+from exporters.forwarder import RouteForwarder
 from exporters.lake.exporter import LakeContext
 from exporters.settings import DestinationSettings, UpstreamSettings
 from gateway.operations.list import declared_tables
@@ -64,11 +64,13 @@ class House:
         )
 
     @asynccontextmanager
-    async def forwarding(self, **settings: Any) -> AsyncIterator[Forwarder]:
+    async def forwarding(self, **settings: Any) -> AsyncIterator[RouteForwarder]:
         destination = DestinationSettings(**{**FOLDER, **settings})
         routes = build_routes(UpstreamSettings(), [destination], clock=self.clock, lake=self.context())
         leases = self.storage.leases
-        forwarder = Forwarder(self.storage.deliveries, self.storage.log, self.clock, routes, leases=leases)
+        forwarder = RouteForwarder(
+            self.storage.deliveries, self.storage.log, self.clock, routes, leases=leases
+        )
         await forwarder.start()
         try:
             yield forwarder

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from exporters.destinations.catalogue import build_routes
-from exporters.forwarder import Forwarder
+from exporters.forwarder import RouteForwarder
 from exporters.settings import DestinationSettings, UpstreamSettings
 from spool.deliveries.values import PARKED
 from tests.exporters.clickhouse.server import Table, served
@@ -66,7 +66,7 @@ async def beside(house: House, lake: Path, neighbour: DestinationSettings) -> As
     both = [neighbour, DestinationSettings(**FOLDER, path=lake)]
     routes = build_routes(UpstreamSettings(), both, clock=house.clock, lake=house.context())
     storage = house.storage
-    forwarder = Forwarder(storage.deliveries, storage.log, house.clock, routes, leases=storage.leases)
+    forwarder = RouteForwarder(storage.deliveries, storage.log, house.clock, routes, leases=storage.leases)
     await forwarder.start()
     try:
         yield

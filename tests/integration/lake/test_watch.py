@@ -98,20 +98,20 @@ async def test_it_looks_when_it_is_time(tmp_path: Path) -> None:
             assert verdict is not None
             return verdict.at
 
-        assert AGAIN_S == await look.check_if_due()
+        assert AGAIN_S == await look.check_if_due_and_return_wait_s()
         began = await seen()
         clock.move(DAY_S - 60)
-        assert 60 == await look.check_if_due()
+        assert 60 == await look.check_if_due_and_return_wait_s()
         assert began == await seen()
         next(lake.glob("ai_telemetry/v1/*/*.parquet")).unlink()
         clock.move(60)
-        assert AGAIN_S == await look.check_if_due()
+        assert AGAIN_S == await look.check_if_due_and_return_wait_s()
         assert began + DAY_S == await seen()
         clock.move(AGAIN_S)
-        await look.check_if_due()
+        await look.check_if_due_and_return_wait_s()
         assert began + DAY_S + AGAIN_S == await seen()
         clock.move(AGAIN_S)
-        assert RETRY_S == await watch_of(house, AwayStore(lake)).check_if_due()
+        assert RETRY_S == await watch_of(house, AwayStore(lake)).check_if_due_and_return_wait_s()
 
 
 async def test_lake_check_runs_and_stops_with_its_route(

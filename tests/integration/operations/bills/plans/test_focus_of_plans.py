@@ -125,7 +125,7 @@ def test_parts_of_a_fee_are_the_fee() -> None:
         whole: list[dict[str, Any]] = [{"user": "Ann", "cost": money.units_to_text(sum(values))}]
         seats = [{"user": "ann", "fees": "19.99"}, {"user": "ANN", "fees": "0.01"}]
         shares = FeeShares.from_seats(seats, whole)
-        parts = [shares.take_share("ann", value) for value in values]
+        parts = [shares.allot_fee_share("ann", value) for value in values]
         assert (20 * money.UNIT if sum(values) > 0 else 0) == sum(parts)
         assert shares.has_usage("ann") == (sum(values) > 0)
         assert all(part >= 0 for part in parts)
