@@ -120,7 +120,7 @@ class RecordIdentity(NamedTuple):
     scope: str | None = None
 
     @property
-    def remembered_names(self) -> tuple[bytes, ...]:
+    def keys_to_remember(self) -> tuple[bytes, ...]:
         return tuple(dict.fromkeys((*self.also, *[own for own, _ in self.links], *self.joins)))
 
 
@@ -699,7 +699,7 @@ def with_scope(identity: RecordIdentity, scope: str) -> RecordIdentity:
     return identity._replace(scope=f"scope {scope}")
 
 
-def scope_flag_names(record_id: bytes, *scopes: str) -> tuple[bytes, ...]:
+def scope_dedup_flags(record_id: bytes, *scopes: str) -> tuple[bytes, ...]:
     """
     Return for each instrumentation scope the dedup id that says: the record has a span of this scope,
     identified by the span's ids. Every such record also has the scope "", or ANY_SCOPE if the scope is

@@ -102,7 +102,7 @@ class ContainerFileSync:
     def state(self) -> RouteState:
         """Return the sync's state in the form of a route's. `queued` counts files, bodies and statuses."""
         sums = self._files.sums
-        queued = sums.sum_running_counts(UPLOADED, *KINDS)
+        queued = sums.sum_file_counters(UPLOADED, *KINDS)
         reasons = [f"{stream}: {lane.reason}" for stream, lane in self._lanes.items() if lane.reason]
         oldest = min(self._oldest.values(), default=None) if queued else None
         return RouteState(
@@ -114,7 +114,7 @@ class ContainerFileSync:
             progress=0,
             queued=queued,
             oldest_age_s=None if oldest is None else max(0.0, self._clock.now() - oldest),
-            delivered=sums.sum_running_counts(DELIVERED, *KINDS),
+            delivered=sums.sum_file_counters(DELIVERED, *KINDS),
             refused=min(len(self._held), queued),
             dead=0,
             stuck=0,

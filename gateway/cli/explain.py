@@ -237,7 +237,7 @@ def _repeats_within_payload(records: Sequence[Record], outcome: ReadOutcome) -> 
     for record, identity in zip(outcome.records, outcome.identities, strict=True):
         if remaining[record.id]:
             remaining[record.id] -= 1
-            for name in (identity.id, *identity.remembered_names):
+            for name in (identity.id, *identity.keys_to_remember):
                 known.setdefault(name, record)
             continue
         names = (

@@ -57,8 +57,8 @@ from spool.log.recent_senders import (
     MOST_FACTS,
     StoredSenders,
     call_kind_digest,
+    call_kind_digests_of_sender_key,
     caller_digest,
-    split_call_kind_digests,
 )
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, AiRecord, Inference, UsageMetric
@@ -433,7 +433,7 @@ class ReportedCallers:
         if not unknown:
             return
         for sender, at in await self._heard.find_senders_of_callers(unknown):
-            facts = split_call_kind_digests(sender)
+            facts = call_kind_digests_of_sender_key(sender)
             for caller, fact in unknown[sender[:CALLER_BYTES]]:
                 if fact[:FACT_BYTES] in facts:
                     self._callers.note_calls(caller, {fact: at}, sender_key)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from spool.container_files.values import (
-    BookChange,
     ClusterFiles,
     ClusterIdentity,
     ContainerFile,
     ContainerFileSums,
+    FileCountChange,
     WaitingFiles,
 )
 from spool.errors import SpoolUnavailable
@@ -86,7 +86,7 @@ class ContainerRows(Protocol):
         self,
         pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
         removed_files: Sequence[ContainerFile],
-        changes: Sequence[BookChange],
+        changes: Sequence[FileCountChange],
         *,
         expects: Collection[Expectation] = (),
         most: int | None = None,
@@ -100,7 +100,7 @@ class ContainerRows(Protocol):
         """
         ...
 
-    async def running_counts_by_kind_and_term(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+    async def file_counters_by_kind_and_state(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         """Return the running counts by (kind, state): all files, and how many of them have deleted rows."""
         ...
 

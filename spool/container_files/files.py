@@ -27,7 +27,7 @@ from spool.container_files.stored_files import (
     ContainerSums,
     SenderOfCluster,
     StoredContainerFiles,
-    recount_container_books,
+    recount_container_accounting,
 )
 from spool.container_files.values import (
     ABANDONED,
@@ -41,12 +41,12 @@ from spool.container_files.values import (
     STATUS,
     UPLOADED,
     AnnouncedFile,
-    BookChange,
     ClusterFiles,
     ClusterIdentity,
-    ContainerBooks,
+    ContainerAccounting,
     ContainerFile,
     ContainerSender,
+    FileCountChange,
     WaitingFiles,
     decode_head,
     encode_head,
@@ -70,12 +70,12 @@ class UploadSpace(Protocol):
     @property
     def settings(self) -> ContainerSettings: ...
 
-    async def reserve_bytes(self, place: SenderOfCluster, n: int) -> None: ...
+    async def reserve_bytes(self, cluster_and_key: SenderOfCluster, n: int) -> None: ...
 
-    def release_bytes(self, place: SenderOfCluster, n: int) -> None: ...
+    def release_bytes(self, cluster_and_key: SenderOfCluster, n: int) -> None: ...
 
 
-class RepeatedUpload:
+class UploadOfStoredFile:
     """
     An upload of a file that is already stored. It has the interface of `ContainerUpload`, but stores nothing.
     """
@@ -89,7 +89,7 @@ class RepeatedUpload:
         self.size += len(data)
         self._sum.update(data)
 
-    async def finish(self) -> bool:
+    async def store_if_new(self) -> bool:
         """Compare the upload with the stored file. Return False. Raises Invalid if the bytes differ."""
         check_same_content(self._file, self._sum.hexdigest())
         return False
@@ -100,14 +100,14 @@ class RepeatedUpload:
 
 class ContainerUpload:
     """
-    An upload in progress. Call `write` for each piece, then `finish`. Call `discard_upload` instead if it
-    fails.
+    An upload in progress. Call `write` for each piece, then `store_if_new`. Call `discard_upload` instead
+    if it fails.
     """
 
     def __init__(
         self,
         room: UploadSpace,
-        take: Callable[[ContainerUpload], Awaitable[bool]],
+        store_upload: Callable[[ContainerUpload], Awaitable[bool]],
         file: ContainerFile,
         draft: ContentDraft,
         expects: Collection[Expectation] = (),
@@ -119,7 +119,7 @@ class ContainerUpload:
         self.sha256 = ""
         self._room = room
         self._place = (file.identity, file.key)  # cluster and key for which space is reserved
-        self._take = take
+        self._take = store_upload
         self._sum = hashlib.sha256()
 
     async def write(self, data: bytes) -> None:
@@ -132,7 +132,7 @@ class ContainerUpload:
         self._sum.update(data)
         await self.draft.write(data)
 
-    async def finish(self) -> bool:
+    async def store_if_new(self) -> bool:
         """
         Complete the upload. Return False if the file was already stored. Raises Invalid if size or checksum
         are not as announced.
@@ -286,7 +286,7 @@ class ContainerFiles:
 
     async def begin_upload(
         self, id: str, expects: Collection[Expectation] = ()
-    ) -> ContainerUpload | RepeatedUpload:
+    ) -> ContainerUpload | UploadOfStoredFile:
         """
         Begin the upload of an announced file. If the file is already stored, the upload stores nothing.
 
@@ -296,9 +296,9 @@ class ContainerFiles:
         if file is None or file.state == ABANDONED:
             raise NotThere("this file is not expected. Announce it first")
         if not file.is_missing:
-            return RepeatedUpload(file)
+            return UploadOfStoredFile(file)
         draft = await self.contents.begin_draft(id, encode_head(file))
-        return ContainerUpload(self._kept, self.store_upload, file, draft, expects)
+        return ContainerUpload(self._kept, self.store_upload_if_new, file, draft, expects)
 
     async def begin_remote_write(
         self, identity: ClusterIdentity, sender: ContainerSender, *, request: str
@@ -306,9 +306,9 @@ class ContainerFiles:
         """Begin to store a remote-write body. Its checksum identifies it, so an equal body is stored once."""
         file = replace(self._new_file(REMOTE_WRITE, identity, "", sender), request=request)
         draft = await self.contents.begin_draft(file.id, encode_head(file))
-        return ContainerUpload(self._kept, self.store_upload, file, draft, sender.expects)
+        return ContainerUpload(self._kept, self.store_upload_if_new, file, draft, sender.expects)
 
-    async def store_upload(self, upload: ContainerUpload) -> bool:
+    async def store_upload_if_new(self, upload: ContainerUpload) -> bool:
         """
         Store a complete upload: its bytes, then its row. Return False if the file was already stored.
 
@@ -464,7 +464,9 @@ class ContainerFiles:
             due_files = [file for file in current if file is not None and file.is_due]
             bodies = [file for file in due_files if file.kind == REMOTE_WRITE]
             gone = [file.id for file in bodies if not self._is_kept_after_delivery(file)]
-            replays = [BookChange(kind=file.kind, term=REPLAYED, n=1) for file in due_files if file.asked]
+            replays = [
+                FileCountChange(kind=file.kind, term=REPLAYED, n=1) for file in due_files if file.asked
+            ]
             await self._kept.write(
                 [(file, self._delivered_file(file)) for file in due_files], changes=replays
             )
@@ -546,11 +548,11 @@ class ContainerFiles:
     async def waiting_files(self) -> WaitingFiles:
         return await self.rows.waiting_files()
 
-    async def verify(self) -> ContainerBooks:
+    async def recount_accounting(self) -> ContainerAccounting:
         """Recount the rows and compare the result with the running counts."""
         async with self._kept.lock:
-            books = await self.rows.running_counts_by_kind_and_term()
-            return recount_container_books(books, await self.rows.counts_by_state())
+            books = await self.rows.file_counters_by_kind_and_state()
+            return recount_container_accounting(books, await self.rows.counts_by_state())
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
         return await self.rows.page(query)

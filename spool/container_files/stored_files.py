@@ -27,10 +27,10 @@ from spool.container_files.values import (
     SUPERSEDED,
     UNUSED,
     UPLOADED,
-    BookChange,
     ClusterIdentity,
-    ContainerBooks,
+    ContainerAccounting,
     ContainerFile,
+    FileCountChange,
 )
 from spool.errors import SpoolFull
 from spool.log.partial_reports import Expectation
@@ -45,10 +45,10 @@ ROW_TERMS = frozenset(STATES)
 Kept = Mapping[tuple[str, str], tuple[int, int]]
 
 
-def running_count_changes(
+def file_count_changes(
     files_before_and_after: Sequence[tuple[ContainerFile | None, ContainerFile]],
     removed_files: Sequence[ContainerFile],
-) -> list[BookChange]:
+) -> list[FileCountChange]:
     """
     Return how these writes (row before and after) change the running counts. A deleted row stays counted
     under its last state.
@@ -56,41 +56,41 @@ def running_count_changes(
     changes = []
     for before, after in files_before_and_after:
         if before is None:
-            changes.append(BookChange(kind=after.kind, term=REFERENCES, n=1, carried=0))
+            changes.append(FileCountChange(kind=after.kind, term=REFERENCES, n=1, carried=0))
         elif before.state == after.state:
             continue
         else:
-            changes.append(BookChange(kind=before.kind, term=before.state, n=-1))
-        changes.append(BookChange(kind=after.kind, term=after.state, n=1))
+            changes.append(FileCountChange(kind=before.kind, term=before.state, n=-1))
+        changes.append(FileCountChange(kind=after.kind, term=after.state, n=1))
     for file in removed_files:
         if file.state == UPLOADED:  # a status that a newer one replaced before its delivery
-            changes.append(BookChange(kind=file.kind, term=UPLOADED, n=-1))
-            changes.append(BookChange(kind=file.kind, term=SUPERSEDED, n=1, carried=1))
+            changes.append(FileCountChange(kind=file.kind, term=UPLOADED, n=-1))
+            changes.append(FileCountChange(kind=file.kind, term=SUPERSEDED, n=1, carried=1))
         else:
-            changes.append(BookChange(kind=file.kind, term=file.state, n=0, carried=1))
+            changes.append(FileCountChange(kind=file.kind, term=file.state, n=0, carried=1))
     return changes
 
 
-def counts_by_kind_and_term(running_counts: Kept) -> Mapping[str, Mapping[str, int]]:
+def counts_by_kind_and_state(file_counters: Kept) -> Mapping[str, Mapping[str, int]]:
     counts: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
-    for (kind, term), (n, _) in running_counts.items():
+    for (kind, term), (n, _) in file_counters.items():
         counts[kind][term] = n
     return counts
 
 
-def recount_container_books(
-    running_counts: Kept, row_counts: Mapping[tuple[str, str], int]
-) -> ContainerBooks:
+def recount_container_accounting(
+    file_counters: Kept, row_counts: Mapping[tuple[str, str], int]
+) -> ContainerAccounting:
     """
     Compute what the running counts should be, and describe each that differs.
 
-    `running_counts`: by (kind, state), the running count, and how much of it is of deleted rows.
+    `file_counters`: by (kind, state), the running count, and how much of it is of deleted rows.
     `row_counts`: the number of stored rows.
     """
     terms: defaultdict[str, dict[str, int]] = defaultdict(dict)
     imbalances = []
     for kind in KINDS:
-        of_kind = {term: number for (row_kind, term), number in running_counts.items() if row_kind == kind}
+        of_kind = {term: number for (row_kind, term), number in file_counters.items() if row_kind == kind}
         for term in SUMMED:
             n, carried = of_kind.get(term, (0, 0))
             counted = row_counts.get((kind, term), 0) + carried
@@ -105,7 +105,7 @@ def recount_container_books(
             imbalances.append(f"{kind}: {references} files were named, but {total} are accounted for")
         for term, (n, _) in of_kind.items():
             terms[kind].setdefault(term, n)
-    return ContainerBooks(terms=dict(terms), imbalances=tuple(imbalances))
+    return ContainerAccounting(terms=dict(terms), imbalances=tuple(imbalances))
 
 
 # -- use of the limits, in memory
@@ -133,7 +133,7 @@ class ContainerSums:
         return sums
 
     async def _read_sums(self, rows: ContainerRows) -> None:
-        self._books = dict(await rows.running_counts_by_kind_and_term())
+        self._books = dict(await rows.file_counters_by_kind_and_state())
         self.open, self._bytes, self._waiting = Counter(), Counter(), Counter()
         for held_files in await rows.file_sums_per_cluster_and_key():
             self.open[held_files.key] += held_files.open
@@ -145,7 +145,7 @@ class ContainerSums:
         Compute the sums again from the rows. Return False if the rows have not changed since they were last
         read.
         """
-        if self._books == await rows.running_counts_by_kind_and_term():
+        if self._books == await rows.file_counters_by_kind_and_state():
             return False
         await self._read_sums(rows)
         return True
@@ -158,11 +158,11 @@ class ContainerSums:
     def row_count(self) -> int:
         return sum(n - carried for (_, term), (n, carried) in self._books.items() if term in ROW_TERMS)
 
-    def sum_running_counts(self, term: str, *kinds: str) -> int:
-        return sum(self._books.get((kind, term), (0, 0))[0] for kind in kinds)
+    def sum_file_counters(self, state: str, *kinds: str) -> int:
+        return sum(self._books.get((kind, state), (0, 0))[0] for kind in kinds)
 
-    def books(self) -> ContainerBooks:
-        return ContainerBooks(terms=counts_by_kind_and_term(self._books))
+    def accounting(self) -> ContainerAccounting:
+        return ContainerAccounting(terms=counts_by_kind_and_state(self._books))
 
     @property
     def waiting_bytes_by_key(self) -> Mapping[str, int]:
@@ -171,9 +171,9 @@ class ContainerSums:
             waiting_by_key[key] += n
         return waiting_by_key
 
-    def exceeded_limit(self, place: SenderOfCluster) -> str:
-        """Return the name of the setting whose limit is exceeded, or "". `place`: cluster and key."""
-        if self._bytes[place] + self.arriving[place] > self._settings.max_cluster_bytes:
+    def name_of_exceeded_limit(self, cluster_and_key: SenderOfCluster) -> str:
+        """Return the name of the setting whose limit is exceeded, or ""."""
+        if self._bytes[cluster_and_key] + self.arriving[cluster_and_key] > self._settings.max_cluster_bytes:
             return MAX_CLUSTER_BYTES
         return MAX_BYTES if self.total_bytes > self._settings.max_bytes else ""
 
@@ -185,7 +185,7 @@ class ContainerSums:
         waiting = self.waiting_bytes_by_key
         return is_within_share(waiting[key] - n, sum(waiting.values()) - n, n, self._settings.max_bytes)
 
-    def fullest_delivered_key(self) -> str:
+    def largest_key_with_delivered_files(self) -> str:
         """Return the key with the most stored bytes among the keys that have delivered files, or ""."""
         held: Counter[str] = Counter()
         for (_, key), n in self._bytes.items():
@@ -204,7 +204,7 @@ class ContainerSums:
         self,
         pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
         removed_files: Sequence[ContainerFile],
-        changes: Sequence[BookChange],
+        changes: Sequence[FileCountChange],
     ) -> None:
         for change in changes:
             n, carried = self._books.get((change.kind, change.term), (0, 0))
@@ -244,34 +244,33 @@ class StoredContainerFiles:
         self._clock = clock
         self._news = asyncio.Event()
 
-    async def reserve_bytes(self, place: SenderOfCluster, n: int) -> None:
+    async def reserve_bytes(self, cluster_and_key: SenderOfCluster, n: int) -> None:
         """
-        Reserve space for `n` bytes, deleting delivered files if necessary. `place`: cluster and key. Raises
-        SpoolFull.
+        Reserve space for `n` bytes, deleting delivered files if necessary. Raises SpoolFull.
         """
-        self.sums.arriving[place] += n
+        self.sums.arriving[cluster_and_key] += n
         try:
-            if not self.sums.has_room_for_bytes(place[1], n):
+            if not self.sums.has_room_for_bytes(cluster_and_key[1], n):
                 why = f"waiting files of this key use its share of {MAX_BYTES}"
                 raise SpoolFull(
                     f"{why}, which is half of what other keys leave free. Retry later",
                     retry_after_s=RETRY_AFTER_S,
                 )
-            if self.sums.exceeded_limit(place):
-                await self._remove_delivered_files(place)
-            over = self.sums.exceeded_limit(place)
+            if self.sums.name_of_exceeded_limit(cluster_and_key):
+                await self._delete_delivered_files_over_limit(cluster_and_key)
+            over = self.sums.name_of_exceeded_limit(cluster_and_key)
             if over:
                 raise SpoolFull(
                     f"files that wait for delivery use up {over}. Retry later", retry_after_s=RETRY_AFTER_S
                 )
         except BaseException:
-            self.release_bytes(place, n)
+            self.release_bytes(cluster_and_key, n)
             raise
 
-    def release_bytes(self, place: SenderOfCluster, n: int) -> None:
-        self.sums.arriving[place] -= n
-        if not self.sums.arriving[place]:
-            del self.sums.arriving[place]
+    def release_bytes(self, cluster_and_key: SenderOfCluster, n: int) -> None:
+        self.sums.arriving[cluster_and_key] -= n
+        if not self.sums.arriving[cluster_and_key]:
+            del self.sums.arriving[cluster_and_key]
 
     async def make_room_for_rows(self, key: str, n: int) -> None:
         if not n:
@@ -291,15 +290,17 @@ class StoredContainerFiles:
                 )
             await self.write([], removed_files=forgettable)
 
-    async def _remove_delivered_files(self, place: SenderOfCluster) -> None:
+    async def _delete_delivered_files_over_limit(self, cluster_and_key: SenderOfCluster) -> None:
         """
         Delete delivered files, the oldest first, until the limits hold. If the total limit is exceeded, the
         files of the key with the most bytes are deleted.
         """
         async with self.lock:
-            while over := self.sums.exceeded_limit(place):
+            while over := self.sums.name_of_exceeded_limit(cluster_and_key):
                 identity, key = (
-                    place if over == MAX_CLUSTER_BYTES else (None, self.sums.fullest_delivered_key())
+                    cluster_and_key
+                    if over == MAX_CLUSTER_BYTES
+                    else (None, self.sums.largest_key_with_delivered_files())
                 )
                 spent = await self.rows.select_files(
                     container_rows.SPENT, now=inf, identity=identity, key=key, limit=1
@@ -309,15 +310,17 @@ class StoredContainerFiles:
                     spent = await self.rows.select_files(container_rows.SPENT, now=inf, limit=1)
                 if not spent:
                     return
-                await self._mark_and_remove(spent, DELIVERED)
+                await self._set_state_and_delete_contents(spent, DELIVERED)
 
-    async def _remove_selected_files(self, condition: str, before: float, state: str) -> None:
+    async def _delete_contents_of_selected_files(self, condition: str, before: float, state: str) -> None:
         while files := await self.rows.select_files(condition, now=before, limit=MANY):
             async with self.lock:
                 current = [await self.rows.find(file.id) for file in files]
-                await self._mark_and_remove([file for file in current if file is not None], state)
+                await self._set_state_and_delete_contents(
+                    [file for file in current if file is not None], state
+                )
 
-    async def _mark_and_remove(self, files: Sequence[ContainerFile], state: str) -> None:
+    async def _set_state_and_delete_contents(self, files: Sequence[ContainerFile], state: str) -> None:
         """
         Set the state of files and delete their bytes. The rows are updated first, so after a crash in
         between, the next start deletes the remaining bytes.
@@ -339,7 +342,7 @@ class StoredContainerFiles:
         files: Sequence[tuple[ContainerFile | None, ContainerFile]],
         *,
         removed_files: Sequence[ContainerFile] = (),
-        changes: Sequence[BookChange] = (),
+        changes: Sequence[FileCountChange] = (),
         expects: Collection[Expectation] = (),
         is_limited_by_max_files: bool = False,
     ) -> None:
@@ -350,7 +353,7 @@ class StoredContainerFiles:
         Raises KeyEnded if the sender's key has ended, or TooManyFiles.
         """
         pairs = [(before, after) for before, after in files if before != after]
-        all_changes = [*changes, *running_count_changes(pairs, removed_files)]
+        all_changes = [*changes, *file_count_changes(pairs, removed_files)]
         if not (pairs or removed_files or all_changes):
             return
         max_rows = self.settings.max_files if is_limited_by_max_files else None
@@ -369,9 +372,9 @@ class StoredContainerFiles:
         before = now - self.settings.retention
         while files := await self.rows.select_files(container_rows.OVERDUE, now=now, limit=MANY):
             await self.change(files, lambda file: replace(file, state=UNUSED, done_at=now))
-        await self._remove_selected_files(container_rows.SPENT, before, DELIVERED)
+        await self._delete_contents_of_selected_files(container_rows.SPENT, before, DELIVERED)
         if not has_upstream:
-            await self._remove_selected_files(container_rows.UNSENT, before, EXPIRED)
+            await self._delete_contents_of_selected_files(container_rows.UNSENT, before, EXPIRED)
 
     async def wait_for_changes(self) -> None:
         """Wait until rows change. Only one reader may call this."""

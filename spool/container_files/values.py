@@ -108,7 +108,7 @@ class ContainerFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookChange:
+class FileCountChange:
     """
     A change of one running count by `n`. `carried`: the change of its part that belongs to deleted rows.
     """
@@ -120,7 +120,7 @@ class BookChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerBooks:
+class ContainerAccounting:
     """
     The recounted accounting terms by kind. `imbalances`: a sentence for each running count that differs.
     """

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 
-from spool.log.duplicates import DuplicateIndex, storage_and_search_hours
+from spool.log.duplicates import DuplicateIndex, id_storage_and_search_hours
 from spool.log.runs import repeated_ids
 from spool.log.values import AcceptedTwice, LogEntry
 from spool.record import NS
@@ -29,7 +29,7 @@ NUMBERS = 4096  # records per read of the second step
 ReadEntries = Callable[[str, int, int], Awaitable[Sequence[LogEntry]]]
 
 
-class RepeatedAcceptances:
+class AcceptedTwiceSearch:
     """
     The search for repeated ids in one recount.
 
@@ -48,7 +48,7 @@ class RepeatedAcceptances:
         self._ends: dict[str, tuple[int, int]] = {}  # first and last record number by topic
         self._suspects: defaultdict[str, set[int]] = defaultdict(set)
 
-    def collect_ids(self, entry: LogEntry) -> None:
+    def collect_record_ids(self, entry: LogEntry) -> None:
         self._topic = entry.topic
         first, _ = self._ends.get(entry.topic, (entry.first, 0))
         self._ends[entry.topic] = first, entry.last
@@ -58,22 +58,22 @@ class RepeatedAcceptances:
             self._latest = array("Q")
 
     @property
-    def is_full(self) -> bool:
+    def has_max_ids(self) -> bool:
         return len(self._chunks) >= self._max_chunks
 
-    def collect_repeated_ids(self, *, is_last: bool) -> None:
+    def note_repeated_ids(self, *, is_end_of_topic: bool) -> None:
         """
         Find ids that occur twice among the collected ones, then drop the older half of them, or all if
-        `is_last`. May run in any thread.
+        `is_end_of_topic`. May run in any thread.
         """
         suspects = self._suspects[self._topic]
-        chunks = [*self._chunks, array("Q", sorted(self._latest))] if is_last else self._chunks
+        chunks = [*self._chunks, array("Q", sorted(self._latest))] if is_end_of_topic else self._chunks
         suspects.update(islice(repeated_ids(chunks), MAX_SUSPECTS - len(suspects)))
-        self._chunks = [] if is_last else self._chunks[self._max_chunks // 2 :]
-        if is_last:
+        self._chunks = [] if is_end_of_topic else self._chunks[self._max_chunks // 2 :]
+        if is_end_of_topic:
             self._latest = array("Q")
 
-    async def find_accepted_twice(self, read_entries: ReadEntries) -> dict[str, AcceptedTwice]:
+    async def records_accepted_twice_by_topic(self, read_entries: ReadEntries) -> dict[str, AcceptedTwice]:
         """
         Read the topics with repeated ids again. Return, by topic, the records that were stored although their
         ids were known.
@@ -100,7 +100,7 @@ class RepeatedAcceptances:
                 for number, record in enumerate(entry.records, entry.first):
                     if record is None or (id := self._id_of(record.id)) not in suspects:
                         continue
-                    hour, near = storage_and_search_hours(record, int(entry.committed_at * NS))
+                    hour, near = id_storage_and_search_hours(record, int(entry.committed_at * NS))
                     known_since = max(self._known_since, entry.committed_at - self._window_s)
                     before = earlier.setdefault(id, [])
                     if any(at > known_since and filed_hour in near for filed_hour, at in before):

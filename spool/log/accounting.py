@@ -1,9 +1,8 @@
 """
 The accounting: counts of everything received and of what happened to it, which must add up exactly. Pure.
 
-Each commit row stores the `SubmissionTerms` of its submissions. Running counters are sums over all
-`SubmissionTerms`, and a
-recount adds up the rows again.
+Each commit row stores the `SubmissionCounts` of its submissions. Running counters are sums over all
+`SubmissionCounts`, and a recount adds up the rows again.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def is_counter_name(term: str) -> bool:
     return term in BY_SUBMISSION or term in BY_KEEPING or term.startswith(("ignored.", "rejected."))
 
 
-class SubmissionTerms(msgspec.Struct, array_like=True, kw_only=True):
+class SubmissionCounts(msgspec.Struct, array_like=True, kw_only=True):
     """
     The counts of one submission by outcome. The encoding is positional: add new fields only at the end.
     `split`: further records from items with several. `left_out`: dropped tags. The fields `..._late`: changes
@@ -139,28 +138,28 @@ class SubmissionTerms(msgspec.Struct, array_like=True, kw_only=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list[SubmissionTerms])
+_decoder = msgspec.msgpack.Decoder(list[SubmissionCounts])
 
 
-def pack_terms(terms: list[SubmissionTerms]) -> bytes:
-    return _encoder.encode(terms)
+def pack_submission_counts(submissions: list[SubmissionCounts]) -> bytes:
+    return _encoder.encode(submissions)
 
 
-def unpack_terms(packed: bytes) -> list[SubmissionTerms]:
+def unpack_submission_counts(packed: bytes) -> list[SubmissionCounts]:
     return _decoder.decode(packed)
 
 
-def unpack_terms_if_intact(packed: object, checksum: object) -> list[SubmissionTerms] | None:
+def unpack_submission_counts_if_intact(packed: object, checksum: object) -> list[SubmissionCounts] | None:
     """Decode the accounting counts of a commit's submissions. Return None if the row is damaged."""
     if not isinstance(packed, bytes) or zlib.crc32(packed) != checksum:
         return None
     try:
-        return unpack_terms(packed)
+        return unpack_submission_counts(packed)
     except NO_RECORD:
         return None
 
 
-def sum_terms(submissions: Iterable[SubmissionTerms]) -> Counter[tuple[str, str]]:
+def sum_submission_counts(submissions: Iterable[SubmissionCounts]) -> Counter[tuple[str, str]]:
     sums: Counter[tuple[str, str]] = Counter()
     for terms in submissions:
         for name, n in terms.nonzero_counts():
@@ -176,8 +175,8 @@ def accounting_counts_by_topic(sums: TermSums) -> dict[str, dict[str, int]]:
 
 
 def check_accounting(
-    topics: Mapping[str, Mapping[str, int]],
-    routes: Mapping[str, Mapping[str, int]],
+    counts_by_topic: Mapping[str, Mapping[str, int]],
+    counts_by_route: Mapping[str, Mapping[str, int]],
     known_errors: Iterable[str] = (),
 ) -> LogAccounting:
     """
@@ -185,27 +184,29 @@ def check_accounting(
     `known_errors`.
     """
     imbalances = [*known_errors]
-    for topic, terms in topics.items():
+    for topic, terms in counts_by_topic.items():
         imbalances += _topic_imbalances(topic, terms)
-    for route, terms in routes.items():
-        imbalances += _route_imbalances(route, terms, topics.get(route_topic(route), {}))
-    return LogAccounting(topics=topics, routes=routes, imbalances=imbalances)
+    for route, terms in counts_by_route.items():
+        imbalances += _route_imbalances(route, terms, counts_by_topic.get(route_topic(route), {}))
+    return LogAccounting(topics=counts_by_topic, routes=counts_by_route, imbalances=imbalances)
 
 
 def check_recounted_accounting(
-    counters: TermSums,
-    recounted: TermSums,
-    routes: Mapping[str, Mapping[str, int]],
+    running_counts: TermSums,
+    recounted_counts: TermSums,
+    counts_by_route: Mapping[str, Mapping[str, int]],
     known_errors: Iterable[str] = (),
 ) -> LogAccounting:
     # Commit rows do not show what retention deleted, so these terms are taken from the counters.
-    by_keeping = {(topic, term): n for (topic, term), n in counters.items() if term in BY_KEEPING}
-    imbalances = [*known_errors, *_counter_differences(counters, recounted)]
-    return check_accounting(accounting_counts_by_topic({**recounted, **by_keeping}), routes, imbalances)
+    by_keeping = {(topic, term): n for (topic, term), n in running_counts.items() if term in BY_KEEPING}
+    imbalances = [*known_errors, *_counter_differences(running_counts, recounted_counts)]
+    return check_accounting(
+        accounting_counts_by_topic({**recounted_counts, **by_keeping}), counts_by_route, imbalances
+    )
 
 
-def lost_accounting_counts(
-    counters: TermSums, recounted: TermSums, routes: Mapping[str, Mapping[str, int]]
+def counts_lost_from_commits_and_counters(
+    running_counts: TermSums, recounted_counts: TermSums, counts_by_route: Mapping[str, Mapping[str, int]]
 ) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]] | None:
     """
     Compute the accounting counts (terms) that damaged commit rows had added.
@@ -213,15 +214,15 @@ def lost_accounting_counts(
     Return all of them, and the part that is missing even in the running counters, computed from stored
     records. Return None if the accounting would still not balance, because then there is further damage.
     """
-    known = {key: n for key, n in counters.items() if key[1] not in (*BY_KEEPING, KEPT)}
+    known = {key: n for key, n in running_counts.items() if key[1] not in (*BY_KEEPING, KEPT)}
     lacking = Counter(
         {
-            key: known.get(key, 0) - recounted.get(key, 0)
-            for key in {*known, *recounted}
+            key: known.get(key, 0) - recounted_counts.get(key, 0)
+            for key in {*known, *recounted_counts}
             if key[1] not in (*BY_KEEPING, KEPT)
         }
     )
-    whole = Counter({**counters, **{key: n for key, n in recounted.items() if key[1] == KEPT}})
+    whole = Counter({**running_counts, **{key: n for key, n in recounted_counts.items() if key[1] == KEPT}})
     uncounted: Counter[tuple[str, str]] = Counter()
     for topic, terms in accounting_counts_by_topic(whole).items():
         accounted = terms.get(KEPT, 0) + terms.get(EXPIRED, 0) + terms.get(RETIRED, 0)
@@ -230,16 +231,16 @@ def lost_accounting_counts(
             uncounted.update({(topic, RECEIVED): surplus, (topic, ACCEPTED): surplus})
     if (
         any(n < 0 for n in lacking.values())
-        or check_accounting(accounting_counts_by_topic(whole + uncounted), routes).imbalances
+        or check_accounting(accounting_counts_by_topic(whole + uncounted), counts_by_route).imbalances
     ):
         return None
     return lacking + uncounted, uncounted
 
 
-def _counter_differences(counters: TermSums, recounted: TermSums) -> Iterator[str]:
-    for topic, term in sorted({*counters, *recounted}):
+def _counter_differences(counters: TermSums, recounted_counts: TermSums) -> Iterator[str]:
+    for topic, term in sorted({*counters, *recounted_counts}):
         counted = counters.get((topic, term), 0)
-        recount_value = recounted.get((topic, term), 0)
+        recount_value = recounted_counts.get((topic, term), 0)
         if counted != recount_value and term not in (*BY_KEEPING, KEPT):
             yield f"{topic}: the counter of {term} says {counted}, the recount says {recount_value}"
 

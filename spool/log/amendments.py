@@ -156,7 +156,7 @@ def _merged_meters(
     added = {
         name: quantity
         for name, quantity in later_record.meters.items()
-        if name not in known or (_is_zero_part(name, known[name]) and quantity != known[name])
+        if name not in known or (_is_partial_meter_of_zero(name, known[name]) and quantity != known[name])
     }
     if not added:
         return None
@@ -165,16 +165,16 @@ def _merged_meters(
     return combined if adds and combined.keys() >= known.keys() else None
 
 
-def _is_zero_part(name: str, quantity: int | str) -> bool:
-    return not quantity and name in METERS and METERS[name].is_part
+def _is_partial_meter_of_zero(meter_name: str, quantity: int | str) -> bool:
+    return not quantity and meter_name in METERS and METERS[meter_name].is_part
 
 
 def _has_different_meters(first: Inference, later_record: Inference) -> bool:
     return any(
         name in later_record.meters
         and quantity_in_millionths(quantity) != quantity_in_millionths(later_record.meters[name])
-        and not _is_zero_part(name, quantity)
-        and not _is_zero_part(name, later_record.meters[name])
+        and not _is_partial_meter_of_zero(name, quantity)
+        and not _is_partial_meter_of_zero(name, later_record.meters[name])
         for name, quantity in first.meters.items()
     )
 

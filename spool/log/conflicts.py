@@ -58,9 +58,9 @@ MAX_PAIRS = 1000  # limit of pairs, because a sending Tollhouse may name any sou
 OTHER = "other"
 
 
-def conflict_overflow_pair(pair: Pair) -> Pair:
+def pair_for_excess_conflicts(source_pair: Pair) -> Pair:
     """Return the pair that collects the conflicts of all pairs beyond MAX_PAIRS."""
-    return pair[0], OTHER, OTHER
+    return source_pair[0], OTHER, OTHER
 
 
 class Conflicts(dict[Pair, Conflict]):
@@ -77,11 +77,12 @@ class Conflicts(dict[Pair, Conflict]):
 
     def merge(self, others: Mapping[Pair, Conflict]) -> None:
         for pair, conflict in others.items():
-            if pair not in self and sum(map(_is_not_overflow_pair, self)) >= MAX_PAIRS:
+            if pair not in self and sum(map(_is_pair_of_named_sources, self)) >= MAX_PAIRS:
                 rarest = min(
-                    filter(_is_not_overflow_pair, self), key=lambda sources: (self[sources].count, sources)
+                    filter(_is_pair_of_named_sources, self),
+                    key=lambda sources: (self[sources].count, sources),
                 )
-                self._add_conflict(conflict_overflow_pair(rarest), self.pop(rarest))
+                self._add_conflict(pair_for_excess_conflicts(rarest), self.pop(rarest))
             self._add_conflict(pair, conflict)
 
     def _add_conflict(self, pair: Pair, conflict: Conflict) -> None:
@@ -95,16 +96,16 @@ class Conflicts(dict[Pair, Conflict]):
                 "first_source": first,
                 "second_source": second,
                 "count": conflict.count,
-                "first": msgspec.to_builtins(_fields_by_name(conflict.first)),
-                "second": msgspec.to_builtins(_fields_by_name(conflict.second)),
+                "first": msgspec.to_builtins(_tokens_and_cost_by_name(conflict.first)),
+                "second": msgspec.to_builtins(_tokens_and_cost_by_name(conflict.second)),
                 "request_id": conflict.request_id,
             }
             for (topic, first, second), conflict in sorted_rows
         ]
 
 
-def _is_not_overflow_pair(pair: Pair) -> bool:
-    return pair != conflict_overflow_pair(pair)
+def _is_pair_of_named_sources(source_pair: Pair) -> bool:
+    return source_pair != pair_for_excess_conflicts(source_pair)
 
 
 def _reported_sum(record: Inference) -> ReportedSum:
@@ -128,7 +129,7 @@ def _finite_cost_text(text: str | None) -> str | None:
     return decimal_text(cost) if cost.is_finite() else None
 
 
-def _fields_by_name(reported_sum: ReportedSum) -> dict[str, Any]:
+def _tokens_and_cost_by_name(reported_sum: ReportedSum) -> dict[str, Any]:
     return {
         "input_tokens": reported_sum.input_tokens,
         "output_tokens": reported_sum.output_tokens,

@@ -15,7 +15,7 @@ from typing import Any
 from spool.record import Record, UsageEvent
 
 
-def max_frequent_rows(max_rows: int) -> int:
+def max_rows_of_most_frequent_names(max_rows: int) -> int:
     return max_rows // 2
 
 
@@ -27,11 +27,11 @@ MAX_LENGTH = 4096  # characters
 SEPARATOR = "\n"
 
 
-def attribute_names_key(names: Iterable[str]) -> str:
+def unrecognised_names_key(names: Iterable[str]) -> str:
     return SEPARATOR.join(sorted(set(names)))[:MAX_LENGTH]
 
 
-def attribute_names_row(joined_names: str, count: int, last_seen: float) -> dict[str, Any]:
+def unrecognised_names_json_row(joined_names: str, count: int, last_seen: float) -> dict[str, Any]:
     return {"names": joined_names.split(SEPARATOR), "count": count, "last_seen": last_seen}
 
 

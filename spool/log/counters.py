@@ -77,7 +77,8 @@ def advance_series(
         base = state.value
         since = state.time
     added = max(
-        Decimal(0), _EXACT.subtract(value, base).quantize(_smallest_increase(point), ROUND_DOWN, _EXACT)
+        Decimal(0),
+        _EXACT.subtract(value, base).quantize(_smallest_countable_increase(point), ROUND_DOWN, _EXACT),
     )
     after = SeriesState(point.start_time, point.time, _EXACT.add(base, added))
     if not added:
@@ -98,5 +99,5 @@ def delta_record(point: CounterPoint, delta: Delta) -> tuple[UsageMetric, Record
     return record, known_as
 
 
-def _smallest_increase(point: CounterPoint) -> Decimal:
+def _smallest_countable_increase(point: CounterPoint) -> Decimal:
     return Decimal(1) if point.template.unit == TOKENS else SMALLEST

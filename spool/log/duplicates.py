@@ -351,7 +351,7 @@ class DuplicateIndex:
         return self._max_run
 
     @property
-    def next_run_key(self) -> int:
+    def next_id_run_key(self) -> int:
         return self._next_key
 
 
@@ -381,9 +381,9 @@ class IdsToCompact:
         ordered = sorted(self.ids)
         plan = self.plan
         for hour, ids in self._group_by_hour(ordered):
-            plan.add_id_run(hour, ids, self.arrived_at)
+            plan.add_and_merge_id_run(hour, ids, self.arrived_at)
         plan.drop_expired_runs(self.expired_at)
-        plan.drop_runs_over_limit(self.max_in_runs)
+        plan.drop_oldest_id_runs(self.max_in_runs)
         return IdCompaction(
             taken=len(self.ids),
             added=plan.added,
@@ -401,16 +401,16 @@ class IdsToCompact:
             ),
         )
 
-    def _group_by_hour(self, ordered: Sequence[int]) -> Iterator[tuple[int, array[int]]]:
+    def _group_by_hour(self, sorted_ids: Sequence[int]) -> Iterator[tuple[int, array[int]]]:
         hours = dict.fromkeys(self.hours)
         if len(hours) == 1:
-            yield from zip(hours, [array("Q", ordered)], strict=True)
+            yield from zip(hours, [array("Q", sorted_ids)], strict=True)
             return
         hour_of = dict(zip(self.ids, self.hours, strict=True))
         for hour in hours:
-            yield hour, array("Q", [id for id in ordered if hour_of[id] == hour])
+            yield hour, array("Q", [id for id in sorted_ids if hour_of[id] == hour])
 
-    def _call_ids_and_positions(self, ordered: Sequence[int]) -> tuple[array[int], array[int]]:
+    def _call_ids_and_positions(self, sorted_ids: Sequence[int]) -> tuple[array[int], array[int]]:
         """
         Return sorted ids and positions of the calls. Other records need no position, because reports are only added
         to calls.
@@ -420,7 +420,7 @@ class IdsToCompact:
             for id, log_position in zip(self.ids, self.places, strict=True)
             if log_position != IN_A_RUN and log_position % PLACE_STEP == _CALLS
         }
-        ids = [id for id in ordered if id in log_positions]
+        ids = [id for id in sorted_ids if id in log_positions]
         return array("Q", ids), array("Q", map(log_positions.__getitem__, ids))
 
 
@@ -431,30 +431,30 @@ class _IdCompactionPlan:
         self._runs = index.id_runs_by_hour()
         self.native = index.native
         self._max_run = index.max_ids_per_run
-        self._next_key = index.next_run_key
+        self._next_key = index.next_id_run_key
         self.added: list[IdRun] = []
         self.removed: list[IdRun] = []
         self.covered_since = index.covered_since
 
-    def add_id_run(self, hour: int, ids: array[int], arrived_at: float) -> None:
+    def add_and_merge_id_run(self, hour: int, sorted_ids: array[int], arrived_at: float) -> None:
         """
         Add a sorted list of ids. It is merged with lists of its hour that are less than twice as long, so
         that an hour has few lists.
         """
         for run in sorted(self._runs.get(hour, ()), key=lambda run: len(run.ids)):
-            merged_count = len(run.ids) + len(ids)
-            if merged_count > self._max_run or (len(run.ids) >= 2 * len(ids) and merged_count > SHORT):
+            merged_count = len(run.ids) + len(sorted_ids)
+            if merged_count > self._max_run or (len(run.ids) >= 2 * len(sorted_ids) and merged_count > SHORT):
                 break
-            ids = merge_sorted_ids(run.ids, ids, self.native)
+            sorted_ids = merge_sorted_ids(run.ids, sorted_ids, self.native)
             arrived_at = max(arrived_at, run.arrived_at)
             self.removed.append(run)
-        self.added.append(build_id_run(self._next_key, hour, arrived_at, ids, self.native))
+        self.added.append(build_id_run(self._next_key, hour, arrived_at, sorted_ids, self.native))
         self._next_key += 1
 
     def drop_expired_runs(self, before: float) -> None:
         self._drop_id_runs([run for run in self._remaining_id_runs() if run.arrived_at <= before])
 
-    def drop_runs_over_limit(self, max_ids: int) -> None:
+    def drop_oldest_id_runs(self, max_ids: int) -> None:
         """
         Drop the sorted lists that are oldest by their newest id, until at most `max_ids` ids remain.
         Duplicates of older calls are then no longer recognized.
@@ -494,7 +494,7 @@ class RepeatedIds:
         self._due_at = float("-inf")
         self._count = 0
 
-    async def refresh_repeated_id_count(self, index: DuplicateIndex) -> int:
+    async def cached_repeated_id_count(self, index: DuplicateIndex) -> int:
         if self._clock.monotonic() >= self._due_at:
             self._due_at = self._clock.monotonic() + REPEATS_EVERY_S
             runs = [run.ids for run in index.id_runs()]
@@ -502,14 +502,14 @@ class RepeatedIds:
         return self._count
 
 
-def storage_and_search_hours(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
+def id_storage_and_search_hours(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
     """
     Return the hour under which the record's id is stored, and the hours under which the call may already be
     known.
     """
     if record.start_time is not None:
-        return storage_and_search_hours_by_start(record.start_time, now_ns)
-    return storage_and_search_hours_by_end(getattr(record, "end_time", None), now_ns)
+        return id_storage_and_search_hours_by_start(record.start_time, now_ns)
+    return id_storage_and_search_hours_by_end(getattr(record, "end_time", None), now_ns)
 
 
 class NearHours:
@@ -522,19 +522,19 @@ class NearHours:
         self._now_ns = now_ns
         self._known: dict[int, tuple[int, Iterable[int]]] = {}
 
-    def storage_and_search_hours(self, record: Record) -> tuple[int, Iterable[int]]:
+    def id_storage_and_search_hours(self, record: Record) -> tuple[int, Iterable[int]]:
         start = record.start_time
         if start is None or start > self._now_ns + AHEAD_NS:
-            return storage_and_search_hours(record, self._now_ns)
+            return id_storage_and_search_hours(record, self._now_ns)
         quarter = start // NEAR_NS
         hours = self._known.get(quarter)
         if hours is None:
-            hours = self._known[quarter] = storage_and_search_hours_by_start(start, self._now_ns)
+            hours = self._known[quarter] = id_storage_and_search_hours_by_start(start, self._now_ns)
         return hours
 
 
 def dedup_names_with_hours(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
-    hour, _ = storage_and_search_hours(record, now_ns)
+    hour, _ = id_storage_and_search_hours(record, now_ns)
     yield record.id, hour
     for name in further_dedup_names(record):
         yield name, hour
@@ -542,10 +542,10 @@ def dedup_names_with_hours(record: Record, now_ns: int) -> Iterator[tuple[bytes,
         yield name, now_ns // HOUR_NS
 
 
-def storage_and_search_hours_by_start(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
+def id_storage_and_search_hours_by_start(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
     age = now_ns - start_time
     if age < _TOO_FAR_AHEAD_NS:
-        return storage_and_search_hours_by_end(None, now_ns)
+        return id_storage_and_search_hours_by_end(None, now_ns)
     hour, into = divmod(start_time, HOUR_NS)
     past = age + into  # time since the beginning of the call's hour
     # an earlier report without a start is filed under its end or arrival
@@ -560,7 +560,7 @@ def storage_and_search_hours_by_start(start_time: int, now_ns: int) -> tuple[int
     return hour, (hour,)
 
 
-def storage_and_search_hours_by_end(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
+def id_storage_and_search_hours_by_end(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
     arrival = now_ns // HOUR_NS
     if end_time is None or now_ns - end_time < _TOO_FAR_AHEAD_NS:
         end_time = now_ns

@@ -64,11 +64,11 @@ _packed = msgspec.msgpack.Decoder(_StoredBlock)
 
 def encode_position_block(block: LogPositionBlock) -> tuple[str, bytes]:
     packed = _StoredBlock(block.run.arrived_at, *runs.pack_ids(block.run.ids), *runs.pack_ids(block.places))
-    return position_block_key(block.run.key), msgspec.msgpack.encode(packed)
+    return fact_key_of_position_block(block.run.key), msgspec.msgpack.encode(packed)
 
 
-def position_block_key(key: int) -> str:
-    return f"{FIRST}{key:020}"
+def fact_key_of_position_block(id_run_key: int) -> str:
+    return f"{FIRST}{id_run_key:020}"
 
 
 def unpack_position_block(name: str, data: bytes, native: NativeModule | None = None) -> LogPositionBlock:
@@ -151,15 +151,15 @@ class RecentLogPositions:
 NO_PLACES = RecentLogPositions()
 
 
-def load_position_blocks(
-    facts: Iterable[tuple[str, bytes]], native: NativeModule | None = None
+def decode_recent_log_positions(
+    stored_blocks: Iterable[tuple[str, bytes]], native: NativeModule | None = None
 ) -> RecentLogPositions:
     """
     Decode the stored blocks of record positions at a start of the gateway. Damaged blocks are logged and left
     out.
     """
     blocks = []
-    for name, value in facts:
+    for name, value in stored_blocks:
         try:
             blocks.append(unpack_position_block(name, value, native))
         except ValueError as error:

@@ -126,7 +126,7 @@ def report_version(report: PartialReport | None) -> int:
     return int.from_bytes(digest, signed=True) or 1
 
 
-def expected_keys(group: Iterable[PartialReportChanges]) -> list[bytes]:
+def keys_of_expected_versions(group: Iterable[PartialReportChanges]) -> list[bytes]:
     return sorted({expectation.key for submission in group for expectation in submission.expects})
 
 

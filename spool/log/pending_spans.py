@@ -109,12 +109,12 @@ class _TraceIndex:
         self.spans: dict[bytes, tuple[bytes, int]] = {}
         self.below: dict[bytes, list[bytes]] = {}
         for span, above, position_code in _ITEM.iter_unpack(items):
-            self.add(span, above, position_code)
+            self.add_span_if_new(span, above, position_code)
 
-    def add(self, span: bytes, span_above: bytes, position_code: int) -> bool:
+    def add_span_if_new(self, span: bytes, span_above: bytes, position_or_kind_code: int) -> bool:
         if span in self.spans:
             return False
-        self.spans[span] = span_above, position_code
+        self.spans[span] = span_above, position_or_kind_code
         if span_above != _NO_SPAN:
             self.below.setdefault(span_above, []).append(span)
         return True
@@ -137,7 +137,7 @@ class _TraceIndex:
             above, position_code = found
             if position_code < 0 and _is_agent_run_code(position_code):
                 runs.append(span.hex())
-            if position_code < 0 and (number := _given_values_number(position_code)):
+            if position_code < 0 and (number := _given_values_index(position_code)):
                 values = (
                     given_values[number]
                     if values is NOTHING_GIVEN
@@ -171,19 +171,19 @@ class _TraceIndex:
             passed.add(each)
             position_code = self.spans[each][1]
             if _is_agent_run_code(position_code):
-                yield from self._first_call_below(each, passed)
+                yield from self._first_call_in_agent_run(each, passed)
                 continue
             if position_code > 0:
                 yield each
             waiting += self.below.get(each, ())
 
-    def _first_call_below(self, run: bytes, passed: set[bytes]) -> Iterator[bytes]:
-        waiting = [run]
+    def _first_call_in_agent_run(self, agent_run_span: bytes, visited_spans: set[bytes]) -> Iterator[bytes]:
+        waiting = [agent_run_span]
         while waiting:
             for each in self.below.get(waiting.pop(), ()):
-                if each in passed:
+                if each in visited_spans:
                     continue
-                passed.add(each)
+                visited_spans.add(each)
                 if self.spans[each][1] > 0:
                     yield each
                     return
@@ -193,7 +193,7 @@ class _TraceIndex:
 _Trace = bytes | _TraceIndex  # the items of a trace, or the index of many items
 
 
-class _KeySpans:
+class _SpansOfSenderKey:
     """
     The pending spans of one sender key by trace. `given`: the values that spans give to calls below them.
     `rows`: the stored rows, oldest first.
@@ -212,7 +212,7 @@ class _KeySpans:
         self.besides: Counter[str] = Counter()
         self._last = b"", _TraceIndex()  # what `trace_index` read last, and its result
 
-    def _find_or_assign_values_number(self, given_values: GivenValues | None) -> int:
+    def _find_or_assign_values_index(self, given_values: GivenValues | None) -> int:
         if given_values is None or given_values == NOTHING_GIVEN:
             return 0
         number = self._numbers.get(given_values)
@@ -222,11 +222,11 @@ class _KeySpans:
             self.given[number : number + 1] = [given_values]
         return number
 
-    def _count_uses_of_given_values(self, position_code: int, span_count: int) -> None:
-        number = _given_values_number(position_code)
+    def _change_use_count_of_given_values(self, position_or_kind_code: int, span_count_change: int) -> None:
+        number = _given_values_index(position_or_kind_code)
         if not number:
             return
-        self._uses[number] += span_count
+        self._uses[number] += span_count_change
         if not self._uses[number]:
             del self._uses[number], self._numbers[self.given[number]]
             self.given[number] = NOTHING_GIVEN
@@ -246,7 +246,7 @@ class _KeySpans:
             self._last = found, index
         return index
 
-    def add_span(self, trace: str, packed_span: bytes) -> bool:
+    def add_span_if_new(self, trace: str, packed_span: bytes) -> bool:
         found = self.traces.get(trace)
         if found is None:
             self.traces[trace] = packed_span
@@ -256,39 +256,41 @@ class _KeySpans:
                 return False
             found += packed_span
             self.traces[trace] = _TraceIndex(found) if len(found) > MANY * _ITEM.size else found
-        elif not found.add(*_ITEM.unpack(packed_span)):
+        elif not found.add_span_if_new(*_ITEM.unpack(packed_span)):
             return False
         self.count += 1
         if packed_span[_FIRST_OF_PLACE]:  # the first byte is 0 for the plain position of a call
-            self._add_span_count(trace, _ITEM.unpack(packed_span)[2], 1)
+            self._change_span_counts(trace, _ITEM.unpack(packed_span)[2], 1)
         return True
 
-    def _add_span_count(self, trace: str, position_code: int, span_count: int) -> None:
-        self._count_uses_of_given_values(position_code, span_count)
-        if position_code & _IS_BESIDE and position_code > 0:
-            self.besides[trace] += span_count
+    def _change_span_counts(self, trace: str, position_or_kind_code: int, span_count_change: int) -> None:
+        self._change_use_count_of_given_values(position_or_kind_code, span_count_change)
+        if position_or_kind_code & _IS_BESIDE and position_or_kind_code > 0:
+            self.besides[trace] += span_count_change
             if not self.besides[trace]:
                 del self.besides[trace]
 
-    def add_span_without_call(
+    def add_span_without_call_if_new(
         self, packed_ids: bytes, kind: int, given_values: GivenValues | None
     ) -> bytes | None:
         """Return a span that is no call, encoded for a row, or None if it is known."""
-        position_code = kind - 2 * self._find_or_assign_values_number(given_values)
+        position_code = kind - 2 * self._find_or_assign_values_index(given_values)
         row = packed_ids + position_code.to_bytes(8, signed=True)
-        if self.add_span(packed_ids[:_TRACE].hex(), row[_TRACE:]):
+        if self.add_span_if_new(packed_ids[:_TRACE].hex(), row[_TRACE:]):
             return row
-        self._count_uses_of_given_values(position_code, 0)
+        self._change_use_count_of_given_values(position_code, 0)
         return None
 
-    def add_stored_row(self, row: bytes, given: Sequence[GivenValues]) -> bytes | None:
-        position_code = int.from_bytes(row[-8:], signed=True)
-        if number := _given_values_number(position_code):
-            return self.add_span_without_call(row[:-8], position_code + 2 * number, given[number])
-        return row if self.add_span(row[:_TRACE].hex(), row[_TRACE:]) else None
+    def add_stored_span_if_new(self, packed_span: bytes, given_values: Sequence[GivenValues]) -> bytes | None:
+        position_code = int.from_bytes(packed_span[-8:], signed=True)
+        if number := _given_values_index(position_code):
+            return self.add_span_without_call_if_new(
+                packed_span[:-8], position_code + 2 * number, given_values[number]
+            )
+        return packed_span if self.add_span_if_new(packed_span[:_TRACE].hex(), packed_span[_TRACE:]) else None
 
-    def remove_row(self, row: bytes) -> None:
-        trace, span = row[:_TRACE].hex(), row[_TRACE : _TRACE + 8]
+    def remove_packed_span(self, packed_span: bytes) -> None:
+        trace, span = packed_span[:_TRACE].hex(), packed_span[_TRACE : _TRACE + 8]
         found = self.traces[trace]
         if isinstance(found, bytes):
             at = next(at for at in range(0, len(found), _ITEM.size) if found.startswith(span, at))
@@ -299,7 +301,7 @@ class _KeySpans:
             _, position_code = found.spans[span]
             found.remove(span)
             is_empty = not found.spans
-        self._add_span_count(trace, position_code, -1)
+        self._change_span_counts(trace, position_code, -1)
         if is_empty:
             del self.traces[trace]
         self.count -= 1
@@ -315,7 +317,7 @@ class PendingSpans:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._senders: dict[str, _KeySpans] = {}
+        self._senders: dict[str, _SpansOfSenderKey] = {}
         self._new: list[tuple[str, bytes]] = []  # new spans of the plan, as they are stored
         self._aged_at = 0.0
 
@@ -329,12 +331,14 @@ class PendingSpans:
 
     def undo_new_spans(self) -> None:
         for name, row in reversed(self._new):
-            self._senders[name].remove_row(row)
+            self._senders[name].remove_packed_span(row)
         self._new.clear()
 
-    def add_calls(self, sender_name: str, calls: Iterable[CallBelow]) -> list[tuple[LinkedSpan, CallBelow]]:
+    def add_calls_and_select_linkable(
+        self, sender_name: str, calls: Iterable[CallBelow]
+    ) -> list[tuple[LinkedSpan, CallBelow]]:
         """Add calls. Return the calls in traces with other spans, which may be above or below them."""
-        sender = self._senders.setdefault(sender_name, _KeySpans())
+        sender = self._senders.setdefault(sender_name, _SpansOfSenderKey())
         traces, new, related = sender.traces, self._new, list[tuple[LinkedSpan, CallBelow]]()
         for call in calls:
             record, above, position_code = call
@@ -350,7 +354,7 @@ class PendingSpans:
                 sender.count += 1
                 if position_code & _IS_BESIDE:
                     sender.besides[trace] += 1
-            elif sender.add_span(trace, row[_TRACE:]):
+            elif sender.add_span_if_new(trace, row[_TRACE:]):
                 related.append((LinkedSpan(sender_name, trace, row[_TRACE : _TRACE + 8]), call))
             else:
                 continue
@@ -362,7 +366,7 @@ class PendingSpans:
         Add spans that are no calls. Spans that do not look like AI are added only to traces that have AI
         spans. Return the new spans.
         """
-        sender = self._senders.setdefault(sender_name, _KeySpans())
+        sender = self._senders.setdefault(sender_name, _SpansOfSenderKey())
         found = [self._add_span_without_call(sender_name, sender, step) for step in steps if step[3] != PLAIN]
         if traces := sender.traces:
             found += [
@@ -373,14 +377,14 @@ class PendingSpans:
         return [span for span in found if span is not None]
 
     def _add_span_without_call(
-        self, sender_name: str, sender: _KeySpans, step: SpanStep
+        self, sender_name: str, sender: _SpansOfSenderKey, step: SpanStep
     ) -> LinkedSpan | None:
         trace, span, above, kind, given = step
         if len(self._new) >= self._most:
             return None
         row = _encode_pending_span(trace, span, above or _NO_SPAN.hex(), _OF_STEP)
         if row is not None:
-            row = sender.add_span_without_call(row[:-8], _OF_RUN if kind == RUN else _OF_STEP, given)
+            row = sender.add_span_without_call_if_new(row[:-8], _OF_RUN if kind == RUN else _OF_STEP, given)
         if row is None:
             return None
         self._new.append((sender_name, row))
@@ -390,13 +394,15 @@ class PendingSpans:
         sender = self._senders[span.sender]
         return sender.trace_index(span.trace).values_from_spans_above(span.id, sender.given)
 
-    def calls_below(self, spans: Iterable[LinkedSpan]) -> Iterator[tuple[int, ValuesFromSpansAbove]]:
+    def call_positions_and_values_below(
+        self, new_spans: Iterable[LinkedSpan]
+    ) -> Iterator[tuple[int, ValuesFromSpansAbove]]:
         """
         Yield the position (topic and number) of each call below new spans, with the agent runs above it and the
         values that spans give to it.
         """
         traces: dict[tuple[str, str], list[bytes]] = {}
-        for name, trace, id in spans:
+        for name, trace, id in new_spans:
             traces.setdefault((name, trace), []).append(id)
         for (name, trace), new in traces.items():
             sender = self._senders.get(name)
@@ -406,7 +412,7 @@ class PendingSpans:
             if isinstance(found, bytes) and all(found.count(id) < 2 for id in new):
                 continue
             index = sender.trace_index(trace)
-            for call, lacks_runs in _calls_lacking_values(index, new, sender.given).items():
+            for call, lacks_runs in _lacks_runs_by_incomplete_call(index, new, sender.given).items():
                 runs, given = index.values_from_spans_above(call, sender.given)
                 yield (
                     index.spans[call][1] & ~_IS_BESIDE,
@@ -503,10 +509,12 @@ class PendingSpans:
             except (msgspec.DecodeError, ValueError):
                 damaged += 1
                 continue
-            sender = self._senders.setdefault(name, _KeySpans())
+            sender = self._senders.setdefault(name, _SpansOfSenderKey())
             if row.key in sender.rows:
                 continue
-            new = [each for each in _split_rows(items) if sender.add_stored_row(each, given) is not None]
+            new = [
+                each for each in _split_rows(items) if sender.add_stored_span_if_new(each, given) is not None
+            ]
             sender.rows[row.key] = row.at, b"".join(new)
         self._forget_keys(list(self._keys_over_limit()))
         return damaged
@@ -517,24 +525,24 @@ class PendingSpans:
             for key in keys & sender.rows.keys():
                 _, items = sender.rows.pop(key)
                 for row in _split_rows(items):
-                    sender.remove_row(row)
+                    sender.remove_packed_span(row)
             if not sender.count:
                 del self._senders[name]
 
 
-def _calls_lacking_values(
-    index: _TraceIndex, new: Sequence[bytes], given: Sequence[GivenValues]
+def _lacks_runs_by_incomplete_call(
+    index: _TraceIndex, new_spans: Sequence[bytes], given_values: Sequence[GivenValues]
 ) -> dict[bytes, bool]:
     """
     Return calls below new spans that may lack agent runs or values from spans, with True if they may lack
     runs. For calls that lack only values, the search begins at the uppermost new spans.
     """
     calls: dict[bytes, bool] = {}
-    every_new = set(new)
-    for id in new:
+    every_new = set(new_spans)
+    for id in new_spans:
         if id not in index.below:
             continue
-        around = index.values_from_spans_above(id, given)
+        around = index.values_from_spans_above(id, given_values)
         # a dict keeps the order
         with_runs = dict.fromkeys(islice(index.calls_below(id), MOST_PLACED)) if around.runs else {}
         gives_values = around.given is not NOTHING_GIVEN and index.spans[id][0] not in every_new
@@ -546,24 +554,24 @@ def _calls_lacking_values(
 _rows = msgspec.msgpack.Decoder(tuple[str, bytes, list[GivenValues]])
 
 
-def _is_agent_run_code(position_code: int) -> bool:
-    return position_code < 0 and position_code % 2 == 1
+def _is_agent_run_code(position_or_kind_code: int) -> bool:
+    return position_or_kind_code < 0 and position_or_kind_code % 2 == 1
 
 
-def _given_values_number(position_code: int) -> int:
-    return -position_code // 2 if position_code < 0 else 0
+def _given_values_index(position_or_kind_code: int) -> int:
+    return -position_or_kind_code // 2 if position_or_kind_code < 0 else 0
 
 
 def _renumber_given_values(row: bytes, new_number_of: Callable[[int], int]) -> bytes:
     position_code = int.from_bytes(row[-8:], signed=True)
-    number = _given_values_number(position_code)
+    number = _given_values_index(position_code)
     if not number:
         return row
     return row[:-8] + (position_code + 2 * (number - new_number_of(number))).to_bytes(8, signed=True)
 
 
 def _encode_pending_span(
-    trace: str | None, span: str | None, span_above: str, position_code: int
+    trace: str | None, span: str | None, span_above: str, position_or_kind_code: int
 ) -> bytes | None:
     if trace is None or span is None or len(trace) != 32 or len(span) != 16 or len(span_above) != 16:
         return None
@@ -571,7 +579,7 @@ def _encode_pending_span(
         ids = bytes.fromhex(trace + span + span_above)
     except ValueError:
         return None
-    return ids + position_code.to_bytes(8, signed=True) if len(ids) == 32 else None
+    return ids + position_or_kind_code.to_bytes(8, signed=True) if len(ids) == 32 else None
 
 
 def _split_rows(items: bytes) -> Iterator[bytes]:
@@ -603,7 +611,7 @@ def _unpack_spans_of_sender(body: bytes) -> tuple[str, bytes, list[GivenValues]]
     sender, items, given = _rows.decode(body)
     if len(items) % ROW.size:
         raise ValueError("a stored row of spans ends within a span")
-    if any(_given_values_number(position_code) >= len(given) for *_, position_code in ROW.iter_unpack(items)):
+    if any(_given_values_index(position_code) >= len(given) for *_, position_code in ROW.iter_unpack(items)):
         raise ValueError("a stored span refers to values that its row does not have")
     return sender, items, given
 
@@ -620,23 +628,25 @@ def change_given_values(body: bytes, change: Callable[[GivenValues], GivenValues
     return msgspec.msgpack.encode((sender, items, [*map(change, given)]))
 
 
-def run_fields_to_add(known_fields: Sequence[str | None], run_ids: Sequence[str]) -> dict[str, str]:
+def run_fields_to_add(
+    known_fields: Sequence[str | None], run_ids_nearest_first: Sequence[str]
+) -> dict[str, str]:
     """
-    Return the fields that `run_ids` (nearest first) add to a call. `known_fields`: its run, parent run and further
-    runs. A run that a report stated does not change.
+    Return the fields that these runs add to a call. `known_fields`: its run, parent run and
+    further runs. A run that a report stated does not change.
     """
     run, parent, ancestors = known_fields
     stated = [each for each in (run, parent, *(ancestors or "").split()) if each is not None]
     if (
-        not run_ids
-        or len(stated) >= len(run_ids)
+        not run_ids_nearest_first
+        or len(stated) >= len(run_ids_nearest_first)
         or (run is None and stated)
-        or stated != [*run_ids[: len(stated)]]
+        or stated != [*run_ids_nearest_first[: len(stated)]]
     ):
         return {}
     return {
         name: value
-        for name, value in zip(RUNS, run_parent_and_ancestors(run_ids), strict=True)
+        for name, value in zip(RUNS, run_parent_and_joined_ancestors(run_ids_nearest_first), strict=True)
         if value is not None
     }
 
@@ -652,5 +662,11 @@ def values_to_add(known_record: Inference, given_values: GivenValues) -> dict[st
     return fields
 
 
-def run_parent_and_ancestors(run_ids: Sequence[str]) -> tuple[str, str | None, str | None]:
-    return run_ids[0], run_ids[1] if len(run_ids) > 1 else None, " ".join(run_ids[2:]) or None
+def run_parent_and_joined_ancestors(
+    run_ids_nearest_first: Sequence[str],
+) -> tuple[str, str | None, str | None]:
+    return (
+        run_ids_nearest_first[0],
+        run_ids_nearest_first[1] if len(run_ids_nearest_first) > 1 else None,
+        " ".join(run_ids_nearest_first[2:]) or None,
+    )

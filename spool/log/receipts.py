@@ -20,7 +20,7 @@ from typing import Any
 
 from spool.errors import EntryUnreadable, NotThere
 from spool.installation import derive_secret
-from spool.log.accounting import SubmissionTerms
+from spool.log.accounting import SubmissionCounts
 
 _PLACE = struct.Struct(">QI")
 TAG_SIZE = 8
@@ -34,7 +34,7 @@ NO_LONGER_KEPT = "the receipt is older than spool.retention, so only the totals 
 _STATES = ("removed", "open", "kept", "known")
 
 # terms are None if the row is damaged
-CommitTerms = tuple[float, Sequence[SubmissionTerms] | None]
+CommitTerms = tuple[float, Sequence[SubmissionCounts] | None]
 
 
 class Sealer:
@@ -116,7 +116,7 @@ async def receipt_view(
 
 
 def _receipt_view(
-    receipt_id: str, terms: SubmissionTerms, *, committed_at: float, lowest_open_number: int, oldest: int
+    receipt_id: str, terms: SubmissionCounts, *, committed_at: float, lowest_open_number: int, oldest: int
 ) -> dict[str, Any]:
     return {
         "id": receipt_id,
@@ -154,7 +154,7 @@ def _combine_receipt_parts(
     return whole
 
 
-def _receipt_state(terms: SubmissionTerms, *, lowest_open_number: int, oldest: int) -> str:
+def _receipt_state(terms: SubmissionCounts, *, lowest_open_number: int, oldest: int) -> str:
     if not terms.accepted:
         return "known"
     if terms.last_number < oldest:

@@ -54,7 +54,7 @@ def call_kind_digest(*names: str | None) -> bytes:
     ).digest()
 
 
-def split_call_kind_digests(sender_key: bytes) -> frozenset[bytes]:
+def call_kind_digests_of_sender_key(sender_key: bytes) -> frozenset[bytes]:
     places = range(CALLER_BYTES, len(sender_key), FACT_BYTES)
     return frozenset(sender_key[start : start + FACT_BYTES] for start in places)
 

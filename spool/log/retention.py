@@ -142,11 +142,11 @@ def sum_stored_accounting_counts(
     """
     sums: Counter[tuple[str, str]] = Counter()
     for commit, checksum, packed in rows:
-        terms = accounting.unpack_terms_if_intact(packed, checksum)
+        terms = accounting.unpack_submission_counts_if_intact(packed, checksum)
         if terms is None and not skips_damaged:
             raise DamagedCommits
         if terms is None:
             _log.error("a commit row is damaged", extra={"action": "commit_damaged", "commit": commit})
         else:
-            sums.update(accounting.sum_terms(terms))
+            sums.update(accounting.sum_submission_counts(terms))
     return sums

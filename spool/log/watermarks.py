@@ -100,7 +100,7 @@ class LogWatermarks:
         self._closed_below: dict[str, int] = {}
         self._open: deque[tuple[float, Mapping[str, int]]] = deque()
         self._frozen = False
-        self._readers = WaitingReaders(self.lowest_open_number, self._next_records_close_in_s)
+        self._readers = WaitingReaders(self.lowest_open_number, self._seconds_until_next_records_close)
 
     def set_watermarks_at_start(
         self, next_numbers: Mapping[str, int], open_records: Iterable[OpenRecords] = ()
@@ -129,12 +129,12 @@ class LogWatermarks:
             self._raise_watermarks({topic: min(below, highest)})
 
     def pause_watermarks(self) -> dict[str, int]:
-        """Return the watermarks, and keep them unchanged until `resume_watermarks`."""
-        closed = self.closed_watermarks()
+        """Return the watermarks, and keep them unchanged until `resume_watermarks_after_commit`."""
+        closed = self.lowest_open_number_by_topic()
         self._frozen = True
         return closed
 
-    def resume_watermarks(self, next_numbers: Mapping[str, int] | None = None) -> None:
+    def resume_watermarks_after_commit(self, next_numbers: Mapping[str, int] | None = None) -> None:
         """
         Let the watermarks move again after a commit. If the commit succeeded, its records, below
         `next_numbers`, are now open.
@@ -145,7 +145,7 @@ class LogWatermarks:
         self._close_due_records()
         self._readers.wake_readers_without_timeout()
 
-    def closed_watermarks(self) -> dict[str, int]:
+    def lowest_open_number_by_topic(self) -> dict[str, int]:
         """
         Return all watermarks at one moment, so that no commit appears open in one topic and closed in
         another.
@@ -162,7 +162,7 @@ class LogWatermarks:
     def watermark_changes(self, topic: str) -> AsyncIterator[int]:
         return self._readers.watermark_changes(topic)
 
-    def _next_records_close_in_s(self) -> float | None:
+    def _seconds_until_next_records_close(self) -> float | None:
         return self._open[0][0] - self._clock.monotonic() if self._open else None
 
     def _close_due_records(self) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 
 from spool.container_files.container_rows import ContainerFileMoved, TooManyFiles
 from spool.container_files.stored_files import ROW_TERMS
-from spool.container_files.values import BookChange, ContainerFile
+from spool.container_files.values import ContainerFile, FileCountChange
 from spool.log.partial_reports import Expectation
 from spool.postgres.database import (
     Connection,
@@ -46,7 +46,7 @@ class PostgresContainerRows(SqlContainerRows):
         self,
         pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
         removed_files: Sequence[ContainerFile],
-        changes: Sequence[BookChange],
+        changes: Sequence[FileCountChange],
         *,
         expects: Collection[Expectation] = (),
         most: int | None = None,

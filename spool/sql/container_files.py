@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 from spool.container_files import container_rows
 from spool.container_files.container_rows import OPEN, UsageDay, UsageDocument
 from spool.container_files.values import (
-    BookChange,
     ClusterFiles,
     ClusterIdentity,
     ContainerFile,
     ContainerFileSums,
+    FileCountChange,
     WaitingFiles,
 )
 from spool.listing import ListPage, ListQuery
@@ -106,7 +106,7 @@ class SqlContainerRows:
         self,
         pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
         removed_files: Sequence[ContainerFile],
-        changes: Sequence[BookChange],
+        changes: Sequence[FileCountChange],
         *,
         expects: Collection[Expectation] = (),
         most: int | None = None,
@@ -115,7 +115,7 @@ class SqlContainerRows:
             lambda connection: write_rows(connection, pairs, removed_files, changes)
         )
 
-    async def running_counts_by_kind_and_term(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+    async def file_counters_by_kind_and_state(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         return {(kind, term): (n, carried) for kind, term, n, carried in await self._read_rows(_BOOKS)}
 
     async def counts_by_state(self) -> Mapping[tuple[str, str], int]:
@@ -164,7 +164,7 @@ def write_rows(
     connection: SqlConnection,
     pairs: Iterable[tuple[ContainerFile | None, ContainerFile]],
     removed_files: Iterable[ContainerFile],
-    changes: Iterable[BookChange],
+    changes: Iterable[FileCountChange],
 ) -> None:
     """Write changed rows, always in the same order, so that two writers cannot deadlock."""
     changed = sorted((after for before, after in pairs if before is not None), key=lambda file: file.id)

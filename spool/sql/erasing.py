@@ -168,7 +168,7 @@ class SqlErasing:
             # reports rarely state a call's time, so any time counts
             if rename_person_in_fields(fields, renaming, EVER):
                 data = codec.pack_fields(fields)
-                checksum = codec.entry_checksum(data, codec.amendment_location(topic, number))
+                checksum = codec.checksum_bound_to_location(data, codec.amendment_location(topic, number))
                 put = _PUT_AMENDMENT % self._rows
                 tables.run(put, topic=code, number=number, checksum=checksum, fields=data)
                 count += 1

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import pytest
 
 from spool.identity import RecordIdentity
-from spool.log.duplicates import DuplicateIndex, encode_log_position, storage_and_search_hours_by_start
+from spool.log.duplicates import DuplicateIndex, encode_log_position, id_storage_and_search_hours_by_start
 from spool.record import AI_TELEMETRY, NS
 
 pytestmark = pytest.mark.bench
@@ -89,7 +89,7 @@ def test_bench_duplicates() -> None:
     def look_up(asked: list[tuple[RecordIdentity, int]]) -> int:
         found = 0
         for identity, start in asked:
-            _, hours = storage_and_search_hours_by_start(start, now * NS)
+            _, hours = id_storage_and_search_hours_by_start(start, now * NS)
             found += index.find_log_position((index.short_id(identity.id),), hours, now) is not None
         return found
 

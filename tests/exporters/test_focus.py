@@ -21,7 +21,7 @@ from exporters.focus import charges as focus
 from exporters.focus.rows import charges_from_rows
 from exporters.record_file import FileExporter
 from spool.deliveries.values import Delivery
-from spool.log.planning.corrections import correction_to_shadow
+from spool.log.planning.corrections import correction_subtracting_duplicate
 from spool.log.values import LogEntry
 from spool.record import NS, Correction, Inference, Record
 from tests.csv_reading import HOSTILE, assert_harmless
@@ -216,7 +216,7 @@ def test_reversed_call_is_negative_usage(counts: dict[str, Any]) -> None:
     """A call without tokens takes back a request. Together with its call, every sum of the file is 0."""
     failed = paid(1, status="error", **counts)
     assert isinstance(failed, Inference)
-    gone = correction_to_shadow(failed, 0, b"f" * 16, failed, now_ns=AT * NS)
+    gone = correction_subtracting_duplicate(failed, 0, b"f" * 16, failed, now_ns=AT * NS)
     made = rows([failed, gone])
     assert ["", failed.id.hex()] == sorted(row["x_Corrects"] for row in made)
     assert {"Usage"} == {row["ChargeCategory"] for row in made}

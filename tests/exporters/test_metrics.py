@@ -17,7 +17,7 @@ from gateway.normalise.outcome import ReadOptions
 from spool.ledger import money
 from spool.ledger.sums import COUNTS, HourlySums
 from spool.ledger.verdicts import counted_amounts
-from spool.log.planning.corrections import correction_to_shadow
+from spool.log.planning.corrections import correction_subtracting_duplicate
 from spool.log.values import LogEntry
 from spool.record import CALL_UNIT, NS, Correction, Record, UsageMetric
 from tests.exporters.spools import call, counter
@@ -170,7 +170,7 @@ def test_reversed_call_is_sent_as_minus_one() -> None:
     """
     priced: dict[str, Any] = {"cost": "0.4", "cost_source": "reported", "request_model": "gpt-4o"}
     failed = call(1, start_time=BEGAN, status="error", team="search", **priced)
-    correction = correction_to_shadow(failed, 0, b"f" * 16, failed, now_ns=BEGAN + 9)
+    correction = correction_subtracting_duplicate(failed, 0, b"f" * 16, failed, now_ns=BEGAN + 9)
     taken = taken_in(correction)
     [calls] = [one for one in taken if isinstance(one, UsageMetric) and one.unit == CALL_UNIT]
     assert ("tollhouse.correction.calls", -1, "search") == (calls.name, calls.value, calls.team)

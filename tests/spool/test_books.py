@@ -11,19 +11,19 @@ import pytest
 from spool.errors import NotThere
 from spool.log.accounting import (
     METER_TOO_LARGE,
-    SubmissionTerms,
+    SubmissionCounts,
     check_accounting,
     is_counter_name,
-    pack_terms,
-    sum_terms,
-    unpack_terms,
-    unpack_terms_if_intact,
+    pack_submission_counts,
+    sum_submission_counts,
+    unpack_submission_counts,
+    unpack_submission_counts_if_intact,
 )
 from spool.log.commits.following import (
     NewIds,
-    pack_later_names,
+    pack_ids_added_to_earlier_records,
     pack_new_ids,
-    unpack_later_names,
+    unpack_ids_added_to_earlier_records,
     unpack_new_ids,
 )
 from spool.log.receipts import Sealer
@@ -33,7 +33,7 @@ BEFORE_LEFT_OUT = ["ai-telemetry", 5, 0, 3, 1, 0, 0, 0, 0, 0, {"not_ai": 1}, {},
 
 def test_a_row_without_the_newest_term_is_read() -> None:
     """Terms are only ever added at the end, so a row of an earlier release ends before the newest terms."""
-    (terms,) = unpack_terms(msgspec.msgpack.encode([BEFORE_LEFT_OUT]))
+    (terms,) = unpack_submission_counts(msgspec.msgpack.encode([BEFORE_LEFT_OUT]))
     assert terms.received == 5
     assert terms.accepted == 3
     assert terms.first == 7
@@ -44,10 +44,15 @@ def test_a_row_without_the_newest_term_is_read() -> None:
 def test_tags_left_out_are_a_term_of_the_row() -> None:
     """The number of left-out tags is added over submissions like every other term."""
     rows = [
-        SubmissionTerms(topic="ai-telemetry", left_out=2),
-        SubmissionTerms(topic="ai-telemetry", left_out=5),
+        SubmissionCounts(topic="ai-telemetry", left_out=2),
+        SubmissionCounts(topic="ai-telemetry", left_out=5),
     ]
-    assert 7 == sum_terms(unpack_terms(pack_terms(rows)))["ai-telemetry", "left_out"]
+    assert (
+        7
+        == sum_submission_counts(unpack_submission_counts(pack_submission_counts(rows)))[
+            "ai-telemetry", "left_out"
+        ]
+    )
 
 
 def test_no_term_is_new_to_the_release_before() -> None:
@@ -56,7 +61,7 @@ def test_no_term_is_new_to_the_release_before() -> None:
     damaged. So large meters are counted only in metrics.
     """
     assert not is_counter_name(METER_TOO_LARGE)
-    assert METER_TOO_LARGE not in SubmissionTerms.__struct_fields__
+    assert METER_TOO_LARGE not in SubmissionCounts.__struct_fields__
 
 
 NESTED = b"\x91" * 10_000 + b"\xc0"
@@ -67,17 +72,17 @@ def test_lists_within_lists_are_a_damaged_row() -> None:
     A row with nested lists is damaged. This holds even after the last known term, where a later release may
     have more values, because skipped values are parsed as well.
     """
-    row = pack_terms([SubmissionTerms(topic="ai-telemetry")])
+    row = pack_submission_counts([SubmissionCounts(topic="ai-telemetry")])
     assert row[:3] == b"\x91\xdc\x00"  # the row is one msgpack list of more than 15 items
     row = row[:3] + bytes([row[3] + 1]) + row[4:] + NESTED
     for packed in (NESTED, row):
-        assert unpack_terms_if_intact(packed, zlib.crc32(packed)) is None
+        assert unpack_submission_counts_if_intact(packed, zlib.crc32(packed)) is None
 
 
 def test_lists_within_lists_are_damaged_ids_and_names() -> None:
     """Packed ids and packed names with nested lists are damaged."""
-    ids, names = pack_new_ids(NewIds((5,), (1,), (7,))), pack_later_names(1.0, [(5, 1, 7)])
-    for unpack, packed in ((unpack_new_ids, ids), (unpack_later_names, names)):
+    ids, names = pack_new_ids(NewIds((5,), (1,), (7,))), pack_ids_added_to_earlier_records(1.0, [(5, 1, 7)])
+    for unpack, packed in ((unpack_new_ids, ids), (unpack_ids_added_to_earlier_records, names)):
         assert packed[0] & 0xF0 == 0x90
         with pytest.raises(ValueError, match="damaged"):
             unpack(bytes([packed[0] + 1]) + packed[1:] + NESTED)

@@ -12,8 +12,8 @@ from spool.log.duplicates import (
     DuplicateIndex,
     decode_log_position,
     encode_log_position,
-    storage_and_search_hours,
-    storage_and_search_hours_by_start,
+    id_storage_and_search_hours,
+    id_storage_and_search_hours_by_start,
 )
 from spool.log.runs import IdRun, build_id_run, count_repeats, merge_sorted_ids, pack_ids, unpack_ids
 from spool.record import AI_TELEMETRY, NS, TOPICS, UNIT_COST, Inference
@@ -95,7 +95,7 @@ def test_hours_of_a_record(start_s: int | None, end_s: int | None, hour: int, ne
     """
     times = [None if time_s is None else time_s * NS for time_s in (start_s, end_s)]
     record = Inference(id=b"", source="langfuse", start_time=times[0], end_time=times[1])
-    kept, looked = storage_and_search_hours(record, HOUR * 100 * NS + 5)
+    kept, looked = id_storage_and_search_hours(record, HOUR * 100 * NS + 5)
     assert hour == kept
     assert list(looked) == near
 
@@ -116,7 +116,7 @@ def test_the_index_never_forgets_within_its_bounds() -> None:
             index.apply_compaction(index.plan_compaction(NOON + begin))
 
     def found(id: bytes, start: int) -> int | None:
-        _, hours = storage_and_search_hours_by_start(start * NS, NOON * NS)
+        _, hours = id_storage_and_search_hours_by_start(start * NS, NOON * NS)
         return index.find_log_position((index.short_id(id),), hours, NOON + len(known))
 
     assert all(found(id, start + noise.randrange(-900, 901)) is not None for id, start in known)
@@ -157,7 +157,7 @@ def test_a_fold_is_planned_while_ids_are_added() -> None:
     assert len(index) == 40
     assert len(index.id_runs()) == 1
     assert 1 == index.folds
-    _, hours = storage_and_search_hours_by_start(NOON * NS, NOON * NS)
+    _, hours = id_storage_and_search_hours_by_start(NOON * NS, NOON * NS)
     assert all(index.find_log_position((index.short_id(id),), hours, NOON) is not None for id in ids)
 
 
@@ -177,7 +177,7 @@ def test_a_loaded_run_is_searched_without_marks() -> None:
     index = DuplicateIndex(b"k" * 32, window_s=1000, max_ids=100)
     id = b"x" * 16
     index.load_id_runs([IdRun(7, NOON // HOUR, NOON, array("Q", [index.short_id(id)]))], 0.0)
-    _, hours = storage_and_search_hours_by_start(NOON * NS, NOON * NS)
+    _, hours = id_storage_and_search_hours_by_start(NOON * NS, NOON * NS)
     assert 0 == index.find_log_position((index.short_id(id),), hours, NOON)
     assert index.find_log_position((index.short_id(id),), hours, NOON + 1001) is None
 
@@ -237,13 +237,13 @@ def test_id_rows_are_deleted_once_sorted_lists_have_all_ids() -> None:
     unfolded.note_commit(3, {AI_TELEMETRY: 3, UNIT_COST: 1})
     unfolded.note_commit(0, {UNIT_COST: 2})
     unfolded.note_commit(1, {UNIT_COST: 7})
-    seen = [unfolded.first_uncompacted_numbers(taken) for taken in range(7)]
+    seen = [unfolded.first_uncompacted_number_by_kind(taken) for taken in range(7)]
     assert 2 * [{AI_TELEMETRY: 1, UNIT_COST: 1}] == seen[:2]
     assert 3 * [{AI_TELEMETRY: 3, UNIT_COST: 1}] == seen[2:5]
     assert [{UNIT_COST: 7}, {}] == seen[5:]
     unfolded.note_compacted_ids(3)
     assert [{AI_TELEMETRY: 3, UNIT_COST: 1}, {UNIT_COST: 7}] == [
-        unfolded.first_uncompacted_numbers(n) for n in (0, 2)
+        unfolded.first_uncompacted_number_by_kind(n) for n in (0, 2)
     ]
     unfolded.note_compacted_ids(2)
-    assert {UNIT_COST: 7} == unfolded.first_uncompacted_numbers()
+    assert {UNIT_COST: 7} == unfolded.first_uncompacted_number_by_kind()

@@ -14,11 +14,11 @@ def test_records_of_a_running_commit_are_shown_only_afterwards() -> None:
     clock = MovedClock()
     horizon = LogWatermarks(hold_s=10, clock=clock)
     horizon.pause_watermarks()
-    horizon.resume_watermarks({AI_TELEMETRY: 5})
+    horizon.resume_watermarks_after_commit({AI_TELEMETRY: 5})
     assert {} == horizon.pause_watermarks()
     clock.move(20)
     assert 1 == horizon.lowest_open_number(AI_TELEMETRY)
-    horizon.resume_watermarks()
+    horizon.resume_watermarks_after_commit()
     assert 5 == horizon.lowest_open_number(AI_TELEMETRY)
 
 
@@ -27,7 +27,7 @@ def test_a_failed_commit_opens_nothing() -> None:
     horizon = LogWatermarks(hold_s=0, clock=MovedClock())
     horizon.set_watermarks_at_start({AI_TELEMETRY: 3})
     horizon.pause_watermarks()
-    horizon.resume_watermarks()
+    horizon.resume_watermarks_after_commit()
     assert 3 == horizon.lowest_open_number(AI_TELEMETRY)
 
 
@@ -53,8 +53,8 @@ def test_a_commit_closes_in_all_topics_at_once() -> None:
     horizon = LogWatermarks(hold_s=4, clock=EveryLookASecond())
     horizon.set_watermarks_at_start({AI_TELEMETRY: 1, USAGE_EVENTS: 1})
     horizon.pause_watermarks()
-    horizon.resume_watermarks({AI_TELEMETRY: 11, USAGE_EVENTS: 6})
-    answers = [horizon.closed_watermarks() for _ in range(8)]
+    horizon.resume_watermarks_after_commit({AI_TELEMETRY: 11, USAGE_EVENTS: 6})
+    answers = [horizon.lowest_open_number_by_topic() for _ in range(8)]
     opened, closed = {AI_TELEMETRY: 1, USAGE_EVENTS: 1}, {AI_TELEMETRY: 11, USAGE_EVENTS: 6}
     assert answers == sorted(answers, key=lambda answer: answer == closed)
     assert {AI_TELEMETRY: 1, USAGE_EVENTS: 1} == answers[0]
@@ -79,7 +79,7 @@ async def test_a_busy_log_wakes_its_readers_in_steps() -> None:
     for number in range(2, 502):
         horizon.pause_watermarks()
         clock.move(1)
-        horizon.resume_watermarks({AI_TELEMETRY: number})
+        horizon.resume_watermarks_after_commit({AI_TELEMETRY: number})
         await asyncio.sleep(0)
     assert len(seen) < 250
     clock.move(11)

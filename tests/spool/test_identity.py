@@ -140,13 +140,13 @@ def test_a_span_with_a_short_id_is_known_by_its_own_ids(short: str | None, share
     log = call_identity(call("litellm"), response_id=short, shared_id=shared)
     assert log.id in {name for _, name in span.links}
     assert {own for own, _ in span.links} & {name for _, name in log.links}
-    assert not {log.id, *log.lookups, *log.remembered_names} & {span.id, *span.remembered_names}
+    assert not {log.id, *log.lookups, *log.keys_to_remember} & {span.id, *span.keys_to_remember}
 
 
 def test_a_shadow_finds_the_other_side_of_a_short_id() -> None:
     span, log = (call_identity(spanned(), span=span, response_id="chatcmpl-0") for span in (True, False))
     assert log.id in identity_of_uncounted_report(span).lookups
-    assert span.remembered_names[0] in identity_of_uncounted_report(log).lookups
+    assert span.keys_to_remember[0] in identity_of_uncounted_report(log).lookups
 
 
 def test_a_spans_record_states_its_dedup_key() -> None:

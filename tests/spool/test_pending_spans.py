@@ -67,24 +67,26 @@ def loaded(rows: Iterable[PartialReport], most: int = 100) -> PendingSpans:
 
 def test_a_call_gets_the_runs_above_it() -> None:
     spans = PendingSpans(100)
-    assert [] == spans.add_calls("alice", [call(5, id_of(4), 70)])
+    assert [] == spans.add_calls_and_select_linkable("alice", [call(5, id_of(4), 70)])
     assert [] == spans.values_from_spans_above(span(5)).runs
     rows = commit(spans)
     add(spans, step(2, None, RUN), step(3, 2, RUN))
     rows += commit(spans)
     for each in (spans, loaded(rows)):
         assert 1 == add(each, step(4, 3))
-        assert [(70, ([id_of(3), id_of(2)], GivenValues()))] == list(each.calls_below([span(4)]))
+        assert [(70, ([id_of(3), id_of(2)], GivenValues()))] == list(
+            each.call_positions_and_values_below([span(4)])
+        )
 
 
 @pytest.mark.parametrize("many", [0, MANY])
 def test_a_call_gets_what_the_spans_around_it_give(many: int) -> None:
     """The nearest span counts. Values are stored once, also with a number that others had before."""
     spans = PendingSpans(200)
-    spans.add_calls("alice", [call(5, id_of(4), 70)])
+    spans.add_calls_and_select_linkable("alice", [call(5, id_of(4), 70)])
     add(spans, *[step(number, 1, given_values=ANN) for number in range(100, 100 + many)])
     spans.undo_new_spans()  # undo the new spans, as if the commit had failed
-    spans.add_calls("alice", [call(5, id_of(4), 70)])
+    spans.add_calls_and_select_linkable("alice", [call(5, id_of(4), 70)])
     rows = commit(spans)
     add(
         spans,
@@ -96,16 +98,18 @@ def test_a_call_gets_what_the_spans_around_it_give(many: int) -> None:
     for each in (spans, loaded(rows, 200)):
         add(each, step(2, None, RUN, ANN), step(2, None, RUN, BOB))
         around = GivenValues("ann", None, "s", None, (("agent", "inner"), ("branch", "main")))
-        assert [] == list(each.calls_below([span(2)]))
+        assert [] == list(each.call_positions_and_values_below([span(2)]))
         assert 1 == add(each, step(4, 3, given_values=GivenValues(team="t")))
-        assert [(70, ([id_of(2)], around._replace(team="t")))] == list(each.calls_below([span(4)]))
+        assert [(70, ([id_of(2)], around._replace(team="t")))] == list(
+            each.call_positions_and_values_below([span(4)])
+        )
 
 
 def test_calls_of_runs_below_get_values_but_one_states_the_runs() -> None:
     spans = PendingSpans(100)
-    spans.add_calls("alice", [call(number, id_of(4), number) for number in (5, 6)])
+    spans.add_calls_and_select_linkable("alice", [call(number, id_of(4), number) for number in (5, 6)])
     add(spans, step(4, 3, RUN), step(3, 2), step(2, None, RUN, ANN))
-    found = dict(spans.calls_below([span(2)]))
+    found = dict(spans.call_positions_and_values_below([span(2)]))
     assert [ANN, ANN] == [found[place].given for place in (5, 6)]
     assert [[], [id_of(4), id_of(2)]] == sorted(list(found[place].runs) for place in (5, 6))
 
@@ -147,7 +151,7 @@ def test_one_commit_never_exceeds_the_limit() -> None:
     commit(spans)
     assert {"alice": 10} == spans.span_counts_by_key
     assert 0 == add(spans, step(2, 98))
-    spans.add_calls("alice", [call(number, id_of(99), 70) for number in range(20, 40)])
+    spans.add_calls_and_select_linkable("alice", [call(number, id_of(99), 70) for number in range(20, 40)])
     commit(spans)
     assert {"alice": 10} == spans.span_counts_by_key
 
@@ -199,9 +203,9 @@ def test_plain_spans_are_remembered_only_in_traces_with_ai() -> None:
 
 def test_circles_end() -> None:
     spans = PendingSpans(10)
-    spans.add_calls("alice", [call(3, id_of(2), 70)])
+    spans.add_calls_and_select_linkable("alice", [call(3, id_of(2), 70)])
     add(spans, step(1, 2, RUN, ANN), step(2, 1, RUN))
-    assert [(70, ([id_of(2), id_of(1)], ANN))] == list(spans.calls_below([span(1)]))
+    assert [(70, ([id_of(2), id_of(1)], ANN))] == list(spans.call_positions_and_values_below([span(1)]))
 
 
 def test_damaged_rows_are_left_out() -> None:
@@ -217,8 +221,12 @@ def test_damaged_rows_are_left_out() -> None:
 def test_ids_of_other_forms_are_no_spans(id: str) -> None:
     spans = PendingSpans(10)
     record, _, place = call(1, id_of(2), 70)
-    spans.add_calls("alice", [(record, id, place), (structs.replace(record, span_id=id), id_of(2), place)])
-    spans.add_calls("alice", [(structs.replace(record, trace_id=id * 2), id_of(2), place)])
+    spans.add_calls_and_select_linkable(
+        "alice", [(record, id, place), (structs.replace(record, span_id=id), id_of(2), place)]
+    )
+    spans.add_calls_and_select_linkable(
+        "alice", [(structs.replace(record, trace_id=id * 2), id_of(2), place)]
+    )
     of_run = (RUN, None)
     add(
         spans,

@@ -412,7 +412,7 @@ CONTAINER_FILES: ListDefinition[ContainerFile] = ListDefinition(
 async def show_container_metrics(request: OperatorRequest[SenderServices, None]) -> Result:
     """Show the accounting of container files, recounted from their rows, and their limits."""
     files = request.services.require_container_files()
-    books, settings = await files.verify(), files.settings
+    books, settings = await files.recount_accounting(), files.settings
     return {
         "container_metrics": {
             "kinds": {kind: dict(terms) for kind, terms in books.terms.items()},

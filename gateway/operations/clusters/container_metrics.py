@@ -37,7 +37,7 @@ from gateway.http.requests import Result
 from gateway.normalise import cluster_reports
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest
-from spool.container_files.files import ContainerFiles, ContainerUpload, FileTooLarge, RepeatedUpload
+from spool.container_files.files import ContainerFiles, ContainerUpload, FileTooLarge, UploadOfStoredFile
 from spool.container_files.values import (
     ABANDONED,
     AnnouncedFile,
@@ -356,21 +356,24 @@ async def write_remote(request: KeyRequest[TopicServices, None]) -> Result:
 
 
 async def _store_upload(
-    request: KeyRequest[TopicServices, None], upload: ContainerUpload | RepeatedUpload, *, min_bytes: int = 0
+    request: KeyRequest[TopicServices, None],
+    upload: ContainerUpload | UploadOfStoredFile,
+    *,
+    min_bytes: int = 0,
 ) -> None:
     """Receive and store an upload, unless it is a repeat. If it ends early, delete the partial data."""
     try:
         await _receive_body(request, upload)
         if upload.size < min_bytes:
             raise BadPayload("The body is empty.")
-        await upload.finish()
+        await upload.store_if_new()
     except BaseException:
         await upload.discard_upload()
         raise
 
 
 async def _receive_body(
-    request: KeyRequest[TopicServices, None], upload: ContainerUpload | RepeatedUpload
+    request: KeyRequest[TopicServices, None], upload: ContainerUpload | UploadOfStoredFile
 ) -> None:
     max_bytes = _container_files(request).settings.max_file_bytes
     received = 0

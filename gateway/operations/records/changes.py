@@ -109,7 +109,7 @@ async def _versions_by_list(services: OperatorServices) -> Mapping[str, object]:
         "routes": [deliveries.version, closed],
         "dead": deliveries.dead_version,
         **dict.fromkeys(OF_THE_REGISTRY, registry_version),
-        "container_files": files and files.sums.books(),
+        "container_files": files and files.sums.accounting(),
         "devices": [sender.table.version for sender in senders if sender is not None],
         "keys": registry_version,
         "connections": [registry_version, log.next_number(BILLING_DATA)],

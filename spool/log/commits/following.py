@@ -189,18 +189,26 @@ class FollowedLog:
         self._unfolded = UncompactedCommits()
         self._lock = Lock()
 
-    def load_uncompacted_rows(
-        self, rows: Sequence[CommitRow], first_numbers: NumbersByTopic, *, is_first_partly_compacted: bool
+    def load_rows_with_uncompacted_ids(
+        self,
+        rows: Sequence[CommitRow],
+        first_uncompacted_numbers: NumbersByTopic,
+        *,
+        is_first_row_partly_compacted: bool,
     ) -> None:
         """
         At a start, load the rows with ids that are in no stored sorted list. Some ids of the first row may be
         in one.
 
-        `first_numbers`: each topic's first number whose ids are in no list.
+        `first_uncompacted_numbers`: each topic's first number whose ids are in no list.
         """
         for index, row in enumerate(rows):
-            self._index_ids(row, first_numbers, is_partly_compacted=is_first_partly_compacted and index == 0)
-            first_numbers = row.next
+            self._index_ids(
+                row,
+                first_uncompacted_numbers,
+                is_partly_compacted=is_first_row_partly_compacted and index == 0,
+            )
+            first_uncompacted_numbers = row.next
 
     def load_commits_with_open_records(self, rows: Iterable[CommitRow]) -> None:
         for row in rows:
@@ -214,22 +222,24 @@ class FollowedLog:
     def apply_own_commit(self, row: CommitRow, plan: CommitPlan) -> None:
         """Apply a commit of this process, once its result is known."""
         before = self.last.next
-        self.planner.apply_plan(plan)
+        self.planner.apply_plan_and_return_next_numbers(plan)
         self._note_uncompacted_ids(row, before, len(plan.ids))
         self._note_commit_row(row)
 
-    def bounds_after_compaction(self, compacted_count: int) -> tuple[int, NumbersByTopic]:
+    def highest_compacted_commit_and_numbers(
+        self, newly_compacted_id_count: int
+    ) -> tuple[int, NumbersByTopic]:
         """
         Return the highest commit, and by topic the highest record number, up to which all ids are in sorted
-        lists once the `compacted_count` oldest ids are moved there.
+        lists once the `newly_compacted_id_count` oldest ids are moved there.
         """
-        first_unfolded = self._unfolded.first_uncompacted_numbers(compacted_count)
+        first_unfolded = self._unfolded.first_uncompacted_number_by_kind(newly_compacted_id_count)
         closed = zip(TOPICS, self.last.closed, strict=True)
         through = tuple(min(below, first_unfolded.get(topic, below)) - 1 for topic, below in closed)
         return first_unfolded.get(COMMIT, self.last.id + 1) - 1, through
 
-    def note_compacted_ids(self, compacted_count: int) -> None:
-        self._unfolded.note_compacted_ids(compacted_count)
+    def note_compacted_ids(self, newly_compacted_id_count: int) -> None:
+        self._unfolded.note_compacted_ids(newly_compacted_id_count)
 
     def lowest_open_numbers(self, now: float, *, durable_through: float = inf) -> NumbersByTopic:
         """
@@ -250,26 +260,26 @@ class FollowedLog:
     def durable_commit_id(self) -> int:
         return max(self.confirmed, self.last.durable)
 
-    def measure_unconfirmed(self) -> tuple[float, int]:
+    def measure_unconfirmed_seconds_and_bytes(self) -> tuple[float, int]:
         """
         Return the seconds from the first to the last commit that would be lost if the database machine
         failed, and their bytes.
         """
         with self._lock:
-            self._forget_confirmed()
+            self._drop_confirmed_commits()
             if not self._unconfirmed:
                 return 0.0, 0
             first = self._unconfirmed[0]
             return self.last.at - first.at, self.last.size - first.size
 
-    def next_commit_time(self, now: float) -> float:
+    def non_decreasing_commit_time(self, now: float) -> float:
         """
         Return a commit time that is not before the last row's, unless that is too far ahead of the clock.
         """
         before = self.last.at
         return before if now < before <= now + SOONER_S else now
 
-    def next_commit_closes_at(self) -> float | None:
+    def next_records_close_at(self) -> float | None:
         with self._lock:
             return self._open[0].at + self._hold_s if self._open else None
 
@@ -294,10 +304,10 @@ class FollowedLog:
         if row.ids:
             self.planner.spans.load_rows(unpack_spans(row.ids))
 
-    def _note_uncompacted_ids(self, row: CommitRow, first_numbers: NumbersByTopic, count: int) -> None:
+    def _note_uncompacted_ids(self, row: CommitRow, first_numbers: NumbersByTopic, id_count: int) -> None:
         topics = zip(TOPICS, first_numbers, row.next, strict=True)
         self._unfolded.note_commit(
-            count, {COMMIT: row.id} | {topic: number for topic, number, after in topics if number < after}
+            id_count, {COMMIT: row.id} | {topic: number for topic, number, after in topics if number < after}
         )
 
     def _note_commit_row(self, row: CommitRow) -> None:
@@ -308,7 +318,7 @@ class FollowedLog:
             while self._open and self._open[-1].at > row.at:
                 self._open.pop()
             self._open.append(row._replace(ids=b""))
-            self._forget_confirmed()
+            self._drop_confirmed_commits()
             gone = 0
             while gone < len(self._open) and _has_only_closed_records(self._open[gone], row):
                 gone += 1
@@ -317,7 +327,7 @@ class FollowedLog:
             {topic: number for topic, number in numbers_by_topic(row.next).items() if number > 1}
         )
 
-    def _forget_confirmed(self) -> None:
+    def _drop_confirmed_commits(self) -> None:
         while self._unconfirmed and self._unconfirmed[0].id <= self.durable_commit_id:
             self._unconfirmed.popleft()
 
@@ -354,10 +364,10 @@ def _from_bytes(type: str, data: bytes) -> array[int]:
     return numbers
 
 
-# -- names that a later report adds to a stored record ---------------------------------------------------
+# -- ids that a later report adds to a stored record ---------------------------------------------------
 
 
-FIRST, AFTER = "names ", "names!"  # the keys of `later_names_key` sort between the two
+FIRST, AFTER = "names ", "names!"  # the keys of `fact_key_of_added_ids` sort between the two
 
 
 class _Names(msgspec.Struct, array_like=True):
@@ -368,24 +378,26 @@ class _Names(msgspec.Struct, array_like=True):
 _names = msgspec.msgpack.Decoder(_Names)
 
 
-def later_names_key(commit_id: int) -> str:
+def fact_key_of_added_ids(commit_id: int) -> str:
     return f"{FIRST}{commit_id:020}"
 
 
-def commit_id_of_key(fact_key: str) -> int:
+def commit_id_of_fact_key(fact_key: str) -> int:
     return int(fact_key.removeprefix(FIRST))
 
 
-def pack_later_names(at: float, located_ids: Iterable[tuple[int, int, int]]) -> bytes:
+def pack_ids_added_to_earlier_records(
+    committed_at: float, ids_positions_and_hours: Iterable[tuple[int, int, int]]
+) -> bytes:
     """
     Encode further ids that a commit added to earlier records, at least one. Each is a tuple of id, position
     (topic and number of the record) and hour.
     """
-    ids, log_positions, hours = zip(*located_ids, strict=True)
-    return msgspec.msgpack.encode(_Names(at, pack_new_ids(NewIds(ids, log_positions, hours))))
+    ids, log_positions, hours = zip(*ids_positions_and_hours, strict=True)
+    return msgspec.msgpack.encode(_Names(committed_at, pack_new_ids(NewIds(ids, log_positions, hours))))
 
 
-def unpack_later_names(data: bytes) -> tuple[float, NewIds]:
+def unpack_ids_added_to_earlier_records(data: bytes) -> tuple[float, NewIds]:
     """
     Decode further ids that a commit added to earlier records. Return its time and these ids. Raises
     ValueError if the bytes are damaged.
@@ -397,7 +409,7 @@ def unpack_later_names(data: bytes) -> tuple[float, NewIds]:
     return names.at, unpack_new_ids(names.ids)
 
 
-def later_names_from_facts(facts: Mapping[str, bytes]) -> Iterator[tuple[int, int, int]]:
+def added_ids_from_facts(facts: Mapping[str, bytes]) -> Iterator[tuple[int, int, int]]:
     for name in sorted(facts):
         if FIRST <= name < AFTER:
-            yield from zip(*unpack_later_names(facts[name])[1], strict=True)
+            yield from zip(*unpack_ids_added_to_earlier_records(facts[name])[1], strict=True)

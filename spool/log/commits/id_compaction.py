@@ -51,15 +51,15 @@ class UncompactedCommits:
             for kind, number in first_numbers.items():
                 self._firsts.setdefault(kind, deque()).append((self._noted, number))
 
-    def first_uncompacted_numbers(self, compacted_count: int = 0) -> dict[str, int]:
+    def first_uncompacted_number_by_kind(self, newly_compacted_id_count: int = 0) -> dict[str, int]:
         """
-        Return by kind the first number whose ids are not all in sorted lists, after `compacted_count` more
-        ids are moved there.
+        Return by kind the first number whose ids are not all in sorted lists, after
+        `newly_compacted_id_count` more ids are moved there.
 
         A kind without such ids is omitted. If a commit's ids are only partly in the lists, its first number
         is returned.
         """
-        gone = self._folded + compacted_count
+        gone = self._folded + newly_compacted_id_count
         firsts = {}
         for kind, commits in self._firsts.items():
             for last, number in commits:
@@ -68,8 +68,8 @@ class UncompactedCommits:
                     break
         return firsts
 
-    def note_compacted_ids(self, compacted_count: int) -> None:
-        self._folded += compacted_count
+    def note_compacted_ids(self, newly_compacted_id_count: int) -> None:
+        self._folded += newly_compacted_id_count
         for commits in self._firsts.values():
             while commits and commits[0][0] <= self._folded:
                 commits.popleft()
@@ -83,13 +83,15 @@ _log = logging.getLogger(__name__)
 
 class IdCompactor:
     """
-    Plans one compaction at a time on a thread: the oldest dedup ids move from memory into sorted lists. `keep`
-    stores the plan and updates the index, while the lock `turn` of commits is held.
+    Plans one compaction at a time on a thread: the oldest dedup ids move from memory into sorted lists.
+    `store_compaction` stores the plan and updates the index, while `commit_lock` is held.
     """
 
-    def __init__(self, turn: asyncio.Lock, keep: Callable[[IdCompaction], Awaitable[None]]) -> None:
-        self._turn = turn
-        self._keep = keep
+    def __init__(
+        self, commit_lock: asyncio.Lock, store_compaction: Callable[[IdCompaction], Awaitable[None]]
+    ) -> None:
+        self._turn = commit_lock
+        self._keep = store_compaction
         self._task: asyncio.Task[None] | None = None
 
     def start_compaction(

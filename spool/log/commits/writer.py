@@ -68,7 +68,7 @@ class IndexOutOfStep(Exception):
         self.answers = answers
 
 
-class GroupWriter:
+class GroupCommitWriter:
     """
     A task that commits waiting submissions in groups.
 
@@ -200,7 +200,7 @@ class GroupWriter:
                 self.may_give_way, self.is_overtaken = self._least > 0, False
                 await self._commit_and_answer(self._in_hand)
                 self._least = 0.0
-                self._set_earliest_begin(self._loop.time() - self._began)
+                self._set_earliest_start_of_next_group(self._loop.time() - self._began)
             try:
                 has_more = await self._between()
             except Exception:  # noqa: BLE001 - the only task that commits must survive any error of its upkeep
@@ -208,10 +208,10 @@ class GroupWriter:
                 has_more = True
             self._began = None
 
-    def _set_earliest_begin(self, took_s: float) -> None:
+    def _set_earliest_start_of_next_group(self, commit_duration_s: float) -> None:
         assert self._began is not None
         if self._is_heavy(self._in_hand):
-            self._heavy_not_before = self._loop.time() + min(MOST_REST_S, REST * took_s)
+            self._heavy_not_before = self._loop.time() + min(MOST_REST_S, REST * commit_duration_s)
         else:
             self._heavy_not_before = 0.0
             self._not_before = self._began + self._gather_s if len(self._in_hand) > 1 else 0.0
@@ -310,7 +310,7 @@ class GroupWriter:
                     await self._commit_and_answer([waiter])
         else:
             if left_some:
-                self._raise_group_limit(_record_count(group))
+                self._raise_limit_of_records_per_group(_record_count(group))
             self._gave_way &= not self._much
             _charge_processor_time(group)
             _set_answers(group, answers)
@@ -322,8 +322,8 @@ class GroupWriter:
             self._timer.cancel()
         self._timer = self._loop.call_at(self._waiting[0].until, self._refuse_late_submissions)
 
-    def _raise_group_limit(self, kept: int) -> None:
-        limit = max(self._most, kept)
+    def _raise_limit_of_records_per_group(self, committed_record_count: int) -> None:
+        limit = max(self._most, committed_record_count)
         self._most = min(GROUP_RECORDS, limit + max(1, limit // GROWS_BY))
 
     def _queue_full_error(self) -> SpoolUnavailable:

@@ -134,7 +134,7 @@ class EntryCache:
 
     def find(self, topic: str, first: int, checksum: int) -> CachedEntry | None:
         with self._lock:
-            self._mark_read_through(topic, first)
+            self._make_entries_evictable_up_to(topic, first)
             entry = self._kept.get((topic, first))
             return None if entry is None or entry.checksum != checksum else entry
 
@@ -155,7 +155,7 @@ class EntryCache:
         return entry
 
     @property
-    def can_take_commits(self) -> bool:
+    def needs_entries_of_new_commits(self) -> bool:
         """
         Return whether the cache should get the entries of new commits: readers use it, and it has space.
         """
@@ -174,12 +174,12 @@ class EntryCache:
                     self._unread_bytes += entry.size
                     self._make_room(entry.size)
 
-    def _mark_read_through(self, topic: str, first: int) -> None:
+    def _make_entries_evictable_up_to(self, topic: str, entry_first_number: int) -> None:
         """
         Note that a reader has reached an entry, so that this and earlier entries of the topic may be dropped.
         """
         unread = self._unread.setdefault(topic, OrderedDict())
-        while unread and next(iter(unread)) <= first:
+        while unread and next(iter(unread)) <= entry_first_number:
             number, entry = unread.popitem(last=False)
             self._unread_bytes -= entry.size
             self._kept[topic, number] = entry
@@ -207,7 +207,7 @@ class EntryCache:
     def forget_below(self, oldest: Mapping[str, int]) -> None:
         with self._lock:
             for topic in list(self._unread):
-                self._mark_read_through(topic, oldest[topic] - 1)
+                self._make_entries_evictable_up_to(topic, oldest[topic] - 1)
             for topic, first in list(self._kept):
                 if first < oldest[topic]:
                     self._remove_entry(topic, first)

@@ -64,7 +64,7 @@ def compress_entry(packed: bytes, location: str) -> EntryBody:
     Compress an entry. The checksum includes `location`, so an entry moved to another place counts as damaged.
     """
     data = zstd.compress(packed, LEVEL)
-    return EntryBody(VERSION, entry_checksum(data, location), data)
+    return EntryBody(VERSION, checksum_bound_to_location(data, location), data)
 
 
 def entry_location(topic: str, first: int, count: int) -> str:
@@ -75,7 +75,7 @@ def amendment_location(topic: str, number: int) -> str:
     return f"{topic}:{number}"
 
 
-def entry_checksum(data: bytes, location: str) -> int:
+def checksum_bound_to_location(data: bytes, location: str) -> int:
     return zlib.crc32(data, zlib.crc32(location.encode()))
 
 
@@ -85,7 +85,7 @@ def decompress_entry(body: EntryBody, location: str) -> bytes:
         raise EntryUnreadable(
             f"the entry has format {body.version}, but this Tollhouse only knows format {VERSION}"
         )
-    if entry_checksum(body.data, location) != body.checksum:
+    if checksum_bound_to_location(body.data, location) != body.checksum:
         raise EntryUnreadable("the checksum does not match")
     try:
         decompressor = zstd.ZstdDecompressor()
@@ -141,7 +141,7 @@ def unpack_checked_fields(topic: str, number: int, checksum_kept: int, packed: o
     """
     if (
         not isinstance(packed, bytes)
-        or entry_checksum(packed, amendment_location(topic, number)) != checksum_kept
+        or checksum_bound_to_location(packed, amendment_location(topic, number)) != checksum_kept
     ):
         raise EntryUnreadable("the checksum of the added report does not match")
     return unpack_fields(packed)

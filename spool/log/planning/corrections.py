@@ -97,18 +97,25 @@ def merge_correction(
     )
 
 
-def correction_to_shadow(
-    known_record: Inference, corrections_so_far: int, counted_by: bytes, reporter: Inference, *, now_ns: int
+def correction_subtracting_duplicate(
+    known_record: Inference,
+    corrections_so_far: int,
+    counted_record_id: bytes,
+    joining_report: Inference,
+    *,
+    now_ns: int,
 ) -> Correction:
     """
-    Return the correction of a record after which only `counted_by` counts the call.
+    Return the correction of a record after which only `counted_record_id` counts the call.
 
     The record becomes a shadow (a duplicate stored for reference) without cost and counts, so all it added is
     subtracted.
     """
     nothing: dict[str, Any] = {**dict.fromkeys(TOKENS), "cost": None, "estimated_cost": None}
-    nothing |= {"meters": {}, "charges": {}, "shadow": True, "counted_by": counted_by}
-    return _build_correction(known_record, corrections_so_far, nothing, SAME_CALL, reporter.source, now_ns)
+    nothing |= {"meters": {}, "charges": {}, "shadow": True, "counted_by": counted_record_id}
+    return _build_correction(
+        known_record, corrections_so_far, nothing, SAME_CALL, joining_report.source, now_ns
+    )
 
 
 def correction_with_runs_and_values(

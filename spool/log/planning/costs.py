@@ -15,7 +15,7 @@ from spool.identity import RecordIdentity, derived_id
 from spool.record import Inference
 
 
-class CostRank(IntEnum):
+class CostReliability(IntEnum):
     """How reliable a reported cost is."""
 
     NONE = 0
@@ -28,82 +28,86 @@ def has_cost(record: Inference) -> bool:
     return record.cost is not None or bool(record.charges)
 
 
-def cost_rank(report: Inference, identity: RecordIdentity) -> CostRank:
+def cost_reliability(report: Inference, identity: RecordIdentity) -> CostReliability:
     if not has_cost(report):
-        return CostRank.NONE
+        return CostReliability.NONE
     if identity.is_guess:
-        return CostRank.GUESS
-    return CostRank.FINAL if identity.is_final else CostRank.REPORTED
+        return CostReliability.GUESS
+    return CostReliability.FINAL if identity.is_final else CostReliability.REPORTED
 
 
-def names_of_first_cost(report: Inference, rank: CostRank) -> tuple[bytes, ...]:
-    if rank == CostRank.GUESS:
-        return (_guessed_cost_flag_name(report.id),)
-    return (_final_cost_flag_name(report.id),) if rank == CostRank.FINAL else ()
+def dedup_flags_of_first_cost(report: Inference, reliability: CostReliability) -> tuple[bytes, ...]:
+    if reliability == CostReliability.GUESS:
+        return (_guessed_cost_dedup_flag(report.id),)
+    return (_final_cost_dedup_flag(report.id),) if reliability == CostReliability.FINAL else ()
 
 
-class KnownCosts:
+class CostRules:
     """
-    The rules for several costs of a call. Further ids (names) of the record store which kinds were reported.
-    `is_known`: returns whether a name is stored.
+    The rules for several costs of a call. Further ids of the record store which kinds were reported.
+    `is_dedup_key_stored`: returns whether an id is stored.
     """
 
-    def __init__(self, is_known: Callable[[bytes], bool]) -> None:
-        self._is_known = is_known
+    def __init__(self, is_dedup_key_stored: Callable[[bytes], bool]) -> None:
+        self._is_known = is_dedup_key_stored
 
-    def can_replace_cost(self, known_record: Inference, rank: CostRank, sender_key: str | None) -> bool:
+    def can_replace_cost(
+        self, known_record: Inference, reliability: CostReliability, sender_key: str | None
+    ) -> bool:
         """
         Return whether a report of this key may replace the call's cost. Without this rule, the holder of any
         key could rewrite costs that other keys reported.
         """
         if self.is_cost_guessed(known_record):
-            return rank > CostRank.GUESS
-        return rank == CostRank.FINAL and self._is_cost_from(known_record, sender_key)
+            return reliability > CostReliability.GUESS
+        return reliability == CostReliability.FINAL and self._is_cost_from(known_record, sender_key)
 
-    def decide_later_cost(
+    def decide_if_later_cost_counts(
         self, first: Inference, later_record: Inference, sender_keys: Iterable[str | None]
     ) -> tuple[bool, tuple[bytes, ...]]:
         """
         Return whether the later record's cost counts, and the ids to store with the first record to note
         this. `sender_keys`: sender keys that may have reported the costs.
         """
-        rank, first_rank = self._known_cost_rank(later_record), self._known_cost_rank(first)
+        rank, first_rank = self._known_cost_reliability(later_record), self._known_cost_reliability(first)
         if rank <= first_rank:
             return False, ()
         owners = [key for key in dict.fromkeys(sender_keys) if self._is_cost_from(later_record, key)]
-        if first_rank > CostRank.GUESS and not any(self._is_cost_from(first, key) for key in owners):
+        if first_rank > CostReliability.GUESS and not any(self._is_cost_from(first, key) for key in owners):
             return False, ()
-        return True, self.names_of_later_cost(first, rank, owners)
+        return True, self.dedup_flags_of_later_cost(first, rank, owners)
 
-    def names_of_later_cost(
-        self, known_record: Inference, rank: CostRank, sender_keys: Sequence[str | None]
+    def dedup_flags_of_later_cost(
+        self, known_record: Inference, reliability: CostReliability, sender_keys: Sequence[str | None]
     ) -> tuple[bytes, ...]:
         """
         Return ids to store with a record, which note that its cost is from a report of one of these keys.
         """
-        if rank == CostRank.GUESS:
-            return (_guessed_cost_flag_name(known_record.id),)
-        names: tuple[bytes, ...] = (_final_cost_flag_name(known_record.id),) if rank == CostRank.FINAL else ()
+        if reliability == CostReliability.GUESS:
+            return (_guessed_cost_dedup_flag(known_record.id),)
+        names: tuple[bytes, ...] = (
+            (_final_cost_dedup_flag(known_record.id),) if reliability == CostReliability.FINAL else ()
+        )
         if known_record.sender_key in sender_keys and not self._is_known(
-            _guessed_cost_flag_name(known_record.id)
+            _guessed_cost_dedup_flag(known_record.id)
         ):
             return names
         return (
             *names,
-            _later_cost_flag_name(known_record.id),
-            *[_cost_from_key_flag_name(known_record.id, key) for key in sender_keys],
+            _later_cost_dedup_flag(known_record.id),
+            *[_cost_from_key_dedup_flag(known_record.id, key) for key in sender_keys],
         )
 
-    def _known_cost_rank(self, known_record: Inference) -> CostRank:
+    def _known_cost_reliability(self, known_record: Inference) -> CostReliability:
         if not has_cost(known_record):
-            return CostRank.NONE
-        if self._is_known(_final_cost_flag_name(known_record.id)):
-            return CostRank.FINAL
-        return CostRank.GUESS if self.is_cost_guessed(known_record) else CostRank.REPORTED
+            return CostReliability.NONE
+        if self._is_known(_final_cost_dedup_flag(known_record.id)):
+            return CostReliability.FINAL
+        return CostReliability.GUESS if self.is_cost_guessed(known_record) else CostReliability.REPORTED
 
     def is_cost_guessed(self, known_record: Inference) -> bool:
-        return self._is_known(_guessed_cost_flag_name(known_record.id)) and not self._is_known(
-            _later_cost_flag_name(known_record.id)
+        return self._is_known(_guessed_cost_dedup_flag(known_record.id)) and not self._is_known(
+            _later_cost_dedup_flag(known_record.id)
         )
 
     def _is_cost_from(self, known_record: Inference, sender_key: str | None) -> bool:
@@ -111,22 +115,22 @@ class KnownCosts:
         Return whether the key reported the record's cost. `sender_key` of a record is only the key of its
         first report.
         """
-        if self._is_known(_later_cost_flag_name(known_record.id)):
-            return self._is_known(_cost_from_key_flag_name(known_record.id, sender_key))
+        if self._is_known(_later_cost_dedup_flag(known_record.id)):
+            return self._is_known(_cost_from_key_dedup_flag(known_record.id, sender_key))
         return known_record.sender_key == sender_key
 
 
-def _guessed_cost_flag_name(record_id: bytes) -> bytes:
+def _guessed_cost_dedup_flag(record_id: bytes) -> bytes:
     return derived_id(record_id, "guessed cost")
 
 
-def _final_cost_flag_name(record_id: bytes) -> bytes:
+def _final_cost_dedup_flag(record_id: bytes) -> bytes:
     return derived_id(record_id, "final cost")
 
 
-def _later_cost_flag_name(record_id: bytes) -> bytes:
+def _later_cost_dedup_flag(record_id: bytes) -> bytes:
     return derived_id(record_id, "cost of a later report")
 
 
-def _cost_from_key_flag_name(record_id: bytes, sender_key: str | None) -> bytes:
+def _cost_from_key_dedup_flag(record_id: bytes, sender_key: str | None) -> bytes:
     return derived_id(record_id, f"cost from {sender_key}")

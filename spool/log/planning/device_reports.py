@@ -44,7 +44,7 @@ def has_measurement(report: Inference) -> bool:
     )
 
 
-def record_of_device_addable_fields(report: Inference) -> Inference:
+def without_server_decided_fields(report: Inference) -> Inference:
     """Return only the fields of a report that a device may add to a call that a server measured."""
     return _blank_fields(report, DECIDED)
 
@@ -55,33 +55,33 @@ def _blank_fields(report: Inference, names: frozenset[str]) -> Inference:
     return replace_fields(report, {**empty, "tags": tags})
 
 
-class DeviceReports:
+class DeviceReportRules:
     """
-    The rules for reports by devices. What devices reported is stored as further ids (names) of the call's
-    record. `is_known`: returns whether a name is stored.
+    The rules for reports by devices. What devices reported is stored as further ids of the call's
+    record. `is_dedup_key_stored`: returns whether an id is stored.
     """
 
-    def __init__(self, is_known: Callable[[bytes], bool]) -> None:
-        self._is_known = is_known
+    def __init__(self, is_dedup_key_stored: Callable[[bytes], bool]) -> None:
+        self._is_known = is_dedup_key_stored
 
     def has_device_report(self, known_record: Inference) -> bool:
         """
         Return whether a device reported the call. If none did, no other fact about devices is stored with it.
         """
         return known_record.sender_key == DEVICE_KEYS or self._is_known(
-            _reported_by_device_flag_name(known_record.id)
+            _reported_by_device_dedup_flag(known_record.id)
         )
 
     def is_only_from_devices(self, known_record: Inference) -> bool:
         if not self.has_device_report(known_record):
             return False
         if known_record.sender_key != DEVICE_KEYS and not self._is_known(
-            _measured_by_device_flag_name(known_record.id)
+            _measured_by_device_dedup_flag(known_record.id)
         ):
             return False
-        return not self._is_known(_decided_by_server_flag_name(known_record.id))
+        return not self._is_known(_measured_by_server_dedup_flag(known_record.id))
 
-    def can_mix_device_and_server(self, known_record: Inference, report: Inference) -> bool:
+    def can_be_device_and_server_pair(self, known_record: Inference, report: Inference) -> bool:
         """
         Return whether `report` may be from a device while the call is from a server, or the other way round.
         """
@@ -91,7 +91,7 @@ class DeviceReports:
             else self.has_device_report(known_record)
         )
 
-    def owner_fields_from_device(self, known_record: Inference) -> tuple[str, ...]:
+    def owner_fields_stated_only_by_device(self, known_record: Inference) -> tuple[str, ...]:
         return (
             tuple(name for name in OWNER if self._is_stated_only_by_device(known_record, name))
             if self.has_device_report(known_record)
@@ -100,19 +100,21 @@ class DeviceReports:
 
     def _is_stated_only_by_device(self, known_record: Inference, field_name: str) -> bool:
         if known_record.sender_key != DEVICE_KEYS and not self._is_known(
-            _stated_by_device_flag_name(known_record.id, field_name)
+            _stated_by_device_dedup_flag(known_record.id, field_name)
         ):
             return False
-        return not self._is_known(_stated_by_server_flag_name(known_record.id, field_name))
+        return not self._is_known(_stated_by_server_dedup_flag(known_record.id, field_name))
 
-    def without_replaced_device_owner(self, known_record: Inference, later_report: LaterReport) -> Inference:
+    def without_owner_replaced_by_server(
+        self, known_record: Inference, later_report: LaterReport
+    ) -> Inference:
         """
         Return the record without an owner that only a device stated, if the later report states another
         owner.
         """
         replaced: dict[str, Any] = {
             name: None
-            for name in later_report.owner_fields_from_server
+            for name in later_report.owner_fields_stated_by_server
             if getattr(known_record, name) not in (None, getattr(later_report.report, name))
             and self._is_stated_only_by_device(known_record, name)
         }
@@ -122,23 +124,23 @@ class DeviceReports:
             }
         return replace_fields(known_record, replaced) if replaced else known_record
 
-    def names_to_store(
-        self, known_record: Inference, later_report: LaterReport, fields: Mapping[str, Any]
+    def dedup_flags_to_store(
+        self, known_record: Inference, later_report: LaterReport, added_fields: Mapping[str, Any]
     ) -> Iterator[bytes]:
-        yield _reported_by_device_flag_name(known_record.id)
+        yield _reported_by_device_dedup_flag(known_record.id)
         if later_report.is_server_measurement and self.is_only_from_devices(known_record):
-            yield _decided_by_server_flag_name(known_record.id)
-        for name in later_report.owner_fields_from_server:
+            yield _measured_by_server_dedup_flag(known_record.id)
+        for name in later_report.owner_fields_stated_by_server:
             if self._is_stated_only_by_device(known_record, name):
-                yield _stated_by_server_flag_name(known_record.id, name)
+                yield _stated_by_server_dedup_flag(known_record.id, name)
         if known_record.sender_key == DEVICE_KEYS:
             return
         if later_report.is_of_device and later_report.has_measurement and not has_measurement(known_record):
-            yield _measured_by_device_flag_name(known_record.id)
+            yield _measured_by_device_dedup_flag(known_record.id)
         yield from [
-            _stated_by_device_flag_name(known_record.id, name)
+            _stated_by_device_dedup_flag(known_record.id, name)
             for name in later_report.claims
-            if name in fields
+            if name in added_fields
         ]
 
 
@@ -161,7 +163,7 @@ class LaterReport(NamedTuple):
         return not self.is_of_device and not self.report.shadow and self.has_measurement
 
     @property
-    def owner_fields_from_server(self) -> list[str]:
+    def owner_fields_stated_by_server(self) -> list[str]:
         report, claims = self.report, self.claims
         return [name for name in OWNER if name not in claims and getattr(report, name) is not None]
 
@@ -171,10 +173,10 @@ def classify_later_report(report: Inference) -> LaterReport:
     return LaterReport(report, is_of_device, OWNER if is_of_device else ())
 
 
-def record_kept_after_server_report(known_record: Inference) -> Inference:
+def without_device_measurements(known_record: Inference) -> Inference:
     """Return the parts of a call that stay when a server's report replaces a device's measurement."""
     if known_record.sender_key == DEVICE_KEYS:
-        return record_of_device_addable_fields(known_record)
+        return without_server_decided_fields(known_record)
     return _blank_fields(known_record, _MEASURES | _ESTIMATE)
 
 
@@ -191,21 +193,21 @@ def changed_fields(known_record: Inference, new: Inference, *, is_open: bool) ->
 _HEARD: Final = int.from_bytes(hash_parts(8, "reported by a device"))
 
 
-def _reported_by_device_flag_name(record_id: bytes) -> bytes:
+def _reported_by_device_dedup_flag(record_id: bytes) -> bytes:
     return (int.from_bytes(record_id) ^ _HEARD).to_bytes(16)
 
 
-def _measured_by_device_flag_name(record_id: bytes) -> bytes:
+def _measured_by_device_dedup_flag(record_id: bytes) -> bytes:
     return derived_id(record_id, "measured by a device")
 
 
-def _decided_by_server_flag_name(record_id: bytes) -> bytes:
+def _measured_by_server_dedup_flag(record_id: bytes) -> bytes:
     return derived_id(record_id, "decided by a server")
 
 
-def _stated_by_device_flag_name(record_id: bytes, field_name: str) -> bytes:
+def _stated_by_device_dedup_flag(record_id: bytes, field_name: str) -> bytes:
     return derived_id(record_id, f"a device states {field_name}")
 
 
-def _stated_by_server_flag_name(record_id: bytes, field_name: str) -> bytes:
+def _stated_by_server_dedup_flag(record_id: bytes, field_name: str) -> bytes:
     return derived_id(record_id, f"a server states {field_name}")

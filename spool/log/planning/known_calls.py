@@ -22,10 +22,10 @@ from spool.identity import (
     is_log_to_span_name,
     limit_to_sender,
     long_request_id_prefix,
-    scope_flag_names,
+    scope_dedup_flags,
 )
 from spool.log import accounting, duplicates
-from spool.log.accounting import SubmissionTerms
+from spool.log.accounting import SubmissionCounts
 from spool.log.amendments import (
     PRICED_BY,
     TOKENS,
@@ -35,7 +35,7 @@ from spool.log.amendments import (
     missing_fields,
     replace_fields,
 )
-from spool.log.duplicates import IN_A_RUN, DuplicateIndex, storage_and_search_hours
+from spool.log.duplicates import IN_A_RUN, DuplicateIndex, id_storage_and_search_hours
 from spool.log.pending_spans import (
     NOTHING_GIVEN,
     Siblings,
@@ -44,25 +44,25 @@ from spool.log.pending_spans import (
     values_to_add,
 )
 from spool.log.planning.costs import (
-    CostRank,
-    KnownCosts,
-    cost_rank,
+    CostReliability,
+    CostRules,
+    cost_reliability,
+    dedup_flags_of_first_cost,
     has_cost,
-    names_of_first_cost,
 )
 from spool.log.planning.device_reports import (
-    DeviceReports,
+    DeviceReportRules,
     LaterReport,
     changed_fields,
     classify_later_report,
     has_measurement,
-    record_kept_after_server_report,
-    record_of_device_addable_fields,
+    without_device_measurements,
+    without_server_decided_fields,
 )
-from spool.log.planning.nested_reports import NestedReports, nested_pair_name
-from spool.log.planning.plan import CommitPlan, PlanReader
-from spool.log.planning.relayed_reports import RelayedReports
-from spool.log.planning.relayed_reports import relayed_pair_name as relay_name
+from spool.log.planning.nested_reports import NestedReportSearch, nested_pair_dedup_flag
+from spool.log.planning.plan import CommitPlan, CommitPlanReader
+from spool.log.planning.relayed_reports import RelayedReportSearch
+from spool.log.planning.relayed_reports import relayed_pair_dedup_flag as relay_name
 from spool.log.planning.sibling_spans import MOST_BESIDE, can_be_one_call, pair_reports
 from spool.log.values import Submission
 from spool.record import DEVICE_KEYS, NS, Correction, Inference, Record
@@ -73,7 +73,7 @@ MOST_NAMES = 64  # limit of names stored with one record
 
 class KnownCalls:
     """
-    The reports of one submission, compared with known calls. `terms` counts the results.
+    The reports of one submission, compared with known calls. `submission_counts` counts the results.
 
     Without `amends`, all records of earlier submissions are closed. A late report of a closed record becomes
     a correction if it changes a cost or a count.
@@ -83,10 +83,10 @@ class KnownCalls:
         self,
         index: DuplicateIndex,
         plan: CommitPlan,
-        reader: PlanReader,
+        reader: CommitPlanReader,
         lowest_open_numbers: Mapping[str, int],
         submission: Submission,
-        terms: SubmissionTerms,
+        submission_counts: SubmissionCounts,
         *,
         amends: bool,
     ) -> None:
@@ -95,24 +95,26 @@ class KnownCalls:
         self._reader = reader
         self._price = submission.price
         self._renaming = submission.renaming
-        self._terms = terms
+        self._terms = submission_counts
         self._amends = amends
-        self._open_from = lowest_open_numbers.get(terms.topic, 1)
+        self._open_from = lowest_open_numbers.get(submission_counts.topic, 1)
         # names that the present report used up; no later report can match them
         self._used_names: set[bytes] = set()
         self._nested: Record | None = None  # the record that was last compared with nested reports
         self._relayed: Record | None = None  # the record that was last compared with relayed reports
 
-    def find_log_position(self, name: bytes, hours: Iterable[int]) -> int | None:
-        id = self._index.short_id(name)
+    def find_log_position(self, dedup_key: bytes, search_hours: Iterable[int]) -> int | None:
+        id = self._index.short_id(dedup_key)
         log_position = self._plan.ids.get(id)
         return (
-            self._index.find_log_position((id,), hours, self._plan.at)
+            self._index.find_log_position((id,), search_hours, self._plan.at)
             if log_position is None
             else log_position
         )
 
-    def find_linked_call(self, record: Record, identity: RecordIdentity, hours: Iterable[int]) -> int | None:
+    def find_linked_call(
+        self, record: Record, identity: RecordIdentity, search_hours: Iterable[int]
+    ) -> int | None:
         """
         Return the position of the call that the other side (such as its caller, for a server's report) has
         reported, found by the report's links. Return None if there is none, or if this side has already
@@ -120,22 +122,22 @@ class KnownCalls:
         """
         self._used_names.clear()
         if isinstance(record, Inference):
-            for log_position, pair_names in self._linked_calls(
-                record, identity.nesting, identity.links, hours
+            for log_position, pair_names in self._linked_positions_and_pair_keys(
+                record, identity.nesting, identity.links, search_hours
             ):
-                self._use_up_pair_names(pair_names, log_position)
+                self._mark_pair_keys_as_used(pair_names, log_position)
                 return log_position
         return None
 
-    def _use_up_pair_names(self, pair_names: Sequence[bytes], log_position: int) -> None:
-        if pair_names:
-            self._used_names.update(pair_names)
+    def _mark_pair_keys_as_used(self, pair_keys: Sequence[bytes], log_position: int) -> None:
+        if pair_keys:
+            self._used_names.update(pair_keys)
             self._used_names.update(
-                derived_id(known.id, _GUESSED) for known in self._call_records(log_position)[-1:]
+                derived_id(known.id, _GUESSED) for known in self._records_of_call(log_position)[-1:]
             )
 
-    def is_of_another_call(
-        self, log_position: int, record: Record, scope: str | None, hours: Iterable[int]
+    def can_be_of_another_call(
+        self, log_position: int, record: Record, span_scope: str | None, search_hours: Iterable[int]
     ) -> bool:
         """
         Return whether the record may be another call than the one at `position`, although a dedup id connects
@@ -145,68 +147,72 @@ class KnownCalls:
         Return True also if the report is a span with own ids, and the record has, or may have, a span of the
         same scope.
         """
-        if scope is not None and (log_position == IN_A_RUN or self._has_span(log_position, scope, hours)):
+        if span_scope is not None and (
+            log_position == IN_A_RUN or self._has_span_of_scope(log_position, span_scope, search_hours)
+        ):
             return True
         if log_position == IN_A_RUN or not isinstance(record, Inference):
             return False
-        devices = self._device_reports(hours)
+        devices = self._device_report_rules(search_hours)
         is_doubtful = any(
-            self._is_matched_by_guess(known, hours) or devices.can_mix_device_and_server(known, record)
-            for known in self._call_records(log_position)[-1:]
+            self._has_uncertain_match(known, search_hours)
+            or devices.can_be_device_and_server_pair(known, record)
+            for known in self._records_of_call(log_position)[-1:]
         )
-        return is_doubtful and self._has_another_id(log_position, record, hours)
+        return is_doubtful and self._has_another_id(log_position, record, search_hours)
 
-    def _has_span(self, log_position: int, scope: str, hours: Iterable[int]) -> bool:
+    def _has_span_of_scope(self, log_position: int, span_scope: str, search_hours: Iterable[int]) -> bool:
         return any(
-            self.find_log_position(mark, hours) is not None
-            for known in self._call_records(log_position)[-1:]
-            for mark in scope_flag_names(known.id, scope, ANY_SCOPE)
+            self.find_log_position(mark, search_hours) is not None
+            for known in self._records_of_call(log_position)[-1:]
+            for mark in scope_dedup_flags(known.id, span_scope, ANY_SCOPE)
         )
 
-    def _is_matched_by_guess(self, known_record: Inference, hours: Iterable[int]) -> bool:
-        return self.find_log_position(derived_id(known_record.id, _GUESSED), hours) is not None
+    def _has_uncertain_match(self, known_record: Inference, search_hours: Iterable[int]) -> bool:
+        return self.find_log_position(derived_id(known_record.id, _GUESSED), search_hours) is not None
 
-    def _has_id_with_prefix(self, known_record: Inference, id_prefix: str, hours: Iterable[int]) -> bool:
+    def _has_id_with_prefix(
+        self, known_record: Inference, id_prefix: str, search_hours: Iterable[int]
+    ) -> bool:
         return (
             long_request_id_prefix(known_record) == id_prefix
-            or self.find_log_position(derived_id(known_record.id, id_prefix), hours) is not None
+            or self.find_log_position(derived_id(known_record.id, id_prefix), search_hours) is not None
         )
 
     def find_call_by_nested_report(
-        self, record: Inference, identity: RecordIdentity, hours: Iterable[int]
+        self, record: Inference, identity: RecordIdentity, search_hours: Iterable[int]
     ) -> int | None:
         """
         Return the position of the call that the other of two nested reports (an SDK's, and its caller's)
-        describes, or None. `store_names_of_call` later stores the ids by which this report is found.
-        for `store_names_of_call`.
+        describes, or None. `store_dedup_keys_of_call` later stores the ids by which this report is found.
         """
-        log_position = self._find_call_by_nested_report(record, identity, hours)
+        log_position = self._find_call_by_nested_report(record, identity, search_hours)
         if log_position is not None:
-            self._used_names.update(map(nested_pair_name, self._call_records(log_position)[-1:]))
+            self._used_names.update(map(nested_pair_dedup_flag, self._records_of_call(log_position)[-1:]))
         return log_position
 
     def find_call_by_relayed_report(
-        self, record: Inference, identity: RecordIdentity, hours: Iterable[int]
+        self, record: Inference, identity: RecordIdentity, search_hours: Iterable[int]
     ) -> int | None:
         """
         Return the position of the call that an assistant or its gateway, whichever did not send this report, has
-        reported, or None. `store_names_of_call` later stores the ids by which this report is found.
+        reported, or None. `store_dedup_keys_of_call` later stores the ids by which this report is found.
         """
-        log_position = self._find_call_by_relayed_report(record, identity, hours)
+        log_position = self._find_call_by_relayed_report(record, identity, search_hours)
         if log_position is not None:
-            self._use_up_relay_names(log_position)
+            self._mark_relay_key_as_used(log_position)
         return log_position
 
-    def _use_up_relay_names(self, log_position: int) -> None:
-        for known in self._call_records(log_position)[-1:]:
+    def _mark_relay_key_as_used(self, log_position: int) -> None:
+        for known in self._records_of_call(log_position)[-1:]:
             self._used_names.update((relay_name(known), derived_id(known.id, _GUESSED)))
 
     @property
-    def used_up_names(self) -> Sequence[bytes]:
+    def used_dedup_keys(self) -> Sequence[bytes]:
         return sorted(self._used_names)
 
     def find_open_or_merge_closed_record(
-        self, record: Record, names: Iterable[bytes]
+        self, record: Record, dedup_keys: Iterable[bytes]
     ) -> tuple[Record, int | None]:
         """
         Find an earlier record that has one of these ids and may contain only the end of this call. If it is
@@ -214,7 +220,7 @@ class KnownCalls:
 
         If it is closed, return this record with the facts of the earlier one added, and None.
         """
-        for name in names:
+        for name in dedup_keys:
             id = self._index.short_id(name)
             log_position = self._plan.ids.get(id, self._index.find_log_position_in_memory(id))
             if log_position is None or log_position == IN_A_RUN:
@@ -229,12 +235,12 @@ class KnownCalls:
                 if is_final and known.sender_key == record.sender_key:
                     record = _with_later_cost(record, known)
                 if known.sender_key == DEVICE_KEYS != record.sender_key:
-                    known = record_of_device_addable_fields(known)
+                    known = without_server_decided_fields(known)
                 record = replace_fields(record, missing_fields(record, known))
         return record, None
 
-    def add_report(
-        self, record: Record, identity: RecordIdentity, log_position: int, hours: Iterable[int]
+    def add_report_to_known_call(
+        self, record: Record, identity: RecordIdentity, log_position: int, search_hours: Iterable[int]
     ) -> int:
         """
         Add a report to the record at `log_position`, and compare the two. Return the position of the record that counts
@@ -248,30 +254,30 @@ class KnownCalls:
             self._count_accounting_term(accounting.UNCOMPARED, record)
             return log_position
         if identity.also or identity.links or identity.nesting or identity.relay:
-            log_position = self._join_matches(record, identity, log_position, hours)
+            log_position = self._join_matches(record, identity, log_position, search_hours)
         if self._read_record(log_position) == record:  # most frequent: the sender repeats a request
             return log_position
         known, corrections_so_far = self._current_record(log_position)
         if isinstance(known, Inference) and known.counted_by is not None:
-            log_position = self._position_of_counting_record(log_position)
+            log_position = self._end_of_counted_by_chain(log_position)
             known, corrections_so_far = self._current_record(log_position)
         if known is None:
             self._count_accounting_term(accounting.UNCOMPARED, record)
         if not isinstance(known, Inference):
             return log_position
         topic, number = duplicates.decode_log_position(log_position)
-        rank = cost_rank(record, identity)
+        rank = cost_reliability(record, identity)
         replaces = False
-        if rank == CostRank.GUESS and has_cost(known):
+        if rank == CostReliability.GUESS and has_cost(known):
             record = _without_cost(record, known)
-        elif rank == CostRank.FINAL or (rank and has_cost(known)):
-            replaces = self._known_costs(hours).can_replace_cost(known, rank, record.sender_key)
+        elif rank == CostReliability.FINAL or (rank and has_cost(known)):
+            replaces = self._cost_rules(search_hours).can_replace_cost(known, rank, record.sender_key)
         later = classify_later_report(record)
-        devices = self._device_reports_if_any(known, later, hours)
-        fields = self._compare_report(
+        devices = self._device_report_rules_if_any(known, later, search_hours)
+        fields = self._find_added_fields_and_count_conflict(
             topic, known, later, devices, is_open=self.can_amend(topic, number), replaces_cost=replaces
         )
-        names = () if devices is None else tuple(devices.names_to_store(known, later, fields))
+        names = () if devices is None else tuple(devices.dedup_flags_to_store(known, later, fields))
         if fields and self.can_amend(topic, number):
             self.amend_record(topic, number, known, fields)
             self._terms.amended += 1
@@ -281,25 +287,27 @@ class KnownCalls:
         ):
             self._terms.amended_late += 1
             self._count_accounting_term(accounting.AMENDED_LATE, record)
-            self._store_later_names(names, log_position, known, hours)
+            self._store_further_dedup_keys(names, log_position, known, search_hours)
             return log_position
         if names:
-            self._store_later_names(names, log_position, known, hours)
+            self._store_further_dedup_keys(names, log_position, known, search_hours)
         if rank and (replaces or not {"cost", "charges"}.isdisjoint(fields)):
-            names = self._known_costs(hours).names_of_later_cost(known, rank, (record.sender_key,))
-            self._store_later_names(names, log_position, known, hours)
+            names = self._cost_rules(search_hours).dedup_flags_of_later_cost(
+                known, rank, (record.sender_key,)
+            )
+            self._store_further_dedup_keys(names, log_position, known, search_hours)
         return log_position
 
-    def _known_costs(self, hours: Iterable[int]) -> KnownCosts:
-        return KnownCosts(lambda name: self.find_log_position(name, hours) is not None)
+    def _cost_rules(self, search_hours: Iterable[int]) -> CostRules:
+        return CostRules(lambda name: self.find_log_position(name, search_hours) is not None)
 
-    def _device_reports(self, hours: Iterable[int]) -> DeviceReports:
-        return DeviceReports(lambda name: self.find_log_position(name, hours) is not None)
+    def _device_report_rules(self, search_hours: Iterable[int]) -> DeviceReportRules:
+        return DeviceReportRules(lambda name: self.find_log_position(name, search_hours) is not None)
 
-    def _device_reports_if_any(
-        self, known_record: Inference, later_report: LaterReport, hours: Iterable[int]
-    ) -> DeviceReports | None:
-        devices = self._device_reports(hours)
+    def _device_report_rules_if_any(
+        self, known_record: Inference, later_report: LaterReport, search_hours: Iterable[int]
+    ) -> DeviceReportRules | None:
+        devices = self._device_report_rules(search_hours)
         return (
             devices
             if later_report.is_of_device or later_report.claims or devices.has_device_report(known_record)
@@ -326,11 +334,11 @@ class KnownCalls:
             # imported here because most processes never handle a correction
             from spool.log.planning.corrections import newest_state_and_count
 
-            return newest_state_and_count(known, self._find_record_by_name)
+            return newest_state_and_count(known, self._find_record_by_dedup_key)
         return known, 0
 
-    def _find_record_by_name(self, name: bytes) -> Record | None:
-        id = self._index.short_id(name)
+    def _find_record_by_dedup_key(self, dedup_key: bytes) -> Record | None:
+        id = self._index.short_id(dedup_key)
         log_position = self._plan.ids.get(id) or self._index.find_log_position_in_memory(id)
         return self._read_record(log_position) if log_position else None
 
@@ -365,7 +373,7 @@ class KnownCalls:
     def add_values_from_spans_above(self, log_position: int, values_above: ValuesFromSpansAbove) -> None:
         if log_position == IN_A_RUN or not (values_above.runs or values_above.given != NOTHING_GIVEN):
             return
-        log_position = self._position_of_counting_record(log_position)
+        log_position = self._end_of_counted_by_chain(log_position)
         known, corrections_so_far = self._current_record(log_position)
         if not isinstance(known, Inference) or known.shadow:
             return
@@ -393,7 +401,9 @@ class KnownCalls:
         if "run" in fields and number < self._terms.first:
             self._count_accounting_term(accounting.PLACED, known)
 
-    def join_sibling(self, record: Inference, siblings: Siblings, hours: Iterable[int]) -> None:
+    def merge_sibling_reports(
+        self, record: Inference, siblings: Siblings, search_hours: Iterable[int]
+    ) -> None:
         """Join a new call with a call of another scope below the same span, if the two are one call."""
         reports = {
             log_position: known
@@ -406,7 +416,7 @@ class KnownCalls:
         besides, others = [
             [log_position for log_position in side if log_position in reports] for side in siblings
         ]
-        counting = {log_position: self._position_of_counting_record(log_position) for log_position in reports}
+        counting = {log_position: self._end_of_counted_by_chain(log_position) for log_position in reports}
         by_record = {counting[log_position]: log_position for log_position in besides}
         pairs = {other: by_record[counting[other]] for other in others if counting[other] in by_record}
         fitting = {
@@ -418,17 +428,17 @@ class KnownCalls:
         for other, beside in zip(sorted(all_pairs.keys() - pairs.keys()), sorted(new_besides), strict=True):
             first, later = sorted((counting[other], counting[beside]))
             are_two_records = first != later and self._is_counted_call(first) and self._is_counted_call(later)
-            if are_two_records and self._merge_records(first, later, record, hours):
+            if are_two_records and self._merge_records_if_possible(first, later, record, search_hours):
                 self._terms.bridged += 1
                 self._count_accounting_term(accounting.BRIDGED, record)
 
     def _is_known_correction(self, correction: Correction) -> bool:
         # search only the id, because a stored correction may be unreadable, and a second one would count twice
-        _, near = storage_and_search_hours(correction, int(self._plan.at * NS))
+        _, near = id_storage_and_search_hours(correction, int(self._plan.at * NS))
         return self.find_log_position(correction.id, near) is not None
 
     def _store_correction(self, correction: Correction) -> None:
-        hour, _ = storage_and_search_hours(correction, int(self._plan.at * NS))
+        hour, _ = id_storage_and_search_hours(correction, int(self._plan.at * NS))
         topic = self._terms.topic
         records = self._plan.records[topic]
         log_position = duplicates.encode_log_position(topic, self._plan.first[topic] + len(records))
@@ -440,16 +450,21 @@ class KnownCalls:
         records.append(correction)
         self._plan.observed[topic, accounting.CORRECTED, correction.source] += 1
 
-    def store_names_of_call(
-        self, record: Record, identity: RecordIdentity, log_position: int, hour: int, hours: Iterable[int]
+    def store_dedup_keys_of_call(
+        self,
+        record: Record,
+        identity: RecordIdentity,
+        log_position: int,
+        hour: int,
+        search_hours: Iterable[int],
     ) -> None:
         """
-        Store the dedup id and further ids (names) of a call. An id that is already stored belongs to another
+        Store the dedup id and further ids of a call. An id that is already stored belongs to another
         report and does not change.
         """
         topic, number = duplicates.decode_log_position(log_position)
         # the names of a new record were looked up before
-        known_in = hours if number < self._plan.first.get(topic, 1) else ()
+        known_in = search_hours if number < self._plan.first.get(topic, 1) else ()
         form, known = (
             long_request_id_prefix(record) if isinstance(record, Inference) else None,
             self._read_record(log_position),
@@ -457,43 +472,49 @@ class KnownCalls:
         if form is not None and isinstance(known, Inference) and form != long_request_id_prefix(known):
             self._used_names.add(derived_id(known.id, form))
         if identity.scope is not None and isinstance(known, Inference):
-            self._used_names.update(scope_flag_names(known.id, "", identity.scope))
+            self._used_names.update(scope_dedup_flags(known.id, "", identity.scope))
         if known is record and isinstance(record, Inference):
-            self._used_names.update(names_of_first_cost(record, cost_rank(record, identity)))
-        names = (identity.id, *identity.remembered_names, *self.used_up_names)
-        noted = [name for name in names if self.store_name(name, log_position, hour, known_in)]
+            self._used_names.update(dedup_flags_of_first_cost(record, cost_reliability(record, identity)))
+        names = (identity.id, *identity.keys_to_remember, *self.used_dedup_keys)
+        noted = [name for name in names if self.store_dedup_key_if_new(name, log_position, hour, known_in)]
         self._used_names.clear()
         if noted and known is not record:
-            self._add_names(topic, number, noted)
+            self._add_dedup_keys_to_record(topic, number, noted)
 
-    def _store_later_names(
-        self, names: Iterable[bytes], log_position: int, known_record: Inference, hours: Iterable[int]
+    def _store_further_dedup_keys(
+        self,
+        dedup_keys: Iterable[bytes],
+        log_position: int,
+        known_record: Inference,
+        search_hours: Iterable[int],
     ) -> None:
-        hour, _ = storage_and_search_hours(known_record, int(self._plan.at * NS))
-        noted = [name for name in names if self.store_name(name, log_position, hour, hours)]
+        hour, _ = id_storage_and_search_hours(known_record, int(self._plan.at * NS))
+        noted = [
+            name for name in dedup_keys if self.store_dedup_key_if_new(name, log_position, hour, search_hours)
+        ]
         if noted:
-            self._add_names(*duplicates.decode_log_position(log_position), noted)
+            self._add_dedup_keys_to_record(*duplicates.decode_log_position(log_position), noted)
 
-    def _add_names(self, topic: str, number: int, names: Iterable[bytes]) -> None:
+    def _add_dedup_keys_to_record(self, topic: str, number: int, dedup_keys: Iterable[bytes]) -> None:
         # a start reads the names from open records
         known = self.current_record(topic, number) if self.can_amend(topic, number) else None
         if isinstance(known, Inference):
-            also = (known.also or b"") + b"".join(names)
+            also = (known.also or b"") + b"".join(dedup_keys)
             self.amend_record(topic, number, known, {"also": also[: 16 * MOST_NAMES]})
 
-    def store_name(
-        self, name: bytes, log_position: int, hour: int, known_in_hours: Iterable[int] = ()
+    def store_dedup_key_if_new(
+        self, dedup_key: bytes, log_position: int, hour: int, search_hours: Iterable[int] = ()
     ) -> bool:
         """
         Store a further id (name) of the call at `log_position`. Return False if the id is known already, in memory
-        or in the sorted lists of the hours in `known_in_hours`.
+        or in the sorted lists of the hours in `search_hours`.
         """
         index = self._index
         plan = self._plan
-        id = index.short_id(name)
+        id = index.short_id(dedup_key)
         if id in plan.ids or index.is_among_newest(id):
             return False
-        if known_in_hours and index.find_log_position((id,), known_in_hours, plan.at) is not None:
+        if search_hours and index.find_log_position((id,), search_hours, plan.at) is not None:
             return False
         plan.ids[id] = log_position
         plan.hours.append(hour)
@@ -530,11 +551,11 @@ class KnownCalls:
 
     # -- two records of one call -----------------------------------------------------------------------------
 
-    def _position_of_counting_record(self, log_position: int) -> int:
-        *_, counting = self._positions_to_counting_record(log_position)
+    def _end_of_counted_by_chain(self, log_position: int) -> int:
+        *_, counting = self._counted_by_chain(log_position)
         return counting
 
-    def _positions_to_counting_record(self, log_position: int) -> Iterator[int]:
+    def _counted_by_chain(self, log_position: int) -> Iterator[int]:
         yield log_position
         while (
             isinstance(known := self._current_record(log_position)[0], Inference)
@@ -547,16 +568,16 @@ class KnownCalls:
             log_position = earlier
             yield log_position
 
-    def _call_records(self, log_position: int) -> list[Inference]:
+    def _records_of_call(self, log_position: int) -> list[Inference]:
         records = []
-        for each in self._positions_to_counting_record(log_position):
+        for each in self._counted_by_chain(log_position):
             known, (current, _) = self._read_record(each), self._current_record(each)
             if isinstance(known, Inference) and isinstance(current, Inference):
                 records.append(current if current is known else replace_fields(current, {"also": known.also}))
         return records
 
     def _join_matches(
-        self, record: Inference, identity: RecordIdentity, log_position: int, hours: Iterable[int]
+        self, record: Inference, identity: RecordIdentity, log_position: int, search_hours: Iterable[int]
     ) -> int:
         """
         Make one record of all that a report matches. Return the position of the record that still counts, or
@@ -565,28 +586,30 @@ class KnownCalls:
         if record.shadow:
             return log_position
         is_of_log = any(is_log_to_span_name(other_name) for _, other_name in identity.links)
-        links = self._unambiguous_links(identity.links, hours)
-        pairs = list(self._linked_calls(record, identity.nesting, links, hours))
-        nested = self._find_call_by_nested_report(record, identity, hours, log_position)
-        relayed = self._find_call_by_relayed_report(record, identity, hours, log_position)
-        if relayed is not None and self._position_of_counting_record(
-            relayed
-        ) == self._position_of_counting_record(log_position):
-            self._use_up_relay_names(log_position)
+        links = self._unambiguous_links(identity.links, search_hours)
+        pairs = list(self._linked_positions_and_pair_keys(record, identity.nesting, links, search_hours))
+        nested = self._find_call_by_nested_report(record, identity, search_hours, log_position)
+        relayed = self._find_call_by_relayed_report(record, identity, search_hours, log_position)
+        if relayed is not None and self._end_of_counted_by_chain(relayed) == self._end_of_counted_by_chain(
+            log_position
+        ):
+            self._mark_relay_key_as_used(log_position)
             relayed = None
-        named = set(self._positions_of_identity_names(identity, hours))
+        named = set(self._positions_of_identity_keys(identity, search_hours))
         if identity.scope is not None:
-            named = {each for each in named if not self._has_span(each, identity.scope, hours)}
+            named = {
+                each for each in named if not self._has_span_of_scope(each, identity.scope, search_hours)
+            }
         others = {*named, *[position for position, _ in pairs]} - {log_position}
         others |= {each for each in (nested, relayed) if each is not None}
         if not others:
             return log_position
-        log_position = self._position_of_counting_record(log_position)
-        fitting = {log_position, *map(self._position_of_counting_record, others)}
+        log_position = self._end_of_counted_by_chain(log_position)
+        fitting = {log_position, *map(self._end_of_counted_by_chain, others)}
         calls = sorted(candidate for candidate in fitting if self._is_counted_call(candidate))
         # one of the records is too old to be read, so both records stay counted
         if IN_A_RUN in fitting and calls:
-            self._count_bridged_late(record)
+            self._count_failed_merge(record)
         if len(calls) < 2:
             return log_position
         first = calls[0]
@@ -594,31 +617,31 @@ class KnownCalls:
         is_guess = relayed is not None or any(pair_names for _, pair_names in pairs)
         for later in calls[1:]:
             # a short id in a log may be that of several spans
-            if is_of_log and all(self._has_span(each, "", hours) for each in (first, later)):
+            if is_of_log and all(self._has_span_of_scope(each, "", search_hours) for each in (first, later)):
                 continue
             if not self._are_two_calls(
-                first, later, record, hours, is_guess=is_guess
-            ) and self._merge_records(first, later, record, hours):
+                first, later, record, search_hours, is_guess=is_guess
+            ) and self._merge_records_if_possible(first, later, record, search_hours):
                 joined.add(later)
                 self._terms.bridged += 1
                 self._count_accounting_term(accounting.BRIDGED, record)
             else:
-                self._count_bridged_late(record)
+                self._count_failed_merge(record)
         if log_position not in joined:
             return log_position
         for _, pair_names in pairs:
-            self._use_up_pair_names(pair_names, first)
+            self._mark_pair_keys_as_used(pair_names, first)
         if nested is not None:
-            self._used_names.update(map(nested_pair_name, self._call_records(first)[-1:]))
+            self._used_names.update(map(nested_pair_dedup_flag, self._records_of_call(first)[-1:]))
         if relayed is not None:
-            self._use_up_relay_names(first)
+            self._mark_relay_key_as_used(first)
         return first
 
     def _find_call_by_nested_report(
         self,
         record: Inference,
         identity: RecordIdentity,
-        hours: Iterable[int],
+        search_hours: Iterable[int],
         own_position: int | None = None,
     ) -> int | None:
         nesting = identity.nesting
@@ -626,7 +649,7 @@ class KnownCalls:
             return None
         self._nested = record
         nesting = limit_to_sender(nesting, record.sender_key)
-        found = self._nested_reports(hours).find_match(record, nesting, own_position)
+        found = self._nested_report_search(search_hours).find_match(record, nesting, own_position)
         self._used_names.update(found.names)
         return found.place
 
@@ -634,50 +657,54 @@ class KnownCalls:
         self,
         record: Inference,
         identity: RecordIdentity,
-        hours: Iterable[int],
+        search_hours: Iterable[int],
         own_position: int | None = None,
     ) -> int | None:
         relay = identity.relay
         if relay is None or self._relayed is record:
             return None
         self._relayed = record
-        reports = RelayedReports(
-            lambda name: self.find_log_position(name, hours),
-            self._call_records,
-            lambda log_position, report: self._has_another_id(log_position, report, hours),
+        reports = RelayedReportSearch(
+            lambda name: self.find_log_position(name, search_hours),
+            self._records_of_call,
+            lambda log_position, report: self._has_another_id(log_position, report, search_hours),
         )
         found = reports.find_match(record, relay, own_position)
         self._used_names.update(found.names)
         return found.place
 
-    def _nested_reports(self, hours: Iterable[int]) -> NestedReports:
-        return NestedReports(lambda name: self.find_log_position(name, hours), self._call_records)
+    def _nested_report_search(self, search_hours: Iterable[int]) -> NestedReportSearch:
+        return NestedReportSearch(
+            lambda name: self.find_log_position(name, search_hours), self._records_of_call
+        )
 
-    def _count_bridged_late(self, record: Record) -> None:
+    def _count_failed_merge(self, record: Record) -> None:
         self._terms.bridged_late += 1
         self._count_accounting_term(accounting.BRIDGED_LATE, record)
 
     def _unambiguous_links(
-        self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]
+        self, links: Sequence[tuple[bytes, bytes]], search_hours: Iterable[int]
     ) -> list[tuple[bytes, bytes]]:
         fitting: dict[bytes, set[int]] = {own: set() for own, _ in links}
         for own, other_name in links:
-            if (log_position := self.find_log_position(other_name, hours)) is not None:
-                fitting[own].add(self._position_of_counting_record(log_position))
+            if (log_position := self.find_log_position(other_name, search_hours)) is not None:
+                fitting[own].add(self._end_of_counted_by_chain(log_position))
         return [link for link in links if len(fitting[link[0]]) < 2]
 
-    def _positions_of_identity_names(self, identity: RecordIdentity, hours: Iterable[int]) -> Iterator[int]:
+    def _positions_of_identity_keys(
+        self, identity: RecordIdentity, search_hours: Iterable[int]
+    ) -> Iterator[int]:
         for name in (identity.id, *identity.also):
-            log_position = self.find_log_position(name, hours)
+            log_position = self.find_log_position(name, search_hours)
             if log_position is not None:
                 yield log_position
 
-    def _linked_calls(
+    def _linked_positions_and_pair_keys(
         self,
         record: Inference,
         nested_report: NestedReport | None,
         links: Sequence[tuple[bytes, bytes]],
-        hours: Iterable[int],
+        search_hours: Iterable[int],
     ) -> Iterator[tuple[int, Sequence[bytes]]]:
         """
         Yield the positions of calls that the other side (such as the caller for a server's report) reported,
@@ -688,18 +715,18 @@ class KnownCalls:
         """
         sides = set()
         for own, other_name in links:
-            if own in sides or self.find_log_position(own, hours) is not None:
+            if own in sides or self.find_log_position(own, search_hours) is not None:
                 continue
-            log_position = self.find_log_position(other_name, hours)
+            log_position = self.find_log_position(other_name, search_hours)
             if (
                 log_position is not None
                 and is_log_to_span_name(own)
-                and self._has_span(log_position, "", hours)
+                and self._has_span_of_scope(log_position, "", search_hours)
             ):
                 continue
             if log_position is None or (
                 nested_report is not None
-                and self._is_of_another_nested_pair(log_position, nested_report, hours)
+                and self._has_complete_nested_pair_without(log_position, nested_report, search_hours)
             ):
                 continue
             pair_names = (
@@ -707,26 +734,32 @@ class KnownCalls:
                 if _has_several_links(own, links)
                 else []
             )
-            if pair_names and self._has_another_id(log_position, record, hours):
+            if pair_names and self._has_another_id(log_position, record, search_hours):
                 continue
-            if all(self.find_log_position(name, hours) is None for name in pair_names):
+            if all(self.find_log_position(name, search_hours) is None for name in pair_names):
                 sides.add(own)
                 yield log_position, pair_names
 
-    def _has_another_id(self, log_position: int, record: Inference, hours: Iterable[int]) -> bool:
+    def _has_another_id(self, log_position: int, record: Inference, search_hours: Iterable[int]) -> bool:
         form = long_request_id_prefix(record)
         return form is not None and any(
-            known.request_id != record.request_id and self._has_id_with_prefix(known, form, hours)
-            for known in self._call_records(log_position)
+            known.request_id != record.request_id and self._has_id_with_prefix(known, form, search_hours)
+            for known in self._records_of_call(log_position)
         )
 
-    def _is_of_another_nested_pair(
-        self, log_position: int, nested_report: NestedReport, hours: Iterable[int]
+    def _has_complete_nested_pair_without(
+        self, log_position: int, nested_report: NestedReport, search_hours: Iterable[int]
     ) -> bool:
-        return self._nested_reports(hours).is_of_another_pair(log_position, nested_report)
+        return self._nested_report_search(search_hours).has_complete_pair_without(log_position, nested_report)
 
     def _are_two_calls(
-        self, first: int, later: int, reporter: Inference, hours: Iterable[int], *, is_guess: bool
+        self,
+        first_position: int,
+        later_position: int,
+        joining_report: Inference,
+        search_hours: Iterable[int],
+        *,
+        is_guess: bool,
     ) -> bool:
         """
         Return whether two records that a report matches are different calls. There are two cases.
@@ -738,20 +771,26 @@ class KnownCalls:
 
         If a device reports two calls of servers, both cases apply without the conditions on guess and key.
         """
-        known, later_call = self._current_record(first)[0], self._current_record(later)[0]
+        known, later_call = self._current_record(first_position)[0], self._current_record(later_position)[0]
         assert isinstance(known, Inference)
         assert isinstance(later_call, Inference)
         both = known, later_call
-        is_claim = reporter.sender_key == DEVICE_KEYS and not any(
-            map(self._device_reports(hours).is_only_from_devices, both)
+        is_claim = joining_report.sender_key == DEVICE_KEYS and not any(
+            map(self._device_report_rules(search_hours).is_only_from_devices, both)
         )
-        is_third = is_claim or reporter.sender_key not in [each.sender_key for each in both]
+        is_third = is_claim or joining_report.sender_key not in [each.sender_key for each in both]
         if is_third and are_of_two_calls(*both):
             return True
-        if not is_claim and not is_guess and not any(self._is_matched_by_guess(each, hours) for each in both):
+        if (
+            not is_claim
+            and not is_guess
+            and not any(self._has_uncertain_match(each, search_hours) for each in both)
+        ):
             return False
-        forms = {form for each in (*both, reporter) if (form := long_request_id_prefix(each)) is not None}
-        return any(all(self._has_id_with_prefix(each, form, hours) for each in both) for form in forms)
+        forms = {
+            form for each in (*both, joining_report) if (form := long_request_id_prefix(each)) is not None
+        }
+        return any(all(self._has_id_with_prefix(each, form, search_hours) for each in both) for form in forms)
 
     def _is_counted_call(self, log_position: int) -> bool:
         if log_position == IN_A_RUN:
@@ -760,49 +799,65 @@ class KnownCalls:
         topic, _ = duplicates.decode_log_position(log_position)
         return topic == self._terms.topic and isinstance(known, Inference) and not known.shadow
 
-    def _merge_records(self, first: int, later: int, reporter: Inference, hours: Iterable[int]) -> bool:
+    def _merge_records_if_possible(
+        self, first_position: int, later_position: int, joining_report: Inference, search_hours: Iterable[int]
+    ) -> bool:
         """
         Turn the later record into a duplicate stored for reference (shadow) or, if it is closed, subtract it
         by a correction. The first record gets the facts that it lacks, by a correction if it is closed.
 
         Return False and change nothing if a closed record cannot be corrected.
         """
-        topic, number = duplicates.decode_log_position(first)
-        _, later_number = duplicates.decode_log_position(later)
-        known, corrections_so_far = self._current_record(first)
-        later_call, later_corrections = self._current_record(later)
+        topic, number = duplicates.decode_log_position(first_position)
+        _, later_number = duplicates.decode_log_position(later_position)
+        known, corrections_so_far = self._current_record(first_position)
+        later_call, later_corrections = self._current_record(later_position)
         assert isinstance(known, Inference)
         assert isinstance(later_call, Inference)
         is_open, is_later_open = (self._is_unread(topic, each) for each in (number, later_number))
-        marks = scope_flag_names(known.id, "", ANY_SCOPE) if self._has_span(later, "", hours) else ()
-        keys = (known.sender_key, later_call.sender_key, reporter.sender_key)
-        costs = self._known_costs(hours)
-        takes_cost, cost_names = costs.decide_later_cost(known, later_call, keys)
+        marks = (
+            scope_dedup_flags(known.id, "", ANY_SCOPE)
+            if self._has_span_of_scope(later_position, "", search_hours)
+            else ()
+        )
+        keys = (known.sender_key, later_call.sender_key, joining_report.sender_key)
+        costs = self._cost_rules(search_hours)
+        takes_cost, cost_names = costs.decide_if_later_cost_counts(known, later_call, keys)
         said = later_call
         if has_cost(known) and costs.is_cost_guessed(later_call):
             said = _without_cost(later_call, known)
-        devices = self._device_reports(hours)
+        devices = self._device_report_rules(search_hours)
         later_report = LaterReport(
-            said, devices.is_only_from_devices(later_call), devices.owner_fields_from_device(later_call)
+            said,
+            devices.is_only_from_devices(later_call),
+            devices.owner_fields_stated_only_by_device(later_call),
         )
-        heard = self._device_reports_if_any(known, later_report, hours)
+        heard = self._device_report_rules_if_any(known, later_report, search_hours)
         compared = partial(
-            self._compare_report, topic, known, later_report, heard, is_open=is_open, replaces_cost=takes_cost
+            self._find_added_fields_and_count_conflict,
+            topic,
+            known,
+            later_report,
+            heard,
+            is_open=is_open,
+            replaces_cost=takes_cost,
         )
         filled = {name: None for name in later_report.claims if getattr(known, name) is None}
-        device_names = [] if heard is None else list(heard.names_to_store(known, later_report, filled))
+        device_names = [] if heard is None else list(heard.dedup_flags_to_store(known, later_report, filled))
         if is_open:
             if fields := compared():
                 self.amend_record(topic, number, known, fields)
-        elif not self._correct_both(
+        elif not self._store_merge_corrections_if_possible(
             (known, corrections_so_far),
             (later_call, later_corrections),
-            reporter,
+            joining_report,
             compared,
             is_later_open=is_later_open,
         ):
             return False
-        self._store_later_names((*device_names, *cost_names, *marks), first, known, hours)
+        self._store_further_dedup_keys(
+            (*device_names, *cost_names, *marks), first_position, known, search_hours
+        )
         if is_later_open:
             self.amend_record(topic, later_number, later_call, {"shadow": True, "counted_by": known.id})
         return True
@@ -810,12 +865,12 @@ class KnownCalls:
     def _is_unread(self, topic: str, number: int) -> bool:
         return self.can_amend(topic, number) or number >= self._terms.first
 
-    def _correct_both(
+    def _store_merge_corrections_if_possible(
         self,
-        first: tuple[Inference, int],
-        later: tuple[Inference, int],
-        reporter: Inference,
-        compared: Callable[[], dict[str, Any]],
+        first_record_and_corrections: tuple[Inference, int],
+        later_record_and_corrections: tuple[Inference, int],
+        joining_report: Inference,
+        find_added_fields: Callable[[], dict[str, Any]],
         *,
         is_later_open: bool,
     ) -> bool:
@@ -824,19 +879,23 @@ class KnownCalls:
         lacks, and the later record is subtracted if it is closed as well. Return False and store nothing if
         one correction is impossible.
         """
-        from spool.log.planning.corrections import MOST, correction_to_shadow, merge_correction
+        from spool.log.planning.corrections import MOST, correction_subtracting_duplicate, merge_correction
 
-        known, count = first
-        later_call, later_count = later
+        known, count = first_record_and_corrections
+        later_call, later_count = later_record_and_corrections
         if max(count, later_count) >= MOST or not self._is_position_in_memory(known):
             return False
         if not (is_later_open or self._is_position_in_memory(later_call)):
             return False
         now_ns = int(self._plan.at * NS)
-        fields = compared()
+        fields = find_added_fields()
         found = [merge_correction(known, count, later_call, fields, now_ns=now_ns)]
         if not is_later_open:
-            found.append(correction_to_shadow(later_call, later_count, known.id, reporter, now_ns=now_ns))
+            found.append(
+                correction_subtracting_duplicate(
+                    later_call, later_count, known.id, joining_report, now_ns=now_ns
+                )
+            )
         corrections = [each for each in found if each is not None]
         if any(map(self._is_known_correction, corrections)):
             return False
@@ -846,12 +905,12 @@ class KnownCalls:
         self._terms.split += len(corrections)
         return True
 
-    def _compare_report(
+    def _find_added_fields_and_count_conflict(
         self,
         topic: str,
         known_record: Inference,
         later_report: LaterReport,
-        devices: DeviceReports | None,
+        devices: DeviceReportRules | None,
         *,
         is_open: bool,
         replaces_cost: bool = False,
@@ -872,8 +931,8 @@ class KnownCalls:
                 and has_measurement(known_record)
                 and not devices.is_only_from_devices(known_record)
             ):
-                record = record_of_device_addable_fields(record)
-            effective = devices.without_replaced_device_owner(effective, later_report)
+                record = without_server_decided_fields(record)
+            effective = devices.without_owner_replaced_by_server(effective, later_report)
         fields = missing_fields(effective, record)
         if fields:
             self._estimate_cost_again(effective, fields)
@@ -886,7 +945,7 @@ class KnownCalls:
     def _changes_by_server_report(
         self, known_record: Inference, report: Inference, *, is_open: bool
     ) -> dict[str, Any]:
-        kept = record_kept_after_server_report(known_record)
+        kept = without_device_measurements(known_record)
         fields = missing_fields(report, kept)
         if fields:
             self._estimate_cost_again(report, fields)

@@ -62,7 +62,7 @@ class _NestedCandidate(NamedTuple):
     is_exact: bool  # False if another report, perhaps from another clock, states the times
 
 
-def reports_of_other_kind(
+def counterpart_keys_and_positions(
     nested_report: NestedReport, find_log_position: LogPositionFinder
 ) -> Iterator[tuple[str, int]]:
     """
@@ -111,11 +111,11 @@ def count_stored_reports(
     return filed + bisect_left(range(filed, above - 1), True, key=lambda ordinal: not is_stored(ordinal))
 
 
-def nested_pair_name(counting_record: Inference) -> bytes:
-    return derived_id(counting_record.id, "nested")
+def nested_pair_dedup_flag(counted_record: Inference) -> bytes:
+    return derived_id(counted_record.id, "nested")
 
 
-class NestedReports:
+class NestedReportSearch:
     def __init__(self, find_log_position: LogPositionFinder, records_of: RecordsOf) -> None:
         self._place_of = find_log_position
         self._records_of = records_of
@@ -131,26 +131,26 @@ class NestedReports:
         if self._place_of(filed) is not None:
             return NestedMatch(None, ())  # this report was already filed, so it is a repeat
         counting = None if own_position is None else self._record_that_counts(own_position)
-        if counting is not None and self._place_of(nested_pair_name(counting)) is not None:
+        if counting is not None and self._place_of(nested_pair_dedup_flag(counting)) is not None:
             return NestedMatch(None, (filed,))
         fitting = self._fitting_calls(record, nested_report)
         if not nested_report.is_inner:
             fitting = {id: fit for id, fit in fitting.items() if not self._is_also_within_another_call(fit)}
         if counting is not None and counting.id in fitting:
-            return NestedMatch(None, (filed, nested_pair_name(counting)))
+            return NestedMatch(None, (filed, nested_pair_dedup_flag(counting)))
         exact = [fit for fit in fitting.values() if fit.is_exact]
         fits = exact or list(fitting.values())
         if len(fits) == 1 or (exact and not nested_report.is_inner):
             return NestedMatch(max(fits, key=_candidate_duration_ns).place, (filed,))
-        return NestedMatch(None, (filed, *self._names_to_store(nested_report)))
+        return NestedMatch(None, (filed, *self._dedup_keys_to_store(nested_report)))
 
-    def is_of_another_pair(self, log_position: int, nested_report: NestedReport) -> bool:
+    def has_complete_pair_without(self, log_position: int, nested_report: NestedReport) -> bool:
         """
         Return whether the SDK's and the caller's report of the call at `log_position` are both known, and
         this report repeats neither. It repeats one of its kind if the time span of one contains the other's.
         """
         records = self._records_of(log_position)
-        if all(self._place_of(nested_pair_name(record)) is None for record in records):
+        if all(self._place_of(nested_pair_dedup_flag(record)) is None for record in records):
             return False
         own = nested_report.start, nested_report.end
         return not any(
@@ -166,7 +166,7 @@ class NestedReports:
     def _fitting_calls(self, record: Inference, nested_report: NestedReport) -> dict[bytes, _NestedCandidate]:
         fitting: dict[bytes, _NestedCandidate] = {}
         is_inner, times = nested_report.is_inner, (nested_report.start, nested_report.end)
-        for key, log_position in reports_of_other_kind(nested_report, self._place_of):
+        for key, log_position in counterpart_keys_and_positions(nested_report, self._place_of):
             records = self._records_of(log_position)
             if not records or records[-1].shadow:
                 continue
@@ -185,18 +185,19 @@ class NestedReports:
             for other_times in stated or [_start_and_end(other)]:
                 nested = (times, other_times) if is_inner else (other_times, times)
                 if _is_within(*nested, slack):
-                    if self._is_unpaired(records, is_inner=is_inner):
+                    if self._has_no_counterpart(records, is_inner_report=is_inner):
                         fitting[records[-1].id] = _NestedCandidate(
                             key, log_position, same[0], other_times, bool(stated)
                         )
                     break
         return fitting
 
-    def _is_unpaired(self, records: Sequence[Inference], *, is_inner: bool) -> bool:
-        if any(self._place_of(nested_pair_name(record)) is not None for record in records):
+    def _has_no_counterpart(self, call_records: Sequence[Inference], *, is_inner_report: bool) -> bool:
+        if any(self._place_of(nested_pair_dedup_flag(record)) is not None for record in call_records):
             return False
         return not any(
-            times_encoded_in_names(further_dedup_names(record), is_inner=is_inner) for record in records
+            times_encoded_in_names(further_dedup_names(record), is_inner=is_inner_report)
+            for record in call_records
         )
 
     def _is_also_within_another_call(self, candidate: _NestedCandidate) -> bool:
@@ -208,7 +209,7 @@ class NestedReports:
         keys = tuple([f"{key_of_call}\0{count}" for count in possible_input_counts(candidate.record)])
         return bool(self._fitting_calls(candidate.record, NestedReport(True, keys, *candidate.times)))
 
-    def _names_to_store(self, nested_report: NestedReport) -> Iterator[bytes]:
+    def _dedup_keys_to_store(self, nested_report: NestedReport) -> Iterator[bytes]:
         for key in nested_report.keys:
             step = nested_report.end // STEP_NS
             count = _count_stored_nested_reports(key, step, self._place_of, is_inner=nested_report.is_inner)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from spool.errors import KeyEnded, KeyReused, Stale
 from spool.log import accounting
-from spool.log.accounting import SubmissionTerms
+from spool.log.accounting import SubmissionCounts
 from spool.log.conflicts import Conflicts
 from spool.log.counted_names import EventSum
 from spool.log.counters import SeriesState
@@ -27,14 +27,14 @@ _ENDED = "the key of this submission was deleted, disabled or replaced meanwhile
 _REUSED = "the idempotency key of this submission was used for another body, so nothing of it was stored"
 
 
-class PlanReader(Protocol):
+class CommitPlanReader(Protocol):
     def read_record(self, topic: str, number: int) -> Record | None:
         """Return a record with the reports added to it, or None if it is deleted or damaged."""
         ...
 
     def read_series(self, series: bytes) -> SeriesState | None: ...
 
-    def series_known_since(self) -> float:
+    def dropped_series_last_reported_at(self) -> float:
         """
         Return when the newest counter series that was dropped for lack of space last reported, or 0 if none
         was dropped.
@@ -68,7 +68,7 @@ class CommitPlan:
     ended: set[int] = field(default_factory=set)
     # positions of submissions of which the idempotency key had another body
     reused: set[int] = field(default_factory=set)
-    submissions: list[SubmissionTerms] = field(
+    submissions: list[SubmissionCounts] = field(
         default_factory=list
     )  # counts of the stored submissions, in order
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
@@ -84,7 +84,7 @@ class CommitPlan:
         return {topic: self.first[topic] + len(records) for topic, records in self.records.items() if records}
 
     def accounting_counts(self) -> Counter[tuple[str, str]]:
-        return accounting.sum_terms(self.submissions)
+        return accounting.sum_submission_counts(self.submissions)
 
     def build_answers(self, receipts: Sequence[Receipt]) -> Sequence[PlanAnswer]:
         rest = iter(receipts)

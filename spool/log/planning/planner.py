@@ -2,8 +2,8 @@
 Planning of a group commit: submissions become entries, reports added to records, series and terms. Pure,
 except for reads.
 
-An engine writes a plan in one transaction and then calls `Planner.apply_plan`, so a failed commit leaves no
-trace.
+An engine writes a plan in one transaction and then calls
+`Planner.apply_plan_and_return_next_numbers`, so a failed commit leaves no trace.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from spool.identity import NestedReport, RecordIdentity, Relay, limit_to_sender, scope_flag_names
+from spool.identity import NestedReport, RecordIdentity, Relay, limit_to_sender, scope_dedup_flags
 from spool.log import accounting, duplicates
-from spool.log.accounting import SubmissionTerms
+from spool.log.accounting import SubmissionCounts
 from spool.log.counted_names import sum_by_type
 from spool.log.counters import SeriesState, advance_series, delta_record
 from spool.log.duplicates import HOUR_NS, DuplicateIndex, NearHours
 from spool.log.partial_reports import PartialReport, indexes_of_stale_submissions
 from spool.log.pending_spans import BESIDE, CallBelow, LinkedSpan, PendingSpans
-from spool.log.planning.costs import cost_rank, names_of_first_cost
+from spool.log.planning.costs import cost_reliability, dedup_flags_of_first_cost
 from spool.log.planning.known_calls import KnownCalls
-from spool.log.planning.nested_reports import LogPositionFinder, reports_of_other_kind
-from spool.log.planning.plan import CommitPlan, PlanReader
+from spool.log.planning.nested_reports import LogPositionFinder, counterpart_keys_and_positions
+from spool.log.planning.plan import CommitPlan, CommitPlanReader
 from spool.log.planning.relayed_reports import positions_of_other_side_reports
 from spool.log.retention import SERIES_AGE_S
 from spool.log.values import CounterPoint, Submission
@@ -82,17 +82,17 @@ class Planner:
         for submission in group:
             has_besides = self.spans.has_calls_in_several_scopes(submission.heard_by)
             for record, identity in zip(submission.records, submission.identities, strict=True):
-                _, near = hours.storage_and_search_hours(record)
+                _, near = hours.id_storage_and_search_hours(record)
                 if identity.nesting is not None:
                     nesting = limit_to_sender(identity.nesting, getattr(record, "sender_key", None))
                     log_positions.update(self._nested_report_positions(nesting, near, now))
                 if identity.relay is not None:
-                    log_positions.update(self._relayed_report_positions(identity.relay, near, now))
+                    log_positions.update(self._positions_of_other_side_reports(identity.relay, near, now))
                 linked_names = [linked for _, linked in identity.links]
                 above = identity.above
                 if above is not None and (has_besides or above.startswith(BESIDE)):
                     log_positions.update(self._sibling_call_positions(submission.heard_by, record, above))
-                for name in (identity.id, *identity.lookups, *identity.remembered_names, *linked_names):
+                for name in (identity.id, *identity.lookups, *identity.keys_to_remember, *linked_names):
                     if log_position := index.find_log_position((index.short_id(name),), near, now):
                         log_positions.add(log_position)
             log_positions.update(
@@ -107,28 +107,32 @@ class Planner:
         return () if siblings is None else (*siblings.besides, *siblings.others)
 
     def _nested_report_positions(
-        self, nested_report: NestedReport, hours: Iterable[int], now: float
+        self, nested_report: NestedReport, search_hours: Iterable[int], now: float
     ) -> Iterator[int]:
         return filter(
             None,
             [
                 log_position
-                for _, log_position in reports_of_other_kind(
-                    nested_report, self._log_position_finder(hours, now)
+                for _, log_position in counterpart_keys_and_positions(
+                    nested_report, self._log_position_finder(search_hours, now)
                 )
             ],
         )
 
-    def _relayed_report_positions(self, relay: Relay, hours: Iterable[int], now: float) -> Iterator[int]:
-        return filter(None, positions_of_other_side_reports(relay, self._log_position_finder(hours, now)))
+    def _positions_of_other_side_reports(
+        self, relay: Relay, search_hours: Iterable[int], now: float
+    ) -> Iterator[int]:
+        return filter(
+            None, positions_of_other_side_reports(relay, self._log_position_finder(search_hours, now))
+        )
 
-    def _log_position_finder(self, hours: Iterable[int], now: float) -> LogPositionFinder:
-        return lambda name: self.index.find_log_position((self.index.short_id(name),), hours, now)
+    def _log_position_finder(self, search_hours: Iterable[int], now: float) -> LogPositionFinder:
+        return lambda name: self.index.find_log_position((self.index.short_id(name),), search_hours, now)
 
     def plan_group(
         self,
         group: Sequence[Submission],
-        reader: PlanReader,
+        reader: CommitPlanReader,
         lowest_open_numbers: Mapping[str, int],
         now: float,
         check: Callable[[], None] | None = None,
@@ -147,7 +151,7 @@ class Planner:
                 continue
             if check is not None:
                 check()
-            is_known = self._check_known_or_refuse(plan, index, submission)
+            is_known = self._refuse_or_tell_if_known(plan, index, submission)
             if index not in plan.stale:
                 work = _SubmissionPlanner(
                     self.index,
@@ -166,7 +170,7 @@ class Planner:
         plan.partial_reports.update(dict.fromkeys(plan.gone_spans))
         return plan
 
-    def _check_known_or_refuse(self, plan: CommitPlan, index: int, submission: Submission) -> bool:
+    def _refuse_or_tell_if_known(self, plan: CommitPlan, index: int, submission: Submission) -> bool:
         """Return whether the request was stored before. Refuse it if its idempotency key had another body."""
         request = submission.request
         if request is None:
@@ -180,10 +184,10 @@ class Planner:
             plan.stale.add(index)
         return False
 
-    def _is_known_request(self, plan: CommitPlan, name: bytes) -> bool:
-        return self.index.short_id(name) in plan.ids or self.index.knows_request(name, plan.at)
+    def _is_known_request(self, plan: CommitPlan, dedup_key: bytes) -> bool:
+        return self.index.short_id(dedup_key) in plan.ids or self.index.knows_request(dedup_key, plan.at)
 
-    def apply_plan(self, plan: CommitPlan) -> Mapping[str, int]:
+    def apply_plan_and_return_next_numbers(self, plan: CommitPlan) -> Mapping[str, int]:
         """
         Update the state in memory after the plan is on disk. Return the next number of each topic with new
         records.
@@ -201,7 +205,7 @@ class _SubmissionPlanner:
         index: DuplicateIndex,
         spans: PendingSpans,
         plan: CommitPlan,
-        reader: PlanReader,
+        reader: CommitPlanReader,
         lowest_open_numbers: Mapping[str, int],
         submission: Submission,
         near_hours: NearHours,
@@ -220,7 +224,7 @@ class _SubmissionPlanner:
         self._now_ns = int(plan.at * NS)
         self._near_hours = near_hours
         self._ignored = dict(submission.ignored)
-        self._terms = SubmissionTerms(
+        self._terms = SubmissionCounts(
             topic=topic,
             received=submission.received,
             split=submission.split,
@@ -258,9 +262,9 @@ class _SubmissionPlanner:
         if self._submission.points:
             self._plan_records(self._counter_deltas())
         if self._calls_below or self._submission.steps:
-            self._link_to_runs()
+            self._link_to_agent_runs()
         if self._terms.topic != AI_TELEMETRY:
-            self._store_request_names(begin)
+            self._store_request_dedup_keys(begin)
         self._terms.accepted = len(self._records) - begin
         self._terms.ignored = self._ignored
         self._plan.submissions.append(self._terms)
@@ -308,14 +312,14 @@ class _SubmissionPlanner:
                 records.append(record)
                 continue
             id = index.short_id(known_as)
-            hour, near = near_hours.storage_and_search_hours(record)
+            hour, near = near_hours.id_storage_and_search_hours(record)
             log_position = ids.get(id)
             if log_position is None:
                 log_position = index.find_log_position((id,), near, now)
             if log_position is None and (lookups or also):
-                log_position = self._find_log_position_by_names((*lookups, *also), near)
+                log_position = self._find_log_position_by_dedup_keys((*lookups, *also), near)
                 if log_position is not None and (also or scope is not None):
-                    is_other = self._known.is_of_another_call(log_position, record, scope, near)
+                    is_other = self._known.can_be_of_another_call(log_position, record, scope, near)
                     log_position = None if is_other else log_position
             if log_position is None and links:
                 log_position = self._known.find_linked_call(record, identity, near)
@@ -332,32 +336,34 @@ class _SubmissionPlanner:
                 hours.append(hour)
                 records.append(record)
                 if (also or links or joins or nesting or relay) and isinstance(record, Inference):
-                    record.also = b"".join(identity.remembered_names)
+                    record.also = b"".join(identity.keys_to_remember)
                     if nesting is not None or relay is not None:
-                        record.also += b"".join(self._known.used_up_names)
+                        record.also += b"".join(self._known.used_dedup_keys)
                     if scope is not None:
-                        record.also += b"".join(scope_flag_names(known_as, "", scope))
+                        record.also += b"".join(scope_dedup_flags(known_as, "", scope))
                     if is_guess or is_final:
-                        record.also += b"".join(names_of_first_cost(record, cost_rank(record, identity)))
+                        record.also += b"".join(
+                            dedup_flags_of_first_cost(record, cost_reliability(record, identity))
+                        )
             else:
-                log_position = self._known.add_report(record, identity, log_position, near)
+                log_position = self._known.add_report_to_known_call(record, identity, log_position, near)
             if also or links or joins or nesting or relay:
-                self._known.store_names_of_call(record, identity, log_position, hour, near)
+                self._known.store_dedup_keys_of_call(record, identity, log_position, hour, near)
             if above is not None and isinstance(record, Inference):
                 self._calls_below.append((record, above, log_position))
 
-    def _link_to_runs(self) -> None:
+    def _link_to_agent_runs(self) -> None:
         spans, sender = self._spans, self._submission.heard_by
         unplaced = Counter(record.source for record, _, _ in self._calls_below if record.run is None)
         new = list[LinkedSpan]()
-        related = spans.add_calls(sender, self._calls_below)
+        related = spans.add_calls_and_select_linkable(sender, self._calls_below)
         has_besides = spans.has_calls_in_several_scopes(sender)
         for span, (record, above, log_position) in related:
             new.append(span)
             siblings = has_besides and spans.find_siblings(sender, span.trace, record.span_id or "", above)
             if siblings:
-                _, near = self._near_hours.storage_and_search_hours(record)
-                self._known.join_sibling(record, siblings, near)
+                _, near = self._near_hours.id_storage_and_search_hours(record)
+                self._known.merge_sibling_reports(record, siblings, near)
             around = spans.values_from_spans_above(span)
             self._known.add_values_from_spans_above(log_position, around)
             unplaced[record.source] -= bool(around.runs) and record.run is None
@@ -365,7 +371,7 @@ class _SubmissionPlanner:
             self._plan.observed[self._terms.topic, accounting.UNPLACED, source] += n
         if self._submission.steps:
             new += spans.add_spans_without_calls(sender, self._submission.steps)
-        for log_position, around in spans.calls_below(new):
+        for log_position, around in spans.call_positions_and_values_below(new):
             self._known.add_values_from_spans_above(log_position, around)
 
     def _count_repeats(self) -> None:
@@ -373,7 +379,7 @@ class _SubmissionPlanner:
         for source, n in Counter(map(_source, self._submission.records)).items():
             self._plan.observed[self._terms.topic, accounting.DUPLICATES, source] += n
 
-    def _store_request_names(self, first_new_index: int) -> None:
+    def _store_request_dedup_keys(self, first_new_index: int) -> None:
         # when the log is opened, the request's names are read from its first new record
         request = self._submission.request
         hour = self._now_ns // HOUR_NS
@@ -382,11 +388,15 @@ class _SubmissionPlanner:
             new[0].request = request.key + request.body
         for number, record in enumerate(new, self._first + first_new_index):
             for name in request_dedup_names(record):
-                self._known.store_name(name, duplicates.encode_log_position(self._terms.topic, number), hour)
+                self._known.store_dedup_key_if_new(
+                    name, duplicates.encode_log_position(self._terms.topic, number), hour
+                )
 
-    def _find_log_position_by_names(self, names: Iterable[bytes], hours: Iterable[int]) -> int | None:
-        ids = list(map(self._index.short_id, names))
-        log_position = self._index.find_log_position(ids, hours, self._plan.at)
+    def _find_log_position_by_dedup_keys(
+        self, dedup_keys: Iterable[bytes], search_hours: Iterable[int]
+    ) -> int | None:
+        ids = list(map(self._index.short_id, dedup_keys))
+        log_position = self._index.find_log_position(ids, search_hours, self._plan.at)
         if log_position is not None:
             return log_position
         for id in ids:
@@ -399,7 +409,7 @@ class _SubmissionPlanner:
         for point in self._submission.points:
             before = self._series_state(point)
             state, delta = advance_series(
-                before, point, self._series_known_since_ns() if before is None else 0
+                before, point, self._dropped_series_last_reported_at_ns() if before is None else 0
             )
             if state is not None:
                 self._plan.series[point.series] = state
@@ -412,8 +422,8 @@ class _SubmissionPlanner:
     def _series_state(self, point: CounterPoint) -> SeriesState | None:
         return self._plan.series.get(point.series) or self._reader.read_series(point.series)
 
-    def _series_known_since_ns(self) -> int:
-        since = self._reader.series_known_since()
+    def _dropped_series_last_reported_at_ns(self) -> int:
+        since = self._reader.dropped_series_last_reported_at()
         # a series dropped longer ago would have expired
         return int(since * NS) if since > self._plan.at - SERIES_AGE_S else 0
 

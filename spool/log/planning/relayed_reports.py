@@ -36,11 +36,11 @@ def positions_of_other_side_reports(relay: Relay, find_log_position: LogPosition
         )
 
 
-def relayed_pair_name(counting_record: Inference) -> bytes:
-    return derived_id(counting_record.id, "relayed")
+def relayed_pair_dedup_flag(counted_record: Inference) -> bytes:
+    return derived_id(counted_record.id, "relayed")
 
 
-class RelayedReports:
+class RelayedReportSearch:
     """
     The search for an assistant's report of a call that its gateway also reported, or the other way round.
     `is_of_another`: returns whether a record has another id than the report, of the same form.
@@ -69,7 +69,7 @@ class RelayedReports:
             )
         if own_records and self._has_records_stored_under_relay(own_records, relay):
             return NestedMatch(None, ())
-        return NestedMatch(None, tuple(self._names_to_store(relay)))
+        return NestedMatch(None, tuple(self._dedup_keys_to_store(relay)))
 
     def _fitting_calls(
         self, record: Inference, relay: Relay
@@ -82,11 +82,11 @@ class RelayedReports:
             if distance is not None and not self._is_of_another(log_position, record):
                 yield log_position, (records, distance)
 
-    def _are_paired(self, records: Sequence[Inference]) -> bool:
-        return any(self._place_of(relayed_pair_name(each)) is not None for each in records)
+    def _are_paired(self, call_records: Sequence[Inference]) -> bool:
+        return any(self._place_of(relayed_pair_dedup_flag(each)) is not None for each in call_records)
 
-    def _has_records_stored_under_relay(self, records: Sequence[Inference], relay: Relay) -> bool:
-        ids = {each.id for each in records}
+    def _has_records_stored_under_relay(self, call_records: Sequence[Inference], relay: Relay) -> bool:
+        ids = {each.id for each in call_records}
         for names_request in (False, True):
             for log_position in _positions_of_stored_reports(
                 relay, relay.side, self._place_of, states_request_id=names_request
@@ -95,19 +95,19 @@ class RelayedReports:
                     return True
         return False
 
-    def _names_to_store(self, relay: Relay) -> Iterator[bytes]:
+    def _dedup_keys_to_store(self, relay: Relay) -> Iterator[bytes]:
         for key in relay.keys:
-            name = _name_by_ordinal(
+            name = _ordinal_to_dedup_key(
                 relay.side, key, relay.end // STEP_NS, states_request_id=relay.names_request
             )
             yield name(count_stored_reports(name, self._place_of))
 
 
-def _name_by_ordinal(
-    reporting_side: str, key: str, time_step: int, *, states_request_id: bool
+def _ordinal_to_dedup_key(
+    reporting_side: str, relay_key: str, time_step: int, *, states_request_id: bool
 ) -> Callable[[int], bytes]:
     return lambda ordinal: relayed_report_name(
-        reporting_side, key, time_step, ordinal, states_request_id=states_request_id
+        reporting_side, relay_key, time_step, ordinal, states_request_id=states_request_id
     )
 
 
@@ -117,7 +117,7 @@ def _positions_of_stored_reports(
     own = relay.end // STEP_NS
     for key in relay.keys:
         for step in (own, own - 1, own + 1):
-            name = _name_by_ordinal(reporting_side, key, step, states_request_id=states_request_id)
+            name = _ordinal_to_dedup_key(reporting_side, key, step, states_request_id=states_request_id)
             count = count_stored_reports(name, find_log_position)
             for ordinal in range(count - 1, max(count - MOST_READ, 0) - 1, -1):
                 log_position = find_log_position(name(ordinal))

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import msgspec
 
 from spool.log import accounting, counted_names
-from spool.log.accounting import SubmissionTerms
+from spool.log.accounting import SubmissionCounts
 from spool.log.conflicts import Conflict, Conflicts, Pair
-from spool.log.counted_names import EventSum, EventType, max_frequent_rows
+from spool.log.counted_names import EventSum, EventType, max_rows_of_most_frequent_names
 from spool.log.planning.plan import CommitPlan
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
@@ -58,7 +58,7 @@ class BookedCommit(NamedTuple):
 
     id: int
     at: float
-    terms: list[SubmissionTerms] | None
+    terms: list[SubmissionCounts] | None
     found: bytes | None
 
 
@@ -67,7 +67,7 @@ def read_uncounted_commits(
 ) -> list[BookedCommit]:
     rows = connection.execute(database.fill_in_table_names(queries.UNBOOKED), {"limit": limit}, binary=True)
     return [
-        BookedCommit(id, at, accounting.unpack_terms_if_intact(terms, sum), finds)
+        BookedCommit(id, at, accounting.unpack_submission_counts_if_intact(terms, sum), finds)
         for id, at, sum, terms, finds in rows
     ]
 
@@ -115,7 +115,7 @@ def sum_counts_of_commits(commits: Iterable[BookedCommit]) -> Counter[tuple[str,
     sums: Counter[tuple[str, str]] = Counter()
     for commit in commits:
         if commit.terms:
-            sums.update(accounting.sum_terms(commit.terms))
+            sums.update(accounting.sum_submission_counts(commit.terms))
     return sums
 
 
@@ -150,7 +150,7 @@ def read_unrecognised_attribute_names(
 ) -> list[Mapping[str, object]]:
     rows = connection.execute(database.fill_in_table_names(queries.SHAPES), binary=True)
     return [
-        counted_names.attribute_names_row(_decode_name(names), count, last_seen)
+        counted_names.unrecognised_names_json_row(_decode_name(names), count, last_seen)
         for names, count, last_seen in rows
     ]
 
@@ -206,7 +206,7 @@ def _store_unrecognised_attribute_names(
     counted: dict[str, tuple[int, float]] = {}
     for at, of_commit in finds_by_commit:
         for names, n in of_commit:
-            shape = counted_names.attribute_names_key(names)
+            shape = counted_names.unrecognised_names_key(names)
             counted[shape] = counted.get(shape, (0, 0.0))[0] + n, at
     with connection.pipeline():
         for shape, (n, at) in sorted(counted.items()):
@@ -246,7 +246,7 @@ def _store_event_types(
 
 
 def _bound_parameters(max_rows: int) -> Mapping[str, int]:
-    return {"often": max_frequent_rows(max_rows), "most": max_rows}
+    return {"often": max_rows_of_most_frequent_names(max_rows), "most": max_rows}
 
 
 def _decode_name(data: bytes) -> str:

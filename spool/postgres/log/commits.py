@@ -17,7 +17,7 @@ from uuid import UUID
 from spool.errors import SpoolUnavailable
 from spool.log.commits.following import CommitRow, numbers_by_topic
 from spool.log.commits.writer import IndexOutOfStep
-from spool.log.partial_reports import expected_keys
+from spool.log.partial_reports import keys_of_expected_versions
 from spool.log.planning.plan import CommitPlan, PlanAnswer
 from spool.log.protocols import CommitObserver, notify_observer
 from spool.log.receipts import Sealer
@@ -137,7 +137,7 @@ class AttemptWriter:
         connection = transaction.connection
         following = self._memory.following
         points = sorted({point.series for submission in group.submissions for point in submission.points})
-        keys = expected_keys(group.submissions)
+        keys = keys_of_expected_versions(group.submissions)
         with transaction.begin_with_statements(needs_standby=self.needs_standby):
             ask = partial(store.lock_and_query_log_head, self._database, connection, following.last)
             read_head = ask(series_keys=points, wait=group.wait)
@@ -159,7 +159,7 @@ class AttemptWriter:
         submissions = () if group.stands else group.submissions
         if submissions:
             self._room.require_room(connection, following.last.size)
-        now = following.next_commit_time(head.now)
+        now = following.non_decreasing_commit_time(head.now)
         closed = following.lowest_open_numbers(
             now, durable_through=following.durable_commit_id if self._hold_s else inf
         )
@@ -169,7 +169,7 @@ class AttemptWriter:
             self._memory.write_cache,
             read_log_positions=partial(following.planner.log_positions_to_read, submissions, now),
             series=head.series,
-            series_known_since=head.series_known_since,
+            dropped_series_last_reported_at=head.dropped_series_last_reported_at,
             versions=versions(),
         )
         plan = following.planner.plan_group(submissions, reader, numbers_by_topic(closed), now)
@@ -197,7 +197,7 @@ class AttemptWriter:
 
     def _check_unconfirmed(self) -> None:
         following = self._memory.following
-        seconds, size = following.measure_unconfirmed()
+        seconds, size = following.measure_unconfirmed_seconds_and_bytes()
         if seconds > UNCONFIRMED_S or size > UNCONFIRMED_BYTES:
             raise TooMuchUnconfirmed(following.last.id)
 

@@ -73,7 +73,7 @@ class NodeIdCompactor:
         following = self._memory.following
         seq = self._memory.runs_seq
         if seq is not None:
-            commit, through = following.bounds_after_compaction(compaction.taken)
+            commit, through = following.highest_compacted_commit_and_numbers(compaction.taken)
             write = partial(
                 store.write_compaction,
                 self._database,

@@ -19,9 +19,9 @@ from spool.clock import Clock
 from spool.disks import FSYNC
 from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
 from spool.identity import RequestNames
-from spool.log.accepted_twice import RepeatedAcceptances
+from spool.log.accepted_twice import AcceptedTwiceSearch
 from spool.log.commits.following import numbers_by_topic
-from spool.log.commits.writer import GroupWriter
+from spool.log.commits.writer import GroupCommitWriter
 from spool.log.counted_names import EventType
 from spool.log.duplicates import IdPosition, RepeatedIds
 from spool.log.entries.codec import EntryDamage, log_damage
@@ -153,7 +153,7 @@ class PostgresLog:
     async def open(self) -> None:
         await self._memory.load()
         await self._commits.confirm_commits_read_at_start()
-        self._writer = GroupWriter(
+        self._writer = GroupCommitWriter(
             self._commit_group,
             self._begin_log_period_or_retry_commit,
             gather_s=self._settings.commit_gather,
@@ -322,10 +322,10 @@ class PostgresLog:
         return await self._verification.books()
 
     async def verify(self) -> LogAccounting:
-        def new_repeats() -> RepeatedAcceptances:
+        def new_repeats() -> AcceptedTwiceSearch:
             settings = self._settings
             window_s, max_ids = settings.duplicate_window, settings.duplicate_ids
-            return RepeatedAcceptances(self._memory.index, window_s=window_s, max_ids=max_ids)
+            return AcceptedTwiceSearch(self._memory.index, window_s=window_s, max_ids=max_ids)
 
         async with self._upkeep.lock:
             verified, damage, seen = await self._verification.verify(new_repeats)
@@ -334,7 +334,8 @@ class PostgresLog:
                 topic, [damaged_range for damaged_topic, damaged_range in damage if damaged_topic == topic]
             )
         return replace(
-            verified, accepted_twice=await seen.find_accepted_twice(partial(self.read, with_open=True))
+            verified,
+            accepted_twice=await seen.records_accepted_twice_by_topic(partial(self.read, with_open=True)),
         )
 
     async def stats(self) -> LogStats:
@@ -376,7 +377,7 @@ class PostgresLog:
     # -- upkeep ----------------------------------------------------------------------------------------------
 
     async def count_repeated_ids(self) -> int:
-        return await self._repeated.refresh_repeated_id_count(self._memory.index)
+        return await self._repeated.cached_repeated_id_count(self._memory.index)
 
     async def run_retention(self) -> int:
         return await self._upkeep.run_retention()

@@ -103,7 +103,7 @@ class PostgresWatermarks:
         return due != last.closed or not is_proven or last.at > now + SOONER_S
 
     def _next_close_in_s(self) -> float | None:
-        closes_at = self._following.next_commit_closes_at()
+        closes_at = self._following.next_records_close_at()
         return None if closes_at is None else closes_at - self._clock.now()
 
 
@@ -243,7 +243,7 @@ class NodeMemory:
         return since.is_all
 
     def needs_commit_copies(self) -> bool:
-        return self._native is None and self.read_cache.can_take_commits
+        return self._native is None and self.read_cache.needs_entries_of_new_commits
 
     def apply_commit(self, row: CommitRow, plan: CommitPlan) -> None:
         """Apply a durable commit of this node. The caller must hold the lock `turn`."""

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from spool.errors import SpoolUnavailable
 from spool.log import accounting
-from spool.log.accepted_twice import RepeatedAcceptances
+from spool.log.accepted_twice import AcceptedTwiceSearch
 from spool.log.commits.following import numbers_by_topic
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.codec import EntryDamage
@@ -116,11 +116,11 @@ async def recount_commits(database: Database, recount_range: RecountRange) -> Re
 
 
 async def recount_log(
-    database: Database, recount_range: RecountRange, repeated_acceptances: RepeatedAcceptances
+    database: Database, recount_range: RecountRange, accepted_twice_search: AcceptedTwiceSearch
 ) -> Recount:
     """
     Count all records and commits within the range again. Every entry is also passed to the search
-    `repeated_acceptances`.
+    `accepted_twice_search`.
     """
     recounted = await recount_commits(database, recount_range)
     for topic in TOPICS:
@@ -138,12 +138,12 @@ async def recount_log(
                     first=first,
                     last=last,
                     into=recounted,
-                    repeated_acceptances=repeated_acceptances,
+                    accepted_twice_search=accepted_twice_search,
                 )
             )
             first = last + 1
-            if repeated_acceptances.is_full or first > end:
-                await asyncio.to_thread(repeated_acceptances.collect_repeated_ids, is_last=first > end)
+            if accepted_twice_search.has_max_ids or first > end:
+                await asyncio.to_thread(accepted_twice_search.note_repeated_ids, is_end_of_topic=first > end)
     return recounted
 
 
@@ -161,12 +161,12 @@ def _add_counts_of_commits(
         if commit != expected:
             wrong.append(f"commits {expected} to {commit - 1}: their rows are missing")
         expected = commit + 1
-        terms = accounting.unpack_terms_if_intact(packed, checksum)
+        terms = accounting.unpack_submission_counts_if_intact(packed, checksum)
         if terms is None:
             wrong.append(f"commit {commit}: its row is damaged")
             unread[commit] = checksum
         else:
-            sums.update(accounting.sum_terms(terms))
+            sums.update(accounting.sum_submission_counts(terms))
     if expected == after + 1:
         wrong.append(f"commits {expected} to {recount_range.last_commit}: their rows are missing")
         expected = recount_range.last_commit + 1
@@ -188,7 +188,7 @@ def store_counts_of_damaged_commits(
     Empty damaged commit rows, and add their counts to those of deleted rows, so that the accounting balances.
     Raises BookedMeanwhile if another process has already done so.
     """
-    empty = accounting.pack_terms([])
+    empty = accounting.pack_submission_counts([])
     new = {
         "terms": empty,
         "checksum": zlib.crc32(empty),
@@ -212,7 +212,7 @@ def _count_records(
     first: int,
     last: int,
     into: Recount,
-    repeated_acceptances: RepeatedAcceptances,
+    accepted_twice_search: AcceptedTwiceSearch,
 ) -> None:
     damage: list[EntryDamage] = []
     record_count = 0
@@ -221,7 +221,7 @@ def _count_records(
         if entry.first != first:
             wrong.append(f"{topic}: numbers {first} to {entry.first - 1} are missing")
         record_count += len(entry.records)
-        repeated_acceptances.collect_ids(entry)
+        accepted_twice_search.collect_record_ids(entry)
         first = entry.last + 1
     if first <= last:
         wrong.append(f"{topic}: numbers {first} to {last} are missing")
@@ -261,8 +261,8 @@ class Verification:
         )
 
     async def verify(
-        self, new_repeated_acceptances: Callable[[], RepeatedAcceptances]
-    ) -> tuple[LogAccounting, Sequence[tuple[str, EntryDamage]], RepeatedAcceptances]:
+        self, new_repeated_acceptances: Callable[[], AcceptedTwiceSearch]
+    ) -> tuple[LogAccounting, Sequence[tuple[str, EntryDamage]], AcceptedTwiceSearch]:
         """
         Return the accounting with its problems, the damaged entries by topic, and the new search for ids
         accepted `new_repeated_acceptances`.
@@ -301,7 +301,9 @@ class Verification:
         """
         if not counted.unread or len(counted.unread) < len(counted.wrong):
             return
-        known = accounting.lost_accounting_counts(recount_range.counters, counted.sums, recount_range.routes)
+        known = accounting.counts_lost_from_commits_and_counters(
+            recount_range.counters, counted.sums, recount_range.routes
+        )
         if known is None:
             return
         terms, uncounted = known

@@ -51,14 +51,15 @@ _log = logging.getLogger(__name__)
 class LogHead(NamedTuple):
     """
     The end of the log, as an append reads it while it holds the lock for commits. `series`: the stored
-    counter series. One that is missing was deleted before `series_known_since`.
+    counter series. One that is missing was deleted before
+    `dropped_series_last_reported_at`.
     """
 
     period: int
     rows: Sequence[CommitRow]  # rows from the last known one on, which is included
     now: float
     series: dict[bytes, SeriesState]
-    series_known_since: float
+    dropped_series_last_reported_at: float
     is_all: bool  # True if no further rows exist
 
 
@@ -76,18 +77,18 @@ class PostgresPlanReader(KeptRecords):
         *,
         read_log_positions: Callable[[], Iterable[int]],
         series: Mapping[bytes, SeriesState],
-        series_known_since: float,
+        dropped_series_last_reported_at: float,
         versions: Mapping[bytes, int],
     ) -> None:
         super().__init__(database, connection, cache, read_log_positions)
         self._series = series
-        self._series_known_since = series_known_since
+        self._series_known_since = dropped_series_last_reported_at
         self._versions = versions
 
     def read_series(self, series: bytes) -> SeriesState | None:
         return self._series.get(series)
 
-    def series_known_since(self) -> float:
+    def dropped_series_last_reported_at(self) -> float:
         return self._series_known_since
 
     def partial_report_version(self, key: bytes) -> int:
@@ -129,7 +130,7 @@ def lock_and_query_log_head(
             now=since.now,
             is_all=since.is_all,
             series={id: SeriesState(start, time, Decimal(value)) for id, start, time, value in known},
-            series_known_since=max((float(time) for (time,) in known_since), default=0.0),
+            dropped_series_last_reported_at=max((float(time) for (time,) in known_since), default=0.0),
         )
 
     return read_log_head
@@ -165,7 +166,7 @@ def write_plan(
             size += ROW_BYTES + len(row[-1])
     amendments = _amendment_rows(plan, reader)
     size += sum(AMENDMENT_BYTES + len(fields) for *_, fields in amendments)
-    terms = accounting.pack_terms(plan.submissions)
+    terms = accounting.pack_submission_counts(plan.submissions)
     ids = pack_ids_of_commit_plan(plan)
     finds = pack_commit_findings(plan)
     size += len(terms) + len(ids) + len(finds or b"")
@@ -238,7 +239,7 @@ def _amendment_rows(plan: CommitPlan, reader: KeptRecords) -> list[tuple[int, in
             (
                 topic_code(topic),
                 number,
-                codec.entry_checksum(packed, codec.amendment_location(topic, number)),
+                codec.checksum_bound_to_location(packed, codec.amendment_location(topic, number)),
                 packed,
             )
         )
@@ -266,7 +267,7 @@ def read_commit_terms(database: Database, connection: Connection, commit: int) -
     row = connection.execute(
         database.fill_in_table_names(queries.COMMIT), {"id": commit}, binary=True
     ).fetchone()
-    return (row[0], accounting.unpack_terms_if_intact(row[2], row[1])) if row else None
+    return (row[0], accounting.unpack_submission_counts_if_intact(row[2], row[1])) if row else None
 
 
 class CommitsSince(NamedTuple):
@@ -326,7 +327,7 @@ def write_compaction(
         row = (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data)
         connection.execute(database.fill_in_table_names(queries.ADD_RUN), row)
     removed_places = [
-        log_positions.position_block_key(block.run.key)
+        log_positions.fact_key_of_position_block(block.run.key)
         for block in compaction.places_before.blocks_missing_in(compaction.places)
     ]
     rows = PostgresConnection(connection, database.fill_in_table_names)
@@ -374,7 +375,9 @@ def load_state(
         (log_positions.FIRST, log_positions.AFTER),
         binary=True,
     )
-    index.load_id_runs(id_runs, covered_since, log_positions.load_position_blocks(stored, index.native))
+    index.load_id_runs(
+        id_runs, covered_since, log_positions.decode_recent_log_positions(stored, index.native)
+    )
     following = FollowedLog(index, hold_s=settings.hold, max_spans=settings.pending_spans)
     following.planner.load_spans(partial_reports.read_reports_of_kind(database, connection, SPANS))
     first = tuple(number + 1 for number in numbers_by_topic(through).values())
@@ -415,7 +418,9 @@ def _follow_commits_and_return_missing(
         if after == commit and rows and rows[0][0] > commit + 1:
             gap = f"commits {commit + 1} to {rows[0][0] - 1}"
         learned = [read_commit_row(row) for row in rows]
-        following.load_uncompacted_rows(learned, first, is_first_partly_compacted=after == commit)
+        following.load_rows_with_uncompacted_ids(
+            learned, first, is_first_row_partly_compacted=after == commit
+        )
         if len(rows) < AT_ONCE:
             break
         after, first = learned[-1].id, learned[-1].next

@@ -18,7 +18,12 @@ from spool.errors import NotAllowed
 from spool.ledger import money
 from spool.ledger.sums import MONEY
 from spool.log import log_positions
-from spool.log.commits.following import later_names_key, numbers_by_topic, pack_later_names, unpack_new_ids
+from spool.log.commits.following import (
+    fact_key_of_added_ids,
+    numbers_by_topic,
+    pack_ids_added_to_earlier_records,
+    unpack_new_ids,
+)
 from spool.log.commits.id_compaction import CompactedIds
 from spool.log.conflicts import Conflict
 from spool.log.counters import KNOWN_SINCE
@@ -206,7 +211,7 @@ class PostgresTables:
             new = zip(*unpack_new_ids(ids), strict=True)
             names = [name_row for name_row in new if _is_position_before(before, name_row[1])]
             if names and id > compacted_through_commit:
-                yield later_names_key(id), pack_later_names(at, names)
+                yield fact_key_of_added_ids(id), pack_ids_added_to_earlier_records(at, names)
             before = numbers_by_topic(ends)
 
 

@@ -31,12 +31,12 @@ from spool.installation import derive_secret, store_secret
 from spool.ledger import money
 from spool.ledger.sums import MONEY, Dimensions
 from spool.log import accounting, duplicates, log_positions, runs
-from spool.log.accounting import SubmissionTerms
+from spool.log.accounting import SubmissionCounts
 from spool.log.amendments import replace_fields
 from spool.log.commits.following import (
     UNKNOWN_TOKEN,
     NewIds,
-    later_names_from_facts,
+    added_ids_from_facts,
     numbers_in_topic_order,
     pack_new_ids,
 )
@@ -265,7 +265,7 @@ class _SchemaWriter:
         newest = NewestIds(
             self._secret,
             through,
-            later_names_from_facts(facts),
+            added_ids_from_facts(facts),
             self._read_rows("amendments"),
             self._read_rows("id_runs"),
         )
@@ -298,7 +298,7 @@ class _SchemaWriter:
         def iterate_commit_rows() -> Iterator[dict[str, Any]]:
             nonlocal first_commit, last, at, folded_commit
             for row in self._read_rows("commits"):
-                terms = accounting.unpack_terms_if_intact(row["terms"], row["checksum"])
+                terms = accounting.unpack_submission_counts_if_intact(row["terms"], row["checksum"])
                 if terms is None:
                     raise SpoolDamaged(
                         f"commit {row['id']} cannot be read: run tollhouse doctor to see what to do"
@@ -328,7 +328,7 @@ class _SchemaWriter:
         for topic in TOPICS:
             booked = accepted[topic]["n"] if topic in accepted else 0
             numbers[topic] = max(numbers[topic], upto[topic], booked + 1)
-        terms = accounting.pack_terms([])
+        terms = accounting.pack_submission_counts([])
         contents = (terms, zlib.crc32(terms), newest.pack_ids_without_commit_rows())
         token = secrets.randbits(63)
         final = build_commit_row(
@@ -586,7 +586,7 @@ class NewestIds:
                 self._known.add(id)
                 new_ids.append((id, duplicates.encode_log_position(topic, number), hour))
 
-    def pack_commit_ids(self, terms: Iterable[SubmissionTerms]) -> bytes:
+    def pack_commit_ids(self, terms: Iterable[SubmissionCounts]) -> bytes:
         new_ids: list[tuple[int, int, int]] = []
         for commit_terms in terms:
             of_topic = self._found.get(commit_terms.topic)

@@ -236,7 +236,7 @@ def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
     for topic, last in connection.execute(ends):
         highest[topic] = last
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
-        for terms in accounting.unpack_terms_if_intact(packed, checksum) or ():
+        for terms in accounting.unpack_submission_counts_if_intact(packed, checksum) or ():
             if terms.accepted:
                 highest[terms.topic] = max(highest[terms.topic], terms.last_number)
     return highest
@@ -245,7 +245,11 @@ def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
 def _sum_counts_of_commits(connection: sqlite3.Connection) -> _Terms:
     explained: _Terms = Counter()
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
-        explained.update(accounting.sum_terms(accounting.unpack_terms_if_intact(packed, checksum) or ()))
+        explained.update(
+            accounting.sum_submission_counts(
+                accounting.unpack_submission_counts_if_intact(packed, checksum) or ()
+            )
+        )
     return explained
 
 

@@ -20,7 +20,7 @@ import msgspec
 
 from spool.deliveries.values import OPEN, ROUTE_STATES, UNKNOWN
 from spool.log import accounting, log_positions, runs
-from spool.log.commits.following import AFTER, FIRST, unpack_later_names
+from spool.log.commits.following import AFTER, FIRST, unpack_ids_added_to_earlier_records
 from spool.log.conflicts import Conflict
 from spool.log.counters import KNOWN_SINCE
 from spool.log.entries import codec
@@ -106,7 +106,7 @@ class RowCheck:
 
 def _is_valid_fact_row(row: Row) -> bool:
     name: str = row["name"]
-    reader = unpack_later_names if FIRST <= name < AFTER else _FACTS.get(name)
+    reader = unpack_ids_added_to_earlier_records if FIRST <= name < AFTER else _FACTS.get(name)
     if log_positions.FIRST <= name < log_positions.AFTER:
         reader = partial(log_positions.unpack_position_block, name)
     if reader is not None:
@@ -119,7 +119,9 @@ def _is_valid_entry_row(row: Row) -> bool:
         return row["topic"] in TOPICS and 0 < row["first"] < LARGEST and 0 < row["count"] < LARGEST
     checksum: int = row["checksum"]
     return (
-        codec.entry_checksum(row["body"], codec.entry_location(row["topic"], row["first"], row["count"]))
+        codec.checksum_bound_to_location(
+            row["body"], codec.entry_location(row["topic"], row["first"], row["count"])
+        )
         == checksum
     )
 
@@ -127,13 +129,14 @@ def _is_valid_entry_row(row: Row) -> bool:
 def _is_valid_amendment_row(row: Row) -> bool:
     checksum: int = row["checksum"]
     return (
-        codec.entry_checksum(row["fields"], codec.amendment_location(row["topic"], row["number"])) == checksum
+        codec.checksum_bound_to_location(row["fields"], codec.amendment_location(row["topic"], row["number"]))
+        == checksum
     )
 
 
 def _is_valid_commit_row(row: Row) -> bool:
     checksum: int = row["checksum"]
-    accounting.unpack_terms(row["terms"])
+    accounting.unpack_submission_counts(row["terms"])
     return zlib.crc32(row["terms"]) == checksum
 
 

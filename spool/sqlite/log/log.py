@@ -18,9 +18,9 @@ from spool.disks import FSYNC, DiskMount
 from spool.errors import EntryUnreadable, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
 from spool.identity import RequestNames
 from spool.log import accounting, counted_names
-from spool.log.accepted_twice import RepeatedAcceptances
+from spool.log.accepted_twice import AcceptedTwiceSearch
 from spool.log.commits.id_compaction import IdCompactor, UncompactedCommits
-from spool.log.commits.writer import GroupOvertaken, GroupWriter, IndexOutOfStep
+from spool.log.commits.writer import GroupCommitWriter, GroupOvertaken, IndexOutOfStep
 from spool.log.counted_names import EventType
 from spool.log.duplicates import DuplicateIndex, IdCompaction, IdPosition, RepeatedIds
 from spool.log.entries.cache import EntryCache
@@ -137,7 +137,7 @@ class SqliteLog:
         numbers, newest = await self._database.run(self._load_state)
         self._planner.set_next_numbers(numbers)
         self._horizon.set_watermarks_at_start(numbers, newest)
-        self._writer = GroupWriter(
+        self._writer = GroupCommitWriter(
             self._commit_group,
             self._try_recovery,
             gather_s=self._settings.commit_gather,
@@ -204,7 +204,7 @@ class SqliteLog:
         began = time.perf_counter()
         closed_below = self._horizon.pause_watermarks()
         # the compiled module reads packed records, which need no copies
-        copies = self._native is None and self._read_cache.can_take_commits
+        copies = self._native is None and self._read_cache.needs_entries_of_new_commits
         try:
             plan, answers = await self._database.transaction(
                 partial(
@@ -216,16 +216,16 @@ class SqliteLog:
                 )
             )
         except BaseException:
-            self._horizon.resume_watermarks()
+            self._horizon.resume_watermarks_after_commit()
             raise
         try:
-            numbers = self._planner.apply_plan(plan)
+            numbers = self._planner.apply_plan_and_return_next_numbers(plan)
             first = {topic: plan.first[topic] for topic in numbers}
             if plan.apart:
                 self._names += 1
                 first[store.NAMES] = self._names
             self._unfolded.note_commit(len(plan.ids), first)
-            self._horizon.resume_watermarks(numbers)
+            self._horizon.resume_watermarks_after_commit(numbers)
         except Exception as error:
             raise IndexOutOfStep(answers) from error
         self._read_cache.add_committed(plan.entries)
@@ -287,7 +287,7 @@ class SqliteLog:
         wait. The caller must hold the lock `_turn`.
         """
         now = now_for_deletion(self._clock)
-        while self._index.check_compaction_due(now, self._horizon.closed_watermarks()):
+        while self._index.check_compaction_due(now, self._horizon.lowest_open_number_by_topic()):
             if self._index.can_compact_later(now):
                 self._folds.start_compaction(
                     lambda: self._index, partial(self._index.oldest_ids_to_compact, now)
@@ -305,7 +305,7 @@ class SqliteLog:
             async with self._turn:
                 now = now_for_deletion(self._clock)
                 oldest = self._index.oldest_ids_to_compact(
-                    now, self._horizon.closed_watermarks(), but_newest=but_newest
+                    now, self._horizon.lowest_open_number_by_topic(), but_newest=but_newest
                 )
             compaction = await asyncio.to_thread(oldest.plan_compaction)
             async with self._turn:
@@ -315,7 +315,7 @@ class SqliteLog:
                     await self._store_compaction(compaction)
 
     async def _store_compaction(self, compaction: IdCompaction) -> None:
-        names = self._unfolded.first_uncompacted_numbers(compaction.taken).get(store.NAMES)
+        names = self._unfolded.first_uncompacted_number_by_kind(compaction.taken).get(store.NAMES)
         write = partial(
             store.write_compaction,
             compaction=compaction,
@@ -327,8 +327,8 @@ class SqliteLog:
         self._unfolded.note_compacted_ids(compaction.taken)
 
     def _first_open_or_uncompacted(self, taken: int = 0) -> dict[str, int]:
-        closed = self._horizon.closed_watermarks()
-        first_unfolded = self._unfolded.first_uncompacted_numbers(taken)
+        closed = self._horizon.lowest_open_number_by_topic()
+        first_unfolded = self._unfolded.first_uncompacted_number_by_kind(taken)
         return {
             topic: min(closed.get(topic, 1), first_unfolded.get(topic, closed.get(topic, 1)))
             for topic in TOPICS
@@ -465,7 +465,7 @@ class SqliteLog:
     async def unrecognised_items(self) -> Sequence[Mapping[str, object]]:
         with self._translate_errors():
             rows = await self._database.read(lambda connection: connection.execute(queries.SHAPES).fetchall())
-            return [counted_names.attribute_names_row(*row) for row in rows]
+            return [counted_names.unrecognised_names_json_row(*row) for row in rows]
 
     async def event_types(self) -> Sequence[EventType]:
         with self._translate_errors():
@@ -497,7 +497,7 @@ class SqliteLog:
             )
 
     async def verify(self) -> LogAccounting:
-        twice_accepted = RepeatedAcceptances(
+        twice_accepted = AcceptedTwiceSearch(
             self._index, window_s=self._settings.duplicate_window, max_ids=self._settings.duplicate_ids
         )
         with self._translate_errors():
@@ -516,7 +516,9 @@ class SqliteLog:
                     topic,
                     [damaged_range for damaged_topic, damaged_range in damage if damaged_topic == topic],
                 )
-            accepted_twice = await twice_accepted.find_accepted_twice(partial(self.read, with_open=True))
+            accepted_twice = await twice_accepted.records_accepted_twice_by_topic(
+                partial(self.read, with_open=True)
+            )
             return replace(verified, accepted_twice=accepted_twice)
 
     async def _set_damaged_aside(self) -> None:
@@ -540,7 +542,7 @@ class SqliteLog:
     ) -> bool:
         if not commits or len(commits) < len(problems):
             return False
-        known = accounting.lost_accounting_counts(
+        known = accounting.counts_lost_from_commits_and_counters(
             recount_range.counters, accounting_counts, recount_range.routes
         )
         if known is None:
@@ -605,7 +607,7 @@ class SqliteLog:
     # -- upkeep ----------------------------------------------------------------------------------------------
 
     async def count_repeated_ids(self) -> int:
-        return await self._repeated.refresh_repeated_id_count(self._index)
+        return await self._repeated.cached_repeated_id_count(self._index)
 
     async def run_retention(self) -> int:
         """

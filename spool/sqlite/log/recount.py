@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from spool.log import accounting
-from spool.log.accepted_twice import RepeatedAcceptances
+from spool.log.accepted_twice import AcceptedTwiceSearch
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.codec import EntryDamage
 from spool.record import TOPICS
@@ -28,7 +28,7 @@ from spool.sqlite.log.retention import RouteNeeds
 COMMITS = 2048  # rows per slice
 NUMBERS = 4096  # record numbers of a topic per slice
 
-_NO_TERMS = accounting.pack_terms([])
+_NO_TERMS = accounting.pack_submission_counts([])
 TermCounter = Counter[tuple[str, str]]
 
 
@@ -89,11 +89,11 @@ async def recount_commits(
 
 
 async def recount_log(
-    database: Database, recount_range: RecountRange, repeated_acceptances: RepeatedAcceptances
+    database: Database, recount_range: RecountRange, accepted_twice_search: AcceptedTwiceSearch
 ) -> tuple[TermCounter, list[str], list[tuple[str, EntryDamage]], list[int]]:
     """
-    Count records and commits again. Every entry is also passed to the search `repeated_acceptances`. Returns the
-    accounting counts, one sentence for each problem, the damage, and the commits whose counts are damaged.
+    Count records and commits again. Every entry is also passed to `accepted_twice_search`. Returns the accounting
+    counts, one sentence for each problem, the damage, and the commits whose counts are damaged.
     """
     sums, wrong, unread = await recount_commits(database, recount_range)
     damage: list[tuple[str, EntryDamage]] = []
@@ -106,12 +106,12 @@ async def recount_log(
             accounting_counts=sums,
             problems=wrong,
             damage=damage,
-            repeated_acceptances=repeated_acceptances,
+            accepted_twice_search=accepted_twice_search,
         )
         while first <= end:
             first = await database.read(partial(counted, first_number=first))
-            if repeated_acceptances.is_full or first > end:
-                await asyncio.to_thread(repeated_acceptances.collect_repeated_ids, is_last=first > end)
+            if accepted_twice_search.has_max_ids or first > end:
+                await asyncio.to_thread(accepted_twice_search.note_repeated_ids, is_end_of_topic=first > end)
     return sums, wrong, damage, unread
 
 
@@ -143,12 +143,12 @@ def _add_counts_of_commits(
 ) -> int:
     for commit, checksum, packed in _commit_rows(connection, after_commit, recount_range, problems):
         after_commit = max(after_commit, commit)
-        terms = accounting.unpack_terms_if_intact(packed, checksum)
+        terms = accounting.unpack_submission_counts_if_intact(packed, checksum)
         if terms is None:
             problems.append(f"commit {commit}: its row is damaged")
             damaged_commits.append(commit)
         else:
-            accounting_counts.update(accounting.sum_terms(terms))
+            accounting_counts.update(accounting.sum_submission_counts(terms))
     return after_commit
 
 
@@ -191,7 +191,7 @@ def _count_records(
     accounting_counts: TermCounter,
     problems: list[str],
     damage: list[tuple[str, EntryDamage]],
-    repeated_acceptances: RepeatedAcceptances,
+    accepted_twice_search: AcceptedTwiceSearch,
 ) -> int:
     """Decode and count the records of a slice. Return the start of the next slice."""
     end = recount_range.counters[topic, accounting.ACCEPTED]
@@ -212,7 +212,7 @@ def _count_records(
         if entry.first != first_number:
             problems.append(f"{topic}: numbers {first_number} to {entry.first - 1} are missing")
         accounting_counts[topic, accounting.KEPT] += len(entry.records)
-        repeated_acceptances.collect_ids(entry)
+        accepted_twice_search.collect_record_ids(entry)
         first_number = entry.last + 1
     if first_number <= last:
         problems.append(f"{topic}: numbers {first_number} to {last} are missing")

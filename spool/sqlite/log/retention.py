@@ -235,10 +235,10 @@ def drop_excess_series(connection: sqlite3.Connection, now: float, excess: int) 
     number = min(excess, SERIES)
     (newest,) = connection.execute(queries.NEWEST_OF_OLDEST_SERIES, (number,)).fetchone()
     # A time in the future was written before the clock was set back. It would make every new series look known.
-    since = max(series_known_since(connection), min(newest, now))
+    since = max(dropped_series_last_reported_at(connection), min(newest, now))
     facts.store_fact(SqliteConnection(connection), KNOWN_SINCE, repr(since).encode())
     return connection.execute(queries.REMOVE_OLDEST_SERIES, (number,)).rowcount
 
 
-def series_known_since(connection: sqlite3.Connection) -> float:
+def dropped_series_last_reported_at(connection: sqlite3.Connection) -> float:
     return float(facts.read_fact(SqliteConnection(connection), KNOWN_SINCE) or 0)

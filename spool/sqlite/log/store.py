@@ -21,8 +21,8 @@ from spool.log import accounting, counted_names, duplicates, log_positions, runs
 from spool.log import conflicts as conflict_pairs
 from spool.log.commits import following
 from spool.log.commits.id_compaction import CompactedIds, UncompactedCommits
-from spool.log.conflicts import OTHER, Conflict, Conflicts, Pair, conflict_overflow_pair
-from spool.log.counted_names import max_frequent_rows
+from spool.log.conflicts import OTHER, Conflict, Conflicts, Pair, pair_for_excess_conflicts
+from spool.log.counted_names import max_rows_of_most_frequent_names
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, IdCompaction
 from spool.log.entries import codec
@@ -39,7 +39,7 @@ from spool.sqlite import partial_reports, streams
 from spool.sqlite.database import SqliteConnection, is_corrupt
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import EntryRow, lowest_stored_number, read_entries, read_record
-from spool.sqlite.log.retention import RouteNeeds, series_known_since
+from spool.sqlite.log.retention import RouteNeeds, dropped_series_last_reported_at
 
 _log = logging.getLogger(__name__)
 
@@ -68,9 +68,9 @@ class SqlitePlanReader:
         row = self._connection.execute(queries.SERIES, (series,)).fetchone()
         return SeriesState(row[0], row[1], Decimal(row[2])) if row else None
 
-    def series_known_since(self) -> float:
+    def dropped_series_last_reported_at(self) -> float:
         if self._series_known_since is None:
-            self._series_known_since = series_known_since(self._connection)
+            self._series_known_since = dropped_series_last_reported_at(self._connection)
         return self._series_known_since
 
     def partial_report_version(self, key: bytes) -> int:
@@ -111,8 +111,8 @@ def write_plan(
     if plan.series:
         _write_series(connection, plan)
     if plan.apart:
-        packed = following.pack_later_names(plan.at, plan.apart)
-        facts.store_fact(SqliteConnection(connection), following.later_names_key(names), packed)
+        packed = following.pack_ids_added_to_earlier_records(plan.at, plan.apart)
+        facts.store_fact(SqliteConnection(connection), following.fact_key_of_added_ids(names), packed)
     if plan.conflicts:
         _write_conflicts(connection, plan.conflicts)
     if plan.unrecognised:
@@ -121,7 +121,7 @@ def write_plan(
         _write_event_types(connection, plan)
     counts = [{"topic": topic, "term": term, "n": n} for (topic, term), n in plan.accounting_counts().items()]
     connection.executemany(queries.COUNT, counts)
-    terms = accounting.pack_terms(plan.submissions)
+    terms = accounting.pack_submission_counts(plan.submissions)
     commit = connection.execute(queries.ADD_COMMIT, (plan.at, zlib.crc32(terms), terms)).lastrowid
     assert commit is not None
     return commit
@@ -150,7 +150,7 @@ def _write_amendments(connection: sqlite3.Connection, plan: CommitPlan) -> None:
         before = connection.execute(queries.AMENDMENT, (topic, number)).fetchone()
         merged = {**codec.unpack_checked_fields(topic, number, *before), **fields} if before else fields
         packed = codec.pack_fields(merged)
-        checksum = codec.entry_checksum(packed, codec.amendment_location(topic, number))
+        checksum = codec.checksum_bound_to_location(packed, codec.amendment_location(topic, number))
         connection.execute(queries.AMEND, (topic, number, checksum, packed))
 
 
@@ -169,7 +169,9 @@ def _write_conflicts(connection: sqlite3.Connection, conflicts: Conflicts) -> No
             *rarest, sums = connection.execute(queries.RAREST_CONFLICT, (OTHER,)).fetchone()
             connection.execute(queries.DROP_CONFLICT, rarest)
             _add_to_conflict_count(
-                connection, conflict_overflow_pair((rarest[0], rarest[1], rarest[2])), _conflict.decode(sums)
+                connection,
+                pair_for_excess_conflicts((rarest[0], rarest[1], rarest[2])),
+                _conflict.decode(sums),
             )
         _add_to_conflict_count(connection, pair, conflict)
 
@@ -183,10 +185,12 @@ def _add_to_conflict_count(connection: sqlite3.Connection, pair: Pair, conflict:
 def _write_shapes(connection: sqlite3.Connection, plan: CommitPlan) -> None:
     for names, n in plan.unrecognised.items():
         connection.execute(
-            queries.COUNT_SHAPE, {"names": counted_names.attribute_names_key(names), "n": n, "now": plan.at}
+            queries.COUNT_SHAPE,
+            {"names": counted_names.unrecognised_names_key(names), "n": n, "now": plan.at},
         )
     connection.execute(
-        queries.BOUND_SHAPES, (max_frequent_rows(counted_names.MAX_SHAPES), counted_names.MAX_SHAPES)
+        queries.BOUND_SHAPES,
+        (max_rows_of_most_frequent_names(counted_names.MAX_SHAPES), counted_names.MAX_SHAPES),
     )
 
 
@@ -206,13 +210,14 @@ def _write_event_types(connection: sqlite3.Connection, plan: CommitPlan) -> None
         }
         connection.execute(queries.COUNT_EVENT_TYPE, event_row)
     connection.execute(
-        queries.BOUND_EVENT_TYPES, (max_frequent_rows(counted_names.MAX_TYPES), counted_names.MAX_TYPES)
+        queries.BOUND_EVENT_TYPES,
+        (max_rows_of_most_frequent_names(counted_names.MAX_TYPES), counted_names.MAX_TYPES),
     )
 
 
 def read_counts_of_commit(connection: sqlite3.Connection, commit: int) -> CommitTerms | None:
     row = connection.execute(queries.COMMIT, (commit,)).fetchone()
-    return (row[0], accounting.unpack_terms_if_intact(row[2], row[1])) if row else None
+    return (row[0], accounting.unpack_submission_counts_if_intact(row[2], row[1])) if row else None
 
 
 def read_conflicts(connection: sqlite3.Connection) -> Conflicts:
@@ -241,12 +246,12 @@ def write_compaction(
     ids = CompactedIds(through=through, covered_since=compaction.covered_since)
     rows = SqliteConnection(connection)
     facts.store_fact(rows, "ids", msgspec.msgpack.encode(ids))
-    end = following.AFTER if names is None else following.later_names_key(names)
+    end = following.AFTER if names is None else following.fact_key_of_added_ids(names)
     connection.execute(queries.FORGET_FACTS_BETWEEN, (following.FIRST, end))
     facts.delete_facts(
         rows,
         [
-            log_positions.position_block_key(block.run.key)
+            log_positions.fact_key_of_position_block(block.run.key)
             for block in compaction.places_before.blocks_missing_in(compaction.places)
         ],
     )
@@ -284,7 +289,9 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unc
     folded = facts.read_fact(SqliteConnection(connection), "ids")
     state = _ids.decode(folded) if folded else CompactedIds()
     recent = connection.execute(queries.FACTS_BETWEEN, (log_positions.FIRST, log_positions.AFTER))
-    index.load_id_runs(id_runs, state.covered_since, log_positions.load_position_blocks(recent, index.native))
+    index.load_id_runs(
+        id_runs, state.covered_since, log_positions.decode_recent_log_positions(recent, index.native)
+    )
     unfolded = UncompactedCommits()
     names = 0
     by_topic_arrivals = [
@@ -308,8 +315,8 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unc
 def _later_names_with_arrival(connection: sqlite3.Connection) -> Iterator[_Arrived]:
     between = (following.FIRST, following.AFTER)
     for name, value in connection.execute(queries.FACTS_BETWEEN, between):
-        at, new = following.unpack_later_names(value)
-        yield _Arrived(at, {NAMES: following.commit_id_of_key(name)}, zip(*new, strict=True))
+        at, new = following.unpack_ids_added_to_earlier_records(value)
+        yield _Arrived(at, {NAMES: following.commit_id_of_fact_key(name)}, zip(*new, strict=True))
 
 
 def _arrived_records(

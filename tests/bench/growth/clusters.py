@@ -129,7 +129,7 @@ async def _read(place: Path, nodes: int, rounds: int, at_once: bool) -> ReadClus
         for body in bodies(nodes, round):
             upload = await storage.container_files.begin_remote_write(PROD, AGENT, request="{}")
             await upload.write(body)
-            await upload.finish()
+            await upload.store_if_new()
         samples += nodes * (3 + 4 * PODS_A_NODE)
         clock.move(REST_S)
         if at_once and round < rounds - 1:

@@ -31,7 +31,7 @@ from gateway.configuration.sections import Config
 from gateway.http.listening.listener import Connection
 from gateway.http.listening.plain_requests import PlainRequests
 from gateway.normalise.payload import body_limits
-from spool.log.commits.writer import GroupWriter
+from spool.log.commits.writer import GroupCommitWriter
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
 from spool.sqlite.log.log import SqliteLog
@@ -51,7 +51,7 @@ OF_REQUEST = {
         web.RequestHandler.start,
         Connection.data_received,
         PlainRequests._answer_request,
-        GroupWriter._commit_until_closed,
+        GroupCommitWriter._commit_until_closed,
         SqliteLog._write_group,
     )
 }

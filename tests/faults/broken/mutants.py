@@ -25,7 +25,7 @@ from exporters.record_file import FileExporter
 from exporters.route_loop import RouteLoop
 from gateway.cli import main
 from spool.deliveries.values import Delivery, Settlement
-from spool.log.commits.writer import GroupWriter
+from spool.log.commits.writer import GroupCommitWriter
 from spool.log.values import Receipt
 
 
@@ -47,16 +47,16 @@ def _set_synchronous(mode: str) -> None:
 
 def answer_before_commit() -> None:
     """Answer 2xx to a sender before its commit."""
-    real = GroupWriter._commit_and_answer
+    real = GroupCommitWriter._commit_and_answer
 
-    async def answer(self: GroupWriter, group: Any) -> None:
+    async def answer(self: GroupCommitWriter, group: Any) -> None:
         for one in group:
             if not one.receipt.done():
                 one.receipt.set_result(Receipt(id="early", records=1, ignored=0, rejected=0))
         await asyncio.sleep(0.1)
         await real(self, group)
 
-    GroupWriter._commit_and_answer = answer  # type: ignore[method-assign]
+    GroupCommitWriter._commit_and_answer = answer  # type: ignore[method-assign]
 
 
 def settle_before_send() -> None:

@@ -97,7 +97,7 @@ async def test_what_the_agent_sends_arrives(serve: Serve, tmp_path: Path) -> Non
         assert sync.state().state == "running"
         assert sync.state().reason is None
         assert sync.state().queued == 0
-    assert () == (await kept(server).verify()).imbalances
+    assert () == (await kept(server).recount_accounting()).imbalances
 
 
 async def test_a_replay_is_served(serve: Serve, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ async def test_damaged_bytes_never_leave(serve: Serve, tmp_path: Path) -> None:
     path = server.app.config.data_dir / "container-files" / file.id
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     async with running(FakeService()) as service, syncing(server, upstream(service.url, tmp_path)):
-        await until(lambda: kept(server).sums.sum_running_counts("damaged", FILE))
+        await until(lambda: kept(server).sums.sum_file_counters("damaged", FILE))
         answer = await agent.announce(server, ["two"], key)
         [asked] = json.loads(answer.headers["X-CloudZero-Replay"])
         await agent.put(server, asked["url"], b"metrics")
@@ -206,8 +206,8 @@ async def test_two_gateways_chain(serve: Serve, tmp_path: Path) -> None:
     near = await serve(config=Config(spool=SpoolSettings(hold=0), upstream=settings))
     agents = await near.make_key("agent", scopes=agent.SCOPES)
     await agent.ship(near, {"one": b"metrics", "two": b"more"}, agents)
-    await until(lambda: kept(near).sums.sum_running_counts("delivered", FILE) == 2)
-    assert 2 == kept(far).sums.sum_running_counts("uploaded", FILE)
+    await until(lambda: kept(near).sums.sum_file_counters("delivered", FILE) == 2)
+    assert 2 == kept(far).sums.sum_file_counters("uploaded", FILE)
     [route] = [one for one in near.app.services.operators.spool.syncs() if one.topic == "container-metrics"]
     assert route.name == "upstream/container-metrics"
     assert route.state == "running"

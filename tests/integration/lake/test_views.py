@@ -18,7 +18,7 @@ from exporters.lake.views.statements import DIALECTS, VIEWS, view_statements
 from exporters.settings import DestinationSettings
 from gateway.cli.lake.command import READERS
 from gateway.cli.lake.command import lake as command
-from spool.log.planning.corrections import correction_id, correction_to_shadow
+from spool.log.planning.corrections import correction_id, correction_subtracting_duplicate
 from spool.record import NS, Correction, Inference, Record
 from tests.exporters.spools import StoppedClock, call, calls, record_id
 from tests.integration.lake.lakes import configured, opened
@@ -60,7 +60,7 @@ def records() -> list[Record]:
     )
     shadow, gone = call(22, shadow=True, **PAID), call(23, **PAID)
     assert isinstance(gone, Inference)
-    same_call = correction_to_shadow(gone, 0, first.id, gone, now_ns=AT_NS + 2 * 24 * 3600 * NS)
+    same_call = correction_subtracting_duplicate(gone, 0, first.id, gone, now_ns=AT_NS + 2 * 24 * 3600 * NS)
     return [first, *others, correction, call(21, **{**PAID, "team": None}), shadow, gone, same_call]
 
 

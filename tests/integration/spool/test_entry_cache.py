@@ -184,7 +184,7 @@ async def test_cache_without_readers_stores_no_entries() -> None:
     """A gateway that neither delivers nor counts, because another one does, stores no entries for readers."""
     entries = committed(1)
     cache = EntryCache(1 << 20)
-    assert not cache.can_take_commits
+    assert not cache.needs_entries_of_new_commits
     cache.add_committed(entries)
     assert 0 == len(cache)
     cache.find(USAGE_EVENTS, 1, 0)

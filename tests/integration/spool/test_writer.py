@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from spool.errors import SpoolUnavailable
 from spool.identity import RecordIdentity
 from spool.log.commits import writer as writer_module
-from spool.log.commits.writer import SHARE_RECORDS, GroupOvertaken, GroupWriter
+from spool.log.commits.writer import SHARE_RECORDS, GroupCommitWriter, GroupOvertaken
 from spool.log.duplicates import DuplicateIndex
 from spool.log.planning.planner import Planner
 from spool.log.values import Receipt, Submission
@@ -47,7 +47,7 @@ async def test_all_submissions_to_a_dead_writer_get_the_error() -> None:
     async def between() -> bool:
         return False
 
-    writer = GroupWriter(commit, between)
+    writer = GroupCommitWriter(commit, between)
     in_hand = asyncio.create_task(writer.append_submission(submission([call(1)])))
     await began.wait()
     behind = asyncio.create_task(writer.append_submission(submission([call(2)])))
@@ -82,7 +82,7 @@ class Groups:
 
 async def test_a_lone_sender_waits_for_nobody() -> None:
     groups = Groups()
-    writer = GroupWriter(groups.commit, groups.between, gather_s=3600)
+    writer = GroupCommitWriter(groups.commit, groups.between, gather_s=3600)
     async with asyncio.timeout(60):
         for number in range(5):
             await writer.append_submission(submission([call(number)]))
@@ -93,7 +93,7 @@ async def test_a_lone_sender_waits_for_nobody() -> None:
 async def test_submissions_within_the_gathering_time_form_one_group() -> None:
     """Submissions that arrive within the gathering time form one group. Closing ends the wait."""
     groups = Groups()
-    writer = GroupWriter(groups.commit, groups.between, gather_s=3600)
+    writer = GroupCommitWriter(groups.commit, groups.between, gather_s=3600)
 
     def append(first: int, last: int) -> list[asyncio.Task[Receipt]]:
         numbers = range(first, last + 1)
@@ -133,7 +133,7 @@ class HeldGroups:
     async def between(self) -> bool:
         return False
 
-    async def let_go(self, writer: GroupWriter, appended: Sequence[asyncio.Task[Receipt]]) -> None:
+    async def let_go(self, writer: GroupCommitWriter, appended: Sequence[asyncio.Task[Receipt]]) -> None:
         """Release the first commit once all submissions wait. Then wait for all answers and close."""
         await until_all_wait()
         self.go_on.set()
@@ -143,7 +143,7 @@ class HeldGroups:
 
 
 def append_as(
-    writer: GroupWriter, turns: FairTurns, name: str, records: int, *, first: int = 0, waiting: int = 0
+    writer: GroupCommitWriter, turns: FairTurns, name: str, records: int, *, first: int = 0, waiting: int = 0
 ) -> asyncio.Task[Receipt]:
     """Append a submission of a party, with calls and a number of waiting counters."""
 
@@ -162,7 +162,7 @@ async def test_one_party_does_not_fill_a_group_while_others_wait() -> None:
     in later groups.
     """
     turns, groups = FairTurns(), HeldGroups()
-    writer = GroupWriter(groups.commit, groups.between)
+    writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("busy").charge_time(10.0)
     appended = [append_as(writer, turns, "busy", 1)]
     await asyncio.wait_for(groups.began.wait(), 60)
@@ -178,7 +178,7 @@ async def test_one_party_does_not_fill_a_group_while_others_wait() -> None:
 async def test_many_parties_that_used_little_share_a_group() -> None:
     """Requests of 100 records under 40 keys share one commit in their order, like those of one key."""
     turns, groups = FairTurns(), HeldGroups()
-    writer = GroupWriter(groups.commit, groups.between)
+    writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("first").charge_time(0.01)
     appended = [append_as(writer, turns, "first", 1)]
     await asyncio.wait_for(groups.began.wait(), 60)
@@ -198,7 +198,7 @@ async def test_small_part_of_a_busy_party_is_measured_as_work(*, is_waiting: boo
     many submissions cost more than one, and waiting counters also count.
     """
     turns, groups = FairTurns(), HeldGroups()
-    writer = GroupWriter(groups.commit, groups.between)
+    writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("busy").charge_time(10.0)
     appended = [append_as(writer, turns, "busy", 1)]
     await asyncio.wait_for(groups.began.wait(), 60)
@@ -214,7 +214,7 @@ async def test_small_part_of_a_busy_party_is_measured_as_work(*, is_waiting: boo
 
 async def test_a_party_that_is_alone_fills_groups() -> None:
     turns, groups = FairTurns(), HeldGroups()
-    writer = GroupWriter(groups.commit, groups.between)
+    writer = GroupCommitWriter(groups.commit, groups.between)
     appended = [append_as(writer, turns, "busy", 1)]
     await asyncio.wait_for(groups.began.wait(), 60)
     appended += [append_as(writer, turns, "busy", 200, first=1000 * number) for number in range(1, 6)]
@@ -240,7 +240,7 @@ async def test_others_have_their_turn_after_a_busy_group() -> None:
     """
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
-    writer = GroupWriter(groups.commit, groups.between)
+    writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("busy").charge_time(10.0)
     async with asyncio.timeout(60):
         await append_as(writer, turns, "small", 1)
@@ -263,7 +263,7 @@ async def test_who_used_little_waits_for_nobody() -> None:
     """
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
-    writer = GroupWriter(groups.commit, groups.between)
+    writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("small").charge_time(0.05)
     async with asyncio.timeout(60):
         await append_as(writer, turns, "newcomer", 1)
@@ -281,7 +281,7 @@ async def test_busy_party_need_not_rest_for_a_second_small_group() -> None:
     """
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
-    writer = GroupWriter(groups.commit, groups.between)
+    writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("busy").charge_time(10.0)
     async with asyncio.timeout(60):
         for number in range(3):
@@ -299,7 +299,7 @@ async def test_parties_that_used_alike_do_not_rest_for_each_other() -> None:
     """
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
-    writer = GroupWriter(groups.commit, groups.between)
+    writer = GroupCommitWriter(groups.commit, groups.between)
     for name, used_s in (("one", 10.0), ("other", 6.0)):
         turns.find_or_add_party(name).charge_time(used_s)
     async with asyncio.timeout(60):
@@ -312,7 +312,7 @@ async def test_parties_that_used_alike_do_not_rest_for_each_other() -> None:
 class OvertakenGroups(HeldGroups):
     """Commits groups. Each group checks, when it may continue, whether it should give way to another party."""
 
-    writer: GroupWriter
+    writer: GroupCommitWriter
 
     async def commit(self, group: Sequence[Submission]) -> Sequence[Receipt]:
         answers = await super().commit(group)
@@ -327,7 +327,7 @@ async def test_a_running_group_of_a_busy_party_gives_way_once() -> None:
     whoever arrives meanwhile.
     """
     turns, groups = FairTurns(), OvertakenGroups()
-    groups.writer = writer = GroupWriter(groups.commit, groups.between)
+    groups.writer = writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("busy").charge_time(10.0)
     appended = [append_as(writer, turns, "busy", 40)]
     await asyncio.wait_for(groups.began.wait(), 60)
@@ -352,7 +352,7 @@ async def test_a_running_group_of_a_busy_party_gives_way_once() -> None:
 async def test_a_running_group_gives_way_to_far_less_alone(used_s: float) -> None:
     """A running group does not give way if its own party used little, or not much more than the new one."""
     turns, groups = FairTurns(), OvertakenGroups()
-    groups.writer = writer = GroupWriter(groups.commit, groups.between)
+    groups.writer = writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("one").charge_time(0.15 if used_s < 1 else 10.0)
     turns.find_or_add_party("other").charge_time(used_s if used_s > 1 else 0.0)
     first = append_as(writer, turns, "one", 40)
@@ -404,7 +404,7 @@ async def test_group_that_gave_way_stores_no_record_twice(
 async def test_a_queue_that_one_party_fills_has_room_for_another() -> None:
     """To make room, the newest submissions of the party with the most are refused."""
     turns, groups = FairTurns(), HeldGroups()
-    writer = GroupWriter(groups.commit, groups.between, max_waiting=3)
+    writer = GroupCommitWriter(groups.commit, groups.between, max_waiting=3)
     first = append_as(writer, turns, "busy", 1)
     await asyncio.wait_for(groups.began.wait(), 60)
     busy = [append_as(writer, turns, "busy", 1, first=number) for number in range(1, 5)]
@@ -421,7 +421,7 @@ async def test_a_queue_that_one_party_fills_has_room_for_another() -> None:
 
 async def test_those_who_are_gathered_are_committed_when_the_time_is_over() -> None:
     groups = Groups()
-    writer = GroupWriter(groups.commit, groups.between, gather_s=0.05)
+    writer = GroupCommitWriter(groups.commit, groups.between, gather_s=0.05)
     async with asyncio.timeout(60):
         await asyncio.gather(*(writer.append_submission(submission([call(number)])) for number in range(2)))
         await writer.append_submission(submission([call(3)]))
@@ -453,7 +453,7 @@ async def test_a_disk_that_does_not_answer_holds_up_the_group_in_hand_alone() ->
     the disk responds again.
     """
     disk = HangingDisk()
-    writer = GroupWriter(disk.commit, disk.between, wait_s=WAIT_S)
+    writer = GroupCommitWriter(disk.commit, disk.between, wait_s=WAIT_S)
     in_hand = asyncio.create_task(writer.append_submission(submission([call(1)])))
     await disk.began.wait()
     with pytest.raises(SpoolUnavailable, match=r"in time \(spool.commit_wait\)"):
@@ -475,7 +475,7 @@ async def test_group_in_hand_is_answered_at_the_time_limit() -> None:
     responds, so its sender's repeat is a duplicate.
     """
     database = HangingDisk()
-    writer = GroupWriter(
+    writer = GroupCommitWriter(
         database.commit, database.between, wait_s=WAIT_S, answers_in_time=True, keeper="the database"
     )
     in_hand = asyncio.create_task(writer.append_submission(submission([call(1)])))
@@ -496,7 +496,7 @@ async def test_no_more_wait_than_are_allowed() -> None:
     No more submissions wait than are allowed: the last allowed one is stored, and one more is refused at once.
     """
     disk = HangingDisk()
-    writer = GroupWriter(disk.commit, disk.between, max_waiting=2)
+    writer = GroupCommitWriter(disk.commit, disk.between, max_waiting=2)
     senders = [asyncio.create_task(writer.append_submission(submission([call(0)])))]
     await disk.began.wait()
     senders += [
@@ -555,7 +555,9 @@ def unidentified(number: int) -> tuple[Record, RecordIdentity]:
 
 
 @pytest.mark.parametrize(
-    "fails", [Planner.apply_plan, DuplicateIndex.add_ids], ids=lambda method: method.__qualname__
+    "fails",
+    [Planner.apply_plan_and_return_next_numbers, DuplicateIndex.add_ids],
+    ids=lambda method: method.__qualname__,
 )
 async def test_what_is_on_disk_is_never_committed_again(
     start: Starter,
@@ -573,7 +575,7 @@ async def test_what_is_on_disk_is_never_committed_again(
     def fail(*_: object) -> None:
         raise MemoryError
 
-    owner = Planner if fails is Planner.apply_plan else DuplicateIndex
+    owner = Planner if fails is Planner.apply_plan_and_return_next_numbers else DuplicateIndex
     with monkeypatch.context() as broken:
         broken.setattr(owner, fails.__name__, fail)
         receipts = await asyncio.gather(
@@ -634,7 +636,7 @@ async def test_on_a_slow_way_groups_become_small_enough() -> None:
     When commits are fast again, groups are as large as before.
     """
     way = SlowWay(30)
-    writer = GroupWriter(way.commit, way.between)
+    writer = GroupCommitWriter(way.commit, way.between)
 
     async def send(number: int) -> None:
         while True:

@@ -26,7 +26,7 @@ from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from spool.ledger.queries import CostQuery, CostRow, DerivedDimension
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import WIDTH, Dimensions
-from spool.log.planning.corrections import correction_to_shadow
+from spool.log.planning.corrections import correction_subtracting_duplicate
 from spool.log.protocols import ReadableLog
 from spool.log.values import LogEntry, Submission
 from spool.record import AI_TELEMETRY, NS, Correction, Inference, Record, UsageMetric
@@ -497,7 +497,9 @@ async def test_call_that_another_record_counts_adds_nothing(ledgers: Ledgers) ->
     log.add([counted, failed, large])
     log.add(
         [
-            correction_to_shadow(each, 0, counted.id, counted, now_ns=int((BEGIN + 5 * HOUR) * NS))
+            correction_subtracting_duplicate(
+                each, 0, counted.id, counted, now_ns=int((BEGIN + 5 * HOUR) * NS)
+            )
             for each in (failed, large)
         ],
         at=BEGIN + 5 * HOUR,

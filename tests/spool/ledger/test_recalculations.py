@@ -33,7 +33,7 @@ from spool.ledger.tag_lists import MOST_LISTS, TagLists
 from spool.ledger.work import WorkLimits
 from spool.log.amendments import replace_fields
 from spool.log.planning.corrections import (
-    correction_to_shadow,
+    correction_subtracting_duplicate,
     correction_with_runs_and_values,
     late_report_correction,
     merge_correction,
@@ -259,7 +259,9 @@ class Calls:
         now = int(self.clock.at) * NS
         fields = {"input_tokens": later.call.input_tokens}
         change = merge_correction(first.call, first.corrections, later.call, fields, now_ns=now)
-        gone = correction_to_shadow(later.call, later.corrections, first.call.id, later.call, now_ns=now)
+        gone = correction_subtracting_duplicate(
+            later.call, later.corrections, first.call.id, later.call, now_ns=now
+        )
         if change is not None:
             first.call, first.corrections = change.after, first.corrections + 1
         self.calls.remove(later)

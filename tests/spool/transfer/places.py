@@ -197,7 +197,7 @@ class Places:
         )
         upload = await storage.container_files.begin_upload(file.id)
         await upload.write(BYTES)
-        assert await upload.finish()
+        assert await upload.store_if_new()
         return receipts[2].id
 
     async def _fill_tables(self, storage: Storage) -> None:

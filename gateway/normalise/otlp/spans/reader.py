@@ -90,7 +90,7 @@ from spool.identity import (
     with_span_above,
     with_trace_names,
 )
-from spool.log.pending_spans import BESIDE, run_parent_and_ancestors
+from spool.log.pending_spans import BESIDE, run_parent_and_joined_ancestors
 from spool.record import Inference
 
 RUN = "run"  # field with the names of runs that only this product uses
@@ -424,7 +424,9 @@ class SpanReader:
             if record.run is None:
                 link = above.id_linking_to_runs
                 if above.runs:
-                    record.run, record.parent_run, record.ancestors = run_parent_and_ancestors(above.runs)
+                    record.run, record.parent_run, record.ancestors = run_parent_and_joined_ancestors(
+                        above.runs
+                    )
         of_resource = call.resource_caller
         if of_resource is not NO_CALLER:
             caller = merge_callers(caller, of_resource)

@@ -63,7 +63,7 @@ class Cluster:
     async def put(self, body: bytes) -> None:
         upload = await self.storage.container_files.begin_remote_write(PROD, AGENT, request="{}")
         await upload.write(body)
-        await upload.finish()
+        await upload.store_if_new()
         self.clock.move(1)
 
     async def used(self, day: int = DAY) -> int:
@@ -187,7 +187,7 @@ async def test_clusters_are_read_one_after_the_other(cluster: Cluster) -> None:
         labels = {NAME: "container_cpu_usage_seconds_total", **WEB}
         body = first([(labels, [(DAY * 1000, 0.0), ((DAY + 60 + at) * 1000, 4.0 + at)])])
         await upload.write(literal(body))
-        await upload.finish()
+        await upload.store_if_new()
         cluster.clock.move(1)
     await cluster.put(literal(first([]) or b"\x48\x00"))
     assert 64_000_000 == await cluster.used()

@@ -10,7 +10,7 @@ from gateway.money.insights.detectors.calls import no_owner
 from gateway.money.insights.detectors.spending import spend_spike
 from gateway.money.insights.gathering import SpendReader, recent_calls
 from spool.ledger.ledger import Ledger
-from spool.log.planning.corrections import correction_to_shadow
+from spool.log.planning.corrections import correction_subtracting_duplicate
 from spool.record import NS, Inference
 from spool.sqlite.ledger import open_ledger
 from tests.gateway.money.insights.examples import NOW, TODAY, found
@@ -62,7 +62,7 @@ async def test_reversed_call_is_no_recent_call() -> None:
     """
     log, counted, gone = FakeLog(), call(id=b"1" * 16), call(id=b"2" * 16)
     log.add([counted, gone])
-    log.add([correction_to_shadow(gone, 0, counted.id, counted, now_ns=int(NOW * NS))])
+    log.add([correction_subtracting_duplicate(gone, 0, counted.id, counted, now_ns=int(NOW * NS))])
     assert [counted] == await recent_calls(log, 0)  # type: ignore[arg-type]
 
 

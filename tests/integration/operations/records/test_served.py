@@ -15,7 +15,7 @@ import pytest_asyncio
 from gateway.normalise.otlp.metrics import SERVERS
 from gateway.operations.records import served_tokens
 from spool.identity import RecordIdentity
-from spool.log.planning.corrections import correction_to_shadow
+from spool.log.planning.corrections import correction_subtracting_duplicate
 from spool.record import NS, UsageMetric
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.spool.contract.examples import add, call
@@ -61,7 +61,7 @@ async def test_served_tokens_less_reported_ones_are_listed(server: OperatorServe
     """
     now = server.clock.now()
     twice, counted = told(18, now, source="strands"), told(10, now)
-    gone = correction_to_shadow(twice[0], 0, counted[0].id, counted[0], now_ns=int(now * NS))
+    gone = correction_subtracting_duplicate(twice[0], 0, counted[0].id, counted[0], now_ns=int(now * NS))
     await add(
         server.services.spool.log,
         twice,

@@ -29,11 +29,11 @@ from spool.container_files.values import (
     UNUSED,
     UPLOADED,
     AnnouncedFile,
-    BookChange,
     ClusterIdentity,
     ContainerFile,
     ContainerFileSums,
     ContainerSender,
+    FileCountChange,
     WaitingFiles,
 )
 from spool.engines import open_storage
@@ -88,7 +88,7 @@ async def send(files: ContainerFiles, id: str, data: bytes) -> bool:
     upload = await files.begin_upload(id)
     try:
         await upload.write(data)
-        return await upload.finish()
+        return await upload.store_if_new()
     except BaseException:
         await upload.discard_upload()
         raise
@@ -124,9 +124,10 @@ async def state(files: ContainerFiles, id: str) -> str:
 
 async def balanced(files: ContainerFiles) -> bool:
     """Return whether the running accounting equals a recount."""
-    counted = await files.verify()
+    counted = await files.recount_accounting()
     running = {
-        kind: {term: n for term, n in terms.items() if n} for kind, terms in files.sums.books().terms.items()
+        kind: {term: n for term, n in terms.items() if n}
+        for kind, terms in files.sums.accounting().terms.items()
     }
     again = {kind: {term: n for term, n in terms.items() if n} for kind, terms in counted.terms.items()}
     return (counted.imbalances, again) == ((), running)
@@ -147,8 +148,8 @@ async def test_a_file_is_announced_uploaded_and_delivered(files: ContainerFiles)
     await files.mark_delivered([due])
     assert DELIVERED == await state(files, file.id)
     assert [] == list(await files.due_files(FILE, limit=10))
-    assert files.sums.sum_running_counts(REFERENCES, FILE) == 1
-    assert files.sums.sum_running_counts(DELIVERED, FILE) == 1
+    assert files.sums.sum_file_counters(REFERENCES, FILE) == 1
+    assert files.sums.sum_file_counters(DELIVERED, FILE) == 1
     assert await balanced(files)
 
 
@@ -178,10 +179,10 @@ async def test_two_uploads_of_one_file_are_one(files: ContainerFiles) -> None:
     await first.write(b"first")
     await second.write(b"second")
     await third.write(b"second")
-    assert await second.finish() is True
-    assert await third.finish() is False
+    assert await second.store_if_new() is True
+    assert await third.store_if_new() is False
     with pytest.raises(Invalid, match="under its own"):
-        await first.finish()
+        await first.store_if_new()
     await first.discard_upload()
     assert b"second" == await content(files, file.id)
     assert files.sums.total_bytes == 6
@@ -236,7 +237,7 @@ async def test_replay_is_served_from_stored_bytes(files: ContainerFiles) -> None
     assert await content(files, due.id) == b"metrics"
     await files.mark_delivered([due])
     assert list(await files.due_files(FILE, limit=10)) == []
-    assert files.sums.sum_running_counts(REPLAYED, FILE) == 1
+    assert files.sums.sum_file_counters(REPLAYED, FILE) == 1
     assert await balanced(files)
 
 
@@ -306,13 +307,13 @@ async def test_a_body_of_remote_write_is_known_by_its_sum(files: ContainerFiles)
     for is_new in (True, False):
         upload = await files.begin_remote_write(CLUSTER, AGENT, request='{"type": "x"}')
         await upload.write(b"samples")
-        assert is_new == await upload.finish()
+        assert is_new == await upload.store_if_new()
     [due] = await files.due_files(REMOTE_WRITE, limit=10)
     assert due.request == '{"type": "x"}'
     assert await content(files, due.id) == b"samples"
     await files.mark_delivered([due])
     assert files.sums.total_bytes == 0
-    assert files.sums.sum_running_counts(DELIVERED, REMOTE_WRITE) == 1
+    assert files.sums.sum_file_counters(DELIVERED, REMOTE_WRITE) == 1
     assert await balanced(files)
 
 
@@ -323,7 +324,7 @@ async def test_a_delivered_body_stays_where_usage_is_read(open_files: Opener) ->
     files = (await open_files(price=(ContainerPrice(),))).container_files
     upload = await files.begin_remote_write(CLUSTER, AGENT, request="{}")
     await upload.write(b"samples")
-    await upload.finish()
+    await upload.store_if_new()
     [due] = await files.due_files(REMOTE_WRITE, limit=10)
     await files.mark_delivered([due])
     assert b"samples" == await content(files, due.id)
@@ -344,8 +345,8 @@ async def test_newer_status_is_sent_after_delivery_of_the_older_one(files: Conta
     [due] = await files.due_files(STATUS, limit=10)
     assert b"ok" == due.body
     await files.mark_delivered([due])
-    assert files.sums.sum_running_counts(SUPERSEDED, STATUS) == 1
-    assert files.sums.sum_running_counts(DELIVERED, STATUS) == 1
+    assert files.sums.sum_file_counters(SUPERSEDED, STATUS) == 1
+    assert files.sums.sum_file_counters(DELIVERED, STATUS) == 1
     taken = [await files.has_newest_status(CLUSTER, key=key) for key in ("agent", "another")]
     assert taken == [True, False]
     assert await files.has_newest_status(OTHER, key="agent") is False
@@ -435,10 +436,10 @@ async def test_files_that_are_done_are_forgotten_for_new_ones(open_files: Opener
     await announce(files, "three", sender=other)
     clock.move(2 * HOUR)
     await files.delete_expired(has_upstream=True)
-    assert 3 == files.sums.sum_running_counts(UNUSED, FILE)
+    assert 3 == files.sums.sum_file_counters(UNUSED, FILE)
     await announce(files, "four", "five")
     assert files.sums.row_count == 2
-    assert files.sums.sum_running_counts(REFERENCES, FILE) == 5
+    assert files.sums.sum_file_counters(REFERENCES, FILE) == 5
     assert await balanced(files)
 
 
@@ -490,9 +491,9 @@ async def test_recount_reveals_wrong_running_counters(files: ContainerFiles) -> 
     """A recount of the rows reveals running counters that are wrong."""
     stored = files.rows
     await put(files, "one.parquet", b"metrics")
-    await stored.write([], [], [BookChange(kind=FILE, term=UPLOADED, n=1)])
-    assert {(FILE, UPLOADED): (2, 0)}.items() <= (await stored.running_counts_by_kind_and_term()).items()
-    [imbalance] = (await files.verify()).imbalances
+    await stored.write([], [], [FileCountChange(kind=FILE, term=UPLOADED, n=1)])
+    assert {(FILE, UPLOADED): (2, 0)}.items() <= (await stored.file_counters_by_kind_and_state()).items()
+    [imbalance] = (await files.recount_accounting()).imbalances
     assert "file: the accounting has uploaded = 2, but the recount has 1" == imbalance
 
 
@@ -543,8 +544,8 @@ async def test_flushed_bytes_without_a_row_wait_again_after_a_kill(tmp_path: Pat
     lost, kept = await put(files, "lost", b"lost metrics"), await put(files, "kept", b"kept metrics")
     row = await files.rows.find(lost)
     assert row is not None
-    await files.rows.write([], [row], [BookChange(kind=FILE, term=UPLOADED, n=-1)])
-    await files.rows.write([], [], [BookChange(kind=FILE, term=REFERENCES, n=-1)])
+    await files.rows.write([], [row], [FileCountChange(kind=FILE, term=UPLOADED, n=-1)])
+    await files.rows.write([], [], [FileCountChange(kind=FILE, term=REFERENCES, n=-1)])
     directory = tmp_path / "container-files"
     (directory / ("f" * 32)).write_bytes(b"no head\nand no row")
     (directory / f"{'e' * 32}.1.part").write_bytes(b"half")

@@ -10,7 +10,7 @@ import pytest
 from spool import identity
 from spool.identity import RecordIdentity
 from spool.log import accepted_twice
-from spool.log.accepted_twice import RepeatedAcceptances
+from spool.log.accepted_twice import AcceptedTwiceSearch
 from spool.log.duplicates import DuplicateIndex
 from spool.log.protocols import Log
 from spool.log.values import LogEntry, Submission
@@ -119,7 +119,7 @@ async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     least n/2 earlier records.
     """
     monkeypatch.setattr(accepted_twice, "CHUNK", 50)
-    twice = RepeatedAcceptances(
+    twice = AcceptedTwiceSearch(
         DuplicateIndex(b"k", window_s=86_400, max_ids=400), window_s=86_400, max_ids=400
     )
     entries: list[LogEntry] = []
@@ -129,16 +129,16 @@ async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         if number >= 1500:
             ids[0] = number - 145
         entries.append(entry_of(ids, number + 1))
-        twice.collect_ids(entries[-1])
-        if twice.is_full:
-            await asyncio.to_thread(twice.collect_repeated_ids, is_last=False)
+        twice.collect_record_ids(entries[-1])
+        if twice.has_max_ids:
+            await asyncio.to_thread(twice.note_repeated_ids, is_end_of_topic=False)
         most = max(most, sum(map(len, twice._chunks)) + len(twice._latest))
-    twice.collect_repeated_ids(is_last=True)
+    twice.note_repeated_ids(is_end_of_topic=True)
 
     async def read(topic: str, first: int, last: int) -> list[LogEntry]:
         return [one for one in entries if first <= one.first <= last]
 
-    [(topic, judged)] = (await twice.find_accepted_twice(read)).items()
+    [(topic, judged)] = (await twice.records_accepted_twice_by_topic(read)).items()
     assert topic == AI_TELEMETRY
     assert judged.records == 50
     assert list(range(1501, 1600, 10)) == list(judged.numbers)

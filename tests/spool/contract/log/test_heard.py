@@ -12,9 +12,9 @@ from spool.log.recent_senders import (
     FACT_BYTES,
     KEPT_S,
     call_kind_digest,
+    call_kind_digests_of_sender_key,
     caller_digest,
     pack_senders,
-    split_call_kind_digests,
     unpack_sender_keys,
 )
 from spool.settings import SpoolSettings
@@ -121,7 +121,7 @@ def test_senders_are_packed_and_unpacked() -> None:
     facts = [call_kind_digest("model", str(number)) for number in range(100)]
     senders = list(senders_of(ALICE, facts))
     assert len(senders) == 4
-    assert set(facts) == set().union(*map(split_call_kind_digests, senders))
+    assert set(facts) == set().union(*map(call_kind_digests_of_sender_key, senders))
     assert max(map(len, senders)) < 256
     assert senders == list(unpack_sender_keys(pack_senders(senders)))
     with pytest.raises(ValueError, match="ends within a sender"):

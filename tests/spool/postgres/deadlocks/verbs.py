@@ -339,7 +339,7 @@ async def keep_container_files(gateway: Gateway) -> None:
     else:
         upload = await files.begin_upload(rows[0].id)
         await upload.write(b"metrics")
-        await upload.finish()
+        await upload.store_if_new()
         await files.mark_delivered(rows)
         await files.delete_expired(has_upstream=True)
 

@@ -47,7 +47,7 @@ async def announce(files: ContainerFiles, name: str) -> ContainerFile:
 async def put(files: ContainerFiles, id: str, data: bytes) -> bool:
     upload = await files.begin_upload(id)
     await upload.write(data)
-    return await upload.finish()
+    return await upload.store_if_new()
 
 
 async def test_one_file_announced_to_both(nodes: tuple[ContainerFiles, ContainerFiles]) -> None:
@@ -59,7 +59,7 @@ async def test_one_file_announced_to_both(nodes: tuple[ContainerFiles, Container
     outcomes = await asyncio.gather(announce(here, "a"), announce(there, "a"), return_exceptions=True)
     assert all(isinstance(one, ContainerFile | ContainerFileMoved) for one in outcomes)
     assert (await announce(here, "a")).id == (await announce(there, "a")).id
-    assert () == (await there.verify()).imbalances
+    assert () == (await there.recount_accounting()).imbalances
 
 
 async def test_one_file_uploaded_to_both(nodes: tuple[ContainerFiles, ContainerFiles]) -> None:
@@ -71,7 +71,7 @@ async def test_one_file_uploaded_to_both(nodes: tuple[ContainerFiles, ContainerF
     file = await there.rows.find(id)
     assert file is not None and (UPLOADED, 7) == (file.state, file.size)
     assert [b"metrics"] == [piece async for piece in there.contents.read(id)]
-    assert () == (await here.verify()).imbalances
+    assert () == (await here.recount_accounting()).imbalances
 
 
 async def test_second_upload_over_an_acknowledged_one_must_be_repeated(
@@ -90,12 +90,12 @@ async def test_second_upload_over_an_acknowledged_one_must_be_repeated(
     keep = second.draft.store_draft
 
     async def keep_late() -> None:
-        assert await first.finish()
+        assert await first.store_if_new()
         await keep()
 
     monkeypatch.setattr(second.draft, "store_draft", keep_late)
     with pytest.raises(ContainerFileMoved):
-        await second.finish()
+        await second.store_if_new()
     await second.discard_upload()
     assert [b"metrics"] == [piece async for piece in there.contents.read(id)]
 
@@ -132,4 +132,4 @@ async def test_no_more_files_than_may_be_on_all_together(fresh_schema: Schema) -
         assert [None] * 8 == [one for one in outcomes if one is None]
         assert 2 == sum(isinstance(one, TooManyFiles) for one in outcomes)
         assert 8 == sum((await rows.counts_by_state()).values())
-        assert () == (await nodes[0].verify()).imbalances
+        assert () == (await nodes[0].recount_accounting()).imbalances
