@@ -74,9 +74,9 @@ class Attribution:
                 _fill_missing(record, rule.set)
         if record.source in self._shadows:
             record.shadow = True
-        self.protect_names(record)
+        self.apply_person_name_settings(record)
 
-    def protect_names(self, record: AiRecord) -> None:
+    def apply_person_name_settings(self, record: AiRecord) -> None:
         """Apply the settings for names of people. Applying them again changes nothing."""
         if not NAMED.isdisjoint(record.tags):
             record.tags = unify_work_tags(record.tags)
@@ -87,7 +87,7 @@ class Attribution:
             )
         self._protect_emails(record)
         if self._branches != KEEP and BRANCH in record.tags:
-            record.tags = self._tags_with_protected_git_branch(record.tags)
+            record.tags = self._tags_with_hashed_or_no_git_branch(record.tags)
         if renaming := self.erased_name_renaming:
             rename_person(record, renaming, time_if_unknown=NEVER)
 
@@ -97,7 +97,9 @@ class Attribution:
         were applied. The labels of keys and devices are not applied.
         """
         attributed = {
-            given: self._attribute_values(given) for given in {step[4] for step in steps} if given is not None
+            given: self._values_after_attribution(given)
+            for given in {step[4] for step in steps}
+            if given is not None
         }
         if not attributed:
             return steps
@@ -106,7 +108,7 @@ class Attribution:
             for trace, span, above, kind, given in steps
         ]
 
-    def _attribute_values(self, given_values: GivenValues) -> GivenValues:
+    def _values_after_attribution(self, given_values: GivenValues) -> GivenValues:
         user, team, session, api_key, tags = given_values
         record = Inference(
             id=b"", source="", user=user, team=team, session=session, api_key=api_key, tags=dict(tags)
@@ -153,8 +155,8 @@ class Attribution:
         protected = self._people.recorded_values(texts, at)
         if self._branches != KEEP:
             event.tags, protected = (
-                self._tags_with_protected_git_branch(event.tags),
-                self._tags_with_protected_git_branch(protected),
+                self._tags_with_hashed_or_no_git_branch(event.tags),
+                self._tags_with_hashed_or_no_git_branch(protected),
             )
         for name in texts.keys() - protected.keys():
             del event.data[name]
@@ -162,7 +164,7 @@ class Attribution:
         if renaming := self.erased_name_renaming:
             rename_person(event, renaming, time_if_unknown=NEVER)
 
-    def _tags_with_protected_git_branch(self, tags: Mapping[str, str]) -> dict[str, str]:
+    def _tags_with_hashed_or_no_git_branch(self, tags: Mapping[str, str]) -> dict[str, str]:
         protected = dict(tags)
         branch = protected.pop(BRANCH, None)
         carried = None if branch is None else self._people.recorded_branch(branch, self._branches)
@@ -213,15 +215,15 @@ class _Rule:
             self.set = {**self.set, "user": rule.set.user}
 
     def matches(self, record: AiRecord) -> bool:
-        if not all(_passes_if_known(test, getattr(record, name)) for name, test in self._fields):
+        if not all(_is_known_and_passes(test, getattr(record, name)) for name, test in self._fields):
             return False
         user = self._user
-        if user is not None and not any(_passes_if_known(user, name) for name in _person_names(record)):
+        if user is not None and not any(_is_known_and_passes(user, name) for name in _person_names(record)):
             return False
         model = self._model
-        if model is not None and not any(_passes_if_known(model, name) for name in _model_names(record)):
+        if model is not None and not any(_is_known_and_passes(model, name) for name in _model_names(record)):
             return False
-        return all(_passes_if_known(test, record.tags.get(name)) for name, test in self._tags)
+        return all(_is_known_and_passes(test, record.tags.get(name)) for name, test in self._tags)
 
 
 def _fill_missing(record: AiRecord, labels: Mapping[str, str]) -> None:
@@ -261,7 +263,7 @@ def _pattern_test(pattern: str, people: People, linked: Collection[str] = ()) ->
     return lambda value: people.identity_of_name(value) in wanted
 
 
-def _passes_if_known(test: Callable[[str], bool], value: str | None) -> bool:
+def _is_known_and_passes(test: Callable[[str], bool], value: str | None) -> bool:
     return value is not None and test(value)
 
 

@@ -191,7 +191,7 @@ class BillingConnections:
         await self.table.delete(id, actor=actor)
 
     @asynccontextmanager
-    async def hold_for_file(self, id: str) -> AsyncIterator[BillingConnection]:
+    async def hold_lock_for_billing_file(self, id: str) -> AsyncIterator[BillingConnection]:
         """Hold the lock of a connection for a file. Raises Refusal 404 or 409 if it accepts no files."""
         self._require_open(id)
         async with self._hold_lock(id):

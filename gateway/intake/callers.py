@@ -70,11 +70,12 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
         if self.kind is not None:
             return self.at if fact_digest in self.kind else -inf
         return max(
-            _last_time_of_fact(self.times or {}, fact_digest), _last_time_of_fact(self.earlier, fact_digest)
+            _last_report_time_of_fact(self.times or {}, fact_digest),
+            _last_report_time_of_fact(self.earlier, fact_digest),
         )
 
     @property
-    def limit_units(self) -> int:
+    def used_caller_slots(self) -> int:
         kinds = len(self.times or ()) + len(self.earlier)
         return max(1, -(-kinds // KINDS_PER_PLACE))
 
@@ -82,7 +83,7 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
 _NO_TIMES: dict[CallKind, float] = {}  # never changed
 
 
-def _last_time_of_fact(times: Mapping[CallKind, float], fact_digest: bytes) -> float:
+def _last_report_time_of_fact(times: Mapping[CallKind, float], fact_digest: bytes) -> float:
     return max((at for kind, at in times.items() if fact_digest in kind), default=-inf)
 
 
@@ -101,7 +102,7 @@ class KnownCallers:
         return len(self._queue)
 
     @property
-    def limit_units_by_key(self) -> Mapping[str, int]:
+    def used_caller_slots_by_sender_key(self) -> Mapping[str, int]:
         """
         Return by key how many places it uses of the limit of callers. An entry uses one for each
         `KINDS_PER_PLACE` kinds of calls.
@@ -124,80 +125,84 @@ class KnownCallers:
                     )
         return newest
 
-    def note_calls(self, caller: str, reported: Mapping[CallKind, float], key: str) -> Collection[CallKind]:
+    def note_calls(
+        self, caller: str, reported_at_by_kind: Mapping[CallKind, float], sender_key: str
+    ) -> Collection[CallKind]:
         """
         Note calls of a caller, by kind and time. Return the kinds that must be stored, because they were not
         queued for storage in the last `KEEP_EVERY_S`.
         """
-        when = next(iter(reported.values()))
+        when = next(iter(reported_at_by_kind.values()))
         entry = self.entries.get(caller)
-        if entry is None or entry.key != key:
-            entry = self._find_for_key(caller, key)
+        if entry is None or entry.key != sender_key:
+            entry = self._find_calls_reported_with_key(caller, sender_key)
             if entry is None:
-                self._add_entry(caller, reported, when, key)
-                return reported
+                self._add_entry(caller, reported_at_by_kind, when, sender_key)
+                return reported_at_by_kind
         if when >= entry.due_at:
             self._move_to_end_and_set_next_due(entry, when)
         times = entry.times
-        if times is not None and entry.at <= when and reported.keys() <= times.keys():
-            times.update(reported)
+        if times is not None and entry.at <= when and reported_at_by_kind.keys() <= times.keys():
+            times.update(reported_at_by_kind)
             entry.at = when
             return ()
-        return self._note_kinds(entry, reported, when)
+        return self._note_kinds_and_list_unstored(entry, reported_at_by_kind, when)
 
-    def _find_for_key(self, name: str, key: str) -> ReportedCalls | None:
+    def _find_calls_reported_with_key(self, name: str, sender_key: str) -> ReportedCalls | None:
         entry = self.entries.get(name)
-        if entry is not None and entry.key != key:
-            return None if entry.others is None else entry.others.get(key)
+        if entry is not None and entry.key != sender_key:
+            return None if entry.others is None else entry.others.get(sender_key)
         return entry
 
-    def _move_to_end_and_set_next_due(self, entry: ReportedCalls, when: float) -> None:
-        self._move_to_end(entry, when)
-        if when - entry.kept_at >= KEEP_EVERY_S:
-            entry.kept_at = when
+    def _move_to_end_and_set_next_due(self, entry: ReportedCalls, reported_at: float) -> None:
+        self._move_to_end(entry, reported_at)
+        if reported_at - entry.kept_at >= KEEP_EVERY_S:
+            entry.kept_at = reported_at
             if entry.times is not None:
-                places, known = entry.limit_units, {**entry.earlier, **entry.times}
-                entry.earlier = {kind: at for kind, at in known.items() if when - at <= KNOWN_S}
+                places, known = entry.used_caller_slots, {**entry.earlier, **entry.times}
+                entry.earlier = {kind: at for kind, at in known.items() if reported_at - at <= KNOWN_S}
                 entry.times = {}
-                self._queue.add_slots(entry.key, entry.limit_units - places)
-        entry.due_at = min(when + PLACED_S, entry.kept_at + KEEP_EVERY_S)
+                self._queue.add_slots(entry.key, entry.used_caller_slots - places)
+        entry.due_at = min(reported_at + PLACED_S, entry.kept_at + KEEP_EVERY_S)
 
-    def _move_to_end(self, entry: ReportedCalls, when: float) -> None:
+    def _move_to_end(self, entry: ReportedCalls, reported_at: float) -> None:
         self._queue.move_name_to_newest(entry.name, entry.key)
-        entry.placed_at = when
+        entry.placed_at = reported_at
 
-    def _note_kinds(
-        self, entry: ReportedCalls, reported: Mapping[CallKind, float], when: float
+    def _note_kinds_and_list_unstored(
+        self, entry: ReportedCalls, reported_at_by_kind: Mapping[CallKind, float], reported_at: float
     ) -> Collection[CallKind]:
         if entry.times is None:
-            if len(reported) == 1 and entry.kind in reported:
+            if len(reported_at_by_kind) == 1 and entry.kind in reported_at_by_kind:
                 is_due = entry.at < entry.kept_at
-                entry.at = max(entry.at, when)
-                return reported if is_due else ()
+                entry.at = max(entry.at, reported_at)
+                return reported_at_by_kind if is_due else ()
             entry.times, entry.earlier = {}, {}
             if entry.kind is not None:
                 (entry.times if entry.at >= entry.kept_at else entry.earlier)[entry.kind] = entry.at
                 entry.kind = None
-        places, times, earlier = entry.limit_units, entry.times, entry.earlier
+        places, times, earlier = entry.used_caller_slots, entry.times, entry.earlier
         due, too_many = list[CallKind](), list[CallKind]()
-        for kind in reported:
+        for kind in reported_at_by_kind:
             if kind in times:
-                times[kind] = max(times[kind], when)
+                times[kind] = max(times[kind], reported_at)
             elif kind in earlier or len(times) + len(earlier) < MOST_KINDS:
-                times[kind] = max(earlier.pop(kind, when), when)
+                times[kind] = max(earlier.pop(kind, reported_at), reported_at)
                 due.append(kind)
             else:
                 too_many.append(kind)
-        entry.at = max(entry.at, when)
-        if entry.limit_units > places:
-            self._queue.add_slots(entry.key, entry.limit_units - places)
-            self._make_room()
+        entry.at = max(entry.at, reported_at)
+        if entry.used_caller_slots > places:
+            self._queue.add_slots(entry.key, entry.used_caller_slots - places)
+            self._remove_surplus_callers()
         for kind in too_many:
-            if self._note_facts_of_call_kind(entry.name, kind, when, entry.key):
+            if self._note_facts_and_check_if_storing_due(entry.name, kind, reported_at, entry.key):
                 due.append(kind)
         return due
 
-    def _note_facts_of_call_kind(self, caller: str, kind: CallKind, when: float, key: str) -> bool:
+    def _note_facts_and_check_if_storing_due(
+        self, caller: str, kind: CallKind, reported_at: float, sender_key: str
+    ) -> bool:
         """
         Note each fact of a reported call (a digest, such as of its model) in its own entry. Return whether
         the next commit must store any of them.
@@ -205,41 +210,63 @@ class KnownCallers:
         is_due = False
         for fact in fact_digests_of_kind(kind):
             name = _fact_entry_name(caller, fact)
-            entry = self._find_for_key(name, key)
+            entry = self._find_calls_reported_with_key(name, sender_key)
             if entry is None:
-                self._add_entry(name, {fact: when}, when, key)
+                self._add_entry(name, {fact: reported_at}, reported_at, sender_key)
                 is_due = True
                 continue
-            if when >= entry.due_at:
-                self._move_to_end_and_set_next_due(entry, when)
+            if reported_at >= entry.due_at:
+                self._move_to_end_and_set_next_due(entry, reported_at)
             is_due |= entry.at < entry.kept_at
-            entry.at = max(entry.at, when)
+            entry.at = max(entry.at, reported_at)
         return is_due
 
-    def _add_entry(self, name: str, reported: Mapping[CallKind, float], when: float, key: str) -> None:
+    def _add_entry(
+        self, name: str, reported_at_by_kind: Mapping[CallKind, float], reported_at: float, sender_key: str
+    ) -> None:
         places = 1
-        if len(reported) == 1:
-            [kind] = reported
-            entry = ReportedCalls(name, key, when, when, when, when + PLACED_S, kind, None, _NO_TIMES)
+        if len(reported_at_by_kind) == 1:
+            [kind] = reported_at_by_kind
+            entry = ReportedCalls(
+                name,
+                sender_key,
+                reported_at,
+                reported_at,
+                reported_at,
+                reported_at + PLACED_S,
+                kind,
+                None,
+                _NO_TIMES,
+            )
         else:
-            times = dict(reported) if len(reported) <= MOST_KINDS else {}
-            entry = ReportedCalls(name, key, when, when, when, when + PLACED_S, None, times, _NO_TIMES)
-            places = entry.limit_units
+            times = dict(reported_at_by_kind) if len(reported_at_by_kind) <= MOST_KINDS else {}
+            entry = ReportedCalls(
+                name,
+                sender_key,
+                reported_at,
+                reported_at,
+                reported_at,
+                reported_at + PLACED_S,
+                None,
+                times,
+                _NO_TIMES,
+            )
+            places = entry.used_caller_slots
         first = self.entries.setdefault(name, entry)
         if first is not entry:
             if first.others is None:
                 first.others = {}
-            first.others[key] = entry
-        self._queue.add_name(name, key, places)
-        if len(reported) > MOST_KINDS:
-            self._note_kinds(entry, reported, when)
+            first.others[sender_key] = entry
+        self._queue.add_name(name, sender_key, places)
+        if len(reported_at_by_kind) > MOST_KINDS:
+            self._note_kinds_and_list_unstored(entry, reported_at_by_kind, reported_at)
         elif len(self._queue) > self._queue.most:
-            self._make_room()
+            self._remove_surplus_callers()
 
-    def _make_room(self) -> None:
+    def _remove_surplus_callers(self) -> None:
         chances = SECOND_CHANCES
         while (surplus := self._queue.name_and_owner_to_remove()) is not None:
-            entry = self._find_for_key(*surplus)
+            entry = self._find_calls_reported_with_key(*surplus)
             assert entry is not None
             if chances and entry.at > entry.placed_at:
                 chances -= 1
@@ -252,7 +279,7 @@ class KnownCallers:
         forgotten = 0
         for key in list(self._queue.held):
             while forgotten < most and (name := self._queue.oldest_name(key)) is not None:
-                entry = self._find_for_key(name, key)
+                entry = self._find_calls_reported_with_key(name, key)
                 if entry is None or entry.at >= before:
                     break
                 self._remove_entry(entry)
@@ -272,7 +299,7 @@ class KnownCallers:
             _, following = others.popitem()
             following.others = others or None
             self.entries[entry.name] = following
-        self._queue.remove_name(entry.name, entry.key, entry.limit_units)
+        self._queue.remove_name(entry.name, entry.key, entry.used_caller_slots)
 
 
 def _fact_entry_name(caller: str, fact_digest: bytes) -> str:

@@ -82,7 +82,7 @@ class Intake:
 
     @property
     def name_protector(self) -> Callable[[AiRecord], None]:
-        return self._attribution.protect_names
+        return self._attribution.apply_person_name_settings
 
     def store_outcome(
         self, outcome: ReadOutcome, bearer: Bearer, pending: PendingChange | None = None
@@ -97,24 +97,24 @@ class Intake:
         """
         if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= SHARED_POINTS:
             # A small payload is stored as one part, even if other requests wait.
-            return self._store_part(outcome, bearer, pending, ())
+            return self._store_payload_part(outcome, bearer, pending, ())
         return self._store_in_parts(outcome, bearer, pending)
 
     async def _store_in_parts(
-        self, outcome: ReadOutcome, bearer: Bearer, pending: PendingChange | None
+        self, outcome: ReadOutcome, bearer: Bearer, report_changes: PendingChange | None
     ) -> Receipt:
         work = current_work()
         part_size = PART
         if work is not None and work.turns.commits_are_shared:
             part_size = SHARED_POINTS if outcome.points else SHARED_PART
         if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= part_size:
-            return await self._store_part(outcome, bearer, pending, ())
+            return await self._store_payload_part(outcome, bearer, report_changes, ())
         receipts: list[Receipt] = []
         late_rejects: list[Reject] = []
         for part in outcome.yield_parts(part_size):
             earlier_receipts = [receipt.id for receipt in receipts] if part.is_last else []
-            change = pending if part.is_last else None
-            receipts.append(await self._store_part(part, bearer, change, earlier_receipts))
+            change = report_changes if part.is_last else None
+            receipts.append(await self._store_payload_part(part, bearer, change, earlier_receipts))
             if not part.is_last:
                 # number of items from devices that were revoked while the request was handled
                 late_rejects += part.rejects
@@ -127,21 +127,21 @@ class Intake:
             durability=receipts[-1].durability,
         )
 
-    async def _store_part(
+    async def _store_payload_part(
         self,
         outcome: ReadOutcome,
         bearer: Bearer,
-        pending: PendingChange | None,
+        report_changes: PendingChange | None,
         earlier_receipts: Sequence[str],
     ) -> Receipt:
         """
         Store a part of a payload. Each step needs the earlier ones: devices, labels, prices, noted calls,
         then the counters that repeat calls.
         """
-        arrived_at = self._read_arrival_time(outcome)
+        arrived_at = self._update_clock_and_return_arrival_time(outcome)
         if self._devices is not None:
             await self._devices.assign_or_reject_items(outcome, bearer)
-        default_users = await self._fill_labels(outcome, bearer)
+        default_users = await self._attribute_items_and_list_default_users(outcome, bearer)
         await self._price_records(outcome)
         repeaters = await self._note_calls(outcome, bearer, default_users, arrived_at)
         for window in outcome.sessions:
@@ -151,7 +151,7 @@ class Intake:
         unkept = self._shadows.take_unstored_callers(bearer.name)
         try:
             receipt = await self._append_outcome_part(
-                outcome, bearer, pending, earlier_receipts, unkept, repeaters
+                outcome, bearer, report_changes, earlier_receipts, unkept, repeaters
             )
         except BaseException as error:
             self._shadows.put_back_callers(unkept, bearer.name)
@@ -168,7 +168,7 @@ class Intake:
             self._note_test(bearer)
         return receipt
 
-    def _read_arrival_time(self, outcome: ReadOutcome) -> float:
+    def _update_clock_and_return_arrival_time(self, outcome: ReadOutcome) -> float:
         """
         Return the arrival time, which is the same for a whole payload. Also tells the clock when the newest
         call began.
@@ -178,7 +178,9 @@ class Intake:
         began = outcome.records[-1].start_time if outcome.records else None
         return self._clock.observe_call_start(began) if began else self._clock.now()
 
-    async def _fill_labels(self, outcome: ReadOutcome, bearer: Bearer) -> Sequence[str | None]:
+    async def _attribute_items_and_list_default_users(
+        self, outcome: ReadOutcome, bearer: Bearer
+    ) -> Sequence[str | None]:
         """
         Fill in the labels that the sender left out of records and points.
 
@@ -237,17 +239,17 @@ class Intake:
             for position, record in enumerate(part, begin):
                 if isinstance(record, Inference):
                     if record.shadow:
-                        _give_own_identity(outcome, position)
+                        _replace_identity_of_uncounted_duplicate(outcome, position)
                     may_repeat = record.operation in SUMMING and is_run_summary(record) and not record.shadow
                 else:
                     may_repeat = True
                 if may_repeat and position not in outcome.forwarded:
                     repeaters[position] = record
-            self._shadows.note_records(part, users, arrived_at, key=key)
+            self._shadows.note_records(part, users, arrived_at, sender_key=key)
         for number, point in enumerate(outcome.points, start=1):
             if number % TURN == 0:
                 await pause_if_step_was_long()
-            self._shadows.note_counter(point.template, key=bearer.name)
+            self._shadows.note_counter(point.template, sender_key=bearer.name)
         return repeaters
 
     async def _look_up_reporters(
@@ -306,7 +308,7 @@ class Intake:
         return NO_LABELS if self._devices is None else self._devices.labels_with_user(device)
 
 
-def _give_own_identity(outcome: ReadOutcome, position: int) -> None:
+def _replace_identity_of_uncounted_duplicate(outcome: ReadOutcome, position: int) -> None:
     """
     Give an uncounted duplicate its own id, so that the report that counts is not taken for a repeat of the
     duplicate.

@@ -317,11 +317,11 @@ class SharedMergeWindow:
         is_nearly_full = (
             self.waiting_count >= NEARLY_FULL * self._max_reports or size >= NEARLY_FULL * self._max_bytes
         )
-        self.held = await self._count_held_by_sender_key(now) if is_nearly_full else HeldByKey()
-        await self._delete_old_marks(now - self._window_s)
+        self.held = await self._count_waiting_reports_by_sender_key(now) if is_nearly_full else HeldByKey()
+        await self._delete_old_reports_of_recorded_calls(now - self._window_s)
         return count
 
-    async def _count_held_by_sender_key(self, now: float) -> HeldByKey:
+    async def _count_waiting_reports_by_sender_key(self, now: float) -> HeldByKey:
         items = Counter[str]()
         sizes = Counter[str]()
         waiting = await self._stored.oldest_reports(PARTS, before=now, most=2 * self._max_reports)
@@ -349,14 +349,14 @@ class SharedMergeWindow:
         over = len(reports) - self._max_reports
         over_bytes = sum(map(_report_bytes, waiting)) - self._max_bytes
 
-        def counted_report_size(key: bytes) -> int:
+        def count_or_bytes_of_report(key: bytes) -> int:
             return 1 if by_number else _report_bytes(reports[key])
 
         holdings = UsedAmountByOwner(
-            {name: sum(map(counted_report_size, queue)) for name, queue in queues.items()}
+            {name: sum(map(count_or_bytes_of_report, queue)) for name, queue in queues.items()}
         )
         due_reports: list[PartialReport] = []
-        for key in entries_to_remove(holdings, queues.__getitem__, counted_report_size):
+        for key in entries_to_remove(holdings, queues.__getitem__, count_or_bytes_of_report):
             if over <= 0 and over_bytes <= 0:
                 break
             due_reports.append(reports[key])
@@ -387,7 +387,7 @@ class SharedMergeWindow:
         unreadable = _load_in_order(merger, stored)
         released = 0
         for call in merger.release_due_reports(now=now):
-            if await self._store_released_call(call, stored):
+            if await self._store_completed_calls_unless_stale(call, stored):
                 released += len(call.reports.keys() & {report.key for report in due_reports})
         # delete unreadable reports, because otherwise they would stay the oldest reports forever
         if unreadable:
@@ -402,17 +402,23 @@ class SharedMergeWindow:
             released += await self._delete_reports(damaged)
         return released
 
-    async def _store_released_call(self, released: ReleasedReports, stored_reports: _Found) -> bool:
-        bearer = _sender_to_bearer(released.sender)
-        traces = next_keys_to_load(released.reports[key].report_to_store(key) for key in released.reports)
-        released.pending.expects = expected_report_versions((*released.reports, *traces), stored_reports)
+    async def _store_completed_calls_unless_stale(
+        self, released_reports: ReleasedReports, stored_reports: _Found
+    ) -> bool:
+        bearer = _sender_to_bearer(released_reports.sender)
+        traces = next_keys_to_load(
+            released_reports.reports[key].report_to_store(key) for key in released_reports.reports
+        )
+        released_reports.pending.expects = expected_report_versions(
+            (*released_reports.reports, *traces), stored_reports
+        )
         try:
-            await self._intake.store_outcome(released.outcome, bearer, released.pending)
+            await self._intake.store_outcome(released_reports.outcome, bearer, released_reports.pending)
         except Stale:
             return False
         return True
 
-    async def _delete_old_marks(self, before: float) -> None:
+    async def _delete_old_reports_of_recorded_calls(self, before: float) -> None:
         for kind in (TOLD, TOLD_OF):
             while old := await self._stored.oldest_reports(kind, before=before, most=AT_ONCE):
                 await self._delete_reports(old)

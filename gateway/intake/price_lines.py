@@ -77,7 +77,7 @@ def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
     lines = [
         PriceLine(
             unit_prices.UNITS[leaf.unit].words,
-            unit_prices.leaf_quantity(leaf),
+            unit_prices.quantity_as_number_or_text(leaf),
             rate.shown[leaf.unit],
             unit_prices.quantity_amount_text(rate, leaf),
             unit_prices.UNITS[leaf.unit].per_words,

@@ -212,7 +212,7 @@ def has_hourly_prices(model: Model) -> bool:
 
 
 def _overlay_price(before: Price, row: Price) -> Price:
-    amounts = _combine_amounts(before, row, _newer_price_unless_only_rounded)
+    amounts = _combine_amounts(before, row, _newer_price_unless_within_rounding)
     if row.tiers:
         tiers = tuple(_tier_with_newer_prices(before, tier) for tier in row.tiers)
     else:
@@ -226,9 +226,9 @@ def _tier_with_newer_prices(earlier_price: Price, newer_tier: Tier) -> Tier:
     if same is None:
         return Tier(
             above=newer_tier.above,
-            **_combine_amounts(earlier_price, newer_tier, _newer_price_unless_only_rounded),
+            **_combine_amounts(earlier_price, newer_tier, _newer_price_unless_within_rounding),
         )
-    return Tier(above=same.above, **_combine_amounts(same, newer_tier, _newer_price_unless_only_rounded))
+    return Tier(above=same.above, **_combine_amounts(same, newer_tier, _newer_price_unless_within_rounding))
 
 
 def _tier_size(tier: Tier) -> int:
@@ -261,7 +261,7 @@ def _amount_fields(amounts: CardPrices) -> dict[str, Any]:
 def _price_with_gaps_filled(known_price: Price, filler_price: Price) -> Price:
     sizes = {tier.above: tier for tier in filler_price.tiers}
     tiers = tuple(
-        Tier(above=tier.above, **_combine_amounts(sizes[tier.above], tier, _overriding_price_if_known))
+        Tier(above=tier.above, **_combine_amounts(sizes[tier.above], tier, _overriding_or_base_price))
         if tier.above in sizes
         else tier
         for tier in known_price.tiers
@@ -273,7 +273,7 @@ def _price_with_gaps_filled(known_price: Price, filler_price: Price) -> Price:
     ):
         tiers = filler_price.tiers
     return replace(
-        known_price, tiers=tiers, **_combine_amounts(filler_price, known_price, _overriding_price_if_known)
+        known_price, tiers=tiers, **_combine_amounts(filler_price, known_price, _overriding_or_base_price)
     )
 
 
@@ -296,13 +296,11 @@ def _combine_amounts(
     }
 
 
-def _overriding_price_if_known(
-    base_price: Decimal | None, overriding_price: Decimal | None
-) -> Decimal | None:
+def _overriding_or_base_price(base_price: Decimal | None, overriding_price: Decimal | None) -> Decimal | None:
     return base_price if overriding_price is None else overriding_price
 
 
-def _newer_price_unless_only_rounded(
+def _newer_price_unless_within_rounding(
     price_so_far: Decimal | None, newer_price: Decimal | None
 ) -> Decimal | None:
     """

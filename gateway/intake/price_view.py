@@ -116,12 +116,12 @@ def _model_prices_at(price_book: PriceBook, model: str, seller: str, time: int) 
     at_standard = []
     for tier in (STANDARD, *sorted(MODES - {PROVISIONED})):
         spans = list(_quotes_after(price_book, model, seller, tier, time))
-        if spans and _is_priced_as_standard_mode(spans[0]):
+        if spans and _is_service_tier_priced_as_standard(spans[0]):
             at_standard.append(tier)
         rows += [
             row
             for quote in spans
-            if not _is_priced_as_standard_mode(quote)
+            if not _is_service_tier_priced_as_standard(quote)
             for row in _price_rows(tier or _STANDARD_NAME, quote)
         ]
     if not rows:
@@ -132,7 +132,7 @@ def _model_prices_at(price_book: PriceBook, model: str, seller: str, time: int) 
         listed_by=listed_by or "",
         names=listed.match.equals if listed is not None else (),
         patterns=tuple(_pattern_texts(listed.match)) if listed is not None else (),
-        has_own_prices=price_book.has_own_prices(seller or None, model),
+        has_own_prices=price_book.has_operator_prices(seller or None, model),
         at_standard=at_standard,
         rows=rows,
     )
@@ -149,7 +149,7 @@ def _quotes_after(price_book: PriceBook, model: str, seller: str, tier: str, tim
             return
 
 
-def _is_priced_as_standard_mode(quote: Quote) -> bool:
+def _is_service_tier_priced_as_standard(quote: Quote) -> bool:
     return quote.missing is not None and bool(quote.missing.mode)
 
 

@@ -56,7 +56,7 @@ from gateway.intake.rates import (
     constant_price_span,
     cost_of_tokens,
     decimal_text_of_total,
-    has_totals_by_input_size,
+    has_totals_split_at_input_size,
     is_one_hour_price_missing,
     override_start_ns,
     part_rates,
@@ -86,7 +86,7 @@ _PACKAGED = PriceSettings()
 _NOTHING_MISSING = Missing("", is_1h=False, regional=None)
 
 
-class _OnTop(msgspec.Struct, frozen=True):
+class _OverridesAndTerms(msgspec.Struct, frozen=True):
     """The own prices and contract terms of a price book, as recalculations store them."""
 
     overrides: Sequence[PriceOverride] = ()
@@ -102,7 +102,7 @@ class PriceBook:
         self.card = card
         self.version = card.version
         if overrides:
-            written = repr([_fields_in_book_name(override) for override in overrides]).encode()
+            written = repr([_override_fields_for_book_version(override) for override in overrides]).encode()
             self.version += f"+overrides-{blake2b(written, digest_size=4).hexdigest()}"
         if terms:
             written = msgspec.json.encode(_without_contract_names(terms))
@@ -217,32 +217,32 @@ class PriceBook:
     def find_quote(self, provider: str | None, model: str, mode: str, time: int) -> Quote:
         return self._find_quote((provider, model, None, mode), time)
 
-    def has_own_prices(self, provider: str | None, model: str) -> bool:
+    def has_operator_prices(self, provider: str | None, model: str) -> bool:
         return bool(self._overrides_of_model(provider, model))
 
-    def price_book_texts(self) -> tuple[bytes, bytes]:
+    def encode_rate_card_and_overrides(self) -> tuple[bytes, bytes]:
         """
         Return the texts from which `from_texts` builds the book again. Names of contracts are left out,
         because they may name people.
         """
-        on_top = _OnTop(self._overrides, _without_contract_names(self._terms))
+        on_top = _OverridesAndTerms(self._overrides, _without_contract_names(self._terms))
         return cards.encode_card(self.card), msgspec.json.encode(on_top)
 
     @classmethod
     def from_texts(cls, card: bytes, on_top: bytes) -> PriceBook:
-        stored = msgspec.json.decode(on_top, type=_OnTop)
+        stored = msgspec.json.decode(on_top, type=_OverridesAndTerms)
         return cls(_decode_card_cached(card), stored.overrides, stored.terms)
 
     def estimate_sum(self, total: TokenSum) -> str | None:
         """Return the cost of a sum of calls, which equals the sum of the costs of the single calls."""
-        if not self.has_constant_price(total):
+        if not self.is_price_constant_over_time(total):
             return None
         if total.meters:
-            return _estimate_sum_by_parts(self._quote_for_sum(total).parts, total)
+            return _estimated_amount_text_of_sum(self._quote_for_sum(total).parts, total)
         rate = self.rate_for_sum(total)
         return None if rate is None else decimal_text_of_total(cost_of_sum(rate, total), rate.digits)
 
-    def has_constant_price(self, total: TokenSum) -> bool:
+    def is_price_constant_over_time(self, total: TokenSum) -> bool:
         """
         Return whether all calls of the sum have the same prices: none changes between `total.time` and
         `total.until`.
@@ -254,7 +254,7 @@ class PriceBook:
                 return False
         return True
 
-    def is_priced_at_standard(self, total: TokenSum) -> bool:
+    def is_service_tier_priced_as_standard(self, total: TokenSum) -> bool:
         """
         Return whether the calls have standard prices, because the list lacks the prices of their mode
         (service tier).
@@ -271,7 +271,7 @@ class PriceBook:
         different prices.
         """
         quote = self._quote_for_sum(total)
-        if quote.rate is None or not all(has_totals_by_input_size(above) for above, _ in quote.tiers):
+        if quote.rate is None or not all(has_totals_split_at_input_size(above) for above, _ in quote.tiers):
             return None
         return next((dearer for above, dearer in quote.tiers if total.beyond >= above), quote.rate)
 
@@ -279,7 +279,7 @@ class PriceBook:
         """
         Return the rates of all units for a sum of calls, or None if its calls may have different prices.
         """
-        if not self.has_constant_price(total):
+        if not self.is_price_constant_over_time(total):
             return None
         return _rate_for_sum(self._quote_for_sum(total).parts, total)
 
@@ -450,12 +450,12 @@ def _without_contract_names(terms: Iterable[PriceTerm]) -> list[PriceTerm]:
     return [replace(term, contract="") for term in terms]
 
 
-def missing_prices_in_name(price_book: str | None) -> list[str]:
+def missing_prices_in_book_name(price_book_name: str | None) -> list[str]:
     """
     Return the modes, regions and `cache_write_1h` for which the price list lacked a price, by the name in a
     record.
     """
-    name, _, _ = (price_book or "").partition(CONTRACT_MARK)
+    name, _, _ = (price_book_name or "").partition(CONTRACT_MARK)
     endings = name.split("+")[1:]
     return [ending.removesuffix(_AT_STANDARD) for ending in endings if ending.endswith(_AT_STANDARD)]
 
@@ -494,7 +494,7 @@ def _part_estimate(parts: tuple[tuple[int, PartRate], ...], record: Inference) -
     return unit_prices.total_amount_text(rate, charged)
 
 
-def _estimate_sum_by_parts(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> str | None:
+def _estimated_amount_text_of_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> str | None:
     rate = _rate_for_sum(parts, total)
     if rate is None:
         return None
@@ -507,12 +507,12 @@ def _estimate_sum_by_parts(parts: tuple[tuple[int, PartRate], ...], total: Token
 
 
 def _rate_for_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> PartRate | None:
-    if not all(has_totals_by_input_size(above) for above, _ in parts if above >= 0):
+    if not all(has_totals_split_at_input_size(above) for above, _ in parts if above >= 0):
         return None  # no price, because the sums of the ledger do not distinguish these price tiers
     return next((rate for above, rate in parts if total.beyond >= above), None)
 
 
-def _fields_in_book_name(override: PriceOverride) -> tuple[Any, ...]:
+def _override_fields_for_book_version(override: PriceOverride) -> tuple[Any, ...]:
     """
     Return the fields of an operator's price in the name of its price book. Empty `tier` and `meters` are left
     out, so the name stays as before these fields existed.

@@ -46,7 +46,7 @@ _EXACT = Context(prec=60)
 _log = logging.getLogger(__name__)
 
 
-class Publisher:
+class UnitCostPublisher:
     def __init__(
         self,
         rules: Sequence[Publication],
@@ -71,13 +71,13 @@ class Publisher:
         while True:
             for rule in self._rules:
                 try:
-                    await self.publish_rule(rule)
+                    await self.publish_changed_costs(rule)
                 except SpoolError as error:
                     fields = {"action": "publishing_put_off"}
                     _log.warning("%s cannot be published now: %s", rule.stream, error, extra=fields)
             await asyncio.sleep(PUBLISH_EVERY_S)
 
-    async def publish_rule(self, rule: Publication) -> int:
+    async def publish_changed_costs(self, rule: Publication) -> int:
         """
         Store unit-cost operations for the values of a publication rule that changed since they were last
         stored.

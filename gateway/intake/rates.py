@@ -209,7 +209,7 @@ def row_in_force_or_first(model: Model | None, time: int, mode: str) -> Price | 
         return None
     rows = [row for row in model.prices if row.mode == mode]
     for row in reversed(rows):
-        if row.since_ns <= time and _is_window_open(row, time):
+        if row.since_ns <= time and _is_in_daily_price_window(row, time):
             return row
     return rows[0] if rows and mode == STANDARD else None
 
@@ -220,7 +220,7 @@ def with_only_fees(row: Price) -> Price:
     return replace(row, **nothing, tiers=(), meters=fees)
 
 
-def _is_window_open(row: Price, time: int) -> bool:
+def _is_in_daily_price_window(row: Price, time: int) -> bool:
     window = row.daily_window_ns()
     if window is None:
         return True
@@ -253,9 +253,9 @@ def override_start_ns(overriding: tuple[int, PriceOverride]) -> int:
     return day_ns(overriding[1].since) if overriding[1].since else 0
 
 
-def has_totals_by_input_size(input_size: int) -> bool:
+def has_totals_split_at_input_size(size_threshold: int) -> bool:
     """
     Return whether totals are summed separately for inputs above this size (SIZES), so that a price for large
     inputs may begin there. Some price lists write 199,999 for 200,000.
     """
-    return input_size in SIZES or input_size + 1 in SIZES
+    return size_threshold in SIZES or size_threshold + 1 in SIZES

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.intake.price_lines import itemise_estimate, unpriced_reason
-from gateway.intake.prices import PriceBook, missing_prices_in_name
+from gateway.intake.prices import PriceBook, missing_prices_in_book_name
 from gateway.intake.shadows import is_run_summary, source_of_calls_in_summary
 from spool import identity
 from spool.record import TOKEN_UNIT, Correction, Inference, Record, UsageMetric
@@ -34,7 +34,9 @@ def explanations_by_field(record: Record, price_book: PriceBook) -> dict[str, st
     if isinstance(record, UsageMetric):
         why = {"value": _counter_value_explanation(record)}
         if record.shadow:
-            why["shadow"] = f"stored and shown, but never summed or sent upstream: {_reporter_reason(record)}"
+            why["shadow"] = (
+                f"stored and shown, but never summed or sent upstream: {_reason_counter_is_not_counted(record)}"
+            )
         return why
     if isinstance(record, Correction) and record.after.counted_by is not None:
         return {"reason": not_counted_reason(record.after.counted_by)}
@@ -69,7 +71,7 @@ def _cost_reasons(record: Inference, price_book: PriceBook) -> dict[str, str]:
     if record.estimated_cost is not None:
         counted = "its tokens" if not record.meters else "its tokens and meters"
         why["estimated_cost"] = f"calculated from {counted} with the price list {record.price_book}"
-        for name in missing_prices_in_name(record.price_book):
+        for name in missing_prices_in_book_name(record.price_book):
             why["estimated_cost"] += (
                 f"; the list has no {name} price for the model, so the standard price applies"
             )
@@ -110,7 +112,7 @@ def _uncounted_reason(call: Inference) -> str:
     )
 
 
-def _reporter_reason(metric: UsageMetric) -> str:
+def _reason_counter_is_not_counted(metric: UsageMetric) -> str:
     counted = "tokens" if metric.unit == TOKEN_UNIT else "cost"
     name = f"source {metric.source}"
     service = metric.tags.get("service")

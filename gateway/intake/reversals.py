@@ -39,7 +39,7 @@ _BELIEVED_NS = 2 * 3600 * NS
 _log = logging.getLogger(__name__)
 
 
-class CountedGroup(msgspec.Struct, array_like=True):
+class CountedCounterGroup(msgspec.Struct, array_like=True):
     """
     Counters of one key that became records together and are included in the sums.
 
@@ -75,11 +75,11 @@ class CountedGroup(msgspec.Struct, array_like=True):
 
 class _Members:
     """
-    The records of one `CountedGroup`, found by id. The ids of a counter's data points are computed once per
+    The records of one `CountedCounterGroup`, found by id. The ids of a counter's data points are computed once per
     time span.
     """
 
-    def __init__(self, counted_group: CountedGroup) -> None:
+    def __init__(self, counted_group: CountedCounterGroup) -> None:
         self._ids = counted_group.ids
         self._series: dict[int, list[bytes]] = {}
         for series, time in counted_group.points:
@@ -100,7 +100,7 @@ class _Members:
 
 class _StoredGroup(NamedTuple):
     at: float
-    counted: CountedGroup
+    counted: CountedCounterGroup
     # version of the stored group when it was read, because other processes may also reverse its counters
     version: int = NOTHING
     receipt: str = ""  # id of the receipt from which the record numbers are read, until they are known
@@ -168,21 +168,21 @@ class RetractableCounters:
     def reporters(self) -> set[CallReporter]:
         return {reporter for entry in self._kept.values() for reporter in entry.counted.reporters}
 
-    def new_counted_group(self, key: str) -> CountedGroup:
-        return CountedGroup(after=self._log.lowest_open_number(AI_TELEMETRY), key=key)
+    def new_counted_group(self, key: str) -> CountedCounterGroup:
+        return CountedCounterGroup(after=self._log.lowest_open_number(AI_TELEMETRY), key=key)
 
-    def to_partial_report(self, key: bytes, counted_group: CountedGroup, at: float) -> PartialReport:
+    def to_partial_report(self, key: bytes, counted_group: CountedCounterGroup, at: float) -> PartialReport:
         return PartialReport(COUNTED + key, at, _encode(counted_group))
 
     def remember_counted_group(
-        self, stored_report: PartialReport, counted_group: CountedGroup, receipt: Receipt
+        self, stored_report: PartialReport, counted_group: CountedCounterGroup, receipt: Receipt
     ) -> None:
         self._add_entry(
             stored_report.key,
             _StoredGroup(stored_report.at, counted_group, report_version(stored_report), receipt.id),
         )
 
-    def keys_to_remove(self) -> list[bytes]:
+    def keys_of_old_and_excess_groups(self) -> list[bytes]:
         now = self._clock.now()
         items = self._items
         old_keys = []
@@ -221,7 +221,7 @@ class RetractableCounters:
         Delete counted groups that are too old to be reversed, because they may have people's names. The
         caller holds the lock for commits.
         """
-        if old := self.keys_to_remove():
+        if old := self.keys_of_old_and_excess_groups():
             await self._log.append_submission(Submission(topic=AI_TELEMETRY, received=0, forget=old))
             self.remove_entries(old)
 
@@ -283,7 +283,7 @@ class RetractableCounters:
             self.remove_entries([key])
         return len(corrections)
 
-    async def _read_record_numbers(self, counted_group: CountedGroup, receipt: str) -> None:
+    async def _read_record_numbers(self, counted_group: CountedCounterGroup, receipt: str) -> None:
         """
         Read from a receipt which record numbers the counters got. Only counters that must be reversed need
         them.
@@ -299,7 +299,10 @@ class RetractableCounters:
             counted_group.after, counted_group.last = first, last
 
     async def _find_reversals(
-        self, counted_group: CountedGroup, reporters_of_calls: set[CallReporter], lowest_open_number: int
+        self,
+        counted_group: CountedCounterGroup,
+        reporters_of_calls: set[CallReporter],
+        lowest_open_number: int,
     ) -> AsyncIterator[UsageMetric]:
         members = _Members(counted_group)
         last = counted_group.last or min(lowest_open_number - 1, counted_group.after + MOST_BEHIND)
@@ -341,4 +344,4 @@ def _usage_metrics(entry: LogEntry) -> Iterator[tuple[int, UsageMetric]]:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_counted = msgspec.msgpack.Decoder(CountedGroup)
+_counted = msgspec.msgpack.Decoder(CountedCounterGroup)

@@ -54,7 +54,7 @@ class SenderFieldCounter:
     def add_payload(self, outcome: ReadOutcome, bearer: Bearer) -> None:
         now = self._clock.now()
         if _day_number(now) != self._day or len(self._seen) >= MAX_SEEN:
-            self._add_seen_calls_to_counts()
+            self._add_noted_calls_to_field_counts()
             self._day = _day_number(now)
         sender = sender_name(outcome, bearer)
         for stated, n in outcome.stated.items():
@@ -63,7 +63,7 @@ class SenderFieldCounter:
             self._seen[key] = (before + n, first, now)
 
     def take_counts(self) -> Mapping[int, SenderDay]:
-        self._add_seen_calls_to_counts()
+        self._add_noted_calls_to_field_counts()
         days, self._days = self._days, {}
         return days
 
@@ -72,7 +72,7 @@ class SenderFieldCounter:
             for (source, version), counts in senders.items():
                 self._add_counts(day, source, version, counts)
 
-    def _add_seen_calls_to_counts(self) -> None:
+    def _add_noted_calls_to_field_counts(self) -> None:
         everything, self._seen = self._seen, {}
         for (stated, agent, sender), seen in everything.items():
             source, version = str(stated[0]), str(stated[1])

@@ -120,7 +120,7 @@ class CallReporters(msgspec.Struct, frozen=True, gc=False):
             yield self.third
 
 
-def _counter_reporters(metric: UsageMetric) -> CallReporters:
+def _reporters_whose_calls_counter_may_repeat(metric: UsageMetric) -> CallReporters:
     service = metric.tags.get("service")
     caller = (
         ("session", metric.session) if metric.session else ("user", metric.user) if metric.user else _ANYBODY
@@ -168,7 +168,7 @@ def source_of_calls_in_summary(run_summary: Inference) -> str:
 
 def reporters_of_record(record: AiRecord) -> CallReporters:
     if isinstance(record, UsageMetric):
-        return _counter_reporters(record)
+        return _reporters_whose_calls_counter_may_repeat(record)
     return _reporters_of_run_ids(source_of_calls_in_summary(record), record.session, record.trace_id)
 
 
@@ -186,60 +186,62 @@ _SESSION, _USER, _SERVICE = "session ", "user ", "service"
 _OF_SOURCE, _OF_MODEL, _OF_ANY_MODEL, _OF_RUN = "source", "model", "any model", "run"
 
 
-def _call_kind(
+def _call_kind_from_names(
     source: str,
     service: str | None,
     request_model: str | None,
     response_model: str | None,
-    counts_for_any_model: bool,
+    matches_counters_of_any_model: bool,
 ) -> CallKind:
     """
     Return a call's kind: digests of its source, service and models. By these, a counter finds the calls that
-    it may repeat. With `counts_for_any_model`, counters of any model find the call.
+    it may repeat. With `matches_counters_of_any_model`, counters of any model find the call.
     """
-    facts = {_long_fact_digest(_OF_SOURCE, source, service): None}
+    facts = {_full_digest_of_call_fact(_OF_SOURCE, source, service): None}
     if source in _COUNTERS:
-        facts[_long_fact_digest(_OF_SOURCE, _COUNTERS[source], service)] = None
+        facts[_full_digest_of_call_fact(_OF_SOURCE, _COUNTERS[source], service)] = None
     if service is not None:
         for model in (request_model, response_model):
             if model is not None:
-                facts[_long_fact_digest(_OF_MODEL, model_name_used_by_maker(model), service)] = None
-        if counts_for_any_model:
-            facts[_long_fact_digest(_OF_ANY_MODEL, source, service)] = None
+                facts[_full_digest_of_call_fact(_OF_MODEL, model_name_used_by_maker(model), service)] = None
+        if matches_counters_of_any_model:
+            facts[_full_digest_of_call_fact(_OF_ANY_MODEL, source, service)] = None
     if source in _RUN_SOURCES:
-        facts[_run_fact_digest(source)] = None
+        facts[_digest_of_run_reporting_source(source)] = None
     return b"".join(facts)
 
 
 @lru_cache(KINDS_OF_CALLS)
-def _long_fact_digest(fact_type: str, name: str, service: str | None) -> bytes:
+def _full_digest_of_call_fact(fact_type: str, name: str, service: str | None) -> bytes:
     names = fact_type, name, service
     more = blake2b(repr(names).encode("utf-8", "surrogatepass"), digest_size=NAME_BYTES - FACT_BYTES)
     return call_kind_digest(*names) + more.digest()
 
 
-def _run_fact_digest(source: str) -> bytes:
-    return _long_fact_digest(_OF_RUN, source, None)
+def _digest_of_run_reporting_source(source: str) -> bytes:
+    return _full_digest_of_call_fact(_OF_RUN, source, None)
 
 
-def _service_prefix(service: str | None) -> str:
+def _caller_name_of_service(service: str | None) -> str:
     return _SERVICE if service is None else f"{_SERVICE} {service}"
 
 
-def _caller_and_fact(reporter: CallReporter) -> tuple[str, bytes]:
+def _caller_and_fact_digest_of_reporter(reporter: CallReporter) -> tuple[str, bytes]:
     source, service, kind, name = reporter.source, reporter.service, reporter.kind, reporter.name
     if kind == "run":
-        return _SESSION + name, _run_fact_digest(source)
+        return _SESSION + name, _digest_of_run_reporting_source(source)
     if kind == "model":
-        return _service_prefix(service), _long_fact_digest(_OF_ANY_MODEL, source, service)
+        return _caller_name_of_service(service), _full_digest_of_call_fact(_OF_ANY_MODEL, source, service)
     if kind == _OF_COUNTERS:
-        return _service_prefix(service), _long_fact_digest(_OF_COUNTERS, f"{source}\0{name}", service)
-    looked_up = _long_fact_digest(_OF_SOURCE, source, service)
+        return _caller_name_of_service(service), _full_digest_of_call_fact(
+            _OF_COUNTERS, f"{source}\0{name}", service
+        )
+    looked_up = _full_digest_of_call_fact(_OF_SOURCE, source, service)
     if kind.startswith("model "):
         model, _, name = name.partition("\0")
         kind = kind.removeprefix("model ")
-        looked_up = _long_fact_digest(_OF_MODEL, model, service)
-    return f"{kind} {name}" if kind else _service_prefix(service), looked_up
+        looked_up = _full_digest_of_call_fact(_OF_MODEL, model, service)
+    return f"{kind} {name}" if kind else _caller_name_of_service(service), looked_up
 
 
 def _caller_digest(caller: str) -> bytes:
@@ -248,7 +250,7 @@ def _caller_digest(caller: str) -> bytes:
 
 
 @lru_cache(KINDS_OF_CALLS)
-def _first_and_other_short_digests(kind: CallKind) -> tuple[bytes, bytes]:
+def _shortened_first_and_other_fact_digests(kind: CallKind) -> tuple[bytes, bytes]:
     first, *others = fact_digests_of_kind(kind)
     return first[:FACT_BYTES], b"".join(fact[:FACT_BYTES] for fact in others)
 
@@ -257,9 +259,9 @@ def sender_rows_to_store(unstored_callers: Unkept) -> list[bytes]:
     senders = list[bytes]()
     for caller, kinds in unstored_callers.items():
         if len(kinds) == 1:
-            data = b"".join(_first_and_other_short_digests(*kinds))
+            data = b"".join(_shortened_first_and_other_fact_digests(*kinds))
         else:
-            facts = [_first_and_other_short_digests(kind) for kind in kinds]
+            facts = [_shortened_first_and_other_fact_digests(kind) for kind in kinds]
             # Store the source and the service once, because most kinds of calls of one caller share them.
             data = b"".join([*dict.fromkeys([first for first, _ in facts]), *[others for _, others in facts]])
         digest = _caller_digest(caller)
@@ -301,24 +303,29 @@ class ReportedCallers:
         return len(self._callers)
 
     @property
-    def limit_units_by_key(self) -> Mapping[str, int]:
-        return self._callers.limit_units_by_key
+    def used_caller_slots_by_sender_key(self) -> Mapping[str, int]:
+        return self._callers.used_caller_slots_by_sender_key
 
     @property
-    def pushed_out(self) -> int:
+    def evicted_caller_count(self) -> int:
         return self._callers.pushed_out
 
     def note_call(
-        self, record: Inference, at: float | None = None, *, default_user: str | None = None, key: str = ""
+        self,
+        record: Inference,
+        at: float | None = None,
+        *,
+        default_user: str | None = None,
+        sender_key: str = "",
     ) -> None:
-        self.note_records([record], [default_user], self._time_or_now(at), key=key)
+        self.note_records([record], [default_user], self._time_or_now(at), sender_key=sender_key)
 
     def note_records(
-        self, records: Sequence[AiRecord], default_users: Sequence[str | None], at: float, *, key: str
+        self, records: Sequence[AiRecord], default_users: Sequence[str | None], at: float, *, sender_key: str
     ) -> None:
         """
         Note the callers of records. `at` is in epoch seconds. `default_users` has for each record the user
-        for reports that name no user. `key` is "" if the sender's key is no longer known.
+        for reports that name no user. `sender_key` is "" if the sender's key is no longer known.
         """
         # Calls of the same second share one time object, to save memory.
         if 0 <= at - self._second < NOTED_S:
@@ -332,7 +339,7 @@ class ReportedCallers:
         reported: dict[CallKind, float] = {}
         for call, default_user in zip(records, default_users, strict=True):
             if not isinstance(call, Inference):
-                self.note_counter(call, at, key=key)
+                self.note_counter(call, at, sender_key=sender_key)
                 continue
             source, tags = call.source, call.tags
             request_model, response_model = call.request_model, call.response_model
@@ -341,7 +348,7 @@ class ReportedCallers:
             )
             service = tags.get("service")
             sender = source, service, request_model, response_model, counts_for_any
-            kind = known.get(sender) or self._learn_kind(sender)
+            kind = known.get(sender) or self._build_and_cache_call_kind(sender)
             if (call.session, service) != group:
                 group = call.session, service
                 reported = groups.setdefault(group, {})
@@ -352,48 +359,52 @@ class ReportedCallers:
             if user:
                 caller = _USER + user
                 entry = entries.get(caller)
-                if entry is None or entry.key != key or not entry.at <= at < entry.due_at:
-                    self._note_calls(caller, {kind: at}, key)
+                if entry is None or entry.key != sender_key or not entry.at <= at < entry.due_at:
+                    self._note_calls(caller, {kind: at}, sender_key)
                 elif entry.kind is kind:
                     entry.at = at
                 elif entry.times is not None and kind in entry.times:
                     entry.times[kind] = entry.at = at
                 else:
-                    self._note_calls(caller, {kind: at}, key)
+                    self._note_calls(caller, {kind: at}, sender_key)
             if default_user and default_user != user:
-                self._note_calls(_USER + default_user, {kind: at}, key)
+                self._note_calls(_USER + default_user, {kind: at}, sender_key)
             # Claude Code's counters may name only the installation, while its events name the account.
             device = tags.get("device")
             if device and device != user and device != default_user:
-                self._note_calls(_USER + device, {kind: at}, key)
+                self._note_calls(_USER + device, {kind: at}, sender_key)
             if source in _RUN_SOURCES and call.trace_id is not None:
-                self._note_calls(_SESSION + call.trace_id, {_run_fact_digest(source): at}, key)
+                self._note_calls(
+                    _SESSION + call.trace_id, {_digest_of_run_reporting_source(source): at}, sender_key
+                )
         of_services: dict[str | None, dict[CallKind, float]] = {}
         for (session, service), reported in groups.items():
             if session:
-                self._note_calls(_SESSION + session, reported, key)
+                self._note_calls(_SESSION + session, reported, sender_key)
             of_services.setdefault(service, {}).update(reported)
         for service, reported in of_services.items():
-            self._note_calls(_service_prefix(service), reported, key)
+            self._note_calls(_caller_name_of_service(service), reported, sender_key)
 
-    def _learn_kind(self, sender: _Sender) -> CallKind:
+    def _build_and_cache_call_kind(self, sender: _Sender) -> CallKind:
         if len(self._known) >= KINDS_OF_CALLS:
             remove_oldest_eighth(self._known)
-        kind = self._known[sender] = _call_kind(*sender)
+        kind = self._known[sender] = _call_kind_from_names(*sender)
         return kind
 
-    def note_counter(self, metric: UsageMetric, at: float | None = None, *, key: str = "") -> None:
+    def note_counter(self, metric: UsageMetric, at: float | None = None, *, sender_key: str = "") -> None:
         """
         Note a counter as a report. A span of an agent in the same session or trace sums up the same usage,
         and a histogram of the same tokens repeats it.
         """
         if metric.token_type is not None and metric.name.startswith(_TOKEN_COUNTERS):
             service, counted = metric.tags.get("service"), f"{metric.source}\0{_counter_name(metric)}"
-            fact = _long_fact_digest(_OF_COUNTERS, counted, service)
-            self._note_calls(_service_prefix(service), {fact: self._time_or_now(at)}, key)
+            fact = _full_digest_of_call_fact(_OF_COUNTERS, counted, service)
+            self._note_calls(_caller_name_of_service(service), {fact: self._time_or_now(at)}, sender_key)
         if metric.source in _RUN_SOURCES and metric.session is not None:
             self._note_calls(
-                _SESSION + metric.session, {_run_fact_digest(metric.source): self._time_or_now(at)}, key
+                _SESSION + metric.session,
+                {_digest_of_run_reporting_source(metric.source): self._time_or_now(at)},
+                sender_key,
             )
 
     def note_session_of_sender(
@@ -402,7 +413,7 @@ class ReportedCallers:
         """Remember a session that a sender's resource names, even if its calls name other sessions."""
         self._note_calls(
             _SESSION + session,
-            {_long_fact_digest(_OF_SOURCE, source, service): self._time_or_now(at)},
+            {_full_digest_of_call_fact(_OF_SOURCE, source, service): self._time_or_now(at)},
             sender_key,
         )
 
@@ -413,7 +424,9 @@ class ReportedCallers:
     def has_any_reported_calls(self, reporters: Iterable[CallReporter], at: float) -> bool:
         """Return whether one of the reporters reported calls in the hour before `at`, or after `at`."""
         last = self._callers.last_reported_at
-        return any(at - last(*_caller_and_fact(reporter)) <= WINDOW_S for reporter in reporters)
+        return any(
+            at - last(*_caller_and_fact_digest_of_reporter(reporter)) <= WINDOW_S for reporter in reporters
+        )
 
     async def load_reporters_from_storage(
         self, reporters: Iterable[CallReporter], *, sender_key: str = ""
@@ -428,7 +441,7 @@ class ReportedCallers:
         unknown: dict[bytes, list[tuple[str, bytes]]] = {}
         for reporter in reporters:
             if not self.has_any_reported_calls([reporter], now):
-                caller, fact = _caller_and_fact(reporter)
+                caller, fact = _caller_and_fact_digest_of_reporter(reporter)
                 unknown.setdefault(_caller_digest(caller), []).append((caller, fact))
         if not unknown:
             return
@@ -508,14 +521,16 @@ class ReportedCallers:
                     "senders of calls cannot be stored: %s", error, extra={"action": "senders_not_kept"}
                 )
 
-    def _note_calls(self, caller: str, reported: Mapping[CallKind, float], key: str) -> None:
-        due = self._callers.note_calls(caller, reported, key)
+    def _note_calls(
+        self, caller: str, reported_at_by_kind: Mapping[CallKind, float], sender_key: str
+    ) -> None:
+        due = self._callers.note_calls(caller, reported_at_by_kind, sender_key)
         if due and self._heard is not None:
-            self._queue_kinds(caller, due, key)
+            self._queue_kinds(caller, due, sender_key)
 
-    def _queue_kinds(self, caller: str, kinds: Collection[CallKind], key: str) -> None:
-        unkept = self._unkept.get(key)
+    def _queue_kinds(self, caller: str, kinds: Collection[CallKind], sender_key: str) -> None:
+        unkept = self._unkept.get(sender_key)
         if unkept is None:
-            unkept = self._unkept[key] = {}
+            unkept = self._unkept[sender_key] = {}
         queued = unkept.get(caller)
         unkept[caller] = kinds if queued is None else [*queued, *kinds]

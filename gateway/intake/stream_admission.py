@@ -54,7 +54,7 @@ class StreamAdmission:
             if not self._has_room(sizes, key, name)
         }
         full = [operation for operation in changed if operation.stream in crowded]
-        if full and await self._has_operation_without_total(full):
+        if full and await self._has_operation_that_needs_new_total(full):
             advice = "Old totals are deleted after they are sent; until then, change only existing records"
             raise _limit_refusal("too_many_records", "spool.max_stream_bytes", advice)
         for name in new:
@@ -73,7 +73,7 @@ class StreamAdmission:
         owner = sizes[stream].created_by if stream in sizes else key
         return has_room_for_bytes(list(sizes.values()), owner, self._settings.max_stream_bytes)
 
-    async def _has_operation_without_total(self, operations: Sequence[UnitCostOperation]) -> bool:
+    async def _has_operation_that_needs_new_total(self, operations: Sequence[UnitCostOperation]) -> bool:
         places = {(operation.stream, operation_key(operation)) for operation in operations}
         return len(await self._reader.find_totals(sorted(places))) < len(places)
 

@@ -74,7 +74,7 @@ _PER: Final = {
 }
 
 
-def _other_units() -> Iterator[tuple[str, Unit]]:
+def _non_token_units_by_name() -> Iterator[tuple[str, Unit]]:
     for name, meter in METERS.items():
         if not meter.is_part:
             per, description = _PER[meter.unit]
@@ -97,7 +97,7 @@ UNITS: Final[Mapping[str, Unit]] = {
     "reasoning_tokens": _token_unit("reasoning", "output", type="reasoning", modality="text"),
     "output_citation_tokens": _token_unit("citations", "output", type="citation", modality="text"),
     **dict(_output_units()),
-    **dict(_other_units()),
+    **dict(_non_token_units_by_name()),
 }
 _BY_DIMENSIONS: Final = {unit.dimensions: name for name, unit in UNITS.items()}
 _FIELDS: Final = (
@@ -215,13 +215,13 @@ def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
 
 def charged_quantities(rate: PartRate, reported: Quantities) -> list[PricedQuantity] | Unpriced:
     """List the charged quantities in the order of UNITS, or the reason why the price is unknown."""
-    quantities = _with_missing_wholes(reported)
+    quantities = _quantities_with_missing_totals(reported)
     problem = _missing_count_or_price(rate, quantities, reported)
     if problem is not None:
         return problem
     units = (
         {*rate.prices}
-        if _is_charged_by_other_units(rate, reported)
+        if _is_charged_by_non_token_units(rate, reported)
         else {"input_tokens", "output_tokens", *rate.prices}
     )
     for first_unit, second_unit in combinations([name for name in units if quantities.get(name)], 2):
@@ -258,8 +258,8 @@ def quantity_amount_text(rate: PartRate, priced_quantity: PricedQuantity) -> str
     return _decimal_text(priced_quantity.amount, rate.digits + DECIMALS)
 
 
-def leaf_quantity(leaf: PricedQuantity) -> int | str:
-    return quantity_from_millionths(leaf.quantity)
+def quantity_as_number_or_text(priced_quantity: PricedQuantity) -> int | str:
+    return quantity_from_millionths(priced_quantity.quantity)
 
 
 def unpriced_reason(problem: Unpriced) -> str:
@@ -303,7 +303,7 @@ def _missing_count_or_price(rate: PartRate, quantities: Quantities, reported: Qu
     return None
 
 
-def _is_charged_by_other_units(rate: PartRate, reported: Quantities) -> bool:
+def _is_charged_by_non_token_units(rate: PartRate, reported: Quantities) -> bool:
     """
     Return whether units other than tokens are charged. Then tokens are free: they measure the same input or
     output again.
@@ -339,7 +339,7 @@ def _is_sum_of_parts(reported: Quantities, name: str, quantity: int) -> bool:
     )
 
 
-def _with_missing_wholes(reported: Quantities) -> Quantities:
+def _quantities_with_missing_totals(reported: Quantities) -> Quantities:
     quantities = dict(reported)
     for name in reported:
         for whole in METERS[name].wholes if name in METERS else ():

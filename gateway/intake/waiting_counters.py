@@ -18,7 +18,7 @@ from secrets import token_bytes
 import msgspec
 from msgspec.structs import replace
 
-from gateway.intake.reversals import CountedGroup, RetractableCounters
+from gateway.intake.reversals import CountedCounterGroup, RetractableCounters
 from gateway.intake.shadows import CallReporters, ReportedCallers, reporters_of_record
 from spool.clock import Clock, elapsed_s
 from spool.erasure import NEVER, Renaming, rename_person
@@ -116,7 +116,7 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
     def held_by_sender_key(self) -> HeldByKey:
         return HeldByKey(self._queue_items, self._queue_bytes)
 
-    def has_group_for(self, reporters: CallReporters) -> bool:
+    def has_group_with_reporters(self, reporters: CallReporters) -> bool:
         return reporters in self._of_reporters
 
     def fullest_first(self, *, by_bytes: bool) -> Iterator[bytes]:
@@ -250,13 +250,13 @@ class WaitingCounters:
         reports = await stored_reports.load()
         waiting_reports = [report for report in reports if report.key.startswith(COUNTERS)]
         counted = [report for report in reports if report.key.startswith(COUNTED)]
-        await self._load_groups(waiting_reports, counted, record_hold_s=record_hold_s)
+        await self._load_waiting_and_counted_groups(waiting_reports, counted, record_hold_s=record_hold_s)
         for report in (*waiting_reports, *counted):
             number = report.key[len(COUNTERS if report in waiting_reports else COUNTED) :]
             self._last_key = max(self._last_key, int.from_bytes(number))
-        await self._look_up_reporters()
+        await self._look_up_calls_of_reporters()
 
-    async def _load_groups(
+    async def _load_waiting_and_counted_groups(
         self,
         waiting_reports: Sequence[PartialReport],
         counted_reports: Sequence[PartialReport],
@@ -312,10 +312,12 @@ class WaitingCounters:
         receipt = await asyncio.shield(appending)
         # shield() lets the release finish even if the request that waits for it is cancelled
         if self._is_over_full:
-            await asyncio.shield(asyncio.ensure_future(self._try_release(self._release_above_limit())))
+            await asyncio.shield(
+                asyncio.ensure_future(self._try_release(self._record_counters_above_limit()))
+            )
         return receipt
 
-    async def release_due(self, *, everything: bool = False) -> int:
+    async def release_due(self, *, releases_all: bool = False) -> int:
         """
         Record the counters that waited long enough or need not wait, and reverse those whose reporter has
         reported calls since.
@@ -326,25 +328,25 @@ class WaitingCounters:
         async with self._one_pass_at_a_time:
             is_more = True
             while is_more:
-                is_more = await self._read_longest_waiting()
-                for keys in _keys_per_commit(await self._groups_due_for_recording(everything=everything)):
+                is_more = await self._read_longest_waiting_and_check_for_more()
+                for keys in _keys_per_commit(await self._groups_due_for_recording(releases_all=releases_all)):
                     async with self._one_commit_at_a_time:
-                        released += await self._store_groups_as_records(keys)
-                released += await self._release_above_limit()
+                        released += await self._record_groups_of_counters(keys)
+                released += await self._record_counters_above_limit()
                 is_more = is_more and not self._waiting
             await self._take_backs.reverse_counters_that_repeat_calls()
             async with self._one_commit_at_a_time:
                 await self._take_backs.delete_old_entries()
         return released
 
-    async def _release_above_limit(self) -> int:
+    async def _record_counters_above_limit(self) -> int:
         released = 0
         async with self._one_commit_at_a_time:
             while self._is_over_full:
-                released += await self._store_groups_as_records(self._keys_above_limit())
+                released += await self._record_groups_of_counters(self._keys_above_limit())
         return released
 
-    async def _read_longest_waiting(self) -> bool:
+    async def _read_longest_waiting_and_check_for_more(self) -> bool:
         """
         Read the longest waiting counters and the known reporters from a shared storage. Return whether more
         wait.
@@ -356,12 +358,12 @@ class WaitingCounters:
         stored = await self._shared.oldest_reports(COUNTERS, before=now, most=MOST_AT_ONCE)
         counted = await self._shared.oldest_reports(COUNTED, before=now, most=self._take_backs.max_items)
         self._take_backs.forget_all()
-        await self._load_groups(stored, counted, record_hold_s=self._hold_s)
+        await self._load_waiting_and_counted_groups(stored, counted, record_hold_s=self._hold_s)
         self._counted = dict(self._take_backs.held_by_sender_key)
-        await self._look_up_reporters()
+        await self._look_up_calls_of_reporters()
         return len(stored) == MOST_AT_ONCE
 
-    async def _look_up_reporters(self) -> None:
+    async def _look_up_calls_of_reporters(self) -> None:
         """Look up reporters, because their calls may have arrived before the start or at another process."""
         reporters = (reporter for group in self._waiting.values() for reporter in group.reporters)
         await self._shadows.load_reporters_from_storage((*reporters, *self._take_backs.reporters()))
@@ -421,7 +423,7 @@ class WaitingCounters:
         Return whether a counter repeats reported calls. While counters of the same reporter wait, calls are
         not searched, so that this counter waits as well and is recorded after them.
         """
-        if not record.shadow and not self._waiting.has_group_for(reporters):
+        if not record.shadow and not self._waiting.has_group_with_reporters(reporters):
             record.shadow = self._shadows.has_any_reported_calls(reporters, self._clock.now())
         return record.shadow
 
@@ -445,7 +447,7 @@ class WaitingCounters:
             byte_count -= len(group.body)
         return sorted(due_keys)  # sort by key, which orders the groups by arrival
 
-    async def _groups_due_for_recording(self, *, everything: bool) -> dict[bytes, WaitingGroup]:
+    async def _groups_due_for_recording(self, *, releases_all: bool) -> dict[bytes, WaitingGroup]:
         now = self._clock.now()
         due_groups: dict[bytes, WaitingGroup] = {}
         # reporters with an older group that still waits, so their later groups must wait as well
@@ -454,7 +456,7 @@ class WaitingCounters:
             # while this pauses, other tasks may add groups and record the oldest ones
             if count % LOOKED_AT == 0:
                 await pause_for_others()
-            has_waited = everything or elapsed_s(group.at, now) >= self._wait_s
+            has_waited = releases_all or elapsed_s(group.at, now) >= self._wait_s
             if group.reporters in held_back:
                 continue
             if has_waited or self._shadows.has_any_reported_calls(group.reporters, group.at):
@@ -463,7 +465,7 @@ class WaitingCounters:
                 held_back.add(group.reporters)
         return due_groups
 
-    async def _store_groups_as_records(self, keys: Iterable[bytes]) -> int:
+    async def _record_groups_of_counters(self, keys: Iterable[bytes]) -> int:
         """
         Record the groups of waiting counters under these keys, and return the number of records. Groups that
         were recorded before are skipped.
@@ -474,7 +476,7 @@ class WaitingCounters:
         if not due_groups:
             return 0
         everything = CounterGroup()
-        counted_of: dict[str, CountedGroup] = {}
+        counted_of: dict[str, CountedCounterGroup] = {}
         read = 0
         for waiting in due_groups.values():
             if read >= TURN:
@@ -499,7 +501,7 @@ class WaitingCounters:
                 counted.add_counters(reporters, group.records, group.points)
             everything.add_group(group)
         await pause_for_others()
-        now, old = self._clock.now(), self._take_backs.keys_to_remove()
+        now, old = self._clock.now(), self._take_backs.keys_of_old_and_excess_groups()
         reports = {
             self._take_backs.to_partial_report(self._next_key(), counted, now): counted
             for counted in counted_of.values()

@@ -21,7 +21,7 @@ from spool.ledger.sums import Dimensions, call_sum
 from spool.log.amendments import replace_fields
 from spool.record import Inference
 
-# opens a price book from `Pricer.price_book_texts`
+# opens a price book from `Pricer.encode_rate_card_and_overrides`
 OpenBook = Callable[[bytes, bytes], Pricer]
 BookOf = Callable[[], Pricer]
 # gets a recalculation, the start of a period, a call's dimensions, and whether it has a price
@@ -88,7 +88,7 @@ class RecalculationBooks:
 
     def store_recalculation(self, rows: LedgerRows, book: Pricer, *, since: int) -> None:
         state = read_state(rows)
-        text, own = book.price_book_texts()
+        text, own = book.encode_rate_card_and_overrides()
         digest = blake2b(text, digest_size=16).hexdigest()
         # while a rebuild runs, `reach` starts again, but records before `rebuilding` were counted earlier
         reach = max(state["reach"], state["rebuilding"])

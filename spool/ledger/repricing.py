@@ -55,7 +55,7 @@ class Pricer(Protocol):
         """Return the exact cost, or None if unknown or if prices change before `total.until`."""
         ...
 
-    def price_book_texts(self) -> tuple[bytes, bytes]:
+    def encode_rate_card_and_overrides(self) -> tuple[bytes, bytes]:
         """
         Return two texts from which the price book can be opened again: a price list, and the prices that
         override it.

@@ -55,7 +55,7 @@ def test_senders_of_real_spans_are_remembered(spans: int, of_span: bool, rounds:
         read = process_time()
         stored = 0
         for outcome in outcomes:
-            shadows.note_records(outcome.records, [None] * spans, clock.now(), key="key")
+            shadows.note_records(outcome.records, [None] * spans, clock.now(), sender_key="key")
             stored += len(sender_rows_to_store(shadows.take_unstored_callers("key")))
             clock.move(spans / SPANS_PER_S)
         read_s.append(read - begin)

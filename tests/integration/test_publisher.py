@@ -13,7 +13,7 @@ import pytest_asyncio
 from gateway.configuration.sections import Config, Publication
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import RecordDeposits
-from gateway.intake.publisher import Publisher
+from gateway.intake.publisher import UnitCostPublisher
 from spool.identity import RecordIdentity
 from spool.ledger.ledger import Ledger
 from spool.log.values import Submission
@@ -53,7 +53,7 @@ class Publishing:
 
     async def publish(self, rule: Publication) -> int:
         log, streams = self.spool.log, self.spool.streams
-        publisher = Publisher(
+        publisher = UnitCostPublisher(
             [rule],
             ledger=self.ledger,
             deposits=RecordDeposits(log, Attribution(Config())),
@@ -61,7 +61,7 @@ class Publishing:
             book=StreamBook(await streams.streams()),
             clock=self.clock,
         )
-        return await publisher.publish_rule(rule)
+        return await publisher.publish_changed_costs(rule)
 
     async def totals(self, stream: str) -> dict[str | None, str]:
         return {total.element_name: total.value for total in await self.spool.streams.stream_totals(stream)}

@@ -33,7 +33,7 @@ class FakeClock:
 class FakePrices:
     """Base of price books that tests write. A ledger can store them and open them again."""
 
-    def price_book_texts(self) -> tuple[bytes, bytes]:
+    def encode_rate_card_and_overrides(self) -> tuple[bytes, bytes]:
         return b"", pickle.dumps(self)
 
 

@@ -25,7 +25,7 @@ from gateway.bills.reconciliation.sides import (
     are_series_alike,
     replace_model,
 )
-from gateway.intake.rate_cards.names import family_letters, model_family
+from gateway.intake.rate_cards.names import model_family, model_family_without_separators
 from spool.ledger import money
 from spool.statements import ACCRUED, CORRECTION, REFUND, SEAT, UNUSED, StatementRow
 
@@ -430,9 +430,9 @@ def match_model_families(
     joined: dict[str, str] = {}
     by_letters: dict[str, list[str]] = defaultdict(list)
     for name in sorted(ours):
-        by_letters[family_letters(name)].append(name)
+        by_letters[model_family_without_separators(name)].append(name)
     for name in sorted(theirs - ours):
-        if len(known := by_letters[family_letters(name)]) == 1:
+        if len(known := by_letters[model_family_without_separators(name)]) == 1:
             joined[name] = known[0]
     billed_tokens: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for row in tokens:

@@ -178,7 +178,7 @@ class Catalogue:
         self._models = models
 
     @cached_property
-    def _places_by_name(self) -> Mapping[str, int]:
+    def _model_positions_by_name(self) -> Mapping[str, int]:
         index: dict[str, int] = {}
         for position, model in enumerate(self._models):
             for name in model.match.equals:
@@ -190,7 +190,7 @@ class Catalogue:
         return [position for position, model in enumerate(self._models) if model.match.has_patterns]
 
     def find_model(self, name: str) -> Model | None:
-        exact = self._places_by_name.get(name, len(self._models))
+        exact = self._model_positions_by_name.get(name, len(self._models))
         for position in self._pattern_positions:
             if position >= exact:
                 break

@@ -99,7 +99,7 @@ def convert_list(document: Mapping[str, Any], *, day: str, version: str) -> Rate
     with the model and the field if an entry is damaged.
     """
     sellers: dict[str, dict[str, Model]] = {}
-    for key in sorted(document, key=lambda key: _is_outranked_for_same_model(key, document[key])):
+    for key in sorted(document, key=lambda key: _is_outranked_by_preferred_provider(key, document[key])):
         entry = document[key]
         if key == _SAMPLE:
             continue
@@ -151,7 +151,7 @@ def _refuse_constant(constant: str) -> Decimal:
     raise ValueError(f"{constant} is not a number")
 
 
-def _is_outranked_for_same_model(key: str, entry: object) -> bool:
+def _is_outranked_by_preferred_provider(key: str, entry: object) -> bool:
     """
     Return whether another entry for the model takes precedence: Gemini's API over Vertex AI; for Azure, the
     service made for the model.

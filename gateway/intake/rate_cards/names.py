@@ -94,7 +94,7 @@ def model_name_used_by_maker(model: str) -> str:
     return name
 
 
-def family_letters(model: str) -> str:
+def model_family_without_separators(model: str) -> str:
     """Return the letters of a name, because bills and calls separate its words differently."""
     return _MARKS.sub("", model_family(model))
 

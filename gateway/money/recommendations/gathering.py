@@ -171,7 +171,7 @@ def sum_estimator(price_book: PriceBook) -> Callable[[TokenSum], int | None]:
         # without a price for this tier, the cost is unknown: the standard price would look like a saving
         return (
             None
-            if price_book.is_priced_at_standard(total)
+            if price_book.is_service_tier_priced_as_standard(total)
             else _units_or_none(price_book.estimate_sum(total))
         )
 

@@ -157,7 +157,7 @@ class _Savings:
         if key not in self._rates:
             total = _with_names(tokens, named)
             self._rates[key] = (
-                self._book.rate_for_sum(total) if self._book.has_constant_price(total) else None
+                self._book.rate_for_sum(total) if self._book.is_price_constant_over_time(total) else None
             )
         rate = self._rates[key]
         amount = None if rate is None else cost_of_sum(rate, tokens)

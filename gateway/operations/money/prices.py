@@ -133,4 +133,4 @@ def _is_priced_by_override(override: PriceOverride, only: PriceBook, usage_sum: 
     if override.tier not in ("", usage_sum.dimensions.mode or STANDARD_TIER):
         return False
     models = filter(None, (tokens.response_model, tokens.request_model))
-    return any(only.has_own_prices(tokens.provider, model) for model in models)
+    return any(only.has_operator_prices(tokens.provider, model) for model in models)

@@ -122,7 +122,7 @@ async def create_billing_drop(request: KeyRequest[TopicServices, bytes]) -> web.
     # accept a request that was stored before, even if the connection has changed since
     if names is not None and request.services.deposits.has_request(names):
         return await _store_hourly_file(request, id, names, is_repeat=True)
-    async with connections.hold_for_file(id) as connection:
+    async with connections.hold_lock_for_billing_file(id) as connection:
         return await _store_hourly_file(request, connection.id, names, upstream_id=connection.upstream_id)
 
 

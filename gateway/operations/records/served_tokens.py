@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.core.fields import build_answer
 from gateway.http.requests import Result
-from gateway.intake.rate_cards.names import family_letters
+from gateway.intake.rate_cards.names import model_family_without_separators
 from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT
 from gateway.normalise.otlp.metrics import SERVERS
 from gateway.operations.holders.operators import SpoolServices
@@ -136,7 +136,7 @@ class ServedDay:
 
     def _sums_of_model(self, model: str | None) -> ServedModel | None:
         """Return the sums of a model. Names that differ only in punctuation are the same model."""
-        model_key = family_letters(model) if model else ""
+        model_key = model_family_without_separators(model) if model else ""
         return (
             self._models[model_key] if model_key in self._models or len(self._models) < MOST_MODELS else None
         )

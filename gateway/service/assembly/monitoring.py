@@ -118,7 +118,7 @@ def build_exposition(
             channels=channels,
             unheard_budgets=_count_budgets_without_channel(parts, channels),
             scheduled_reports=_count_reports_by_state(parts, channels),
-            senders_pushed_out=parts.shadows.pushed_out if parts.shadows else 0,
+            senders_pushed_out=parts.shadows.evicted_caller_count if parts.shadows else 0,
             now=parts.clock.now(),
         )
 

@@ -40,7 +40,7 @@ from gateway.intake.deposits import RecordDeposits
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import MergeWindow, SharedMergeWindow
 from gateway.intake.prices import PriceBook
-from gateway.intake.publisher import Publisher
+from gateway.intake.publisher import UnitCostPublisher
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.shadows import ReportedCallers
 from gateway.intake.stream_admission import StreamAdmission
@@ -395,7 +395,7 @@ class Assembler:
     async def read_key_shares(self) -> Sequence[KeyShare]:
         """Return the keys that use nearly all of their share of a common limit."""
         waiting = {of: held() for of, held in self.waiting}
-        senders = self.shadows.limit_units_by_key if self.shadows is not None else {}
+        senders = self.shadows.used_caller_slots_by_sender_key if self.shadows is not None else {}
         return await nearly_used_shares(self.config, self.devices.table.all(), self.storage, waiting, senders)
 
     def amount_of(self, event: UsageEvent) -> Decimal | None:
@@ -426,8 +426,8 @@ class Assembler:
 
         return event_operation(event, to_event_stream(mapping), self.clock.now())
 
-    def build_publisher(self, deposits: RecordDeposits) -> Publisher:
-        return Publisher(
+    def build_publisher(self, deposits: RecordDeposits) -> UnitCostPublisher:
+        return UnitCostPublisher(
             self.config.publish,
             ledger=self.storage.ledger,
             deposits=deposits,

@@ -24,7 +24,7 @@ from gateway.http.listening.tls import Certificate
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
-from gateway.intake.publisher import Publisher
+from gateway.intake.publisher import UnitCostPublisher
 from gateway.monitoring import logs
 from gateway.operations.holders.operators import Reloaded
 from gateway.operations.holders.receivers import ReceiverServices
@@ -59,7 +59,7 @@ class Reload:
     receivers: ReceiverServices
     attribution: Attribution
     intake: Intake
-    publisher: Publisher
+    publisher: UnitCostPublisher
     routes: RouteForwarder
     operators: OperatorServices
     is_agent: bool

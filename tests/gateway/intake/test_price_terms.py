@@ -9,7 +9,7 @@ import pytest
 
 from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake.price_terms import CAPACITY, DISCOUNT, PRIORITY, TIER_PRICE, PriceTerm
-from gateway.intake.prices import PriceBook, missing_prices_in_name
+from gateway.intake.prices import PriceBook, missing_prices_in_book_name
 from gateway.intake.rate_cards.card import CardPrices, day_ns
 from spool.ledger.repricing import TokenSum
 from spool.record import Inference
@@ -69,7 +69,9 @@ def test_the_price_of_a_call(terms: list[PriceTerm], tier: str, expected: str, c
     prices.price_record(record)
     assert expected == record.estimated_cost
     assert bool(contract) == (f"+contract:{contract}" in (record.price_book or ""))
-    assert [] == [name for name in missing_prices_in_name(record.price_book) if contract and name == "flex"]
+    assert [] == [
+        name for name in missing_prices_in_book_name(record.price_book) if contract and name == "flex"
+    ]
     total = TokenSum(
         provider="openai", response_model=record.response_model, request_model=record.request_model, mode=tier,
         time=NOVEMBER, beyond=200_000, calls=1, input_tokens=10**6, output_tokens=10**6, cache_read_tokens=0,
@@ -109,8 +111,8 @@ def test_without_contracts_nothing_changes() -> None:
 
 def test_a_book_with_contracts_is_opened_again_from_its_texts() -> None:
     prices = PriceBook.load(PriceSettings(), terms=(DISCOUNTED, STATED, PAID))
-    again = PriceBook.from_texts(*prices.price_book_texts())
-    assert prices.price_book_texts() == again.price_book_texts()
+    again = PriceBook.from_texts(*prices.encode_rate_card_and_overrides())
+    assert prices.encode_rate_card_and_overrides() == again.encode_rate_card_and_overrides()
     assert (prices.version, prices.estimate_record(used("flex"))) == (
         again.version,
         again.estimate_record(used("flex")),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake.price_lines import itemise_estimate
-from gateway.intake.prices import PriceBook, missing_prices_in_name
+from gateway.intake.prices import PriceBook, missing_prices_in_book_name
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.reasons import explanations_by_field
 from spool.ledger.repricing import TokenSum
@@ -277,7 +277,7 @@ def test_a_tier_without_a_price_has_the_standard_price(
         in explanations_by_field(tiered, BOOK)["estimated_cost"]
     )
     assert "standard" not in explanations_by_field(standard, BOOK)["estimated_cost"]
-    assert [tier] == missing_prices_in_name(tiered.price_book)
+    assert [tier] == missing_prices_in_book_name(tiered.price_book)
 
 
 def test_an_own_price_applies_to_a_tier_without_a_price() -> None:
@@ -302,13 +302,13 @@ def test_cache_writes_for_an_hour_without_a_price() -> None:
     )
     BOOK.price_record(record)
     assert "0.0000375" == record.estimated_cost
-    assert ["cache_write_1h"] == missing_prices_in_name(record.price_book)
+    assert ["cache_write_1h"] == missing_prices_in_book_name(record.price_book)
     record.meters = {"input_image_tokens": 0, "web_searches": 1}
     other = call("anthropic/claude-sonnet-4.5", provider="openrouter", input=10, output=0, write=10)
     other.meters = record.meters
     assert BOOK.estimate_record(record) == BOOK.estimate_record(other)
     BOOK.price_record(other)
-    assert not missing_prices_in_name(other.price_book)
+    assert not missing_prices_in_book_name(other.price_book)
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_a_region_with_another_price_is_named(
     for each in (record, other):
         BOOK.price_record(each)
     assert record.estimated_cost == other.estimated_cost is not None
-    assert ([region] if is_named else []) == missing_prices_in_name(record.price_book)
+    assert ([region] if is_named else []) == missing_prices_in_book_name(record.price_book)
     assert is_named == (f"no {region} price" in explanations_by_field(record, BOOK)["estimated_cost"])
 
 
@@ -446,13 +446,13 @@ def test_a_book_is_opened_again_from_its_texts() -> None:
     """A price book that a recalculation stored has the same name and prices when it is read later."""
     own = PriceOverride(model="gpt-4o*", input=Decimal("2"), meters={"web_searches": Decimal("8.5")})
     book = PriceBook.load(PriceSettings(override=(own,)))
-    again = PriceBook.from_texts(*book.price_book_texts())
+    again = PriceBook.from_texts(*book.encode_rate_card_and_overrides())
     assert (book.version, book.estimate_record(call("gpt-4o"))) == (
         again.version,
         again.estimate_record(call("gpt-4o")),
     )
     assert book.card == again.card
-    assert book.price_book_texts() == again.price_book_texts()
+    assert book.encode_rate_card_and_overrides() == again.encode_rate_card_and_overrides()
 
 
 @pytest.mark.parametrize(

@@ -152,14 +152,14 @@ async def test_counters_are_repeats_as_in_a_plain_model(
             calls = [drawn_call(chance) for _ in range(chance.choice((1, 1, 2, 5)))]
             users = [chance.choice((None, None, "a", "b")) for _ in calls]
             at = now - chance.choice((0, 0, 0, 0.3, 2 * WINDOW_S))
-            gateway.note_records(calls, users, at, key=key)
+            gateway.note_records(calls, users, at, sender_key=key)
             for call, user in zip(calls, users, strict=True):
                 for each in (model, own[number]):
                     each.note(call, user, at)
         elif action < 0.55:
             metric = drawn_counter(chance)
             if isinstance(metric, UsageMetric):
-                gateway.note_counter(metric, key=key)
+                gateway.note_counter(metric, sender_key=key)
                 for each in (model, own[number]):
                     each.note_counter(metric, now)
         elif action < 0.6:
@@ -203,14 +203,14 @@ def test_no_key_pushes_out_what_another_reported() -> None:
     remembered = ReportedCallers(clock, max_senders=20)
     call = Inference(id=b"", source="codex", session="shared", user="shared")
     for key in ("first", "flood", "last"):
-        remembered.note_call(call, key=key)
+        remembered.note_call(call, sender_key=key)
     for number in range(50):
         clock.move(1)
-        remembered.note_call(Inference(id=b"", source="codex", session=f"s{number}"), key="flood")
+        remembered.note_call(Inference(id=b"", source="codex", session=f"s{number}"), sender_key="flood")
     assert remembered.has_any_reported_calls([CallReporter("codex", None, "session", "shared")], clock.now())
-    assert {"first": 3, "flood": 14, "last": 3} == dict(remembered.limit_units_by_key)
+    assert {"first": 3, "flood": 14, "last": 3} == dict(remembered.used_caller_slots_by_sender_key)
     clock.move(WINDOW_S)
-    remembered.note_call(call, key="last")
+    remembered.note_call(call, sender_key="last")
     assert remembered.has_any_reported_calls([CallReporter("codex", None, "session", "shared")], clock.now())
 
 
@@ -229,7 +229,7 @@ def test_senders_are_counted_while_they_come_and_go(monkeypatch: pytest.MonkeyPa
     for number in range(3000):
         clock.move(chance.choice((0, 0, 1, 30)))
         if number % 50 == 0:
-            remembered.note_call(small, key="small")
+            remembered.note_call(small, sender_key="small")
         flood = Inference(
             id=b"",
             source="otel",
@@ -238,11 +238,11 @@ def test_senders_are_counted_while_they_come_and_go(monkeypatch: pytest.MonkeyPa
             request_model=f"m{chance.randrange(99)}",
             tags={"service": "svc"},
         )
-        remembered.note_call(flood, key=chance.choice(("flood", "flood", "other", "third")))
+        remembered.note_call(flood, sender_key=chance.choice(("flood", "flood", "other", "third")))
         if chance.random() < 0.01:
             clock.move(chance.choice((700, 4000)))
-            remembered.note_call(small, key="small")
-        assert len(remembered) == sum(remembered.limit_units_by_key.values()) <= 60
+            remembered.note_call(small, sender_key="small")
+        assert len(remembered) == sum(remembered.used_caller_slots_by_sender_key.values()) <= 60
         assert remembered.has_any_reported_calls(
             [CallReporter("codex", None, "session", "small")], clock.now()
         )
@@ -250,6 +250,6 @@ def test_senders_are_counted_while_they_come_and_go(monkeypatch: pytest.MonkeyPa
         entries += [other for entry in entries for other in (entry.others or {}).values()]
         places = Counter[str]()
         for entry in entries:
-            places[entry.key] += entry.limit_units
-        assert places == remembered.limit_units_by_key
-    assert remembered.pushed_out > 500
+            places[entry.key] += entry.used_caller_slots
+        assert places == remembered.used_caller_slots_by_sender_key
+    assert remembered.evicted_caller_count > 500

@@ -80,15 +80,15 @@ def test_a_key_that_names_many_pushes_out_nobody_elses() -> None:
     """
     clock = SetClock()
     shadows, metric = ReportedCallers(clock, max_senders=20), counter(session="s1")
-    shadows.note_call(event(session="s1"), key="other")
+    shadows.note_call(event(session="s1"), sender_key="other")
     for number in range(50):
         clock.time += NOTED_S
-        shadows.note_call(event(session=f"made-up-{number}"), key="flood")
+        shadows.note_call(event(session=f"made-up-{number}"), sender_key="flood")
     shadows.mark_record_if_it_repeats_calls(metric)
     assert metric.shadow
     assert len(shadows) == 20
-    assert dict(shadows.limit_units_by_key) == {"other": 2, "flood": 18}
-    assert 33 == shadows.pushed_out  # the service has calls all the time, so it stays
+    assert dict(shadows.used_caller_slots_by_sender_key) == {"other": 2, "flood": 18}
+    assert 33 == shadows.evicted_caller_count  # the service has calls all the time, so it stays
 
 
 @pytest.mark.parametrize(
@@ -225,9 +225,9 @@ async def test_lookup_finds_senders_for_an_hour() -> None:
     shadows, heard = ReportedCallers(clock, heard=spool.heard), spool.heard
     for number in range(100):
         shadows.note_call(
-            event(session="s1", user="u1", request_model=f"vendor/Model-{number}"), key="team-a"
+            event(session="s1", user="u1", request_model=f"vendor/Model-{number}"), sender_key="team-a"
         )
-    shadows.note_call(event(session="s2"), key="team-b")
+    shadows.note_call(event(session="s2"), sender_key="team-b")
     assert not shadows.take_unstored_callers("team-c")
     unkept = shadows.take_unstored_callers("team-a")
     shadows.put_back_callers(unkept, "team-a")
@@ -283,9 +283,9 @@ async def test_senders_are_forgotten_by_age() -> None:
     clock = SetClock()
     shadows = ReportedCallers(clock)
     for number in range(1000):
-        shadows.note_call(event(session=f"s{number}"), key=f"key-{number % 7}")
+        shadows.note_call(event(session=f"s{number}"), sender_key=f"key-{number % 7}")
     clock.time += WINDOW_S
-    shadows.note_call(event(session="s1"), key="key-1")
+    shadows.note_call(event(session="s1"), sender_key="key-1")
     await shadows.forget_old_callers()
     assert 1007 == len(shadows)  # each key has its own entry of the service
     clock.time += 2 * AGE_EVERY_S
@@ -307,11 +307,11 @@ def test_a_new_conversation_costs_the_same_with_many_keys_and_a_full_table(keys:
 
         def note_all(conversations: Sequence[tuple[Inference, str]] = shadows_of) -> None:
             for call, key in conversations:
-                shadows.note_call(call, key=key)
+                shadows.note_call(call, sender_key=key)
 
         calls.append(calls_made(note_all) / 2000)
         for number in range(begin + 2000, begin + 10_000):
-            shadows.note_call(event(session=f"s{number}"), key=f"key-{number % keys}")
+            shadows.note_call(event(session=f"s{number}"), sender_key=f"key-{number % keys}")
     assert max(calls) < 100
 
 
@@ -324,7 +324,7 @@ def test_the_sessions_of_a_large_fleet_are_known() -> None:
         call = event(
             session=f"s{number}", user=f"u{number}", trace_id=f"t{number}", request_model="claude-opus-4-8"
         )
-        shadows.note_call(call, key="fleet")
+        shadows.note_call(call, sender_key="fleet")
     metrics = [counter(session=f"s{number}") for number in range(80_000)]
     for metric in metrics:
         shadows.mark_record_if_it_repeats_calls(metric)
@@ -510,12 +510,14 @@ def test_the_table_holds_eight_times_as_many_conversations_as_before_decision_62
         shadows = ReportedCallers(clock, max_senders=limit)
         for number in range(conversations):
             calls = [event(session=f"s{number}", request_model=f"model-{model}") for model in range(models)]
-            shadows.note_records(calls, [None] * models, clock.time, key="fleet")
-        assert 0 == shadows.pushed_out
+            shadows.note_records(calls, [None] * models, clock.time, sender_key="fleet")
+        assert 0 == shadows.evicted_caller_count
     first = conversations
-    while not list(keys_about_to_lose_entries("spool.max_senders", shadows.limit_units_by_key, limit)):
+    while not list(
+        keys_about_to_lose_entries("spool.max_senders", shadows.used_caller_slots_by_sender_key, limit)
+    ):
         for number in range(first, first + 10):
-            shadows.note_call(event(session=f"s{number}"), key="fleet")
+            shadows.note_call(event(session=f"s{number}"), sender_key="fleet")
         first += 10
-    assert 0 == shadows.pushed_out
+    assert 0 == shadows.evicted_caller_count
     assert len(shadows) < 0.81 * limit

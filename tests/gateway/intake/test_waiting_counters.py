@@ -19,7 +19,7 @@ from gateway.intake import waiting_counters
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
-from gateway.intake.reversals import CountedGroup
+from gateway.intake.reversals import CountedCounterGroup
 from gateway.intake.shadows import CallReporter, CallReporters, ReportedCallers
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import ReadOutcome
@@ -504,7 +504,7 @@ def test_a_key_that_sends_too_many_pushes_out_its_own(limits: dict[str, int], no
         left = [record.session for record in await running.records()]
         assert "theirs" not in left
         assert "s0" in left
-        await running.counters.release_due(everything=True)
+        await running.counters.release_due(releases_all=True)
         assert 22 == len(await running.records())
 
     run(test, Running(limits=limits, nodes=nodes))
@@ -533,7 +533,7 @@ def test_full_limit_of_one_key_leaves_another_keys_counters_reversible(
             await running.take(counters(own, 1, began))
             if number == 2:
                 await running.take(counters(theirs, 1, began), Bearer("other", frozenset()))
-            await running.counters.release_due(everything=True)
+            await running.counters.release_due(releases_all=True)
             running.clock.move(1)
         await running.restart()
         await running.take(call(theirs, 1, began), Bearer("other", frozenset()))
@@ -558,7 +558,7 @@ def test_reversible_counters_are_known_per_key(nodes: int) -> None:
         began = running.clock.now()
         await running.take(counters(FAMILIES["Codex"], 1, began))
         await running.take(counters(FAMILIES["Spring AI"], 1, began), Bearer("other", frozenset()))
-        await running.counters.release_due(everything=True)
+        await running.counters.release_due(releases_all=True)
         await running.counters.release_due()
         assert {BEARER.name: 2, "other": 2} == running.counters.counted_by_key.items
 
@@ -732,10 +732,12 @@ def test_the_garbage_collector_does_not_go_through_what_waits() -> None:
 
 def test_who_reported_is_stored_as_before() -> None:
     """The stored form of a sender is unchanged, so that a gateway of another release can read it."""
-    counted = CountedGroup(after=7, reporters={CallReporter("codex", None, "session", "s1")}, key="team-a")
+    counted = CountedCounterGroup(
+        after=7, reporters={CallReporter("codex", None, "session", "s1")}, key="team-a"
+    )
     stored = msgspec.msgpack.encode(counted)
     assert msgspec.msgpack.decode(stored) == [7, [["codex", None, "session", "s1"]], [], [], 0, "team-a"]
-    assert msgspec.msgpack.decode(stored, type=CountedGroup) == counted
+    assert msgspec.msgpack.decode(stored, type=CountedCounterGroup) == counted
 
 
 def test_cancelled_request_is_stored_whole() -> None:

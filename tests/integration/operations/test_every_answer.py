@@ -23,7 +23,7 @@ from gateway.core.paths import AS, OPERATOR_API, socket_path
 from gateway.http.answers import SLICE_BYTES
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import RecordDeposits
-from gateway.intake.publisher import Publisher
+from gateway.intake.publisher import UnitCostPublisher
 from gateway.money.costs.reader import CostReader
 from gateway.monitoring.spend import SpendSeries
 from gateway.operations.money.insights import make_inspector
@@ -199,7 +199,7 @@ async def test_background_work_reads_no_rows_on_the_event_loop(
     await do("spend", SpendSeries(storage.ledger, clock, top=20).read_totals())
     deposits = RecordDeposits(storage.log, Attribution(Config()))
     rule = Publication(stream="users", by="user")
-    publisher = Publisher(
+    publisher = UnitCostPublisher(
         [rule],
         ledger=storage.ledger,
         deposits=deposits,
@@ -207,7 +207,7 @@ async def test_background_work_reads_no_rows_on_the_event_loop(
         book=StreamBook([]),
         clock=clock,
     )
-    await do("published", publisher.publish_rule(rule))
+    await do("published", publisher.publish_changed_costs(rule))
     reader = CostReader(whole=storage.ledger, require_registry=lambda: registry)
     report = ScheduledReport(
         id="1",

@@ -301,7 +301,7 @@ async def shown(storage: Storage) -> dict[str, Any]:
 class NoPrices:
     def estimate_sum(self, total: TokenSum) -> None: ...
 
-    def price_book_texts(self) -> tuple[bytes, bytes]:
+    def encode_rate_card_and_overrides(self) -> tuple[bytes, bytes]:
         return b"list", b"own"
 
 

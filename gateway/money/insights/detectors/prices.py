@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from gateway.intake.prices import missing_prices_in_name
+from gateway.intake.prices import missing_prices_in_book_name
 from gateway.money.insights.detector_facts import InsightFacts, PeriodSpend, mark_impossible_in_demo
 from gateway.money.insights.findings import (
     build_finding,
@@ -147,7 +147,7 @@ def missing_tier_price(facts: InsightFacts) -> Sequence[Finding]:
     )
     for call in facts.recent:
         if call.cost_source == "estimated":
-            for name in missing_prices_in_name(call.price_book):
+            for name in missing_prices_in_book_name(call.price_book):
                 calls[call.provider][call.response_model or call.request_model, name].append(call)
     return sort_by_impact(_at_standard_price_finding(provider, groups) for provider, groups in calls.items())
 
