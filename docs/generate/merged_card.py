@@ -28,8 +28,8 @@ from gateway.intake.price_updates import (
     KEEP,
     NEWER,
     REPLACE,
-    Listed,
     MergeDecision,
+    NewerListEntry,
     has_hourly_prices,
     merge_cards,
 )
@@ -83,7 +83,7 @@ class PriceSources:
             for model, cost in models.items():
                 self._third.setdefault((seller, model.lower()), (cost["input"], cost["output"]))
 
-    def decide(self, listed: Listed) -> MergeDecision:
+    def decide(self, listed: NewerListEntry) -> MergeDecision:
         seller, name = listed.seller, listed.name
         theirs = _price(listed.newer.prices[0])
         third = self._third.get((seller, name))
@@ -110,7 +110,7 @@ class PriceSources:
             return MergeDecision(KEEP, self.day)
         return MergeDecision(NEWER if third == theirs else KEEP, self.day)
 
-    def fill(self, listed: Listed) -> MergeDecision:
+    def fill(self, listed: NewerListEntry) -> MergeDecision:
         """Decide about a model of models.dev, which only fills gaps."""
         row = row_in_force_or_first(listed.found, self.noon_ns, STANDARD)
         if row is None:

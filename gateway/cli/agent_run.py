@@ -30,7 +30,7 @@ from gateway.configuration.reader import load_config
 from gateway.configuration.sections import Config, ConfigError
 from gateway.configuration.values import is_loopback, split_address
 from gateway.devices.agent.activity import ActivityRecorder
-from gateway.devices.agent.hook import HookQuestion, refusal_reason
+from gateway.devices.agent.hook import HookQuestion, reason_to_refuse_hook_call
 from gateway.devices.agent.identity import (
     KEY_FILE,
     DeviceIdentity,
@@ -48,7 +48,7 @@ from gateway.devices.agent.link import (
     resident_memory,
     service_kind,
 )
-from gateway.devices.own_verdicts import KeptVerdicts
+from gateway.devices.own_verdicts import NewestBudgetVerdicts
 from gateway.monitoring import logs
 from gateway.people.authentication.bearer import Bearer
 from spool.clock import SteadyClock, SystemClock
@@ -161,7 +161,7 @@ async def _keep_gateway_link(
     numbers, link_file, is_full = HeartbeatNumbers(directory), LinkFile(directory), False
     probed = ProbedStates(directory, is_full=lambda: is_full)
     started_at, facts = utc_iso(int(time.time())), _device_facts(config, who)
-    verdicts = KeptVerdicts(time.time)
+    verdicts = NewestBudgetVerdicts(time.time)
 
     async def queue_depth_and_age() -> tuple[int, float]:
         routes = await app.services.storage.deliveries.route_states()
@@ -201,7 +201,7 @@ async def _keep_gateway_link(
         key_file=key_file,
         keep_key=lambda key: write_private_file(key_file, key + "\n"),
         keep_word=lambda word: _store_heartbeat_token(numbers, word),
-        keep_verdicts=verdicts.replace_verdicts,
+        keep_verdicts=verdicts.replace_with_json_text,
         accepted=lambda: _delete_enrolment_token_file(config),
         requested=store_link_state,
     )
@@ -209,7 +209,7 @@ async def _keep_gateway_link(
     async def connect_and_run_link() -> None:
         # the first answer imports modules, which takes longer than a hook waits
         await asyncio.to_thread(
-            refusal_reason, HookQuestion(app.url, "0"), b'{"session_id": "none"}', FIRST_ANSWER_S
+            reason_to_refuse_hook_call, HookQuestion(app.url, "0"), b'{"session_id": "none"}', FIRST_ANSWER_S
         )
         await store_link_state()
         if service_kind() == DAEMON and not key_file.exists():
@@ -218,7 +218,7 @@ async def _keep_gateway_link(
         await link.run()
 
     app.services.topics.devices.called = recorder.record_call_ends
-    app.services.topics.devices.budget_refusal = verdicts.refusal_reason
+    app.services.topics.devices.budget_refusal = verdicts.reason_to_refuse_calls
     task = asyncio.create_task(connect_and_run_link(), name="gateway connection")
     try:
         yield

@@ -14,7 +14,7 @@ from gateway.cli.serve import program_name, serve_until_stopped
 from gateway.service.demo.planted_problems import (
     EXAMPLES,
     PLANTS,
-    least_days_and_records,
+    least_demo_days_and_records,
     unmet_size_requirements,
 )
 from spool.clock import SystemClock
@@ -106,7 +106,7 @@ def demo(
     code 2. If a planted finding is not detected, the command names it and, without --serve, exits with code 1.
     """
     if records is None:
-        records = max(USUAL_RECORDS, least_days_and_records(plants, days=days)[1])
+        records = max(USUAL_RECORDS, least_demo_days_and_records(plants, days=days)[1])
     problems = unmet_size_requirements(plants, days=days, records=records)
     if problems:
         exit_with_message("; ".join(problems), 2)

@@ -184,7 +184,7 @@ async def explain_payload(
             counters=counters,
         )
         await intake.store_outcome(outcome, Bearer(name="explain", scopes=frozenset(), labels={}))
-        await counters.release_due(releases_all=True)
+        await counters.record_due_and_reverse_repeated_counters(releases_all=True)
         below = log.lowest_open_number(outcome.topic)
         entries = await log.read(outcome.topic, 1, below - 1)
         books = (await log.books()).topics.get(outcome.topic, {})

@@ -242,10 +242,10 @@ class DeviceLifecycle:
 
         device = await self._update_device(report.id, device_after_heartbeat, bearer, audited)
         if turn.is_copy and device.copied_at is None:
-            device = await self._mark_as_copied(device, bearer, address)
+            device = await self._mark_device_as_copied(device, bearer, address)
         return device, self._words.make_token(device.id, turn.numbers.issued) if turn.is_next else None
 
-    async def _mark_as_copied(self, device: Device, bearer: Bearer, address: str) -> Device:
+    async def _mark_device_as_copied(self, device: Device, bearer: Bearer, address: str) -> Device:
         """
         Mark a device as copied, because its heartbeat returned an older rotating token
         (`gateway.devices.heartbeat_tokens`). Its reports are still accepted, because nobody knows which of the two
@@ -270,7 +270,7 @@ class DeviceLifecycle:
             self.table.change_and_write_soon(
                 device.id, states.last_seen_updater(now), expectations=bearer.expects
             )
-        return reports.device_revoked()
+        return reports.revoked_device_refusal()
 
     def note_alive(self, id: str, bearer: Bearer) -> None:
         """
@@ -279,7 +279,7 @@ class DeviceLifecycle:
         reports.require_own_device(bearer, id)
         device = self.table.find(id)
         if device is None:
-            raise reports.unknown_device()
+            raise reports.unknown_device_refusal()
         if device.state == REVOKED:
             raise self.note_revoked_and_build_refusal(device, bearer)
         now = self._clock.now()
@@ -310,7 +310,7 @@ class DeviceLifecycle:
     ) -> Device:
         """Change a device. Raises KeyEnded if another gateway has ended the key."""
         max_devices = self.settings.max
-        token = self._require_live_token(bearer)
+        token = self._require_unended_enrolment_token(bearer)
         paid_by = None if token is None else (token.id, token.max_devices)
         try:
             return await self.table.update(
@@ -321,7 +321,7 @@ class DeviceLifecycle:
         except TokenUsedUp as error:
             raise reports.token_used_up() from error
 
-    def _require_live_token(self, bearer: Bearer) -> EnrolmentToken | None:
+    def _require_unended_enrolment_token(self, bearer: Bearer) -> EnrolmentToken | None:
         """
         Return the enrolment token of a request, or None if it has a key. Raises Refusal 401 if the token
         ended while the request arrived.
@@ -357,7 +357,7 @@ class DeviceLifecycle:
                 "devices admit ID"
             )
             raise Refusal(403, "enrolment_closed", message)
-        token = self._require_live_token(bearer)
+        token = self._require_unended_enrolment_token(bearer)
         if token is None:
             self._require_key_may_enrol(bearer)
         limits, name = (self._limits, bearer.name) if token is None else (self._token_limits, token.id)
@@ -408,7 +408,7 @@ class DeviceLifecycle:
             return
         for earlier in self._active_devices_with_hardware(device.hardware_id, device.id):
             if _is_token_for_device(token, earlier):
-                change = states.device_replacer(device.id)
+                change = states.marker_of_replaced_device(device.id)
                 actor = _bearer_actor(bearer, client_address)
                 await self._change_with_audit(
                     earlier.id, change, "device.replace", actor, expects=bearer.expects
@@ -432,7 +432,7 @@ class DeviceLifecycle:
         if device is None or device.state != PENDING or device.cause != states.NOT_EXPECTED:
             return device
         if not is_from_device(device, report, bearer) or not self._is_machine_expected(
-            report, self._require_live_token(bearer)
+            report, self._require_unended_enrolment_token(bearer)
         ):
             return device
         now, actor = self._clock.now(), _bearer_actor(bearer, address)
@@ -460,7 +460,7 @@ class DeviceLifecycle:
         Check that an enrolment token may be used for a device. Raises Refusal for the token of another
         machine, and for a device that the token did not enrol and that sends another fingerprint.
         """
-        token = self._require_live_token(bearer)
+        token = self._require_unended_enrolment_token(bearer)
         if token is None:
             return
         serials = {serial.strip().casefold() for serial in (token.serial, report.serial) if serial.strip()}
@@ -475,7 +475,7 @@ class DeviceLifecycle:
         ):
             return  # for these devices, other rules decide about the fingerprint
         if not is_from_device(device, report, bearer) and not self._may_receive_key(device, report):
-            raise reports.another_fingerprint()
+            raise reports.other_fingerprint_refusal()
 
     async def _build_change_by_report(
         self, device_before: Device | None, report: DeviceReport, bearer: Bearer, address: str
@@ -507,9 +507,9 @@ class DeviceLifecycle:
         team.
         """
         if device.state == REVOKED:
-            raise reports.device_revoked()
+            raise reports.revoked_device_refusal()
         if has_other_fingerprint(device, report):
-            raise reports.another_fingerprint()
+            raise reports.other_fingerprint_refusal()
         reports.require_may_report_for(device, bearer)
         if (
             is_collector(device.id) and not device.last_seen
@@ -632,7 +632,10 @@ class DeviceLifecycle:
         actor = Actor("devices that left", "")
         over = [device.id for device in self.table.all() if states.has_expired_key(device, now)]
         await asyncio.gather(
-            *(self._change_with_audit(id, states.key_ender(now), "device.end_key", actor) for id in over)
+            *(
+                self._change_with_audit(id, states.expired_key_remover(now), "device.end_key", actor)
+                for id in over
+            )
         )
 
     async def store_changed_states(self) -> None:
@@ -770,15 +773,15 @@ def _bearer_actor(bearer: Bearer, address: str) -> Actor:
     return Actor(bearer.name if bearer.token else f"key {bearer.name}", address)
 
 
-def _is_machine_doubtful(token: EnrolmentToken | None, others: Sequence[Device]) -> bool:
+def _is_machine_doubtful(token: EnrolmentToken | None, other_devices: Sequence[Device]) -> bool:
     """
     Return whether it is doubtful which of several machines enrols. A token for one serial number decides it.
     Pending devices are only claims, so they do not delay such a token.
     """
-    if any(_is_token_for_device(token, other) for other in others):
+    if any(_is_token_for_device(token, other) for other in other_devices):
         return False
     names_machine = token is not None and bool(token.serial)
-    return any(not names_machine or other.state != PENDING for other in others)
+    return any(not names_machine or other.state != PENDING for other in other_devices)
 
 
 def _is_token_for_device(token: EnrolmentToken | None, device: Device) -> bool:

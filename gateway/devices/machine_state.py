@@ -120,11 +120,11 @@ class MachineState(NamedTuple):
 
 
 def evaluate_machine_state(
-    evidence: MachineEvidence, now: float, known: AssistantStates | None = None
+    evidence: MachineEvidence, now: float, valid_assistant_states: AssistantStates | None = None
 ) -> MachineState:
-    """Return a machine's state. `known` are the states of its assistants if they are still valid."""
+    """Return a machine's state. `valid_assistant_states` are the states of its assistants if they are still valid."""
     device = evidence.device
-    assistants = known or evaluate_assistant_states(device, now)
+    assistants = valid_assistant_states or evaluate_assistant_states(device, now)
     word, causes = _state_and_causes(evidence, assistants.each, now)
     if word not in _WITHOUT_CAUSES:
         causes += tuple(_additional_causes(device))
@@ -268,7 +268,7 @@ class MachineStates:
             before, state, made_at = known
             if made_at <= now <= state.changes_at and _is_same_evidence(before, evidence):
                 return state
-            if _has_same_reports(before.device, evidence.device):
+            if _has_same_report_objects(before.device, evidence.device):
                 earlier, at = (
                     time_machine_is_judged_at(before.device, made_at),
                     time_machine_is_judged_at(evidence.device, now),
@@ -285,7 +285,9 @@ class MachineStates:
     def forget_unless_unchanged(self, id: str, device: Device | None) -> None:
         """Forget the state of a device, unless its new row has the same reports."""
         known = self._known.get(id)
-        if known is not None and not (device is not None and _has_same_reports(known[0].device, device)):
+        if known is not None and not (
+            device is not None and _has_same_report_objects(known[0].device, device)
+        ):
             del self._known[id]
 
 
@@ -330,6 +332,6 @@ def _is_same_evidence(one: MachineEvidence, other: MachineEvidence) -> bool:
     return is_same and one.interval_s == other.interval_s
 
 
-def _has_same_reports(one: Device, other: Device) -> bool:
+def _has_same_report_objects(one: Device, other: Device) -> bool:
     names = ("heartbeat", "newest_calls", "uses")
     return all(getattr(one, name) is getattr(other, name) for name in names)

@@ -45,7 +45,7 @@ class OwnVerdicts(msgspec.Struct, frozen=True, kw_only=True):
     rows: Annotated[list[OwnVerdict], words("A row for each budget with a state other than `within`.")]
 
 
-class KeptVerdicts:
+class NewestBudgetVerdicts:
     """The newest verdicts that the gateway stated for this device, in memory."""
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -53,7 +53,7 @@ class KeptVerdicts:
         self._kept: OwnVerdicts | None = None
         self._until = 0.0
 
-    def replace_verdicts(self, text: bytes) -> None:
+    def replace_with_json_text(self, text: bytes) -> None:
         """Replace the verdicts. A text without valid verdicts means that there are none."""
         self._kept = None
         try:
@@ -64,7 +64,7 @@ class KeptVerdicts:
             return
         self._kept = kept
 
-    def refusal_reason(self) -> str:
+    def reason_to_refuse_calls(self) -> str:
         if self._kept is None or self._now() >= self._until:
             return ""
         return next((_refusal_sentence(row) for row in self._kept.rows if row.state == OVER), "")

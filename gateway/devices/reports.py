@@ -66,7 +66,7 @@ def too_many_devices() -> Refusal:
     return Refusal(429, "too_many_devices", message, retry_after_s=FULL_RETRY_S)
 
 
-def device_revoked() -> Refusal:
+def revoked_device_refusal() -> Refusal:
     return Refusal(410, "device_revoked", "this device was revoked; an operator can approve it again")
 
 
@@ -100,11 +100,11 @@ def require_may_report_for(device: Device, bearer: Bearer) -> None:
         raise Refusal(403, "other_key", f"{message}: tollhouse devices approve ID --key NAME")
 
 
-def unknown_device() -> Refusal:
+def unknown_device_refusal() -> Refusal:
     message = "this device is not enrolled; enrol it or send a heartbeat first"
     return Refusal(404, "unknown_device", message)
 
 
-def another_fingerprint() -> Refusal:
+def other_fingerprint_refusal() -> Refusal:
     message = "another device is enrolled with this id; if this one replaces it, an operator can reset it"
     return Refusal(409, "another_fingerprint", f"{message}: tollhouse devices reset ID")

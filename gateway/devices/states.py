@@ -22,12 +22,14 @@ LEAVINGS = frozenset({REMOVED, UNENROLLED})
 STATE_CHANGES = 50  # maximum stored state changes per device
 
 
-def new_device(id: str, now: float, by: str, **fields: Any) -> Device:
+def new_device(id: str, now: float, enrolled_by: str, **fields: Any) -> Device:
     """
     Return a new device. Its generation is higher than that of any deleted device with this id, so keys of the
     deleted device stay invalid.
     """
-    return Device(id=id, enrolled_at=now, enrolled_by=by, last_seen=now, generation=int(now), **fields)
+    return Device(
+        id=id, enrolled_at=now, enrolled_by=enrolled_by, last_seen=now, generation=int(now), **fields
+    )
 
 
 def approved_device(device: Device, now: float) -> Device:
@@ -73,7 +75,7 @@ def device_after_leaving(device: Device, leaving_kind: str, now: float) -> Devic
     return _without_key(after) if leaving_kind == UNENROLLED else after
 
 
-def key_ender(now: float) -> Callable[[Device], Device]:
+def expired_key_remover(now: float) -> Callable[[Device], Device]:
     def end_expired_key(device: Device) -> Device:
         return _without_key(device) if has_expired_key(device, now) else device
 
@@ -84,12 +86,12 @@ def has_expired_key(device: Device, now: float) -> bool:
     return device.has_key and device.left_at is not None and now - device.left_at > KEY_AFTER_LEAVING_S
 
 
-def device_revoker(name: str) -> Callable[[Device], Device]:
-    return lambda device: _without_key(device, state=REVOKED, revoked_by=name)
+def device_revoker(revoking_operator: str) -> Callable[[Device], Device]:
+    return lambda device: _without_key(device, state=REVOKED, revoked_by=revoking_operator)
 
 
-def device_replacer(id: str) -> Callable[[Device], Device]:
-    return lambda device: _without_key(device, state=REVOKED, revoked_by="", replaced_by=id)
+def marker_of_replaced_device(replacing_device_id: str) -> Callable[[Device], Device]:
+    return lambda device: _without_key(device, state=REVOKED, revoked_by="", replaced_by=replacing_device_id)
 
 
 def last_seen_updater(now: float) -> Callable[[Device], Device]:

@@ -284,7 +284,7 @@ def key_call(
     error statuses.
     """
 
-    def add_address(handler: Served) -> Served:
+    def register_address_of_handler(handler: Served) -> Served:
         has_body = body_type(handler) is not None
         row = Address(
             methods=("GET", "HEAD") if method == "GET" else (method,),
@@ -305,7 +305,7 @@ def key_call(
         )
         return row(handler)
 
-    return add_address
+    return register_address_of_handler
 
 
 def addresses_of_handler(handler: object) -> tuple[Any, ...]:
@@ -313,15 +313,15 @@ def addresses_of_handler(handler: object) -> tuple[Any, ...]:
     return rows
 
 
-def collect_addresses(
-    module: ModuleType, more: Callable[[Any], Iterable[Any]] = lambda _: ()
+def addresses_defined_in_module(
+    module: ModuleType, addresses_of_definition: Callable[[Any], Iterable[Any]] = lambda _: ()
 ) -> Iterator[Any]:
     """
     Yield the addresses that a module defines, in its order: those in its ROWS, those of its handlers, and
-    those that `more` returns for its other definitions.
+    those that `addresses_of_definition` returns for its other definitions.
     """
     for name, value in vars(module).items():
         if name == "ROWS" and isinstance(value, tuple):
             yield from value
         elif getattr(value, "__module__", "") == module.__name__:
-            yield from addresses_of_handler(value) or more(value)
+            yield from addresses_of_handler(value) or addresses_of_definition(value)

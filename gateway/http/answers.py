@@ -83,7 +83,7 @@ def json_response(value: Any, *, status: int = 200, receipt: Receipt | None = No
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pieces:
+class AnswerInPieces:
     """
     An answer that is sent in pieces. Each piece has at most a few hundred KiB, because encoding it blocks the
     event loop.
@@ -134,7 +134,7 @@ async def send_pieces(
 
 async def send_answer(
     request: web.Request,
-    answer: web.StreamResponse | Mapping[str, object] | Pieces,
+    answer: web.StreamResponse | Mapping[str, object] | AnswerInPieces,
     *,
     status: int,
     headers: Mapping[str, str] | None = None,
@@ -142,18 +142,18 @@ async def send_answer(
     """Send an answer. `status` and `headers` apply to a mapping, which is sent as JSON."""
     if isinstance(answer, web.StreamResponse):
         return answer
-    if isinstance(answer, Pieces):
+    if isinstance(answer, AnswerInPieces):
         own_headers = {"Content-Type": answer.content_type, **answer.headers}
         return await _send_response(request, answer.pieces, status=answer.status, headers=own_headers)
     return await send_json(request, answer, status=status, headers=headers)
 
 
 async def encode_in_thread(
-    answer: web.StreamResponse | Mapping[str, object] | Pieces,
+    answer: web.StreamResponse | Mapping[str, object] | AnswerInPieces,
     *,
     status: int,
     headers: Mapping[str, str] | None = None,
-) -> web.StreamResponse | Pieces:
+) -> web.StreamResponse | AnswerInPieces:
     """
     Encode a large answer in a thread, so that the event loop is not blocked.
 
@@ -161,9 +161,9 @@ async def encode_in_thread(
     """
     if isinstance(answer, web.StreamResponse):
         return answer
-    if isinstance(answer, Pieces):
+    if isinstance(answer, AnswerInPieces):
         return replace(answer, pieces=await asyncio.to_thread(list, answer.pieces))
-    if can_encode_at_once(answer):
+    if can_encode_in_one_step(answer):
         return bytes_response(orjson.dumps(answer), status=status, headers=headers)
     handed = [answer]
     # The thread must free the answer: a million objects on the event loop would block it for about 50 ms.
@@ -171,7 +171,7 @@ async def encode_in_thread(
     pieces = await asyncio.to_thread(lambda: list(json_pieces(handed.pop())))
     if _is_one_piece(pieces):
         return bytes_response(b"".join(pieces), status=status, headers=headers)
-    return Pieces(pieces=pieces, content_type=JSON, status=status, headers=headers or {})
+    return AnswerInPieces(pieces=pieces, content_type=JSON, status=status, headers=headers or {})
 
 
 async def _send_response(
@@ -310,12 +310,12 @@ def json_pieces(value: object) -> Iterator[bytes]:
     yield bytes(gathered)
 
 
-def can_encode_at_once(value: object) -> bool:
+def can_encode_in_one_step(value: object) -> bool:
     return _estimate_json_bytes(value) <= SLICE_BYTES
 
 
 def _json_parts(value: Any) -> Iterator[bytes]:
-    if not isinstance(value, (dict, list, tuple)) or can_encode_at_once(value):
+    if not isinstance(value, (dict, list, tuple)) or can_encode_in_one_step(value):
         yield orjson.dumps(value)
     elif isinstance(value, dict):
         separator = b"{"
@@ -326,7 +326,7 @@ def _json_parts(value: Any) -> Iterator[bytes]:
         yield b"}"
     else:
         separator = b"["
-        for run in _group_by_weight(value):
+        for run in _group_by_estimated_bytes(value):
             yield separator
             if len(run) == 1:
                 yield from _json_parts(run[0])
@@ -336,7 +336,7 @@ def _json_parts(value: Any) -> Iterator[bytes]:
         yield b"]"
 
 
-def _group_by_weight(values: Iterable[Any]) -> Iterator[list[Any]]:
+def _group_by_estimated_bytes(values: Iterable[Any]) -> Iterator[list[Any]]:
     run: list[Any] = []
     total = 0
     for member in values:

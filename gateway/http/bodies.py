@@ -56,7 +56,7 @@ class Inflater(Protocol):
     def finish(self) -> None: ...
 
 
-class _Deflated:
+class _ZlibInflater:
     """gzip with one or more complete members, or one zlib or raw deflate stream."""
 
     def __init__(self, name: str) -> None:
@@ -115,7 +115,7 @@ def _inflate_pieces(member: isal_zlib.Decompress, data: bytes) -> Iterator[bytes
             return
 
 
-class _Zstd:
+class _ZstdInflater:
     """A decoder of one or more complete Zstandard frames."""
 
     def __init__(self) -> None:
@@ -156,10 +156,10 @@ class _Zstd:
 _INFLATERS: dict[str, Callable[[], Inflater] | None] = {
     "": None,
     "identity": None,
-    "gzip": lambda: _Deflated("gzip"),
-    "x-gzip": lambda: _Deflated("gzip"),
-    "deflate": lambda: _Deflated("deflate"),
-    "zstd": _Zstd,
+    "gzip": lambda: _ZlibInflater("gzip"),
+    "x-gzip": lambda: _ZlibInflater("gzip"),
+    "deflate": lambda: _ZlibInflater("deflate"),
+    "zstd": _ZstdInflater,
 }
 
 
@@ -206,7 +206,7 @@ async def read_body(
     try:
         return await _read_within_limit(request, request_bytes, max_bytes, min_rate)
     except _OverLimit:
-        raise _too_large(max_bytes, setting) from None
+        raise _too_large_body_refusal(max_bytes, setting) from None
 
 
 async def _read_within_limit(
@@ -221,7 +221,7 @@ async def _read_within_limit(
         body = content.read_nowait(-1)
         if len(body) > max_bytes:
             raise _OverLimit
-        request_bytes.take_bytes(len(body))
+        request_bytes.reserve_bytes(len(body))
         return (
             body
             if open_inflater is None
@@ -229,13 +229,13 @@ async def _read_within_limit(
         )
     await _send_continue(request)
     buffer = io.BytesIO()  # getvalue() returns its buffer without a copy
-    blocks = _Blocks()
+    blocks = _CompressedBodyBlocks()
     try:
         await _receive_pieces(
             content, blocks.add if open_inflater else buffer.write, request_bytes, max_bytes, min_rate
         )
     except TimeoutError as error:
-        request_bytes.raise_if_cut()
+        request_bytes.raise_if_upload_was_cut_off()
         large = (
             f". A body of this size must arrive with at least {min_rate} bytes per second "
             "(server.min_upload_rate)"
@@ -244,7 +244,7 @@ async def _read_within_limit(
         raise _slow_body_refusal(why) from error
     except (ConnectionError, web.RequestPayloadError) as error:
         raise BadPayload("The body is incomplete: the connection ended early.") from error
-    request_bytes.raise_if_cut()
+    request_bytes.raise_if_upload_was_cut_off()
     return (
         await _inflate_blocks(blocks, open_inflater(), request_bytes, max_bytes)
         if open_inflater
@@ -266,8 +266,8 @@ async def forward_body(
     """
     pending = bytearray()
 
-    async def write_pending_bytes(least: int = PIECE) -> None:
-        if len(pending) >= least:
+    async def write_pending_bytes(min_bytes: int = PIECE) -> None:
+        if len(pending) >= min_bytes:
             piece = bytes(pending)
             pending.clear()
             await write(piece)
@@ -280,15 +280,15 @@ async def forward_body(
             request.content, pending.extend, request_bytes, sys.maxsize, min_rate, write_pending_bytes
         )
     except TimeoutError as error:
-        request_bytes.raise_if_cut()
+        request_bytes.raise_if_upload_was_cut_off()
         raise _slow_body_refusal("") from error
     except (ConnectionError, web.RequestPayloadError) as error:
         raise BadPayload("The body is incomplete: the connection ended early.") from error
-    request_bytes.raise_if_cut()
+    request_bytes.raise_if_upload_was_cut_off()
     await write_pending_bytes(1)
 
 
-class _Blocks:
+class _CompressedBodyBlocks:
     """Blocks of a compressed body, freed one by one while it is inflated."""
 
     def __init__(self) -> None:
@@ -305,7 +305,7 @@ class _Blocks:
             yield bytes(self._blocks.popleft())
 
 
-class _Pace:
+class _BodyDeadlines:
     """The pace of a request body. A large body must keep a minimum rate, but may lag by SLACK_S."""
 
     def __init__(self, now: float, min_rate: int) -> None:
@@ -314,14 +314,14 @@ class _Pace:
         self._min_rate = min_rate
         self._slack_s = SLACK_S
 
-    def deadline(self, now: float, n: int, *, is_large: bool) -> float:
+    def note_arrival_and_return_deadline(self, now: float, byte_count: int, *, is_large: bool) -> float:
         """
-        Return until when to wait for more data, after `n` bytes arrived at `now`. Times are those of the
+        Return until when to wait for more data, after `byte_count` bytes arrived at `now`. Times are those of the
         event loop's clock.
         """
         wait_s = IDLE_S
         if is_large and self._min_rate:
-            self._slack_s = min(SLACK_S, self._slack_s - (now - self._last) + n / self._min_rate)
+            self._slack_s = min(SLACK_S, self._slack_s - (now - self._last) + byte_count / self._min_rate)
             wait_s = self._slack_s
         self._last = now
         return min(now + wait_s, self._give_up)
@@ -336,7 +336,7 @@ async def _receive_pieces(
     drain: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     now = asyncio.get_running_loop().time
-    pace = _Pace(now(), min_rate)
+    pace = _BodyDeadlines(now(), min_rate)
     received = turn = 0
     async with asyncio.timeout(IDLE_S) as limit:
         with request_bytes.allow_cutoff_during_upload(partial(expire_timeout, limit)):
@@ -344,11 +344,13 @@ async def _receive_pieces(
                 received += len(data)
                 if received > max_bytes:
                     raise _OverLimit
-                request_bytes.take_bytes(len(data))
+                request_bytes.reserve_bytes(len(data))
                 keep(data)
                 if drain is not None:
                     await drain()
-                limit.reschedule(pace.deadline(now(), len(data), is_large=request_bytes.is_large))
+                limit.reschedule(
+                    pace.note_arrival_and_return_deadline(now(), len(data), is_large=request_bytes.is_large)
+                )
                 turn += len(data)
                 # readany() does not yield while data arrives faster than it is read
                 if turn >= TURN:
@@ -370,7 +372,7 @@ async def _inflate_blocks(
         for piece in inflater.feed(block):
             if buffer.tell() + len(piece) > max_bytes:
                 raise _OverLimit
-            request_bytes.take_bytes(len(piece))
+            request_bytes.reserve_bytes(len(piece))
             buffer.write(piece)
             turn += len(piece)
             if turn >= TURN:
@@ -391,11 +393,11 @@ async def inflate_message(message: bytes, request_bytes: RequestBytes, *, max_by
 
     Both the compressed and the inflated bytes count in `request_bytes`. Raises like `read_body`.
     """
-    request_bytes.take_bytes(len(message))
+    request_bytes.reserve_bytes(len(message))
     if message.startswith(b"\x1f\x8b"):
-        inflater = _Deflated("gzip")
+        inflater = _ZlibInflater("gzip")
     elif message[:1] == b"x" and _window_bits(message[:2]) == 15:
-        inflater = _Deflated("deflate")
+        inflater = _ZlibInflater("deflate")
     else:
         return message
     view = memoryview(message)
@@ -403,7 +405,7 @@ async def inflate_message(message: bytes, request_bytes: RequestBytes, *, max_by
     try:
         return await _inflate_blocks(blocks, inflater, request_bytes, max_bytes)
     except _OverLimit:
-        raise _too_large(max_bytes, MAX_BODY) from None
+        raise _too_large_body_refusal(max_bytes, MAX_BODY) from None
 
 
 async def _send_continue(request: web.Request) -> None:
@@ -428,6 +430,6 @@ def _slow_body_refusal(reason: str) -> Refusal:
     return Refusal(503, "slow_body", message, retry_after_s=SLOW_RETRY_S)
 
 
-def _too_large(max_bytes: int, setting: str) -> Refusal:
+def _too_large_body_refusal(max_bytes: int, setting: str) -> Refusal:
     limit = f"{max_bytes} bytes after decompression" + (f" ({setting})" if setting else "")
     return Refusal(413, "body_too_large", f"The body is larger than {limit}. Send smaller batches.")

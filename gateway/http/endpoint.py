@@ -50,17 +50,23 @@ def build_endpoint(rows: Sequence[Address], services: RunningServices) -> Handle
     allowed = ", ".join(sorted(row_of, key="HEAD".__eq__))
     receivers = services.receivers
     count = receivers.metrics.count_request
-    receivers.metrics.announce_endpoint(name, 200)
+    receivers.metrics.start_endpoint_series_at_zero(name, 200)
 
-    async def handle_request(request: web.Request, known: _Known | None = None) -> web.StreamResponse:
+    async def handle_request(
+        request: web.Request, admitted_head: _AdmittedHead | None = None
+    ) -> web.StreamResponse:
         response: web.StreamResponse
         try:
             with receivers.in_hand:
-                if known is not None:
-                    request._match_info = known.match
-                    receivers.access.charge_request(known.bearer, requests=1, bytes=0)
-                    response = await _serve_admitted(
-                        known.row, request, services, holder_of[known.row.name], known.bearer
+                if admitted_head is not None:
+                    request._match_info = admitted_head.match
+                    receivers.access.charge_request(admitted_head.bearer, requests=1, bytes=0)
+                    response = await _serve_admitted_request(
+                        admitted_head.row,
+                        request,
+                        services,
+                        holder_of[admitted_head.row.name],
+                        admitted_head.bearer,
                     )
                 else:
                     response = await check_and_serve(request)
@@ -81,7 +87,7 @@ def build_endpoint(rows: Sequence[Address], services: RunningServices) -> Handle
         if row is None:
             return answer_other_method(request)
         bearer = await _admit_before_body(row, request, services)
-        response = await _serve_admitted(row, request, services, holder_of[row.name], bearer)
+        response = await _serve_admitted_request(row, request, services, holder_of[row.name], bearer)
         if guard is None and response.status < 300:
             remember_accepted_request_head(row, request, bearer)
         return response
@@ -99,7 +105,7 @@ def build_endpoint(rows: Sequence[Address], services: RunningServices) -> Handle
             return
         key = receivers.access.known_key(find_credential(row, request, receivers))
         if key is not None:
-            handle = partial(handle_request, known=_Known(row, request.match_info, bearer))
+            handle = partial(handle_request, admitted_head=_AdmittedHead(row, request.match_info, bearer))
             request.protocol.remember_head(request, partial(receivers.access.note_use_if_valid, key), handle)
 
     def answer_other_method(request: web.Request) -> web.Response:
@@ -151,7 +157,7 @@ def build_unguarded_endpoint(row: Address, services: RunningServices) -> Handler
     return handle_request
 
 
-class _Known(NamedTuple):
+class _AdmittedHead(NamedTuple):
     """The results of the checks for a remembered request head, which are not repeated."""
 
     row: Address
@@ -176,16 +182,16 @@ async def _admit_before_body(row: Address, request: web.Request, services: Runni
     return bearer
 
 
-async def _serve_admitted(
+async def _serve_admitted_request(
     row: Address, request: web.Request, services: RunningServices, holder: object, bearer: Bearer
 ) -> web.StreamResponse:
     receivers = services.receivers
     if bearer is not NOBODY:
-        await wait_for_turn(bearer.party)
+        await wait_for_turn(bearer.fair_turn_party_name)
     with receivers.inflight.new_share(bearer.name) as share:
         admitted = services.key_request(request, holder, bearer, share)
         if row.body is not None:
-            max_bytes, setting = _body_limit(row, services)
+            max_bytes, setting = _body_limit_and_setting_name(row, services)
             try:
                 body = await bodies.read_body(
                     request, share, max_bytes=max_bytes, setting=setting, min_rate=receivers.min_upload_rate
@@ -203,7 +209,7 @@ async def _serve_admitted(
         if row.in_turn and row.needs_query_turn(admitted.body):
             work = partial(_call_handler, row, admitted, services, bearer)
             return await services.shared.questions.send_in_turn(
-                bearer.party, request, work, status=row.status
+                bearer.fair_turn_party_name, request, work, status=row.status
             )
         answer = await _call_handler(row, admitted, services, bearer)
         if isinstance(answer, web.StreamResponse):
@@ -238,7 +244,7 @@ def _make_viewer(
     )
 
 
-def _body_limit(row: Address, services: RunningServices) -> tuple[int, str]:
+def _body_limit_and_setting_name(row: Address, services: RunningServices) -> tuple[int, str]:
     if row.limit is not None:
         return row.limit.bytes(services), row.limit.setting
     if row.max_bytes is not None:

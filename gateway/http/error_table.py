@@ -39,7 +39,7 @@ OF_WHAT_IS_THERE = (404, 409)
 
 
 @dataclass(frozen=True)
-class _Row:
+class _ErrorRow:
     """
     The refusal for one storage error. `operator_type` replaces `type` for operators, who always get the
     error's own text.
@@ -59,16 +59,18 @@ _NO_KEYS = "The key table cannot be read now. Repeat the request later."
 
 # the first match applies: subclasses before base classes
 _ROWS = (
-    _Row(NotThere, 404, "not_found"),
-    _Row(AskedTooMuch, 422, ASKED_TOO_MUCH),
-    _Row(AlreadyThere, 409, "not_allowed", "already_exists"),
-    _Row(Invalid, 400, "invalid"),
-    _Row(Managed, 409, "managed"),
-    _Row(NotAllowed, 409, "not_allowed"),
-    _Row(RegistryDamaged, 503, "unavailable", "registry_damaged", _NO_KEYS, retry_after_s=REPAIR_RETRY_S),
-    _Row(SpoolFull, 503, "spool_full", message="Nothing was stored: {error}."),
-    _Row(NotCertain, 503, "spool_unavailable", "unavailable", _NOT_CERTAIN, retry_after_s=1),
-    _Row(SpoolUnavailable, 503, "spool_unavailable", "unavailable", _UNAVAILABLE, retry_after_s=1),
+    _ErrorRow(NotThere, 404, "not_found"),
+    _ErrorRow(AskedTooMuch, 422, ASKED_TOO_MUCH),
+    _ErrorRow(AlreadyThere, 409, "not_allowed", "already_exists"),
+    _ErrorRow(Invalid, 400, "invalid"),
+    _ErrorRow(Managed, 409, "managed"),
+    _ErrorRow(NotAllowed, 409, "not_allowed"),
+    _ErrorRow(
+        RegistryDamaged, 503, "unavailable", "registry_damaged", _NO_KEYS, retry_after_s=REPAIR_RETRY_S
+    ),
+    _ErrorRow(SpoolFull, 503, "spool_full", message="Nothing was stored: {error}."),
+    _ErrorRow(NotCertain, 503, "spool_unavailable", "unavailable", _NOT_CERTAIN, retry_after_s=1),
+    _ErrorRow(SpoolUnavailable, 503, "spool_unavailable", "unavailable", _UNAVAILABLE, retry_after_s=1),
 )
 
 
@@ -80,7 +82,7 @@ def refusal_for_error(error: Exception, *, endpoint: str) -> Refusal:
         return error
     if isinstance(error, KeyEnded):
         return key_ended_refusal()
-    row = _row_for_error(error)
+    row = _first_error_row_for(error)
     if row is not None:
         message = row.message.format(error=error)
         return Refusal(row.status, row.type, message, retry_after_s=_retry_after_s(error, row))
@@ -95,23 +97,23 @@ def refusal_for_error(error: Exception, *, endpoint: str) -> Refusal:
 
 
 def operator_refusal_for_error(error: SpoolError) -> Refusal:
-    row = _row_for_error(error)
+    row = _first_error_row_for(error)
     if row is None:
         return Refusal(500, "failed", str(error))
     type = row.operator_type or row.type
     return Refusal(row.status, type, str(error), retry_after_s=_retry_after_s(error, row))
 
 
-def _retry_after_s(error: Exception, row: _Row) -> int | None:
+def _retry_after_s(error: Exception, row: _ErrorRow) -> int | None:
     return error.retry_after_s if isinstance(error, SpoolFull) else row.retry_after_s
 
 
-def _row_for_error(error: Exception) -> _Row | None:
+def _first_error_row_for(error: Exception) -> _ErrorRow | None:
     return next((row for row in _ROWS if isinstance(error, row.error)), None)
 
 
 def delay_refusal_until_durable(
-    work: Awaitable[T], registry: Registry | None, *, statuses: Sequence[int]
+    answer: Awaitable[T], registry: Registry | None, *, statuses: Sequence[int]
 ) -> Awaitable[T]:
     """
     Delay a refusal with one of `statuses` until a standby has the stored rows on which it depends.
@@ -120,17 +122,19 @@ def delay_refusal_until_durable(
     shared, nothing is delayed.
     """
     if not statuses or registry is None or not registry.is_shared:
-        return work
-    return _wait_before_refusal(work, registry, statuses)
+        return answer
+    return _wait_until_durable_before_refusal(answer, registry, statuses)
 
 
 def statuses_to_delay_until_durable(method: str) -> Sequence[int]:
     return NOT_THERE if method in SAFE_METHODS else OF_WHAT_IS_THERE
 
 
-async def _wait_before_refusal(work: Awaitable[T], registry: Registry, statuses: Sequence[int]) -> T:
+async def _wait_until_durable_before_refusal(
+    answer: Awaitable[T], registry: Registry, statuses: Sequence[int]
+) -> T:
     try:
-        return await work
+        return await answer
     except (NotThere, NotAllowed, Refusal) as error:
         if _error_status(error) in statuses:
             await registry.wait_until_durable()

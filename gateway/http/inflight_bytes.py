@@ -26,10 +26,10 @@ class Pool:
     def bytes_of_key(self, key: str) -> int:
         return self.by_key.get(key, 0)
 
-    def add_bytes(self, key: str, n: int) -> None:
-        """Count `n` bytes of a key. A negative `n` releases bytes."""
-        self.held += n
-        key_bytes = self.by_key.get(key, 0) + n
+    def add_bytes(self, key: str, byte_count: int) -> None:
+        """Count `byte_count` bytes of a key. A negative `byte_count` releases bytes."""
+        self.held += byte_count
+        key_bytes = self.by_key.get(key, 0) + byte_count
         if key_bytes:
             self.by_key[key] = key_bytes
         else:
@@ -59,34 +59,34 @@ class InflightBytes:
     def new_share(self, key: str = "") -> RequestBytes:
         return RequestBytes(self, key)
 
-    def find_or_free_pool(self, request_bytes: RequestBytes, n: int) -> Pool | None:
+    def find_pool_or_cut_uploads(self, request_bytes: RequestBytes, byte_count: int) -> Pool | None:
         """
-        Return the pool that has space for `n` more bytes of a request, or None. Cuts off other keys' uploads
+        Return the pool that has space for `byte_count` more bytes of a request, or None. Cuts off other keys' uploads
         if necessary.
         """
         general = self.general
         reserve = self.reserve
-        total = request_bytes.held + n
-        added = n if request_bytes.pool is general else total
+        total = request_bytes.held + byte_count
+        added = byte_count if request_bytes.pool is general else total
         # A body may be larger than the pool if nothing else is in it, so that every max_body_bytes can be accepted.
-        if general.held + added <= general.limit or general.held + n == total:
+        if general.held + added <= general.limit or general.held + byte_count == total:
             return general
         if total <= self.small:
-            added = n if request_bytes.pool is reserve else total
+            added = byte_count if request_bytes.pool is reserve else total
             if reserve.bytes_of_key(request_bytes.key) + added <= reserve.limit - reserve.held - added:
                 return reserve
         return general if self._cut_uploads_for_room(request_bytes.key, added) else None
 
-    def _cut_uploads_for_room(self, key: str, n: int) -> bool:
+    def _cut_uploads_for_room(self, key: str, byte_count: int) -> bool:
         """
-        Cut off uploads of keys above their fair share until `n` bytes are free. Return False, and cut none
+        Cut off uploads of keys above their fair share until `byte_count` bytes are free. Return False, and cut none
         off, if that would not be enough.
         """
         general = self.general
         entitled = general.limit // max(2, len(general.by_key.keys() | {key}))
-        if general.bytes_of_key(key) + n > entitled:
+        if general.bytes_of_key(key) + byte_count > entitled:
             return False
-        short = general.held + n - general.limit
+        short = general.held + byte_count - general.limit
         over = {
             other_key: key_bytes - entitled
             for other_key, key_bytes in general.by_key.items()
@@ -126,23 +126,23 @@ class RequestBytes:
     def is_large(self) -> bool:
         return self.held > self._inflight.small
 
-    def take_bytes(self, n: int) -> None:
-        """Reserve `n` more bytes. Raises Refusal 503 if there is no space, or if the upload was cut off."""
+    def reserve_bytes(self, byte_count: int) -> None:
+        """Reserve `byte_count` more bytes. Raises Refusal 503 if there is no space, or if the upload was cut off."""
         if self._cut:
             raise self._cut
-        pool = self._inflight.find_or_free_pool(self, n)
+        pool = self._inflight.find_pool_or_cut_uploads(self, byte_count)
         if pool is None:
             raise busy_refusal()
         if pool is not self.pool:
             self.pool.add_bytes(self.key, -self.held)
             pool.add_bytes(self.key, self.held)
             self.pool = pool
-        pool.add_bytes(self.key, n)
-        self.held += n
+        pool.add_bytes(self.key, byte_count)
+        self.held += byte_count
 
-    def release_bytes(self, n: int) -> None:
-        self.pool.add_bytes(self.key, -n)
-        self.held -= n
+    def release_bytes(self, byte_count: int) -> None:
+        self.pool.add_bytes(self.key, -byte_count)
+        self.held -= byte_count
 
     @contextmanager
     def allow_cutoff_during_upload(self, end_upload: Callable[[], None]) -> Iterator[None]:
@@ -158,12 +158,12 @@ class RequestBytes:
             self._inflight.uploads.discard(self)
 
     def cut_off(self, reason: Refusal) -> None:
-        """Release the bytes of an upload and end it. `raise_if_cut` then raises the reason."""
+        """Release the bytes of an upload and end it. `raise_if_upload_was_cut_off` then raises the reason."""
         self._cut = reason
         self.release_bytes(self.held)
         self._end_upload()
 
-    def raise_if_cut(self) -> None:
+    def raise_if_upload_was_cut_off(self) -> None:
         if self._cut:
             raise self._cut
 

@@ -57,7 +57,7 @@ class Sort(Generic[Row]):
     field: SortField | None = None
 
 
-class Named(NamedTuple):
+class SearchableObject(NamedTuple):
     """What a search knows of an object: its id and its names. The first name that is not empty is shown."""
 
     id: str
@@ -330,7 +330,7 @@ def row_filter(
     requested: dict[str, list[str]] = {}
     for name, text in query:
         if name not in list_definition.filters:
-            raise _invalid_parameter(
+            raise _invalid_parameter_refusal(
                 f"unknown parameter; allowed parameters: {', '.join(list_definition.filters)}"
             )
         requested.setdefault(name, []).append(text)
@@ -350,7 +350,7 @@ def _parse_page_query(
     requested: dict[str, list[str]] = {}
     for name, text in query:
         if name not in _RESERVED and name not in list_definition.filters:
-            raise _invalid_parameter(
+            raise _invalid_parameter_refusal(
                 f"unknown parameter; allowed parameters: {', '.join((*_RESERVED, *list_definition.filters))}"
             )
         requested.setdefault(name, []).append(text)
@@ -375,9 +375,9 @@ def _parse_page_query(
         page_query.sort_key,
         page_query.sort_order,
     ):
-        raise _stale_cursor("it was made with another sort order")
+        raise _stale_cursor_refusal("it was made with another sort order")
     if filters and _filters_as_sets(filters) != _filters_as_sets(page_query.filters):
-        raise _stale_cursor("it was made with other filters")
+        raise _stale_cursor_refusal("it was made with other filters")
     return replace(page_query, limit=limit or page_query.limit)
 
 
@@ -404,7 +404,7 @@ def _ages_to_times(
 def _age_s(name: str, text: str) -> float:
     age_s = parse_quantity(Duration, text)
     if age_s is None:
-        raise _invalid_parameter(f"{name} must be a duration such as 12h or 3d")
+        raise _invalid_parameter_refusal(f"{name} must be a duration such as 12h or 3d")
     return age_s
 
 
@@ -414,24 +414,24 @@ def _filters_as_sets(filters: Mapping[str, Sequence[str]]) -> dict[str, set[str]
 
 def _parse_limit(text: str, maximum: int) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 9 and 1 <= int(text) <= maximum):
-        raise _invalid_parameter(f"limit must be a whole number from 1 to {maximum}")
+        raise _invalid_parameter_refusal(f"limit must be a whole number from 1 to {maximum}")
     return int(text)
 
 
 def _check_allowed(name: str, values: list[str] | None, allowed: Sequence[str]) -> str | None:
     if values is not None and values[0] not in allowed:
-        raise _invalid_parameter(f"{name} must be one of {', '.join(allowed)}")
+        raise _invalid_parameter_refusal(f"{name} must be one of {', '.join(allowed)}")
     return values[0] if values else None
 
 
-def _check_filter(name: str, filter_: Filter[Any], texts: list[str]) -> tuple[str, ...]:
-    values = tuple(dict.fromkeys(texts))
+def _check_filter(name: str, filter_: Filter[Any], value_texts: list[str]) -> tuple[str, ...]:
+    values = tuple(dict.fromkeys(value_texts))
     if filter_.is_single and len(values) > 1:
         raise _repeated_parameter_refusal(name)
     if filter_.valid_values and not set(values) <= set(filter_.valid_values):
-        raise _invalid_parameter(f"{name} must be one of {', '.join(filter_.valid_values)}")
+        raise _invalid_parameter_refusal(f"{name} must be one of {', '.join(filter_.valid_values)}")
     if filter_.type == "integer" and not all(_is_integer(value) for value in values):
-        raise _invalid_parameter(f"{name} must be a whole number")
+        raise _invalid_parameter_refusal(f"{name} must be a whole number")
     if filter_.type == AGE:
         for value in values:
             _age_s(name, value)
@@ -490,21 +490,21 @@ def _open_cursor(list_definition: ListDefinition[Any], cursor: str, secret: byte
     try:
         sealed = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
     except ValueError:
-        raise _stale_cursor("Tollhouse did not create it") from None
+        raise _stale_cursor_refusal("Tollhouse did not create it") from None
     signature, text = sealed[:_SIGNATURE], sealed[_SIGNATURE:]
     if not hmac.compare_digest(signature, _cursor_signature(text, secret, _SORTED)):
         if hmac.compare_digest(signature, _cursor_signature(text, secret, _SORTED_BEFORE)):
-            raise _unusable_cursor(
+            raise _unusable_cursor_refusal(
                 "it was made with an older sort order of texts; start again without a cursor"
             )
-        raise _stale_cursor("Tollhouse did not create it")
+        raise _stale_cursor_refusal("Tollhouse did not create it")
     root, sort_key, sort_order, filters, limit, value, identity, backward, inclusive = orjson.loads(text)
     if (
         root != list_definition.root
         or sort_key not in list_definition.sorts
         or not filters.keys() <= list_definition.filters.keys()
     ):
-        raise _stale_cursor("it belongs to another list")
+        raise _stale_cursor_refusal("it belongs to another list")
     parsed_filters = {
         name: _check_filter(name, list_definition.filters[name], values) for name, values in filters.items()
     }
@@ -536,17 +536,17 @@ def passes_filters(
     return True
 
 
-def _invalid_parameter(message: str) -> Refusal:
+def _invalid_parameter_refusal(message: str) -> Refusal:
     return Refusal(400, "invalid_parameter", message)
 
 
 def _repeated_parameter_refusal(name: str) -> Refusal:
-    return _invalid_parameter(f"{name} may be given only once")
+    return _invalid_parameter_refusal(f"{name} may be given only once")
 
 
-def _stale_cursor(reason: str) -> Refusal:
-    return _unusable_cursor(f"{reason}; use next_cursor or previous_cursor from the same list")
+def _stale_cursor_refusal(reason: str) -> Refusal:
+    return _unusable_cursor_refusal(f"{reason}; use next_cursor or previous_cursor from the same list")
 
 
-def _unusable_cursor(reason: str) -> Refusal:
+def _unusable_cursor_refusal(reason: str) -> Refusal:
     return Refusal(400, "invalid_cursor", f"cursor cannot be used: {reason}")

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar, get_args, get_typ
 from aiohttp import web
 
 from gateway.core.errors import Refusal
-from gateway.http.answers import JSON, Pieces
+from gateway.http.answers import JSON, AnswerInPieces
 from gateway.http.lists import ListDefinition, Rows, list_envelope
 from spool.clock import Clock
 from spool.people import People
@@ -21,7 +21,7 @@ Body = TypeVar("Body")
 Row = TypeVar("Row")
 
 # A mapping is sent as JSON with the row's status.
-Result: TypeAlias = "web.StreamResponse | Mapping[str, object] | Pieces"
+Result: TypeAlias = "web.StreamResponse | Mapping[str, object] | AnswerInPieces"
 AddressHandler: TypeAlias = "Callable[[Any], Awaitable[Result]]"
 
 IDEMPOTENCY_KEY = "Idempotency-Key"

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from gateway.configuration.sections import AnswerSettings
 from gateway.core.errors import Refusal
-from gateway.http.answers import Pieces, encode_in_thread, send_answer
+from gateway.http.answers import AnswerInPieces, encode_in_thread, send_answer
 from spool.ledger.queries import QuestionLimit, apply_limit, too_long_error
 from spool.turns.fair_turns import ALONE_S, Party, current_work, has_other_parties, pause_if_step_was_long
 from spool.turns.threads import lower_priority
@@ -32,7 +32,7 @@ STINT_S: Final = 0.02
 # one thread for all large bodies, so that only one slice needs memory at a time
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="large-bodies", initializer=lower_priority)
 R = TypeVar("R")
-HandlerAnswer: TypeAlias = "web.StreamResponse | Mapping[str, object] | Pieces"
+HandlerAnswer: TypeAlias = "web.StreamResponse | Mapping[str, object] | AnswerInPieces"
 RETRY_S = 5
 RECOUNT, EXPORT = "recount", "export"
 
@@ -124,7 +124,7 @@ async def run_in_slices(
     until = time.perf_counter() + ALONE_S
     while not results:
         if is_large:
-            await _run_on_thread(lambda party: _run_stint(work, results, reported_bytes, party))
+            await _run_on_long_job_thread(lambda party: _run_stint(work, results, reported_bytes, party))
         else:
             _run_step(work, results)
         # A job of several slices may hold more memory than its body, so it moves to the thread. Short jobs stay on
@@ -138,10 +138,10 @@ async def run_in_slices(
 
 async def run_on_thread_if_large(job: Callable[[], T], *, is_large: bool) -> T:
     """Run a job that touches no state of the event loop. A large one runs on the thread for long jobs."""
-    return await _run_on_thread(lambda _: job()) if is_large else job()
+    return await _run_on_long_job_thread(lambda _: job()) if is_large else job()
 
 
-async def _run_on_thread(job: Callable[[Party | None], T]) -> T:
+async def _run_on_long_job_thread(job: Callable[[Party | None], T]) -> T:
     loop, work = asyncio.get_running_loop(), current_work()
     if work is None:
         return await loop.run_in_executor(_THREAD, job, None)
@@ -179,7 +179,7 @@ def _run_step(job: Generator[None, None, T], results: list[T]) -> None:
 
 
 @dataclass(slots=True)
-class _Asker:
+class _PartyQueries:
     """The queries of one person or key. `count` of them wait or run, and one holds `turn`."""
 
     count: int = 0
@@ -191,7 +191,7 @@ class QueryTurns:
 
     def __init__(self, settings: Callable[[], AnswerSettings]) -> None:
         self._settings = settings
-        self._askers: dict[str, _Asker] = {}
+        self._askers: dict[str, _PartyQueries] = {}
         self._working = 0
         self._queue: deque[asyncio.Future[None]] = deque()
         self._idle = asyncio.Event()
@@ -202,22 +202,22 @@ class QueryTurns:
         await self._idle.wait()
 
     async def answer_in_turn(
-        self, who: str, work: Callable[[], Awaitable[T]], send: Callable[[T], Awaitable[R]]
+        self, party_name: str, work: Callable[[], Awaitable[T]], send: Callable[[T], Awaitable[R]]
     ) -> R:
         """
         Answer a query in turn. The turn lasts until the answer is sent, because the answer is in memory until
-        then. A slow client delays only other queries of the same `who`. Raises Refusal 429 if too many
+        then. A slow client delays only other queries of the same `party_name`. Raises Refusal 429 if too many
         queries wait, and AskedTooMuch if this query takes too long.
         """
         section = self._settings()
-        async with self._hold_turn(who, section):
+        async with self._hold_turn(party_name, section):
             async with self._hold_query_slot(section):
                 answer = await _run_in_time(work, section)
             return await send(answer)
 
     async def send_in_turn(
         self,
-        who: str,
+        party_name: str,
         request: web.Request,
         work: Callable[[], Awaitable[HandlerAnswer]],
         *,
@@ -230,35 +230,35 @@ class QueryTurns:
         async def send_encoded_answer(answer: HandlerAnswer) -> web.StreamResponse:
             return await send_answer(request, answer, status=status, headers=headers)
 
-        return await self.answer_in_turn(who, run_and_encode_answer, send_encoded_answer)
+        return await self.answer_in_turn(party_name, run_and_encode_answer, send_encoded_answer)
 
     @asynccontextmanager
-    async def open_export(self, who: str) -> AsyncIterator[RunQuery]:
+    async def open_export(self, party_name: str) -> AsyncIterator[RunQuery]:
         """
-        Yield a function that runs a query of an export. `who` can have one export at a time, because a part
-        of it is in memory. Other queries of `who` run between its queries.
+        Yield a function that runs a query of an export. `party_name` can have one export at a time, because a part
+        of it is in memory. Other queries of `party_name` run between its queries.
         """
 
         async def run_query(work: Callable[[], Awaitable[T]]) -> T:
-            return await self.answer_in_turn(who, work, _return_answer)
+            return await self.answer_in_turn(party_name, work, _return_answer_unchanged)
 
-        async with self._hold_turn(f"{EXPORT} of {who}", self._settings()):
+        async with self._hold_turn(f"{EXPORT} of {party_name}", self._settings()):
             yield run_query
 
-    async def run_recount(self, who: str, work: Callable[[], Awaitable[T]]) -> T:
+    async def run_recount(self, party_name: str, work: Callable[[], Awaitable[T]]) -> T:
         """
         Run a recalculation. Only one runs at a time.
 
-        It may take minutes, so it uses neither the query turn of `who` nor one of the places for queries.
+        It may take minutes, so it uses neither the query turn of `party_name` nor one of the places for queries.
         `answers.max_time` limits only its wait.
         """
         section = self._settings()
-        async with self._hold_turn(f"{RECOUNT} of {who}", section), self._hold_turn(RECOUNT, section):
+        async with self._hold_turn(f"{RECOUNT} of {party_name}", section), self._hold_turn(RECOUNT, section):
             return await work()
 
     @asynccontextmanager
     async def _hold_turn(self, party: str, section: AnswerSettings) -> AsyncIterator[None]:
-        asker = self._askers.setdefault(party, _Asker())
+        asker = self._askers.setdefault(party, _PartyQueries())
         if asker.count > section.max_waiting:
             raise _busy_refusal(f"{section.max_waiting} of your queries already wait (answers.max_waiting)")
         asker.count += 1
@@ -318,7 +318,7 @@ async def _wait_for_turn(turn: Awaitable[object], section: AnswerSettings) -> No
         raise _busy_refusal(f"the query did not get its turn within {section.max_time:g} s") from None
 
 
-async def _return_answer(answer: T) -> T:
+async def _return_answer_unchanged(answer: T) -> T:
     return answer
 
 

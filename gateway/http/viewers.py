@@ -87,12 +87,14 @@ async def record_viewings(answer: Awaitable[T], viewer: Viewer, registry: Regist
     return result
 
 
-def _viewings_of_people(seen: Seen, viewer: Viewer, people: People) -> Iterator[Viewing]:
+def _viewings_of_people(shown_figures: Seen, viewer: Viewer, people: People) -> Iterator[Viewing]:
     """Yield the viewings to store, one for each person whose figures an answer shows, except the viewer."""
-    if viewer.is_own_only or seen.is_own_only:
+    if viewer.is_own_only or shown_figures.is_own_only:
         return
     own = people.person_identity(viewer.name)
-    named = {_first_linked_name(people, name) for name in seen.people - _NOBODY if not is_pseudonym(name)}
+    named = {
+        _first_linked_name(people, name) for name in shown_figures.people - _NOBODY if not is_pseudonym(name)
+    }
     if len(named) > MAX_NAMED or any(len(name) > _MAX_NAME for name in named):
         named = {SEVERAL}
     for person in sorted(named):
@@ -102,7 +104,7 @@ def _viewings_of_people(seen: Seen, viewer: Viewer, people: People) -> Iterator[
                 viewer=viewer.name,
                 person=person,
                 face=viewer.face,
-                page=seen.page or viewer.page,
+                page=shown_figures.page or viewer.page,
                 reason=viewer.reason,
             )
 

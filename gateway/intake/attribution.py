@@ -85,7 +85,7 @@ class Attribution:
                 _name_if_one_word(record.run),
                 _name_if_one_word(record.parent_run),
             )
-        self._protect_emails(record)
+        self._apply_email_setting(record)
         if self._branches != KEEP and BRANCH in record.tags:
             record.tags = self._tags_with_hashed_or_no_git_branch(record.tags)
         if renaming := self.erased_name_renaming:
@@ -170,7 +170,7 @@ class Attribution:
         carried = None if branch is None else self._people.recorded_branch(branch, self._branches)
         return protected if carried is None else {**protected, BRANCH: carried}
 
-    def _protect_emails(self, record: AiRecord) -> None:
+    def _apply_email_setting(self, record: AiRecord) -> None:
         user, session, api_key, team = record.user, record.session, record.api_key, record.team
         run = parent = ancestors = None
         if isinstance(record, Inference):

@@ -116,7 +116,7 @@ class BillingConnections:
             raise Refusal(503, "unavailable", message, retry_after_s=30)
         return self._registry.connections
 
-    def id_upstream(self, drop: BillingDrop) -> str:
+    def upstream_connection_id_of_drop(self, drop: BillingDrop) -> str:
         """
         Return the id of a file's connection at the cost service. If the connection was deleted, it is the id
         from the time when the file arrived.

@@ -81,7 +81,7 @@ class Intake:
         self._clock = clock  # start times of calls show whether this clock was set wrong
 
     @property
-    def name_protector(self) -> Callable[[AiRecord], None]:
+    def person_name_settings_applier(self) -> Callable[[AiRecord], None]:
         return self._attribution.apply_person_name_settings
 
     def store_outcome(

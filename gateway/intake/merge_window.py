@@ -107,7 +107,7 @@ class MergeWindow:
     ) -> Receipt:
         sender, reports = (
             _bearer_to_sender(bearer),
-            protect_people_in_reports(reports, self._intake.name_protector),
+            protect_people_in_reports(reports, self._intake.person_name_settings_applier),
         )
         async with self._turns.hold_keys(keys_of_reports(reports, sender)):
             merge = BatchMerge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
@@ -126,17 +126,17 @@ class MergeWindow:
         count = 0
         while released := self._merger.release_due_reports(now=self._clock.now(), busy=self._turns.held_keys):
             async with self._turns.hold_keys({key for call in released for key in call.reports}):
-                await self._store_released(released)
+                await self._store_released_reports(released)
             count += sum(len(call.reports) for call in released)
         return count
 
-    async def _store_released(self, released: Sequence[ReleasedReports]) -> None:
-        for position, call in enumerate(released):
+    async def _store_released_reports(self, released_reports: Sequence[ReleasedReports]) -> None:
+        for position, call in enumerate(released_reports):
             bearer = _sender_to_bearer(call.sender)
             try:
                 await self._intake.store_outcome(call.outcome, bearer, call.pending)
             except BaseException:
-                for unrecorded in reversed(released[position:]):
+                for unrecorded in reversed(released_reports[position:]):
                     self._merger.restore_released(unrecorded)
                 raise
 
@@ -256,7 +256,7 @@ class SharedMergeWindow:
             return await self._intake.store_outcome(outcome, bearer)
         sender, reports = (
             _bearer_to_sender(bearer),
-            protect_people_in_reports(reports, self._intake.name_protector),
+            protect_people_in_reports(reports, self._intake.person_name_settings_applier),
         )
         async with self._turns.hold_keys(keys_of_reports(reports, sender)):
             for attempt in range(1, ATTEMPTS + 1):

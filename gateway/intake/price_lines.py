@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gateway.intake import unit_prices
 from gateway.intake.prices import PriceBook
 from gateway.intake.rates import Rate, rate_for_input_size
-from gateway.intake.unit_prices import PartRate, Unpriced
+from gateway.intake.unit_prices import PartRate, UnpricedReason
 from spool.ledger import money
 from spool.ledger.repricing import REQUESTS, SumLine, TokenSum
 from spool.meters import SCALE
@@ -45,7 +45,7 @@ def unpriced_reason(price_book: PriceBook, record: Inference) -> str | None:
     if rate is None:
         return None
     charged = unit_prices.charged_quantities(rate, unit_prices.quantities_of_record(record))
-    return unit_prices.unpriced_reason(charged) if isinstance(charged, Unpriced) else None
+    return unit_prices.unpriced_reason(charged) if isinstance(charged, UnpricedReason) else None
 
 
 def price_lines_of_sum(price_book: PriceBook, total: TokenSum) -> list[SumLine]:
@@ -54,7 +54,7 @@ def price_lines_of_sum(price_book: PriceBook, total: TokenSum) -> list[SumLine]:
     if rate is None:
         return []
     charged = unit_prices.charged_quantities(rate, unit_prices.quantities_of_sum(total))
-    if isinstance(charged, Unpriced):
+    if isinstance(charged, UnpricedReason):
         return []
     lines = []
     for leaf in charged:
@@ -72,7 +72,7 @@ def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
         if rate is None
         else unit_prices.charged_quantities(rate, unit_prices.quantities_of_record(record))
     )
-    if rate is None or charged is None or isinstance(charged, Unpriced):
+    if rate is None or charged is None or isinstance(charged, UnpricedReason):
         return []
     lines = [
         PriceLine(

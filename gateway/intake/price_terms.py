@@ -78,11 +78,11 @@ def is_pattern_match(pattern: str, name: str) -> bool:
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
-def _have_common_model(models: Sequence[str], others: Sequence[str]) -> bool:
+def _have_common_model(models: Sequence[str], other_models: Sequence[str]) -> bool:
     return any(
         is_pattern_match(one, other.rstrip("*")) or is_pattern_match(other, one.rstrip("*"))
         for one in models
-        for other in others
+        for other in other_models
     )
 
 

@@ -48,7 +48,7 @@ class MergeDecision(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listed:
+class NewerListEntry:
     """
     A name in the newer list, with its model in that list (`newer`), and the model whose prices apply so far
     (`found`).
@@ -64,7 +64,7 @@ class Listed:
     newer: Model
 
 
-Decide = Callable[[Listed], MergeDecision]
+Decide = Callable[[NewerListEntry], MergeDecision]
 
 
 class Change(NamedTuple):
@@ -108,16 +108,20 @@ class _NewPrices:
     regional: dict[str, Decimal]
 
 
-def _merged_seller(seller: str, own: Seller, newer: Seller, price_book: PriceBook, decide: Decide) -> Seller:
-    positions = {id(model): position for position, model in enumerate(own.models)}
+def _merged_seller(
+    seller: str, listed_seller: Seller, newer_seller: Seller, price_book: PriceBook, decide: Decide
+) -> Seller:
+    positions = {id(model): position for position, model in enumerate(listed_seller.models)}
     of_models: dict[int, list[_NewPrices]] = defaultdict(list)
     added: list[Model] = []
-    for model in newer.models:
+    for model in newer_seller.models:
         found = price_book.find_listed_model(seller, model.id)
         is_own = id(found) in positions
-        decision = decide(Listed(seller=seller, name=model.id, found=found, is_own=is_own, newer=model))
+        decision = decide(
+            NewerListEntry(seller=seller, name=model.id, found=found, is_own=is_own, newer=model)
+        )
         rows = _merged_rows(found, model, decision)
-        if rows is None and not own.models and found is not None:
+        if rows is None and not listed_seller.models and found is not None:
             # a seller that now has its own list no longer gets the prices of other sellers
             rows = found.prices
         if is_own:
@@ -129,9 +133,9 @@ def _merged_seller(seller: str, own: Seller, newer: Seller, price_book: PriceBoo
             apart = model.apart if found is None else found.apart
             added.append(replace(model, prices=rows, apart=apart))
     models: list[Model] = []
-    for position, model in enumerate(own.models):
+    for position, model in enumerate(listed_seller.models):
         models += _split_model(model, of_models.get(position, ()))
-    return replace(own, models=(*models, *added))
+    return replace(listed_seller, models=(*models, *added))
 
 
 def _split_model(model: Model, named: Sequence[_NewPrices]) -> Iterator[Model]:
@@ -158,19 +162,21 @@ def _split_model(model: Model, named: Sequence[_NewPrices]) -> Iterator[Model]:
     yield replace(model, prices=prices, regional=(own.regional if own else {}) or model.regional)
 
 
-def _merged_rows(found: Model | None, newer: Model, decision: MergeDecision) -> tuple[Price, ...] | None:
+def _merged_rows(
+    listed_model: Model | None, newer: Model, decision: MergeDecision
+) -> tuple[Price, ...] | None:
     what, since = decision
     if what == KEEP:
         return None
-    if found is None or what == REPLACE:
+    if listed_model is None or what == REPLACE:
         return newer.prices
-    rows = list(found.prices)
+    rows = list(listed_model.prices)
     time = day_ns(since) + _NOON_NS
-    standard = row_in_force_or_first(found, time, STANDARD) or Price()
+    standard = row_in_force_or_first(listed_model, time, STANDARD) or Price()
     for row in newer.prices:
-        before = row_in_force_or_first(found, time, row.mode)
+        before = row_in_force_or_first(listed_model, time, row.mode)
         if before is None:
-            rows += _rows_of_new_mode(found, standard, row)
+            rows += _rows_of_new_mode(listed_model, standard, row)
             continue
         if what == FILL:
             after = _price_with_gaps_filled(before, row)
@@ -181,23 +187,23 @@ def _merged_rows(found: Model | None, newer: Model, decision: MergeDecision) -> 
         if what == FILL or before.since == since:
             rows[rows.index(before)] = after
         else:
-            rows.insert(_insert_position(rows, row.mode, time), replace(after, since=since))
-    return None if tuple(rows) == found.prices else tuple(rows)
+            rows.insert(_index_for_new_price_row(rows, row.mode, time), replace(after, since=since))
+    return None if tuple(rows) == listed_model.prices else tuple(rows)
 
 
-def _rows_of_new_mode(found: Model, standard: Price, row: Price) -> Iterator[Price]:
+def _rows_of_new_mode(listed_model: Model, standard: Price, row: Price) -> Iterator[Price]:
     """
     Yield the rows of a mode (service tier) that is new in the list. They apply only while today's standard
     price applies, because the mode's price at other times is unknown.
     """
-    rows = [each for each in found.prices if each.mode == STANDARD]
+    rows = [each for each in listed_model.prices if each.mode == STANDARD]
     is_first = not rows or rows[0] is standard
     yield replace(_overlay_price(standard, row), since="" if is_first else standard.since)
     later = {each.since for each in rows if each.since > standard.since}
     yield from (Price(mode=row.mode, since=day) for day in sorted(later))
 
 
-def _insert_position(rows: Sequence[Price], mode: str, time: int) -> int:
+def _index_for_new_price_row(rows: Sequence[Price], mode: str, time: int) -> int:
     later = (place for place, row in enumerate(rows) if row.mode == mode and row.since_ns > time)
     return next(later, len(rows))
 
@@ -348,7 +354,7 @@ def update_card(card: RateCard, newer: RateCard, *, since: str) -> RateCard:
     Prices that depend on the hour stay, because the newer list has only one of them.
     """
 
-    def decide_price_merge(listed: Listed) -> MergeDecision:
+    def decide_price_merge(listed: NewerListEntry) -> MergeDecision:
         is_kept = listed.is_own and listed.found is not None and has_hourly_prices(listed.found)
         return MergeDecision(KEEP if is_kept else NEWER, since)
 

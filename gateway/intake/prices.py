@@ -50,7 +50,7 @@ from gateway.intake.rate_cards.card import DAY_NS, Catalogue, Model, RateCard
 from gateway.intake.rates import (
     NEVER,
     NO_TIME,
-    Missing,
+    MissingPrices,
     Quote,
     Rate,
     constant_price_span,
@@ -67,7 +67,7 @@ from gateway.intake.rates import (
     token_rate,
     with_only_fees,
 )
-from gateway.intake.unit_prices import PartRate, Unpriced
+from gateway.intake.unit_prices import PartRate, UnpricedReason
 from gateway.normalise.reading.credits import UNSCALED_CREDITS, replace_credits_by_cost
 from spool import providers
 from spool.caches import remove_oldest_eighth
@@ -83,7 +83,7 @@ _MEMO = 10_000  # maximum cached prices; limited, because senders choose the mod
 # key of a cached price: provider, response model, request model, mode
 _Names = tuple[str | None, str | None, str | None, str]
 _PACKAGED = PriceSettings()
-_NOTHING_MISSING = Missing("", is_1h=False, regional=None)
+_NOTHING_MISSING = MissingPrices("", is_1h=False, regional=None)
 
 
 class _OverridesAndTerms(msgspec.Struct, frozen=True):
@@ -212,10 +212,12 @@ class PriceBook:
     def quote_for_record(self, record: Inference) -> Quote:
         time = NO_TIME if record.start_time is None else record.start_time
         mode = processing_mode(record.tags)
-        return self._find_quote((record.provider, record.response_model, record.request_model, mode), time)
+        return self._cached_or_built_quote(
+            (record.provider, record.response_model, record.request_model, mode), time
+        )
 
     def find_quote(self, provider: str | None, model: str, mode: str, time: int) -> Quote:
-        return self._find_quote((provider, model, None, mode), time)
+        return self._cached_or_built_quote((provider, model, None, mode), time)
 
     def has_operator_prices(self, provider: str | None, model: str) -> bool:
         return bool(self._overrides_of_model(provider, model))
@@ -285,9 +287,9 @@ class PriceBook:
 
     def _quote_for_sum(self, total: TokenSum) -> Quote:
         key = (total.provider, total.response_model, total.request_model, total.mode)
-        return self._find_quote(key, total.time)
+        return self._cached_or_built_quote(key, total.time)
 
-    def _find_quote(self, key: _Names, time: int) -> Quote:
+    def _cached_or_built_quote(self, key: _Names, time: int) -> Quote:
         quote = self._memo.get(key, NEVER)
         return quote if quote.low <= time < quote.high else self._build_and_cache_quote(key, time)
 
@@ -296,7 +298,7 @@ class PriceBook:
         Return the token rates of a model at a time (ns), with the number of input tokens above which each
         applies. The largest number is first and -1 last.
         """
-        quote = self._find_quote((provider, model, None, STANDARD), time)
+        quote = self._cached_or_built_quote((provider, model, None, STANDARD), time)
         return () if quote.rate is None else (*quote.tiers, (-1, quote.rate))
 
     def newer_models(self, model: str) -> list[str]:
@@ -385,7 +387,7 @@ class PriceBook:
         tiers = () if apart else rates_by_size(row, id)
         parts = part_rates(row, id, apart)
         regional = listed_model if listed_model is not None and listed_model.regional else None
-        missing = Missing(missing_mode, is_one_hour_price_missing(row, id), regional)
+        missing = MissingPrices(missing_mode, is_one_hour_price_missing(row, id), regional)
         contract = "" if override is not None and not of_call.prepaid_term else of_call.contract_names
         return Quote(low, high, rate, tiers, parts, missing if any(missing) else None, contract)
 
@@ -487,7 +489,7 @@ def _part_estimate(parts: tuple[tuple[int, PartRate], ...], record: Inference) -
     if rate is None:
         return None
     charged = unit_prices.charged_quantities(rate, unit_prices.quantities_of_record(record))
-    if isinstance(charged, Unpriced):
+    if isinstance(charged, UnpricedReason):
         return None
     if not charged and not rate.per_request and record.status == "ok":
         return None  # no price, because the call used something that its source does not report
@@ -501,7 +503,7 @@ def _estimated_amount_text_of_sum(parts: tuple[tuple[int, PartRate], ...], total
     charged = unit_prices.charged_quantities(rate, unit_prices.quantities_of_sum(total))
     return (
         None
-        if isinstance(charged, Unpriced)
+        if isinstance(charged, UnpricedReason)
         else unit_prices.total_amount_text(rate, charged, calls=total.calls)
     )
 

@@ -36,7 +36,7 @@ class Rate(NamedTuple):
     digits: int
 
 
-class Missing(NamedTuple):
+class MissingPrices(NamedTuple):
     """The prices that a quote lacks. Each concerns only some of the calls with this quote."""
 
     mode: str  # processing mode of the quote, or ""
@@ -56,7 +56,7 @@ class Quote(NamedTuple):
     tiers: tuple[tuple[int, Rate], ...] = ()
     # (minimum input, rate) pairs, the largest minimum first
     parts: tuple[tuple[int, PartRate], ...] = ()
-    missing: Missing | None = None
+    missing: MissingPrices | None = None
     contract: str = ""  # id of the contract that decides the prices
 
 

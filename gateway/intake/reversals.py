@@ -73,7 +73,7 @@ class CountedCounterGroup(msgspec.Struct, array_like=True):
             self.points.update(names)
 
 
-class _Members:
+class _RecordsOfCountedGroup:
     """
     The records of one `CountedCounterGroup`, found by id. The ids of a counter's data points are computed once per
     time span.
@@ -304,7 +304,7 @@ class RetractableCounters:
         reporters_of_calls: set[CallReporter],
         lowest_open_number: int,
     ) -> AsyncIterator[UsageMetric]:
-        members = _Members(counted_group)
+        members = _RecordsOfCountedGroup(counted_group)
         last = counted_group.last or min(lowest_open_number - 1, counted_group.after + MOST_BEHIND)
         for first in range(counted_group.after, last + 1, STEP):
             for entry in await self._log.read(

@@ -150,7 +150,7 @@ class PricedQuantity(NamedTuple):
     amount: int  # amount in units of 10 ** -(digits + DECIMALS) dollars
 
 
-class Unpriced(NamedTuple):
+class UnpricedReason(NamedTuple):
     """The reason why a call has no price. `unit` is the unit that causes it, or ""."""
 
     cause: str
@@ -213,7 +213,7 @@ def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
     return quantities | {name: quantity for name, quantity in total.meters.items() if name in UNITS}
 
 
-def charged_quantities(rate: PartRate, reported: Quantities) -> list[PricedQuantity] | Unpriced:
+def charged_quantities(rate: PartRate, reported: Quantities) -> list[PricedQuantity] | UnpricedReason:
     """List the charged quantities in the order of UNITS, or the reason why the price is unknown."""
     quantities = _quantities_with_missing_totals(reported)
     problem = _missing_count_or_price(rate, quantities, reported)
@@ -226,7 +226,7 @@ def charged_quantities(rate: PartRate, reported: Quantities) -> list[PricedQuant
     )
     for first_unit, second_unit in combinations([name for name in units if quantities.get(name)], 2):
         if _may_overlap(rate, quantities, first_unit, second_unit):
-            return Unpriced(OVERLAP_UNKNOWN, _common_unit(first_unit, second_unit) or first_unit)
+            return UnpricedReason(OVERLAP_UNKNOWN, _common_unit(first_unit, second_unit) or first_unit)
     rest: dict[str, int] = {}
     for name in sorted(units, key=lambda name: -len(UNITS[name].dimensions)):
         inner = [
@@ -236,7 +236,7 @@ def charged_quantities(rate: PartRate, reported: Quantities) -> list[PricedQuant
         ]
         rest[name] = (quantities.get(name) or 0) - sum(inner)
         if rest[name] < 0:
-            return Unpriced(CONTRADICTION, name)
+            return UnpricedReason(CONTRADICTION, name)
     charged: list[PricedQuantity] = []
     for name in UNITS:
         quantity = rest.get(name)
@@ -244,7 +244,7 @@ def charged_quantities(rate: PartRate, reported: Quantities) -> list[PricedQuant
             continue
         price = rate.prices.get(name)
         if price is None:
-            return Unpriced(NO_PRICE, name)
+            return UnpricedReason(NO_PRICE, name)
         charged.append(PricedQuantity(name, quantity, quantity * price))
     return charged
 
@@ -262,7 +262,7 @@ def quantity_as_number_or_text(priced_quantity: PricedQuantity) -> int | str:
     return quantity_from_millionths(priced_quantity.quantity)
 
 
-def unpriced_reason(problem: Unpriced) -> str:
+def unpriced_reason(problem: UnpricedReason) -> str:
     unit = UNITS[problem.unit].words if problem.unit in UNITS else problem.unit
     reasons = {
         OVERLAP_UNKNOWN: (
@@ -276,18 +276,20 @@ def unpriced_reason(problem: Unpriced) -> str:
     return f"unknown ({problem.cause}): {reasons[problem.cause]}"
 
 
-def _missing_count_or_price(rate: PartRate, quantities: Quantities, reported: Quantities) -> Unpriced | None:
+def _missing_count_or_price(
+    rate: PartRate, quantities: Quantities, reported: Quantities
+) -> UnpricedReason | None:
     for side in ("input_tokens", "output_tokens"):
         if quantities.get(side) is None and rate.prices.get(side) is not None:
-            return Unpriced(COUNT_UNKNOWN, side)
+            return UnpricedReason(COUNT_UNKNOWN, side)
     for direction in rate.apart:
         side = f"{direction}_tokens"
         if quantities.get(side) and not _has_reported_parts(direction, reported):
-            return Unpriced(PARTS_UNKNOWN, side)
+            return UnpricedReason(PARTS_UNKNOWN, side)
     if rate.charges_writes:
         for name in ("cache_read_tokens", "cache_write_tokens"):
             if quantities.get(name) and rate.prices.get(name) is None:
-                return Unpriced(NO_PRICE, name)
+                return UnpricedReason(NO_PRICE, name)
     has_tokens = bool(quantities.get("input_tokens") or quantities.get("output_tokens"))
     for name, quantity in reported.items():
         unit = UNITS[name]
@@ -299,7 +301,7 @@ def _missing_count_or_price(rate: PartRate, quantities: Quantities, reported: Qu
         ):
             continue
         if name in FEES or not (has_tokens and rate.is_by_tokens):
-            return Unpriced(NO_PRICE, name)
+            return UnpricedReason(NO_PRICE, name)
     return None
 
 

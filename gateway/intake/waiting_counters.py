@@ -143,7 +143,7 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         if names is None:
             names = self._queues[queue] = OrderedDict()
         names[key] = None
-        self._change_held(queue, group.items, len(group.body))
+        self._change_waiting_amounts(queue, group.items, len(group.body))
 
     def remove(self, key: bytes, group: WaitingGroup) -> None:
         del self[key]
@@ -156,12 +156,12 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         del names[key]
         if not names:
             del self._queues[queue]
-        self._change_held(queue, -group.items, -len(group.body))
+        self._change_waiting_amounts(queue, -group.items, -len(group.body))
 
     def _wait_queue_name(self, group: WaitingGroup, reporter_queue: _ReporterQueue) -> str:
         return reporter_queue.queue if group.has_points and reporter_queue.queue is not None else group.key
 
-    def _change_held(self, queue: str, items: int, bytes: int) -> None:
+    def _change_waiting_amounts(self, queue: str, items: int, bytes: int) -> None:
         self._queue_items.add_use(queue, items)
         self._queue_bytes.add_use(queue, bytes)
         self.items_held += items
@@ -313,11 +313,11 @@ class WaitingCounters:
         # shield() lets the release finish even if the request that waits for it is cancelled
         if self._is_over_full:
             await asyncio.shield(
-                asyncio.ensure_future(self._try_release(self._record_counters_above_limit()))
+                asyncio.ensure_future(self._release_and_log_failure(self._record_counters_above_limit()))
             )
         return receipt
 
-    async def release_due(self, *, releases_all: bool = False) -> int:
+    async def record_due_and_reverse_repeated_counters(self, *, releases_all: bool = False) -> int:
         """
         Record the counters that waited long enough or need not wait, and reverse those whose reporter has
         reported calls since.
@@ -372,7 +372,7 @@ class WaitingCounters:
         try:
             while True:
                 await asyncio.sleep(min(LOOK_S, self._wait_s) or LOOK_S)
-                await self._try_release(self.release_due())
+                await self._release_and_log_failure(self.record_due_and_reverse_repeated_counters())
         finally:
             # forget these numbers, because another process releases the counters from now on
             self._counted = {}
@@ -382,7 +382,7 @@ class WaitingCounters:
         waiting = self._waiting
         return waiting.items_held > self._max_items or waiting.bytes_held > self._max_bytes
 
-    async def _try_release(self, releasing: Awaitable[int]) -> None:
+    async def _release_and_log_failure(self, releasing: Awaitable[int]) -> None:
         """
         Release counters. If the storage fails, they keep waiting, and the request that exceeded the limit is
         not refused.

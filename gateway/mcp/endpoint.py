@@ -86,7 +86,7 @@ async def bearer_of_person_token(request: web.Request, services: AllServices) ->
         return None
     if not header or not header.strip():
         raise no_credential_refusal(oauth)
-    token = _parse_person_token(header, oauth, takes_keys=services.receivers.access.can_use_bearer_prefix)
+    token = _parse_person_token(header, oauth, takes_keys=services.receivers.access.is_bearer_prefix_accepted)
     if token is None:
         return None
     people = operators.people.assistants
@@ -187,16 +187,18 @@ async def ask_mcp(request: KeyRequest[OperatorServices, bytes]) -> Result:
     bearer = request.bearer
     rights, step_up_to = EVERYTHING, None
     if bearer.person is not None:
-        rights, step_up_to = await _current_rights_and_challenge(request, bearer.person)
+        rights, step_up_to = await _current_rights_and_write_challenge(request, bearer.person)
     asking = ToolCallContext(
         services=operators,
         shared=request.shared,
         whole_ledger=operators.money.ledger,
         actor=request.actor,
         rights=rights,
-        principal=bearer.party,
-        count=partial(operators.assistants.tool_calls.count_message, bearer.party),
-        charge=partial(operators.assistants.tool_calls.charge_call, bearer.party, request.actor),
+        principal=bearer.fair_turn_party_name,
+        count=partial(operators.assistants.tool_calls.count_message, bearer.fair_turn_party_name),
+        charge=partial(
+            operators.assistants.tool_calls.charge_call, bearer.fair_turn_party_name, request.actor
+        ),
         told=request.receivers.metrics.count_tool_call,
         step_up=step_up_to,
     )
@@ -207,7 +209,7 @@ async def ask_mcp(request: KeyRequest[OperatorServices, bytes]) -> Result:
     return answers.bytes_response(reply.body, status=reply.status, headers=headers)
 
 
-async def _current_rights_and_challenge(
+async def _current_rights_and_write_challenge(
     request: KeyRequest[OperatorServices, bytes], person: AssistantPerson
 ) -> tuple[Rights, str | None]:
     """

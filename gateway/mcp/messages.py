@@ -38,7 +38,7 @@ class _Method(msgspec.Struct):
     method: str
 
 
-class Called(msgspec.Struct, kw_only=True):
+class ToolCallParameters(msgspec.Struct, kw_only=True):
     name: str
     arguments: dict[str, Any] = {}
 
@@ -47,11 +47,11 @@ class ResourceAsked(msgspec.Struct, kw_only=True):
     uri: str
 
 
-class Paged(msgspec.Struct, kw_only=True):
+class PageParameters(msgspec.Struct, kw_only=True):
     cursor: str | None = None
 
 
-class Opened(msgspec.Struct, kw_only=True):
+class InitializeParameters(msgspec.Struct, kw_only=True):
     """The parameters of MCP's initialize that the server uses."""
 
     protocolVersion: str

@@ -24,13 +24,13 @@ from gateway.mcp.messages import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     UNSUPPORTED_VERSION,
-    Called,
+    InitializeParameters,
     McpError,
     McpMessage,
     McpReply,
-    Opened,
-    Paged,
+    PageParameters,
     ResourceAsked,
+    ToolCallParameters,
     decode_mcp_message,
     error_reply,
     result_reply,
@@ -57,7 +57,7 @@ _VERSION_HEADER, _METHOD_HEADER, _NAME_HEADER = "MCP-Protocol-Version", "Mcp-Met
 _NAMED = {"tools/call": "name", "resources/read": "uri"}
 
 
-def is_modern_request(message: McpMessage, headers: Mapping[str, str] | None) -> bool:
+def is_request_of_newest_revision(message: McpMessage, headers: Mapping[str, str] | None) -> bool:
     """
     Return whether a request follows the newest protocol revision, MODERN. `headers` is None on standard
     input.
@@ -150,12 +150,13 @@ async def answer_message(
         return McpReply(status=202)
     try:
         call_context.count()
-        modern = is_modern_request(message, headers)
+        modern = is_request_of_newest_revision(message, headers)
         fields = await _answer_method(message, call_context, modern=modern)
     except McpError as error:
         return error_reply(message.id, error)
     return result_reply(
-        message.id, _with_modern_fields(message.method, fields, call_context) if modern else fields
+        message.id,
+        _with_fields_of_newest_revision(message.method, fields, call_context) if modern else fields,
     )
 
 
@@ -172,9 +173,9 @@ async def _answer_method(
                 )
             }
         case "tools/call":
-            return await _call_tool(_read_parameters(message, Called), call_context)
+            return await _call_tool(_read_parameters(message, ToolCallParameters), call_context)
         case "resources/list":
-            return await list_resources(call_context, _read_parameters(message, Paged).cursor)
+            return await list_resources(call_context, _read_parameters(message, PageParameters).cursor)
         case "resources/templates/list":
             _require_no_cursor(message)
             return list_resource_templates(call_context)
@@ -190,7 +191,9 @@ async def _answer_method(
             }
         case "initialize" if not modern:
             return {
-                "protocolVersion": negotiate_revision(_read_parameters(message, Opened).protocolVersion),
+                "protocolVersion": negotiate_revision(
+                    _read_parameters(message, InitializeParameters).protocolVersion
+                ),
                 "capabilities": _CAPABILITIES,
                 "serverInfo": _server_info_fields(call_context),
                 "instructions": INSTRUCTIONS,
@@ -201,12 +204,16 @@ async def _answer_method(
     raise McpError(METHOD_NOT_FOUND, "there is no such method", status=status)
 
 
-async def _call_tool(called: Called, call_context: ToolCallContext[OperatorServices]) -> Mapping[str, object]:
+async def _call_tool(
+    called: ToolCallParameters, call_context: ToolCallContext[OperatorServices]
+) -> Mapping[str, object]:
     """Call a tool. Wrong arguments get a result that explains the correction, because models retry well."""
     tool = TOOLS.get(called.name)
     if tool is None or not is_tool_enabled(call_context.services, called.name):
         tool_names = ", ".join(permitted_tools(call_context))
-        raise McpError(INVALID_PARAMS, f"{_reason_not_callable(called.name)}; available tools: {tool_names}")
+        raise McpError(
+            INVALID_PARAMS, f"{_reason_tool_is_not_callable(called.name)}; available tools: {tool_names}"
+        )
     if tool.writes and call_context.step_up is not None:
         message = f"{tool.name} writes, but this token allows only reading"
         raise McpError(INSUFFICIENT_SCOPE, message, status=403, challenge=call_context.step_up)
@@ -244,11 +251,11 @@ def _tool_error_result(message: str) -> Mapping[str, object]:
     return {"content": [{"type": "text", "text": message}], "isError": True}
 
 
-def _reason_not_callable(name: str) -> str:
-    if name not in TOOLS:
+def _reason_tool_is_not_callable(tool_name: str) -> str:
+    if tool_name not in TOOLS:
         return "there is no such tool"
     return (
-        f"{name} is not enabled in this organization; an operator can enable it in the console, with "
+        f"{tool_name} is not enabled in this organization; an operator can enable it in the console, with "
         "`tollhouse mcp tools enable`, or with the setting mcp.writes if it writes"
     )
 
@@ -278,7 +285,7 @@ def _tool_result(tool_answer: ToolAnswer) -> Mapping[str, object]:
     }
 
 
-def _with_modern_fields(
+def _with_fields_of_newest_revision(
     method: str, fields: Mapping[str, object], call_context: ToolCallContext[OperatorServices]
 ) -> Mapping[str, object]:
     cache_fields = {} if method == "tools/call" else {"ttlMs": _TTL_MS, "cacheScope": "private"}
@@ -295,7 +302,7 @@ def _server_info_fields(call_context: ToolCallContext[OperatorServices]) -> Mapp
 
 
 def _require_no_cursor(message: McpMessage) -> None:
-    if _read_parameters(message, Paged).cursor is not None:
+    if _read_parameters(message, PageParameters).cursor is not None:
         raise McpError(INVALID_PARAMS, "invalid cursor: this list has only one page")
 
 

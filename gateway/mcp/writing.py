@@ -133,7 +133,7 @@ def console_page_link(
     call_context: ToolCallContext[Any], path: str, parameters: Mapping[str, Sequence[str]] | None = None
 ) -> str:
     """Return a link to a console page, or "" if the console's address is unknown or the link too long."""
-    link = page_link(call_context.shared.urls().linkable_console, path, parameters)
+    link = page_link(call_context.shared.urls().console_url_for_links, path, parameters)
     return link if len(link) <= MAX_LINK else ""
 
 

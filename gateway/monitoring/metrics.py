@@ -151,7 +151,7 @@ class ProcessMetrics:
             for term, (_, label, _) in _TERMS.items():
                 self._records[term].labels(*((topic, OTHER) if label else (topic,)))
 
-    def announce_endpoint(self, endpoint: str, status: int | str) -> None:
+    def start_endpoint_series_at_zero(self, endpoint: str, status: int | str) -> None:
         """Announce an endpoint and its status for success, so that its series starts at 0."""
         self._requests.answered[endpoint, status] += 0
 

@@ -87,11 +87,11 @@ class KeptSenderHours:
                 await self._try_to_store()
                 await asyncio.sleep(KEEP_EVERY_S)
         finally:
-            await self._try_to_store(everything=True)
+            await self._try_to_store(stores_all=True)
 
-    async def _try_to_store(self, *, everything: bool = False) -> None:
+    async def _try_to_store(self, *, stores_all: bool = False) -> None:
         try:
-            await self.store_arrivals(everything=everything)
+            await self.store_arrivals(stores_all=stores_all)
         except SpoolError as error:
             _log.warning(
                 "the hours in which senders reported could not be stored and are retried: %s",
@@ -99,15 +99,15 @@ class KeptSenderHours:
                 extra={"action": "sender_hours_not_kept"},
             )
 
-    async def store_arrivals(self, *, everything: bool = True) -> None:
+    async def store_arrivals(self, *, stores_all: bool = True) -> None:
         """
-        Store the noted arrivals. Unless `everything` is set, arrivals that change the stored hours little
+        Store the noted arrivals. Unless `stores_all` is set, arrivals that change the stored hours little
         wait for a later call.
         """
         due = {
             pair: hours
             for pair, hours in self._arrivals.items()
-            if everything or self._adds_new_hours(pair, hours)
+            if stores_all or self._adds_new_hours(pair, hours)
         }
         if not due:
             return

@@ -237,7 +237,7 @@ def _seconds_since(at: float | None, now: float) -> float:
     return 0.0 if at is None else max(0.0, now - at)
 
 
-def _mount_samples(snapshot: Snapshot) -> MetricSamples | None:
+def _data_filesystem_samples(snapshot: Snapshot) -> MetricSamples | None:
     mount = snapshot.stats.mount
     return None if mount is None else [((mount.kind, mount.durability), 1.0)]
 
@@ -390,7 +390,9 @@ FIGURES: Sequence[SnapshotFamily] = (
         "Hours and days whose totals differ from the stored records",
         lambda shown: shown.differing,
     ),
-    SnapshotFamily("storage", "File system of the data directory", ("mount", "durability"), _mount_samples),
+    SnapshotFamily(
+        "storage", "File system of the data directory", ("mount", "durability"), _data_filesystem_samples
+    ),
     _plain_figure(
         "commit_in_hand_seconds",
         "Seconds that the running commit has taken so far",

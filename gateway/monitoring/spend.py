@@ -69,7 +69,7 @@ class SpendCounts:
         self._is_begun = False
 
     @property
-    def largest_name_count(self) -> int:
+    def largest_value_count_of_a_dimension(self) -> int:
         return max(map(len, self._names))
 
     def count_growth_of_totals(self, rows: Sequence[CostRow], month: datetime) -> None:

@@ -44,7 +44,7 @@ _body = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drop:
+class BillingFile:
     """
     The month, operation and errors of a billing file. Each error names a row and a column, never a value.
     """
@@ -55,7 +55,7 @@ class Drop:
     errors: tuple[str, ...]
 
 
-def read_billing_file(body: bytes, *, max_tags: int | None = None) -> Drop:
+def read_billing_file(body: bytes, *, max_tags: int | None = None) -> BillingFile:
     """
     Read a billing file. `max_tags` limits the number of different tags in its rows.
 
@@ -99,7 +99,7 @@ def read_billing_file(body: bytes, *, max_tags: int | None = None) -> Drop:
         errors.append(
             f"row {max(months.values())}: all rows must belong to the same month (UTC) as the request"
         )
-    return Drop(
+    return BillingFile(
         month=month or next(iter(months), None),
         operation=operation if isinstance(operation, str) else None,
         rows=len(rows),

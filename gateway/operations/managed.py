@@ -17,8 +17,8 @@ import msgspec
 
 from gateway.core.fields import given_fields
 from gateway.core.visibility import EVERYTHING, WHOLE, VisiblePart
-from gateway.http.lists import ListDefinition, MemoryRows, Named, Rows
-from gateway.operations.files.declared import InFiles, NotInFiles
+from gateway.http.lists import ListDefinition, MemoryRows, Rows, SearchableObject
+from gateway.operations.files.declared import NoResourceFiles, ResourceFiles
 from spool.errors import Invalid, NotThere
 from spool.registry.document_table import ManagedDocument, ManagedTable, NamedTable, Sees, sees_everything
 from spool.registry.views import NO_VIEW, View
@@ -176,7 +176,7 @@ class ManagedResource(Generic[Row, Held]):
     people: ByPeople | None = None
     keys: ByKeys | None = None
     commands: ByCommands | None = None  # None for a resource whose commands are written by hand
-    files: InFiles | NotInFiles
+    files: ResourceFiles | NoResourceFiles
     searched: tuple[str, ...] = ()
 
     # -- rules of the resource
@@ -192,7 +192,7 @@ class ManagedResource(Generic[Row, Held]):
     async def visibility_test(self, caller: OperationCaller[Held]) -> Sees[Row]:
         return sees_everything
 
-    async def displayed_row(self, caller: OperationCaller[Held], row: Row) -> Any:
+    async def convert_row_for_lists(self, caller: OperationCaller[Held], row: Row) -> Any:
         """Convert a row to its form in lists."""
         return row
 
@@ -205,7 +205,7 @@ class ManagedResource(Generic[Row, Held]):
     ) -> None:
         """Raise if this caller may not state these fields. `before` is None for a new row."""
 
-    def server_fields(self, caller: OperationCaller[Held], new_values: Any) -> Mapping[str, Any]:
+    def fields_set_by_server(self, caller: OperationCaller[Held], new_values: Any) -> Mapping[str, Any]:
         """Return the fields of a new row that its draft lacks, such as a stated id or the creator."""
         return {}
 
@@ -222,11 +222,13 @@ class ManagedResource(Generic[Row, Held]):
         return [row for row in self.table_in(caller.registry).all() if sees(row)]
 
     async def visible_rows(self, caller: OperationCaller[Held]) -> Rows[Any]:
-        return MemoryRows([await self.displayed_row(caller, row) for row in await self.stored_rows(caller)])
+        return MemoryRows(
+            [await self.convert_row_for_lists(caller, row) for row in await self.stored_rows(caller)]
+        )
 
-    async def names(self, caller: OperationCaller[Held]) -> Iterator[Named]:
+    async def names(self, caller: OperationCaller[Held]) -> Iterator[SearchableObject]:
         rows = await self.stored_rows(caller)
-        return (Named(row.id, [getattr(row, name) for name in self.searched]) for row in rows)
+        return (SearchableObject(row.id, [getattr(row, name) for name in self.searched]) for row in rows)
 
     async def create(self, caller: OperationCaller[Held], new_values: Any) -> JsonAnswer:
         return await self.finish_write_and_answer(caller, await self.create_row(caller, new_values))
@@ -235,10 +237,10 @@ class ManagedResource(Generic[Row, Held]):
         """Check a body and store its row."""
         fields = await self.draft_fields(caller, new_values)
         await self.check_fields(caller, fields, None)
-        return await self.insert_row(caller, fields, self.server_fields(caller, new_values))
+        return await self.insert_row(caller, fields, self.fields_set_by_server(caller, new_values))
 
     async def insert_row(
-        self, caller: OperationCaller[Held], fields: Mapping[str, Any], own: Mapping[str, Any]
+        self, caller: OperationCaller[Held], fields: Mapping[str, Any], server_fields: Mapping[str, Any]
     ) -> Row:
         table = self.table_in(caller.registry)
         row: Row = await table.create(
@@ -247,7 +249,7 @@ class ManagedResource(Generic[Row, Held]):
             known=await self._known_dimensions(caller),
             actor=caller.actor,
             can_see_row=await self.visibility_test(caller),
-            **own,
+            **server_fields,
         )
         return row
 
@@ -303,7 +305,7 @@ class ManagedResource(Generic[Row, Held]):
         return await self.row_answer(caller, row)
 
     async def row_answer(self, caller: OperationCaller[Held], row: Row) -> JsonAnswer:
-        return {self.root: self.lists.show(await self.displayed_row(caller, row))}
+        return {self.root: self.lists.show(await self.convert_row_for_lists(caller, row))}
 
     async def _known_dimensions(self, caller: OperationCaller[Held]) -> Collection[str]:
         return await caller.known() if self.has_dimensions else ()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         InstallationServices,
         MoneyServices,
         PeopleServices,
-        Reloaded,
+        ReloadOutcome,
         SenderServices,
         SpoolServices,
     )
@@ -66,7 +66,7 @@ class AllServices:
     background: Background
     # Function that reloads the running configuration: see gateway.service.assembly.reload.
     reload: Callable[
-        [Config, Callable[[], Config], Certificate | None, Actor], Awaitable[tuple[Config, Reloaded]]
+        [Config, Callable[[], Config], Certificate | None, Actor], Awaitable[tuple[Config, ReloadOutcome]]
     ]
 
     def services_of_type(self, kind: type[Any]) -> Any:

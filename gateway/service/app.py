@@ -25,12 +25,12 @@ from gateway.core.paths import CONSOLE, console_link
 from gateway.http.listening.sockets import ListeningSockets
 from gateway.http.listening.tls import Certificate
 from gateway.monitoring.logs import innermost_frames
-from gateway.operations.holders.operators import PublicUrls, Reloaded
+from gateway.operations.holders.operators import PublicUrls, ReloadOutcome
 from gateway.operations.services import AllServices
 from gateway.people.authentication.bearer import Bearer
 from gateway.service.assembly.services import open_services
 from gateway.service.handover import Predecessor
-from gateway.service.listeners import RefusingListeners, ServerListeners
+from gateway.service.listeners import ServerListeners, StartWaitListeners
 from spool import disks
 from spool.clock import Clock, SteadyClock
 from spool.errors import BeingMigrated, SpoolDamaged, SpoolLocked, SpoolUnavailable
@@ -42,7 +42,7 @@ from spool.turns.fair_turns import run_in_background
 from spool.turns.threads import lower_priority, shorten_thread_time_slices
 
 if TYPE_CHECKING:
-    from gateway.service.listeners import RefusingListeners
+    from gateway.service.listeners import StartWaitListeners
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class TollhouseApp:
         self._observer = observer
         self._version = version
         self._clock = clock or SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
-        self._supervisor = Supervisor()
+        self._supervisor = TaskSupervisor()
         self._stack = AsyncExitStack()
         self._services: AllServices | None = None
         self._certificate: Certificate | None = None
@@ -197,7 +197,7 @@ class TollhouseApp:
         secret = await services.installation.registry.operators.create_sign_in_link(role=ADMIN, actor=actor)
         return console_link(services.installation.urls().console, secret)
 
-    async def reload(self, actor: Actor) -> Reloaded:
+    async def reload(self, actor: Actor) -> ReloadOutcome:
         """
         Apply the current configuration, keys, prices and certificates, and retry paused routes.
 
@@ -254,7 +254,7 @@ class TollhouseApp:
             self._following_until = self._clock.monotonic() + FOLLOW_S
 
     async def _open_when_there_is_room(self) -> AllServices:
-        refusing: RefusingListeners | None = None
+        refusing: StartWaitListeners | None = None
         try:
             while True:
                 was_full = disks.is_full(self.config.data_dir)
@@ -284,13 +284,13 @@ class TollhouseApp:
         is_full = disks.is_disk_full_error(error, self.config.data_dir, was_full_before=was_full)
         return f"the disk of {self.config.data_dir} is full" if is_full else ""
 
-    async def _listen_and_refuse(self, reason: str, error: Exception) -> RefusingListeners:
+    async def _listen_and_refuse(self, reason: str, error: Exception) -> StartWaitListeners:
         """
         Listen and answer 503, so that senders retry and probes see the reason. The server later gets the same
         ports.
         """
         takes_grpc = not self._listeners.grpc_address
-        refusing = RefusingListeners(
+        refusing = StartWaitListeners(
             self.config.server, self._clock, reason, self._sockets, takes_grpc=takes_grpc
         )
         self.config = replace(self.config, server=await refusing.start())
@@ -330,7 +330,7 @@ class TollhouseApp:
         )
 
 
-class Supervisor:
+class TaskSupervisor:
     """Runs tasks that must not end, and reports the first task that ended."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ _TAKE, _GO = b"take", b"go"
 _log = logging.getLogger(__name__)
 
 
-class HandOver:
+class ListenerHandover:
     """
     The running server's side of the handover: a socket in the data directory that only the directory's
     owner may open.

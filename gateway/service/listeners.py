@@ -31,7 +31,7 @@ from gateway.service.addresses.application import (
     refusing_application,
 )
 from gateway.service.addresses.areas import GRPC_SERVICES
-from gateway.service.handover import HandOver
+from gateway.service.handover import ListenerHandover
 from spool.clock import Clock
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class ServerListeners:
         self._grpc: GrpcServer | None = None
         self._exports: Mapping[str, Export] = {}
         self._ready = asyncio.Event()
-        self._hand_over: HandOver | None = None
+        self._hand_over: ListenerHandover | None = None
         self.grpc_address = ""  # "" if gRPC is off
 
     @property
@@ -138,7 +138,7 @@ class ServerListeners:
         if server.grpc_listen and self._grpc is None:
             await self.start_grpc(certificate)
         self._stack.push_async_callback(self._drain_requests, services)
-        self._hand_over = HandOver(self._directory, self._socket_descriptors, self.grpc_address)
+        self._hand_over = ListenerHandover(self._directory, self._socket_descriptors, self.grpc_address)
         self._stack.push_async_callback(self._hand_over.stop)
         self._hand_over.start()
 
@@ -193,7 +193,7 @@ class ServerListeners:
             await calls
 
 
-class RefusingListeners:
+class StartWaitListeners:
     """Listeners on every address of a server that answer 503. Call `start` and `stop` once each."""
 
     def __init__(

@@ -156,7 +156,7 @@ def declared_answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def check(request: web.Request, value: object, status: int = 200) -> None:
         resource = request.match_info.route.resource
         row = _documented_rows().get((request.method, resource.canonical)) if resource else None
-        is_json = not isinstance(value, (web.StreamResponse, answers.Pieces))
+        is_json = not isinstance(value, (web.StreamResponse, answers.AnswerInPieces))
         if row is not None and status == row.status and is_json:
             found.extend(answer_problems(row, orjson.loads(orjson.dumps(value))))
 

@@ -46,8 +46,8 @@ from gateway.operations.records.event_mappings import EventMappingTable
 from gateway.service.app import TollhouseApp
 from gateway.service.assembly.demo import demo_or_real_channel_builder
 from gateway.service.demo import filling
-from gateway.service.demo.filling import ANTHROPIC, OPENAI, SILENT_KEY, Filled, fill_directory
-from gateway.service.demo.month import DAY_S, Month, Period
+from gateway.service.demo.filling import ANTHROPIC, OPENAI, SILENT_KEY, FilledDemoContent, fill_directory
+from gateway.service.demo.month import DAY_S, Period, SimulatedMonth
 from gateway.service.demo.note import FILE, read_note
 from gateway.service.demo.planted_problems import (
     EXAMPLES,
@@ -55,7 +55,7 @@ from gateway.service.demo.planted_problems import (
     PLANTS,
     SAVINGS,
     PlantedProblems,
-    least_days_and_records,
+    least_demo_days_and_records,
     undetected_problem_names,
     unmet_size_requirements,
 )
@@ -91,7 +91,7 @@ ALSO = {
 
 async def filled(
     directory: Path, plants: Collection[str] = (), *, period: Period = PERIOD, seed: int = 1
-) -> Filled:
+) -> FilledDemoContent:
     return await fill_directory(directory, period, seed=seed, plants=plants, clock=FakeClock(NOON))
 
 
@@ -165,7 +165,7 @@ def costs_and_savings(end: int) -> tuple[Decimal, dict[str, Decimal]]:
         TUTOR.service: "unused-cache"
     }
     costs, savings = Decimal(0), dict.fromkeys(CHEAPER, Decimal(0))
-    month = Month(
+    month = SimulatedMonth(
         Period(end=end, days=30, records=4_000), seed=1, plants=PlantedProblems(PLANTS, end=end), prices=book
     )
     for call in (record for _, reports in month.iterate_days() for record, _ in reports):
@@ -211,7 +211,7 @@ FRIDAY = NOON + 4 * DAY_S - 10 * 3600  # two o'clock on a Friday
 async def test_everything_is_found_at_any_hour(tmp_path: Path, hours: int) -> None:
     """`make demo` plants everything in two months that end in the running hour, on a Sunday morning as well."""
     end = SUNDAY + hours * 3600
-    _, records = least_days_and_records(tuple(PLANTS), days=62)
+    _, records = least_demo_days_and_records(tuple(PLANTS), days=62)
     done = await fill_directory(
         tmp_path,
         Period(end=end, days=62, records=records),
@@ -227,7 +227,7 @@ async def found_at_least(directory: Path, words: Collection[str], *, days: int, 
     Check that all words are found in a month of at least `days` days with the fewest calls that
     the command accepts.
     """
-    days, records = least_days_and_records(words, days=days)
+    days, records = least_demo_days_and_records(words, days=days)
     assert [] == unmet_size_requirements(words, days=days, records=records)
     period = Period(end=FRIDAY, days=days, records=records)
     done = await fill_directory(directory, period, seed=seed, plants=words, clock=FakeClock(FRIDAY))
@@ -249,7 +249,7 @@ async def test_the_least_month_shows_a_plant(tmp_path: Path, words: tuple[str, .
 
 
 def usual_size(word: str) -> int:
-    return least_days_and_records((word,), days=30)[1]
+    return least_demo_days_and_records((word,), days=30)[1]
 
 
 BY_SIZE: list[str] = sorted([*LOUD, "older-model", "paid-retries"], key=usual_size)
@@ -274,12 +274,12 @@ def test_pair_of_plants_may_need_more_calls_than_each() -> None:
     Plants that add calls dilute the others, so a pair may need more calls than each plant. A month that is
     too small is refused.
     """
-    alone = {word: least_days_and_records((word,), days=20)[1] for word in PLANTS}
+    alone = {word: least_demo_days_and_records((word,), days=20)[1] for word in PLANTS}
     for pair in combinations(PLANTS, 2):
-        days, records = least_days_and_records(pair, days=20)
+        days, records = least_demo_days_and_records(pair, days=20)
         assert records >= max(alone[word] for word in pair)
         assert [] == unmet_size_requirements(pair, days=days, records=records)
-    assert least_days_and_records(("nightly-job", "paid-retries"), days=20)[1] > max(
+    assert least_demo_days_and_records(("nightly-job", "paid-retries"), days=20)[1] > max(
         alone["nightly-job"], alone["paid-retries"]
     )
     assert ["paid-retries needs --records 150000 or fewer"] == unmet_size_requirements(
@@ -292,7 +292,9 @@ def test_pair_of_plants_may_need_more_calls_than_each() -> None:
 
 def made(seed: int, end: int = NOON) -> list[dict[str, Any]]:
     period = Period(end=end, days=3, records=600)
-    month = Month(period, seed=seed, plants=PlantedProblems(PLANTS, end=end), prices=PriceBook.load())
+    month = SimulatedMonth(
+        period, seed=seed, plants=PlantedProblems(PLANTS, end=end), prices=PriceBook.load()
+    )
     return [record_to_json(record) for _, reports in month.iterate_days() for record, _ in reports]
 
 
@@ -306,7 +308,7 @@ def test_month_has_about_the_requested_calls_from_every_source() -> None:
     The month has about the requested number of calls, all within its days, from every source, and sorted by
     time within a day.
     """
-    month = Month(PERIOD, seed=1, plants=PlantedProblems((), end=NOON), prices=PriceBook.load())
+    month = SimulatedMonth(PERIOD, seed=1, plants=PlantedProblems((), end=NOON), prices=PriceBook.load())
     days = list(month.iterate_days())
     calls = [record for _, reports in days for record, _ in reports if isinstance(record, Inference)]
     assert 0.95 * PERIOD.records < len(calls) < 1.05 * PERIOD.records
@@ -323,7 +325,7 @@ def test_sessions_of_assistants_have_units_of_work() -> None:
     In a demo month, sessions of assistants have units of work. Some of their runs were started by a run of the same
     session. Some sessions state a pull request, others none.
     """
-    month = Month(PERIOD, seed=1, plants=PlantedProblems((), end=NOON), prices=PriceBook.load())
+    month = SimulatedMonth(PERIOD, seed=1, plants=PlantedProblems((), end=NOON), prices=PriceBook.load())
     calls = [
         record
         for _, reports in month.iterate_days()
@@ -533,14 +535,14 @@ def test_a_month_is_as_large_as_its_plants_need(tmp_path: Path, monkeypatch: pyt
     """Without a stated size, a demo month has 30,000 records, or as many as its plants need."""
     sizes: list[int] = []
 
-    async def refuse(directory: Path, period: Period, **settings: object) -> Filled:
+    async def refuse(directory: Path, period: Period, **settings: object) -> FilledDemoContent:
         sizes.append(period.records)
         raise NotAllowed("not now")
 
     monkeypatch.setattr(filling, "fill_directory", refuse)
     for words in ((), ("--plant", "all"), ("--plant", "all", "--records", "60000")):
         run("demo", "--data", str(tmp_path / "month"), *words, code=2)
-    assert [30_000, least_days_and_records([*PLANTS], days=30)[1], 60_000] == sizes
+    assert [30_000, least_demo_days_and_records([*PLANTS], days=30)[1], 60_000] == sizes
     assert 30_000 < sizes[1] < 60_000
 
 

@@ -20,7 +20,7 @@ from gateway.bills.reconciliation.sides import (
     CountedUse,
 )
 from gateway.intake.prices import PriceBook
-from gateway.intake.unit_prices import UNITS, Unpriced, charged_quantities, quantities_of_sum
+from gateway.intake.unit_prices import UNITS, UnpricedReason, charged_quantities, quantities_of_sum
 from gateway.normalise.reading import models
 from spool import providers
 from spool.ledger import money
@@ -170,7 +170,7 @@ class TokenPrices:
         """
         rate = self._book.part_rate(total)
         charged = None if rate is None else charged_quantities(rate, quantities_of_sum(total))
-        if rate is None or charged is None or isinstance(charged, Unpriced):
+        if rate is None or charged is None or isinstance(charged, UnpricedReason):
             return None
         places = 10 ** (rate.digits + DECIMALS)
         amounts = Counter[str]()

@@ -99,12 +99,14 @@ class ActivityRecorder:
             _log.warning("the activity of the sources could not be written", extra=extra)
 
 
-def newer_call_ends(known: Mapping[str, float], ends: Mapping[str, float], *, now: float) -> dict[str, float]:
+def newer_call_ends(
+    known_ends: Mapping[str, float], ends: Mapping[str, float], *, now: float
+) -> dict[str, float]:
     """
     Return the ends of calls that replace known ones, because they are later. A known end in the future is
     replaced as well, because the clock was set back.
     """
-    earlier = {name: ended for name, ended in known.items() if ended <= now}
+    earlier = {name: ended for name, ended in known_ends.items() if ended <= now}
     return {name: ended for name, ended in ends.items() if name and ended > earlier.get(name, 0.0)}
 
 
@@ -124,10 +126,10 @@ def read_call_ends(directory: Path) -> dict[str, float]:
         return {}
 
 
-def describe_activity(seen: SourceActivity, today: str) -> dict[str, object]:
+def describe_activity(activity: SourceActivity, today: str) -> dict[str, object]:
     return {
-        "last_seen": utc_iso(seen.last_seen),
-        "records": seen.records if seen.day == today else 0,
+        "last_seen": utc_iso(activity.last_seen),
+        "records": activity.records if activity.day == today else 0,
     }
 
 

@@ -67,13 +67,13 @@ def parse_hook_arguments(words: Sequence[str]) -> HookQuestion | None:
 
 def run_hook(question: HookQuestion) -> int:
     """Read the hook's input, ask the agent, and print a refusal. Return the exit code of the hook."""
-    reason = refusal_reason(question, sys.stdin.buffer.read(_MOST_INPUT + 1))
+    reason = reason_to_refuse_hook_call(question, sys.stdin.buffer.read(_MOST_INPUT + 1))
     if reason:
         sys.stderr.write(f"{reason}\n")
     return REFUSE if reason else GO_ON
 
 
-def refusal_reason(question: HookQuestion, text: bytes, answer_s: float = ANSWER_S) -> str:
+def reason_to_refuse_hook_call(question: HookQuestion, text: bytes, answer_s: float = ANSWER_S) -> str:
     """Return why the session in the hook's input may not continue, or ""."""
     session = parse_session_id(text)
     reason = _ask_agent_for_refusal(question, session, answer_s) if session else None

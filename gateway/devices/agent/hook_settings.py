@@ -47,8 +47,8 @@ def hooks_without_entries(hooks: Any, entries_to_remove: Sequence[Any]) -> Any:
     return [each for each in hooks if each not in entries_to_remove] or MISSING
 
 
-def _is_own_hook_entry(found: Any) -> bool:
-    match found:
+def _is_own_hook_entry(hook_entry: Any) -> bool:
+    match hook_entry:
         case {"hooks": [{"type": "command", "command": str(command)}]}:
             return _is_hook_command(command)
     return False

@@ -199,7 +199,7 @@ class _JsonReader:
         node = self._read_node()
         self._skip_space_and_comments()
         if self._at != len(self._text):
-            raise self._invalid_json()
+            raise self._invalid_json_error()
         return node
 
     def _read_node(self) -> _JsonNode:
@@ -207,7 +207,7 @@ class _JsonReader:
         if mark in ("{", "["):
             self._depth += 1
             if self._depth > _DEEPEST:
-                raise self._invalid_json()
+                raise self._invalid_json_error()
             node = self._read_object() if mark == "{" else self._read_array()
             self._depth -= 1
             return node
@@ -219,11 +219,11 @@ class _JsonReader:
         self._at += 1
         while self._skip_space_and_comments() != "}":
             if members and members[-1].comma is None:
-                raise self._invalid_json()
+                raise self._invalid_json_error()
             at = self._at
             _, name = self._read_scalar(_STRING)
             if self._skip_space_and_comments() != ":":
-                raise self._invalid_json()
+                raise self._invalid_json_error()
             self._at += 1
             self._skip_space_and_comments()
             members.append(_Member(name, at, self._read_node()))
@@ -236,7 +236,7 @@ class _JsonReader:
         self._at += 1
         while self._skip_space_and_comments() != "]":
             if not has_more:
-                raise self._invalid_json()
+                raise self._invalid_json_error()
             values.append(self._read_node().value)
             has_more = self._skip_comma() is not None
         self._at += 1
@@ -251,11 +251,11 @@ class _JsonReader:
     def _read_scalar(self, pattern: re.Pattern[str]) -> tuple[int, Any]:
         match = pattern.match(self._text, self._at)
         if match is None:
-            raise self._invalid_json()
+            raise self._invalid_json_error()
         try:
             value = json.loads(match[0])
         except ValueError:
-            raise self._invalid_json() from None
+            raise self._invalid_json_error() from None
         self._at = match.end()
         return self._at, value
 
@@ -271,6 +271,6 @@ class _JsonReader:
     def _next_character(self) -> str:
         return self._text[self._at : self._at + 1]
 
-    def _invalid_json(self) -> NotEditable:
+    def _invalid_json_error(self) -> NotEditable:
         line = self._text.count("\n", 0, self._at) + 1
         return NotEditable(f"line {line} is not valid JSON; repair it first")

@@ -121,7 +121,7 @@ def _with_last_use(row: Mapping[str, Any], before: Mapping[str, Any]) -> dict[st
     return {**row, "use": before["use"]} if "use" in before else dict(row)
 
 
-class _Numbers(msgspec.Struct):
+class _StoredHeartbeatNumbers(msgspec.Struct):
     seq: int = 0
     next: str = ""
 
@@ -136,20 +136,20 @@ class HeartbeatNumbers:
     def __init__(self, directory: Path) -> None:
         self._path = directory / HEARTBEATS_FILE
         try:
-            self._numbers = msgspec.json.decode(self._path.read_bytes(), type=_Numbers)
+            self._numbers = msgspec.json.decode(self._path.read_bytes(), type=_StoredHeartbeatNumbers)
         except (FileNotFoundError, msgspec.DecodeError):
-            self._numbers = _Numbers()
+            self._numbers = _StoredHeartbeatNumbers()
 
     def number_next_heartbeat(self) -> dict[str, object]:
         """Return the fields of a new heartbeat. Raises OSError if the number cannot be stored."""
-        self._store_numbers(_Numbers(self._numbers.seq + 1, self._numbers.next))
+        self._store_numbers(_StoredHeartbeatNumbers(self._numbers.seq + 1, self._numbers.next))
         return {"seq": self._numbers.seq, **({"next": self._numbers.next} if self._numbers.next else {})}
 
     def store_heartbeat_token(self, heartbeat_token: str) -> None:
         if len(heartbeat_token) <= MOST_WORD:
-            self._store_numbers(_Numbers(self._numbers.seq, heartbeat_token))
+            self._store_numbers(_StoredHeartbeatNumbers(self._numbers.seq, heartbeat_token))
 
-    def _store_numbers(self, numbers: _Numbers) -> None:
+    def _store_numbers(self, numbers: _StoredHeartbeatNumbers) -> None:
         write_private_file(self._path, msgspec.json.encode(numbers).decode())
         self._numbers = numbers
 

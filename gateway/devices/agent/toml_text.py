@@ -171,8 +171,8 @@ def _parse_key_path(key: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _position_of_unquoted(text: str, at: int, mark: str) -> int:
-    while text[at] != mark:
+def _position_of_unquoted(text: str, at: int, character: str) -> int:
+    while text[at] != character:
         at = _end_of_quoted_text(text, at) if text[at] in "\"'" else at + 1
     return at
 

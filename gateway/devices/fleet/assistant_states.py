@@ -61,7 +61,7 @@ FINE = frozenset({REPORTING, UNUSED, NOT_INSTALLED})  # states of an assistant t
 OTHER_CALLS = ""  # name for the calls of a device that come from no coding assistant
 
 
-class _Claim(msgspec.Struct, gc=False):
+class _AssistantClaim(msgspec.Struct, gc=False):
     """The fields that an agent reports about an assistant and that decide its state."""
 
     state: str
@@ -79,7 +79,7 @@ class _Depth(msgspec.Struct, gc=False):
 class _Claims(msgspec.Struct, gc=False):
     """The assistants in a stored heartbeat, with the fields that decide their states."""
 
-    assistants: dict[str, _Claim] = {}
+    assistants: dict[str, _AssistantClaim] = {}
     spool: _Depth | None = None
 
 
@@ -99,7 +99,7 @@ class AssistantState(msgspec.Struct, frozen=True, gc=False):
 
 
 _DECODER = msgspec.json.Decoder(_Claims)
-_NO_CLAIM = _Claim("")
+_NO_CLAIM = _AssistantClaim("")
 
 
 class AssistantEvidence(NamedTuple):
@@ -294,7 +294,7 @@ def set_clock_offset(device: Device, offset_s: float | None, *, now: float) -> D
 
 
 def _evaluate_assistant(
-    device: Device, name: str, claim: _Claim, memory: RememberedEvidence, at: float
+    device: Device, name: str, claim: _AssistantClaim, memory: RememberedEvidence, at: float
 ) -> AssistantState:
     newest = device.newest_calls.get(name)
     evidence = AssistantEvidence(

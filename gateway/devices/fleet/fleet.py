@@ -75,7 +75,7 @@ class Fleet:
         listed_at = 0.0 if inventory is None else inventory.imported
         heard_since = self._lifecycle.now() - self._lifecycle.settings.coverage_days * DAY_S
         rows = []
-        for number, (device, machine) in enumerate(self._matched()):
+        for number, (device, machine) in enumerate(self._device_machine_pairs()):
             if device is not None:
                 rows.append(self._find_or_build_row(device, machine, heard_since))
             elif machine is not None:
@@ -87,9 +87,9 @@ class Fleet:
 
     def names(self) -> Iterator[MachineNames]:
         """Yield the names of all machines of the fleet. No state is computed."""
-        return (machine_names(device, machine) for device, machine in self._matched())
+        return (machine_names(device, machine) for device, machine in self._device_machine_pairs())
 
-    def _matched(self) -> Iterator[tuple[Device | None, Machine | None]]:
+    def _device_machine_pairs(self) -> Iterator[tuple[Device | None, Machine | None]]:
         """Yield each device with the machine that it is, then the expected machines without a device."""
         devices, expected = self._devices_of_people(), self.expected_machines()
         place_of, device_of = expected.match_devices(devices)

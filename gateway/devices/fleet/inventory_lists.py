@@ -135,8 +135,8 @@ def _parse_machines(
         )
 
 
-def _printable_cell_text(row: Sequence[str], place: int | None) -> str:
-    text = "" if place is None else row[place].strip()
+def _printable_cell_text(row: Sequence[str], column_index: int | None) -> str:
+    text = "" if column_index is None else row[column_index].strip()
     return text if text.isprintable() else replace_unprintable(text)
 
 

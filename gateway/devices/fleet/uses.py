@@ -123,7 +123,7 @@ def remembered_uses_after_probe(before: RememberedUses, look: UseLook, *, now: f
         return memory
     if look.cut and used is not None and used > min(before.looked, memory.cut_since or now):
         memory = msgspec.structs.replace(memory, cut=look.cut)
-    return _with_call_loss_at(memory, now, is_new=not before.is_losing)
+    return _with_call_loss_at(memory, now, is_new_loss=not before.is_losing)
 
 
 def _shift_out_of_future(memory: RememberedUses, now: float) -> RememberedUses:
@@ -161,6 +161,6 @@ def _with_use_without_call(
     )
 
 
-def _with_call_loss_at(memory: RememberedUses, now: float, *, is_new: bool) -> RememberedUses:
-    begun = (*memory.begun, now)[-LOSSES_OF_A_DAY:] if is_new else memory.begun
+def _with_call_loss_at(memory: RememberedUses, now: float, *, is_new_loss: bool) -> RememberedUses:
+    begun = (*memory.begun, now)[-LOSSES_OF_A_DAY:] if is_new_loss else memory.begun
     return msgspec.structs.replace(memory, begun=begun, lost=now)

@@ -40,7 +40,7 @@ class Description:
         return f"{self.service} {self.version}".strip()[:MAX_TEXT]
 
 
-def read_description(described: Any) -> Description:
+def read_agent_description(described: Any) -> Description:
     """
     Return the facts of an AgentDescription. An attribute that is no valid label is left out, because a client
     cannot choose its attributes.

@@ -28,7 +28,13 @@ from gateway.devices.fleet.heartbeat_facts import (
 )
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import ONLINE
-from gateway.devices.opamp.description import HOST_ID, SERVICE, Description, read_description, read_health
+from gateway.devices.opamp.description import (
+    HOST_ID,
+    SERVICE,
+    Description,
+    read_agent_description,
+    read_health,
+)
 from gateway.devices.opamp.messages import (
     ACCEPTS_OPAMP_SETTINGS,
     ACCEPTS_STATUS,
@@ -93,7 +99,7 @@ class OpampInstances:
         bearer = sender.bearer
         description = None
         if message.HasField("agent_description"):
-            description = read_description(message.agent_description)
+            description = read_agent_description(message.agent_description)
         answer = ServerToAgent(instance_uid=uid, capabilities=ACCEPTS_STATUS)
         id = self._find_device_id(uid, description, bearer)
         if id is None:
@@ -156,9 +162,11 @@ class OpampInstances:
             return id
         if description is None:
             return None
-        return self._device_before_restart(uid, description, bearer) or id
+        return self._find_device_of_earlier_instance(uid, description, bearer) or id
 
-    def _device_before_restart(self, uid: bytes, description: Description, bearer: Bearer) -> str | None:
+    def _find_device_of_earlier_instance(
+        self, uid: bytes, description: Description, bearer: Bearer
+    ) -> str | None:
         """
         Return the device of the same collector under an earlier uid. A revoked device is found as well, so that a
         new uid does not undo a revocation.
@@ -309,7 +317,7 @@ def error_answer(uid: bytes, refusal: Refusal) -> Any:
 
 def require_not_revoked(instances: OpampInstances, uid: bytes) -> None:
     if instances.is_revoked(uid):
-        raise reports.device_revoked()
+        raise reports.revoked_device_refusal()
 
 
 def _uid_text(uid: bytes) -> str:

@@ -55,7 +55,7 @@ def _build_pool() -> descriptor_pool.DescriptorPool:
     file = descriptor_pb2.FileDescriptorProto(name=_FILE, package="opamp.proto.v1", syntax="proto3")
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
-        for number, field_name, kind in _parse_field_declarations(fields):
+        for number, field_name, kind in _parse_protobuf_field_declarations(fields):
             field = message.field.add(name=field_name, number=number)
             field.label = kinds.LABEL_REPEATED if kind.startswith("*") else kinds.LABEL_OPTIONAL
             kind = kind.lstrip("*")
@@ -72,7 +72,7 @@ def _build_pool() -> descriptor_pool.DescriptorPool:
     return pool
 
 
-def _parse_field_declarations(declarations: str) -> Iterator[tuple[int, str, str]]:
+def _parse_protobuf_field_declarations(declarations: str) -> Iterator[tuple[int, str, str]]:
     for field in filter(None, declarations.split(", ")):
         number, name, kind = field.split()
         yield int(number), name, kind

@@ -24,7 +24,7 @@ from gateway.core.rate_limits import address_network
 from gateway.http import answers
 from gateway.http.listening.connections import OpenConnections
 from gateway.http.listening.forwarded import TrustedProxies, with_forwarded_origin
-from gateway.http.listening.plain_requests import SERVER, Handle, PlainRequests, handle_by_exact_path
+from gateway.http.listening.plain_requests import SERVER, FastPathRequestHandler, Handle, handle_by_exact_path
 from gateway.http.listening.tls import Certificate
 from gateway.http.listening.websocket import SwitchingProtocols
 from spool.turns.fair_turns import FairTurns, current_work
@@ -56,7 +56,7 @@ _TOO_MANY = (
 )
 
 
-class Connection(PlainRequests):
+class Connection(FastPathRequestHandler):
     """
     A connection that counts towards a limit. It answers bytes that are not HTTP/1.1 itself, because aiohttp's
     answer would quote them.
@@ -292,7 +292,7 @@ async def handle_in_turns(turns: FairTurns, handle: Handle, request: web.Request
     address.
     """
     connection = request.protocol
-    assert isinstance(connection, PlainRequests)
+    assert isinstance(connection, FastPathRequestHandler)
     with turns.new_request(fair_turn_party_of_address(request.remote or "")) as work:
         connection.work = work
         response: web.StreamResponse = await work.run_and_charge_time_to_party(handle(request))

@@ -127,7 +127,7 @@ class WholeBody(EmptyStreamReader):
         return self.read_nowait()
 
 
-class PlainRequests(web.RequestHandler):
+class FastPathRequestHandler(web.RequestHandler):
     """
     aiohttp's protocol with two changes. A POST that arrives in one piece, with the same head as the previous
     request except for the length, takes a fast path. All other data is parsed in turns.
@@ -168,17 +168,17 @@ class PlainRequests(web.RequestHandler):
             self._pause_transport_reading()
             return
         party = self.party
-        if party is not None and party.turns.are_shared and self._hold_for_turn(data, party):
+        if party is not None and party.turns.are_shared and self._hold_bytes_if_party_must_wait(data, party):
             return
         if self._head is not None and not self._left and self._take_whole_request(data, self._head):
             return
-        end = self._end_of_bytes_parsed_in_turn(data)
+        end = self._end_of_bytes_to_parse_now(data)
         if end < len(data):
             self._held += memoryview(data)[end:]
             data = data[:end]
             self._pause_transport_reading()
         self._parse_and_count(data)
-        self._parse_held_if_possible()
+        self._schedule_parsing_of_held_bytes()
 
     def _parse_and_count(self, data: bytes) -> None:
         count_before = self._request_count
@@ -186,7 +186,7 @@ class PlainRequests(web.RequestHandler):
         if self._left != _UNKNOWN:
             self._left = self._remaining_body_bytes(data, self._request_count - count_before)
 
-    def _end_of_bytes_parsed_in_turn(self, data: bytes | bytearray) -> int:
+    def _end_of_bytes_to_parse_now(self, data: bytes | bytearray) -> int:
         size = len(data)
         # the body of a request has no lines to count if its length is known
         if size <= max(2 * LINES_A_TURN, self._left):
@@ -200,7 +200,7 @@ class PlainRequests(web.RequestHandler):
             lines += data[end : end + 1] == b"\n"
         return end + 1
 
-    def _parse_held_if_possible(self) -> None:
+    def _schedule_parsing_of_held_bytes(self) -> None:
         """
         Schedule the parsing of bytes that arrived when the parser could accept none, unless it still cannot.
         """
@@ -212,42 +212,42 @@ class PlainRequests(web.RequestHandler):
         party = self.party if self.work is None else self.work.party
         heavy = None if party is None else party.turns.find_party_that_must_wait(party.name)
         if heavy is None:
-            self._loop.call_soon(self._parse_next_turn, party)
+            self._loop.call_soon(self._parse_some_held_bytes, party)
         else:
-            heavy.turns.call_in_turn(heavy, partial(self._parse_next_turn, heavy))
+            heavy.turns.call_in_turn(heavy, partial(self._parse_some_held_bytes, heavy))
 
-    def _parse_next_turn(self, party: Party | None) -> None:
+    def _parse_some_held_bytes(self, party: Party | None) -> None:
         self._waits = False
         if self.transport is None:
             return
         began = time.perf_counter()
-        end = self._end_of_bytes_parsed_in_turn(self._held)
+        end = self._end_of_bytes_to_parse_now(self._held)
         data = bytes(memoryview(self._held)[:end])
         del self._held[:end]
         self._receive_or_close(self._parse_and_count, data)
         if party is not None:
             party.charge_time(time.perf_counter() - began)
         if self._held:
-            self._parse_held_if_possible()
+            self._schedule_parsing_of_held_bytes()
         elif not (self._reading_paused or self._buffer_paused):
             self._resume_transport_reading()
 
     def _resume_transport_reading(self) -> None:
         if self._held:  # held bytes are parsed before further bytes are read
-            self._parse_held_if_possible()
+            self._schedule_parsing_of_held_bytes()
         else:
             super()._resume_transport_reading()
 
-    def _hold_for_turn(self, data: bytes, party: Party) -> bool:
+    def _hold_bytes_if_party_must_wait(self, data: bytes, party: Party) -> bool:
         heavy = party.turns.find_party_that_must_wait(party.name)
         if heavy is None or not data or self._left > 0 or not self.is_idle:
             return False
         self._held += data
         self._waits = True
-        heavy.turns.call_in_turn(heavy, self._process_held)
+        heavy.turns.call_in_turn(heavy, self._process_held_bytes)
         return True
 
-    def _process_held(self) -> None:
+    def _process_held_bytes(self) -> None:
         held, self._held, self._waits = bytes(self._held), bytearray(), False
         self.party = None  # the party is unknown until the next request is answered
         if self.transport is None:
@@ -380,7 +380,7 @@ class PlainRequests(web.RequestHandler):
         if type(resp) is not web.Response or not _can_write_at_once(request, resp) or self._upgraded:
             finished = await super().finish_response(request, resp, start_time)
             # aiohttp accepts no further bytes before it has declined an upgrade
-            self._parse_held_if_possible()
+            self._schedule_parsing_of_held_bytes()
             return finished
         request._finish()
         body = resp.body

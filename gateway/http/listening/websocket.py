@@ -147,7 +147,7 @@ class _Frame(NamedTuple):
     end: int  # position of a frame's end in the arrived bytes
 
 
-class _Broken(Exception):
+class _InvalidFrame(Exception):
     """Raised for an invalid WebSocket frame. `code` is the close code."""
 
     def __init__(self, code: int) -> None:
@@ -195,17 +195,17 @@ class WebSocket(asyncio.Protocol):
         self._turn: asyncio.Handle | None = None  # handle of the next turn, if frames wait
 
     def begin_reading(
-        self, transport: asyncio.Transport, rest: bytes, connections: OpenConnections | None
+        self, transport: asyncio.Transport, received_bytes: bytes, connections: OpenConnections | None
     ) -> None:
-        """Begin to read frames, starting with `rest`, the bytes that arrived right after the handshake."""
+        """Begin to read frames, starting with `received_bytes`, the bytes that arrived right after the handshake."""
         self.transport = transport
         self._connections = connections
         self._heard_at = asyncio.get_running_loop().time()
         if connections is not None and not connections.add(self):
             transport.abort()
         self._sockets.add(self)
-        if rest:
-            self.data_received(rest)
+        if received_bytes:
+            self.data_received(received_bytes)
 
     # -- an open connection of the listener -----------------------------------------------------------------------
 
@@ -258,11 +258,11 @@ class WebSocket(asyncio.Protocol):
                 begin = frame.end
                 self._handle_frame(frame)
             else:
-                self._continue_later()
+                self._schedule_continued_reading()
             del self._bytes[:begin]
             if self._task is None:
                 self._set_held_bytes(len(self._bytes) + len(self._message or b""))
-        except _Broken as broken:
+        except _InvalidFrame as broken:
             self.close(broken.code)
         except Refusal:  # refused, because there is no memory for the message
             self.close(TRY_LATER)
@@ -277,7 +277,7 @@ class WebSocket(asyncio.Protocol):
     def _is_reading(self) -> bool:
         return self._task is None and not self._is_full and self._closed_at is None
 
-    def _continue_later(self) -> None:
+    def _schedule_continued_reading(self) -> None:
         if self._turn is None:
             self._turn = asyncio.get_running_loop().call_soon(self._continue_reading)
 
@@ -299,16 +299,16 @@ class WebSocket(asyncio.Protocol):
             or not second & 0x80
             or kind not in (_CONTINUED, _TEXT, _BINARY, _CLOSE, _PING, _PONG)
         ):
-            raise _Broken(PROTOCOL_ERROR)
+            raise _InvalidFrame(PROTOCOL_ERROR)
         if is_control and (size > 125 or not first & 0x80):
-            raise _Broken(PROTOCOL_ERROR)
+            raise _InvalidFrame(PROTOCOL_ERROR)
         if size >= 126:
             at += 2 if size == 126 else 8
             if len(data) < at:
                 return None
             size = int.from_bytes(data[begin + 2 : at])
         if not is_control and size + len(self._message or b"") > self.max_bytes:
-            raise _Broken(TOO_LARGE)
+            raise _InvalidFrame(TOO_LARGE)
         end = at + 4 + size
         if len(data) < end:
             return None
@@ -323,10 +323,10 @@ class WebSocket(asyncio.Protocol):
         elif frame.kind == _CLOSE:
             self.close(int.from_bytes(frame.payload[:2]) if len(frame.payload) >= 2 else 1000)
         elif frame.kind == _TEXT:
-            raise _Broken(NO_BINARY)
+            raise _InvalidFrame(NO_BINARY)
         elif frame.kind != _PONG:
             if (frame.kind == _BINARY) != (self._message is None):
-                raise _Broken(PROTOCOL_ERROR)
+                raise _InvalidFrame(PROTOCOL_ERROR)
             message = self._message if self._message is not None else bytearray()
             message += frame.payload
             self._message = message
@@ -340,7 +340,7 @@ class WebSocket(asyncio.Protocol):
             self._second_ends_at, self._control_frames = now + 1.0, 0
         self._control_frames += 1
         if self._control_frames > self.max_control_frames:
-            raise _Broken(POLICY)
+            raise _InvalidFrame(POLICY)
 
     def _set_held_bytes(self, size: int) -> None:
         if not size:
@@ -354,7 +354,7 @@ class WebSocket(asyncio.Protocol):
         if self._since is None:
             self._since = asyncio.get_running_loop().time()
         self._share.release_bytes(self._share.held)
-        self._share.take_bytes(size)
+        self._share.reserve_bytes(size)
 
     async def _answer_message(self, message: bytes) -> None:
         try:

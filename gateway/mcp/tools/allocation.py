@@ -143,12 +143,12 @@ async def answer_allocation(
     page_rules = rules[first : first + arguments.limit]
     lines = [_version_line(version, call_context) for version in shown[:MOST_VERSIONS]]
 
-    def answer_with_rules(count: int) -> ToolAnswer:
-        end = first + min(count, len(page_rules))
+    def answer_with_first_rules(rule_count: int) -> ToolAnswer:
+        end = first + min(rule_count, len(page_rules))
         content = AllocationDefinitions(
             versions=lines,
             version_count=len(shown),
-            dimensions=_dimensions_of_rules(page_rules[:count]),
+            dimensions=_dimensions_of_rules(page_rules[:rule_count]),
             dimension_count=len(wanted_dimensions),
             rule_count=len(rules),
             truncated=end < len(rules) or len(lines) < len(shown),
@@ -160,7 +160,7 @@ async def answer_allocation(
             link=console_page_link(call_context, "/allocation"),
         )
 
-    return answer_within_limit(answer_with_rules, len(page_rules))
+    return answer_within_limit(answer_with_first_rules, len(page_rules))
 
 
 def _find_requested_namespace(
@@ -185,7 +185,7 @@ async def _read_definition(
     version: DefinitionVersion, call_context: ToolCallContext[MoneyServices], problems: list[str]
 ) -> AllocationDefinition:
     try:
-        return await call_context.services.require_publishing().parse_version(version)
+        return await call_context.services.require_definition_publisher().parse_version(version)
     except InvalidDefinition as error:
         name = f"version {version.number} of {_shown_namespace(version.namespace)}"
         problems.append(clean_and_shorten(f"The rules of {name} cannot be read: {error}", _MOST_PROBLEM))
@@ -220,7 +220,11 @@ def _version_line(version: DefinitionVersion, call_context: ToolCallContext[Mone
         .get(version.namespace)
         == version
     )
-    broken = call_context.services.require_publishing().broken_reason(version.namespace) if newest else None
+    broken = (
+        call_context.services.require_definition_publisher().broken_reason(version.namespace)
+        if newest
+        else None
+    )
     return VersionLine(
         namespace=_shown_namespace(version.namespace),
         version=version.number,

@@ -108,19 +108,19 @@ async def answer_budgets(
     return answer_within_limit(answer_with_budgets, len(lines))
 
 
-def _find_budget(known: list[SpendBudget], name: str) -> SpendBudget:
-    for budget in known:
+def _find_budget(budgets: list[SpendBudget], name: str) -> SpendBudget:
+    for budget in budgets:
         if name in (budget.id, budget.name, remove_hidden_characters(budget.name)):
             return budget
     raise Invalid(
-        f"there is no budget {remove_hidden_characters(name)}{did_you_mean(name, [budget.name for budget in known])}"
+        f"there is no budget {remove_hidden_characters(name)}{did_you_mean(name, [budget.name for budget in budgets])}"
     )
 
 
-def _budget_line(figures: BudgetFigures, shown: dict[str, Any], now: float, link: str) -> BudgetLine:
+def _budget_line(figures: BudgetFigures, shown_fields: dict[str, Any], now: float, link: str) -> BudgetLine:
     budget = figures.budget
-    current = shown[CURRENT] or {}
-    forecast = shown[FORECAST] or {}
+    current = shown_fields[CURRENT] or {}
+    forecast = shown_fields[FORECAST] or {}
     owners = current.get("owners") or {}
     end = figures.periods[0].period.end if figures.periods else None
     return BudgetLine(

@@ -264,8 +264,8 @@ class _CostDataPage:
             group_by=self.arguments.group_by,
             granularity=self.arguments.granularity,
             rows=[self._cost_line(row) for row in page_rows],
-            other=self._cost_line(_sum_rows(elsewhere), whole=True) if elsewhere else None,
-            total=self._cost_line(total, whole=True),
+            other=self._cost_line(_sum_rows(elsewhere), is_total=True) if elsewhere else None,
+            total=self._cost_line(total, is_total=True),
             row_count=len(rows),
             estimated_percent=format_percent(estimated_cost(total), money.text_to_units(total.cost)),
             truncated=end < len(rows),
@@ -281,16 +281,16 @@ class _CostDataPage:
         meter = self.arguments.meter
         return METERS[meter].unit if meter is not None else _UNITS[self.arguments.measure]
 
-    def _cost_line(self, row: CostRow, *, whole: bool = False) -> CostLine:
+    def _cost_line(self, row: CostRow, *, is_total: bool = False) -> CostLine:
         names = (
             {}
-            if whole
+            if is_total
             else dict(
                 zip(self.arguments.group_by, map(remove_hidden_characters_or_none, row.group), strict=True)
             )
         )
         period = None
-        if not whole and self.arguments.granularity != TOTAL:
+        if not is_total and self.arguments.granularity != TOTAL:
             period = calendar_period_start(self.arguments.granularity, row.start.astimezone(UTC)).isoformat()
         return CostLine(
             period=period,

@@ -221,9 +221,9 @@ def _format_context(context: ContextAnswer) -> str:
     return "\n".join(lines)
 
 
-def _format_names_line(what: str, names: list[str], count: int) -> str:
+def _format_names_line(line_title: str, names: list[str], count: int) -> str:
     suffix = f", and {count - len(names)} more" if count > len(names) else ""
-    return f"{what}: {', '.join(map(format_cell, names)) or 'none'}{suffix}"
+    return f"{line_title}: {', '.join(map(format_cell, names)) or 'none'}{suffix}"
 
 
 TOOL = McpTool(

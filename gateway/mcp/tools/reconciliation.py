@@ -171,16 +171,16 @@ def _parse_month(text: str) -> CalendarMonth:
         raise Invalid("month must be a year and a month, such as 2026-10") from None
 
 
-def _reconciled_provider(result: Reconciliation, by: str, count: int) -> ReconciledProvider:
+def _reconciled_provider(result: Reconciliation, dimension: str, count: int) -> ReconciledProvider:
     lines = sort_in_steps(
-        filter(_has_final_state, result.lines_of_level(by)),
+        filter(_has_final_state, result.lines_of_level(dimension)),
         key=lambda line: (-abs(line.difference), line.name),
     )
     rest = lines[count:]
     return ReconciledProvider(
         provider=clean_and_shorten(result.provider, _TEXT),
         total=_sum_lines([result.total], None),
-        rows=[_sum_lines([line], _shown_line_name(line, by)) for line in lines[:count]],
+        rows=[_sum_lines([line], _shown_line_name(line, dimension)) for line in lines[:count]],
         rest=_sum_lines(rest, None) if rest else None,
         causes=[_explained_difference(claim) for claim in result.claims[:MOST_CAUSES]],
         cause_count=len(result.claims),
@@ -200,8 +200,8 @@ def _has_final_state(line: Line) -> bool:
     return line.state in FINAL
 
 
-def _shown_line_name(line: Line, by: str) -> str | None:
-    return day_text(int(line.name)) if by == DAY else remove_hidden_characters(line.name) or None
+def _shown_line_name(line: Line, dimension: str) -> str | None:
+    return day_text(int(line.name)) if dimension == DAY else remove_hidden_characters(line.name) or None
 
 
 def _sum_lines(lines: Sequence[Line], name: str | None) -> BilledLine:

@@ -190,7 +190,7 @@ async def bills_status(
     await import_in_thread("gateway.bills.billed.details")
     from gateway.bills.billed import details
 
-    is_limited = reader.is_limited or only_day_states
+    is_limited = reader.has_limited_data_access or only_day_states
     return await details.billed_cost_details(reader.whole, query, now, only_day_states=is_limited)
 
 

@@ -40,7 +40,7 @@ class CostReader:
     rights: Rights = ALL_RIGHTS
 
     @property
-    def is_limited(self) -> bool:
+    def has_limited_data_access(self) -> bool:
         return not self.rights.slice.is_everything
 
     @property
@@ -61,7 +61,7 @@ class CostReader:
 
     async def read_visibility(self) -> VisiblePart:
         """Return a test whether the requester may see a view, a budget, an insight or a recommendation."""
-        if not self.is_limited:
+        if not self.has_limited_data_access:
             return EVERYTHING
         ledger = self.ledger
         return VisiblePart(
@@ -79,7 +79,7 @@ class CostReader:
         People with limited data access get only defined dimensions that their roles or visible views use.
         """
         derived = self.whole.derived_dimensions()
-        if not self.is_limited or not derived:
+        if not self.has_limited_data_access or not derived:
             return derived
         visible = await self.read_visibility()
         views = [view for view in self.require_registry().views.all() if visible.can_see_view(view)]

@@ -24,7 +24,7 @@ class Invoices:
     def visible_to(cls, reader: CostReader) -> Invoices:
         registry = reader.require_registry()
         numbers = defaultdict(list)
-        for row in () if reader.is_limited else registry.billed_invoices.all().values():
+        for row in () if reader.has_limited_data_access else registry.billed_invoices.all().values():
             numbers[row["provider"], row["month"]].append(str(row["number"]))
         closed = frozenset((row["provider"], row["month"]) for row in registry.closed_months.all().values())
         return cls(closed=closed, numbers=numbers)

@@ -317,7 +317,7 @@ async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Resu
     return {
         "month_closing": {
             **_describe_figures(figures),
-            **await _month_accuracy(request.services, month, provider),
+            **await _reconcile_month_and_describe_accuracy(request.services, month, provider),
         }
     }
 
@@ -352,7 +352,7 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
     if not invoices:
         raise Invalid(f"{provider} has no invoice of {month.name}; add the invoice first")
 
-    accuracy = await _month_accuracy(request.services, month, provider)
+    accuracy = await _reconcile_month_and_describe_accuracy(request.services, month, provider)
 
     async def store_month_closing(figures: MonthFigures) -> None:
         if not figures.by_charge:
@@ -404,7 +404,9 @@ async def reopen_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     return {"closed_month": {"provider": provider, "month": month.name}}
 
 
-async def _month_accuracy(services: MoneyServices, month: CalendarMonth, provider: str) -> Mapping[str, Any]:
+async def _reconcile_month_and_describe_accuracy(
+    services: MoneyServices, month: CalendarMonth, provider: str
+) -> Mapping[str, Any]:
     found = (await services.require_reconciler().reconcile(month, provider)).providers
     return month_accuracy(month.name, found[0] if found else None)
 

@@ -35,8 +35,13 @@ from gateway.intake.billing_connections import (
 )
 from gateway.money.costs.times import format_seconds
 from gateway.operations.answers import BillingDropItem
-from gateway.operations.bills.drop_rows import DROP_ROW, MONTH_ROWS, MonthRows, closing_json_of_month_answer
-from gateway.operations.files.declared import InFiles
+from gateway.operations.bills.drop_rows import (
+    DROP_ROW,
+    MONTH_ROWS,
+    MonthBillingRows,
+    closing_json_of_month_answer,
+)
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.files.kinds import MoneyCaller, ObjectFields, ResourceKind
 from gateway.operations.files.text import to_json_form
 from gateway.operations.holders.operators import MoneyServices
@@ -158,7 +163,7 @@ class ConnectionResource(ManagedResource[BillingConnection, MoneyServices]):
     changes = ConnectionChanges
     item = ConnectionItem
     one = OneConnection
-    files = InFiles(name="connections", key=("connection_id",), ignores_case=False)
+    files = ResourceFiles(name="connections", key=("connection_id",), ignores_case=False)
     searched = ("name", "id")
     keys = ByKeys(
         path="/v2/connections/billing",
@@ -292,7 +297,7 @@ class ConnectionKind(ResourceKind):
         return {
             id: row
             for id, row in rows.items()
-            if stated_fields(row, ConnectionDraft) != _configured_fields(row.id)
+            if stated_fields(row, ConnectionDraft) != _fields_of_configured_connection(row.id)
         }
 
     async def file_fields(self, registry: Registry, row: BillingConnection) -> ObjectFields:
@@ -329,7 +334,7 @@ class ConnectionKind(ResourceKind):
 CONNECTION_KIND = ConnectionKind()
 
 
-def _configured_fields(id: str) -> Mapping[str, Any]:
+def _fields_of_configured_connection(id: str) -> Mapping[str, Any]:
     return stated_fields(configured_draft(id))
 
 
@@ -351,11 +356,11 @@ async def send_month(
     if not _MONTH.fullmatch(month):
         raise Refusal(400, "invalid_month", "The month must be written YYYY-MM.")
     drops, id = connections.drops, connections.table.get(id).id
-    request_bytes.take_bytes((await drops.month_size(id, month)).held)
+    request_bytes.reserve_bytes((await drops.month_size(id, month)).held)
     hours = await drops.month_hours(id, month)
     # list() runs before the check for rows, so that an unknown parameter is reported even if the month
     # has no rows.
-    page = await request.list_page(MONTH_ROWS, MonthRows(hours)) if request.http.query else None
+    page = await request.list_page(MONTH_ROWS, MonthBillingRows(hours)) if request.http.query else None
     if not hours:
         raise NotThere("this connection has no rows for this month")
     if page is not None:
@@ -415,7 +420,7 @@ def _to_s3_bucket(bucket: BucketInfo | None) -> S3Bucket | None:
 )
 async def list_drops(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list_page(
-        DROPS, drop_rows(_connections_for_people(request), request.path_parameter("id"))
+        DROPS, drop_rows(_require_billing_connections(request), request.path_parameter("id"))
     )
 
 
@@ -428,13 +433,13 @@ async def list_drops(request: OperatorRequest[MoneyServices, None]) -> Result:
     item=DROP_ROW,
 )
 async def show_month(request: OperatorRequest[MoneyServices, None]) -> Result:
-    connections = _connections_for_people(request)
+    connections = _require_billing_connections(request)
     id = request.path_parameter("id")
     month = request.path_parameter("month")
     with request.shared.inflight.new_share(OPERATORS) as share:
         return await send_month(request, connections, id, month, request_bytes=share)
 
 
-def _connections_for_people(request: OperatorRequest[MoneyServices, Any]) -> BillingConnections:
+def _require_billing_connections(request: OperatorRequest[MoneyServices, Any]) -> BillingConnections:
     request.shared.require_registry()
     return request.services.billing_connections

@@ -23,7 +23,7 @@ from gateway.core.fields import build_answer
 from gateway.http.answers import JSON
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.http.requests import Result
-from gateway.operations.files.declared import InFiles
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import SHOW, ByPeople, JsonAnswer, ManagedResource
 from gateway.operations.records.served_hours import ServedHours
@@ -52,7 +52,7 @@ class ContractResource(ManagedResource[Contract, MoneyServices]):
     changes = ContractChanges
     item = ContractItem
     one = OneContract
-    files = InFiles(name="contracts")
+    files = ResourceFiles(name="contracts")
     searched = ("name",)
     lists: ListDefinition[Contract] = ListDefinition(
         root="contracts",

@@ -30,7 +30,7 @@ FILTERS = ("resource/account", "resource/service", "lineitem/type")
 
 
 @dataclass(frozen=True, slots=True)
-class DropRow:
+class SentBillingRow:
     """
     A billing row as it was sent. `position` is its place in the list, and the version of the month's rows
     that the page shows.
@@ -50,7 +50,7 @@ DROP_ROW = open_object(
     }
 )
 # list of a month's rows, which are shown as the received bytes, without decoding them
-MONTH_ROWS: ListDefinition[DropRow] = ListDefinition(
+MONTH_ROWS: ListDefinition[SentBillingRow] = ListDefinition(
     root=ROOT,
     show=lambda row: cast(Any, orjson.Fragment(row.text)),
     identity=Sort(value=lambda row: row.position),
@@ -65,19 +65,19 @@ _rows = msgspec.json.Decoder(list[msgspec.Raw])
 _fields = msgspec.json.Decoder(dict[str, Any])
 
 
-class MonthRows:
+class MonthBillingRows:
     """The rows of a connection's month, as pages."""
 
     def __init__(self, hours: Sequence[HourRows]) -> None:
         self._hours = hours
 
     async def page(
-        self, list_definition: ListDefinition[DropRow], page_query: PageQuery
-    ) -> ListPage[DropRow]:
-        return await asyncio.to_thread(self._read_page, page_query)
+        self, list_definition: ListDefinition[SentBillingRow], page_query: PageQuery
+    ) -> ListPage[SentBillingRow]:
+        return await asyncio.to_thread(self._read_page_of_rows, page_query)
 
-    def _read_page(self, page_query: PageQuery) -> ListPage[DropRow]:
-        hours, walk, at = self._state_of_pages(page_query.position)
+    def _read_page_of_rows(self, page_query: PageQuery) -> ListPage[SentBillingRow]:
+        hours, walk, at = self._hours_state_name_and_position(page_query.position)
         chosen = (
             list(_matching_indexes(hours, page_query))
             if page_query.filters
@@ -91,7 +91,7 @@ class MonthRows:
         )
         cut = places[start:end]
         texts = _rows_by_index(hours, set(cut))
-        rows = [DropRow(texts[index], f"{index} {walk}") for index in cut]
+        rows = [SentBillingRow(texts[index], f"{index} {walk}") for index in cut]
         return ListPage(
             rows=rows,
             keys=[(None, row.position) for row in rows],
@@ -100,7 +100,7 @@ class MonthRows:
             total=len(places),
         )
 
-    def _state_of_pages(
+    def _hours_state_name_and_position(
         self, position: Position | None
     ) -> tuple[Sequence[HourRows], str, tuple[int, Position] | None]:
         """
@@ -125,7 +125,7 @@ def closing_json_of_month_answer(row_count: int) -> bytes:
 
 
 def _page_bounds(
-    places: Sequence[int],
+    row_indexes: Sequence[int],
     at: tuple[int, Position] | None,
     limit: int,
     *,
@@ -133,21 +133,21 @@ def _page_bounds(
     is_backward: bool,
 ) -> tuple[int, int]:
     if at is None:
-        return 0, min(limit, len(places))
+        return 0, min(limit, len(row_indexes))
     row_index, position = at
     is_before: Callable[[int], bool] = (
         (lambda index: index > row_index) if is_falling else (lambda index: index < row_index)
     )
-    low, high = 0, len(places)
+    low, high = 0, len(row_indexes)
     while low < high:
         middle = (low + high) // 2
-        low, high = (middle + 1, high) if is_before(places[middle]) else (low, middle)
-    offset = 1 if low < len(places) and places[low] == row_index else 0
+        low, high = (middle + 1, high) if is_before(row_indexes[middle]) else (low, middle)
+    offset = 1 if low < len(row_indexes) and row_indexes[low] == row_index else 0
     if is_backward:
         end = low + offset if position.inclusive else low
         return max(0, end - limit), end
     start = low if position.inclusive else low + offset
-    return start, min(len(places), start + limit)
+    return start, min(len(row_indexes), start + limit)
 
 
 def _matching_indexes(hours: Sequence[HourRows], page_query: PageQuery) -> Iterator[int]:
@@ -157,12 +157,12 @@ def _matching_indexes(hours: Sequence[HourRows], page_query: PageQuery) -> Itera
             yield index
 
 
-def _rows_by_index(hours: Sequence[HourRows], places: set[int]) -> dict[int, bytes]:
+def _rows_by_index(hours: Sequence[HourRows], row_indexes: set[int]) -> dict[int, bytes]:
     """Return the JSON of these rows by their index in the month. Hours without such a row stay compressed."""
     text_by_index: dict[int, bytes] = {}
     first = 0
     for hour in hours:
-        indexes = [index for index in range(first, first + hour.rows) if index in places]
+        indexes = [index for index in range(first, first + hour.rows) if index in row_indexes]
         if indexes:
             rows = _rows.decode(b"[" + hour.json_rows + b"]")
             text_by_index.update((index, bytes(rows[index - first])) for index in indexes)

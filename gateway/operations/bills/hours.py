@@ -55,7 +55,7 @@ class BilledHoursAnswer(msgspec.Struct, kw_only=True):
     in_turn=True,
     answers=BilledHoursAnswer,
 )
-async def preview(request: OperatorRequest[MoneyServices, None]) -> Result:
+async def preview_billing_rows(request: OperatorRequest[MoneyServices, None]) -> Result:
     query = request.http.query
     if len(query) < 2:
         raise Invalid("from and to are required")
@@ -86,9 +86,9 @@ async def push(request: OperatorRequest[MoneyServices, Push]) -> Result:
     return {"billing": {**_describe_billing_plan(since, until, plan), "dry_run": body.dry_run}}
 
 
-def _parse_span(first: str, last: str) -> tuple[datetime, datetime]:
-    since = parse_moment("from", first).astimezone(UTC)
-    until = parse_moment("to", last, end=True).astimezone(UTC)
+def _parse_span(start_text: str, end_text: str) -> tuple[datetime, datetime]:
+    since = parse_moment("from", start_text).astimezone(UTC)
+    until = parse_moment("to", end_text, end=True).astimezone(UTC)
     since, until = (moment.replace(minute=0, second=0, microsecond=0) for moment in (since, until))
     if since >= until:
         raise Invalid("from must be at least one hour before to")

@@ -19,7 +19,7 @@ from gateway.bills.plans.declared import (
 from gateway.core.fields import build_answer, given_fields
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.http.requests import Result
-from gateway.operations.files.declared import InFiles
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import SHOW, ByPeople, JsonAnswer, ManagedResource, OperationCaller
 from gateway.operations.requests.address import SLICED, operator_call
@@ -70,7 +70,7 @@ class PlanResource(ManagedResource[AssistantPlan, object]):
     changes = PlanChanges
     item = PlanItem
     one = OnePlan
-    files = InFiles(name="plans", refers={"view": "views"}, keeps_order=True, unordered=("seats",))
+    files = ResourceFiles(name="plans", refers={"view": "views"}, keeps_order=True, unordered=("seats",))
     searched = ("name",)
     people = ByPeople(
         path="/plans",
@@ -79,7 +79,7 @@ class PlanResource(ManagedResource[AssistantPlan, object]):
         words={SHOW: "Show a plan, by id or name"},
     )
 
-    async def displayed_row(self, caller: OperationCaller[object], row: AssistantPlan) -> Row:
+    async def convert_row_for_lists(self, caller: OperationCaller[object], row: AssistantPlan) -> Row:
         view = caller.registry.views.find(row.view_id)
         return row, None if view is None else view.name
 

@@ -22,7 +22,7 @@ from gateway.bills.reconciliation.sides import DAY, FORMATS, LEVELS, PARTS
 from gateway.bills.reconciliation.wording import day_text
 from gateway.core.paths import WHOLE_SINCE
 from gateway.core.schemas import TEXT
-from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
+from gateway.http.answers import CSV, JSON, UNCACHED, AnswerInPieces
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.operations.holders.operators import MoneyServices
@@ -46,7 +46,7 @@ MONEY = ("billed", "counted", "difference", "explained", "unexplained", *PARTS)
 COLUMNS = ("provider", "name", "state", *MONEY, *TOKENS, "causes")
 
 
-def is_closed_month_query(request: OperatorRequest[MoneyServices, None]) -> bool:
+def is_query_of_past_month(request: OperatorRequest[MoneyServices, None]) -> bool:
     name = request.http.query.get("month")
     return name is not None and CalendarMonth.of(name).end <= request.now()
 
@@ -267,7 +267,7 @@ class ReconciliationAnswer(msgspec.Struct, kw_only=True):
     optional=ONCE,
     gives={JSON: ReconciliationAnswer, "text/csv": TEXT},
     in_turn=True,
-    asks_closed=is_closed_month_query,
+    asks_closed=is_query_of_past_month,
 )
 async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
@@ -315,7 +315,7 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
         headers = (
             {**UNCACHED, WHOLE_SINCE: utc_iso(whole) or ""} if reconciled.month.start < whole else UNCACHED
         )
-        return Pieces(
+        return AnswerInPieces(
             pieces=csv_pieces(chain([COLUMNS], _csv_lines(shown))), content_type=CSV, headers=headers
         )
     return payload
@@ -330,7 +330,7 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
     optional=("month", "format"),
     gives={"text/plain": TEXT, "text/csv": TEXT},
     in_turn=True,
-    asks_closed=is_closed_month_query,
+    asks_closed=is_query_of_past_month,
 )
 async def claim(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
@@ -348,11 +348,11 @@ async def claim(request: OperatorRequest[MoneyServices, None]) -> Result:
         raise Invalid(f"{reconciled.month.name} has no bill of this provider; import one first")
     if form == "csv":
         rows = owed.owed_rows(result.provider, result.accounts, result.owed)
-        return Pieces(pieces=csv_pieces(rows), content_type=CSV)
+        return AnswerInPieces(pieces=csv_pieces(rows), content_type=CSV)
     days = [int(line.name) for line in result.days if line.state in FINAL]
     period = tuple(day_text(edge(days or reconciled.month.days)) for edge in (min, max))
     text = owed.owed_text(result.provider, result.accounts, (period[0], period[1]), result.owed)
-    return Pieces(pieces=[text.encode()], content_type="text/plain; charset=utf-8")
+    return AnswerInPieces(pieces=[text.encode()], content_type="text/plain; charset=utf-8")
 
 
 async def _reconcile_request(
@@ -398,12 +398,12 @@ def _total_fields(result: Reconciliation) -> dict[str, Any]:
     }
 
 
-def _provider_fields(result: Reconciliation, by: str, limit: int) -> dict[str, Any]:
+def _provider_fields(result: Reconciliation, dimension: str, limit: int) -> dict[str, Any]:
     """
     Return at most `limit` rows. The remaining rows are merged into one, so the rows still add up to `total`.
     Lists of names are cut at `limit` as well.
     """
-    lines = result.lines_of_level(by)
+    lines = result.lines_of_level(dimension)
     shown = lines
     if len(lines) > limit:
         shown = [*lines[: limit - 1], merge_lines(lines[limit - 1 :], name=OTHER)]
@@ -418,7 +418,7 @@ def _provider_fields(result: Reconciliation, by: str, limit: int) -> dict[str, A
     return {
         **_total_fields(result),
         "total": _describe_line(result.total, ""),
-        "rows": [_describe_line(line, by) for line in shown],
+        "rows": [_describe_line(line, dimension) for line in shown],
         "row_count": len(lines),
         "truncated": len(shown) < len(lines) or any(len(rows) > limit for rows in lists),
         "causes": [
@@ -444,10 +444,10 @@ def _provider_fields(result: Reconciliation, by: str, limit: int) -> dict[str, A
     }
 
 
-def _describe_line(line: Line, by: str) -> dict[str, object]:
+def _describe_line(line: Line, dimension: str) -> dict[str, object]:
     return {
-        "name": day_text(int(line.name)) if by == DAY else line.name or None,
-        "state": line.state if by == DAY else None,
+        "name": day_text(int(line.name)) if dimension == DAY else line.name or None,
+        "state": line.state if dimension == DAY else None,
         "billed": money.units_to_text(line.billed),
         "counted": money.units_to_text(line.counted),
         "difference": money.units_to_text(line.difference),

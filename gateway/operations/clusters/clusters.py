@@ -16,7 +16,7 @@ from gateway.clusters.clusters import Clusters
 from gateway.core.fields import build_answer
 from gateway.http.address import READ, WRITE, key_call
 from gateway.http.answers import JSON
-from gateway.http.lists import Filter, ListDefinition, MemoryRows, Named, Sort, StoredRows
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObject, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.normalise.cluster_reports import STATES as REPORTED_STATES
 from gateway.operations.answers import DeletedItem
@@ -124,23 +124,23 @@ class SeenCluster(msgspec.Struct, frozen=True):
         return self.cluster.state or UNKNOWN
 
 
-def describe_cluster(seen: SeenCluster) -> dict[str, object]:
-    cluster = seen.cluster
+def describe_cluster(seen_cluster: SeenCluster) -> dict[str, object]:
+    cluster = seen_cluster.cluster
     fields: dict[str, object] = {name: getattr(cluster, name, None) for name in ClusterItem.__struct_fields__}
     return {
         **fields,
-        "state": seen.state,
-        "silent": seen.silent,
+        "state": seen_cluster.state,
+        "silent": seen_cluster.silent,
         "checks": [
             {"name": check.name, "passing": check.passing, "error": check.error} for check in cluster.checks
         ],
         "config_version": hash_config(cluster.config),
-        "applied_version": None if seen.run is None else seen.run.applied,
-        "config_state": seen.config_state,
-        "config_problem": "" if seen.run is None else seen.run.failed,
-        "config_reported": None if seen.run is None else utc_iso(seen.run.since),
+        "applied_version": None if seen_cluster.run is None else seen_cluster.run.applied,
+        "config_state": seen_cluster.config_state,
+        "config_problem": "" if seen_cluster.run is None else seen_cluster.run.failed,
+        "config_reported": None if seen_cluster.run is None else utc_iso(seen_cluster.run.since),
         "first_seen": utc_iso(cluster.first_seen),
-        "last_seen": utc_iso(seen.last_seen),
+        "last_seen": utc_iso(seen_cluster.last_seen),
     }
 
 
@@ -296,9 +296,9 @@ async def update_cluster(request: KeyRequest[TopicServices, ClusterChanges]) -> 
     return describe_cluster_by_id(clusters, id)
 
 
-async def _names_of_clusters(request: OperatorRequest[SenderServices, None]) -> Iterator[Named]:
+async def _names_of_clusters(request: OperatorRequest[SenderServices, None]) -> Iterator[SearchableObject]:
     clusters = request.services.require_clusters().table.all()
-    return (Named(cluster.id, (cluster.name, cluster.display_name)) for cluster in clusters)
+    return (SearchableObject(cluster.id, (cluster.name, cluster.display_name)) for cluster in clusters)
 
 
 @operator_call(

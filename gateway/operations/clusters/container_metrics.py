@@ -125,7 +125,7 @@ async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement])
     Return an upload address for every file. A header contains new addresses for files that are still missing.
     """
     identity, sender = (
-        await _note_cluster_contact(request),
+        await _record_contact_of_named_cluster(request),
         _container_sender(request, request.body.shipperId),
     )
     _whole_number_parameter(request.http, "count", default=0, maximum=2**31)
@@ -168,8 +168,8 @@ async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
 
     The address becomes invalid together with the key that requested it.
     """
-    address = verify_address_token(
-        _address_secret(request), request.path_parameter("token"), now=request.receivers.clock.now()
+    address = verify_upload_address_token(
+        _upload_address_secret(request), request.path_parameter("token"), now=request.receivers.clock.now()
     )
     try:
         expects = (
@@ -179,7 +179,7 @@ async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
         )
         await _store_upload(request, await _container_files(request).begin_upload(address.file, expects))
     except (NotThere, KeyEnded):
-        raise expired_address_refusal() from None
+        raise expired_upload_address_refusal() from None
     return {}
 
 
@@ -258,7 +258,7 @@ async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
     refusals=(400, 401, 403, 415, 429, 500, 503),
     required=CLUSTER_PARAMETERS,
 )
-async def show_status(request: KeyRequest[TopicServices, None]) -> Result:
+async def show_container_status(request: KeyRequest[TopicServices, None]) -> Result:
     """Return only whether the last status of a cluster was accepted from this key."""
     return {
         "taken": await _container_files(request).has_newest_status(
@@ -333,7 +333,7 @@ async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
     required=CLUSTER_PARAMETERS,
     optional=AGENT_PARAMETERS,
 )
-async def write_remote(request: KeyRequest[TopicServices, None]) -> Result:
+async def store_prometheus_remote_write(request: KeyRequest[TopicServices, None]) -> Result:
     """Store a body of Prometheus remote write. It is forwarded unchanged."""
     http = request.http
     if http.headers.get("Content-Encoding", "").strip().lower() != SNAPPY:
@@ -349,7 +349,7 @@ async def write_remote(request: KeyRequest[TopicServices, None]) -> Result:
     }
     headers_json = msgspec.json.encode(headers).decode()
     upload = await _container_files(request).begin_remote_write(
-        await _note_cluster_contact(request), _container_sender(request, ""), request=headers_json
+        await _record_contact_of_named_cluster(request), _container_sender(request, ""), request=headers_json
     )
     await _store_upload(request, upload, min_bytes=1)
     return web.Response(status=200, body=b"{}", content_type="application/json")
@@ -403,8 +403,8 @@ def _container_files(request: KeyRequest[TopicServices, Any]) -> ContainerFiles:
     return request.services.storage.container_files
 
 
-def _address_secret(request: KeyRequest[TopicServices, Any]) -> bytes:
-    return derive_address_secret(request.services.storage.secret)
+def _upload_address_secret(request: KeyRequest[TopicServices, Any]) -> bytes:
+    return derive_upload_address_secret(request.services.storage.secret)
 
 
 def _cluster_identity(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
@@ -422,7 +422,7 @@ def _cluster_identity(request: KeyRequest[TopicServices, Any]) -> ClusterIdentit
     return ClusterIdentity(account, region, name)
 
 
-async def _note_cluster_contact(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
+async def _record_contact_of_named_cluster(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
     """Return the cluster that the query names. Raises Refusal 403 if an operator disabled it."""
     identity = _cluster_identity(request)
     await request.services.clusters.record_data_from_cluster(
@@ -459,7 +459,9 @@ def _upload_address(request: KeyRequest[TopicServices, Any], file: ContainerFile
 
     Its host is the configured host, or the host that the agent used.
     """
-    token = signed_address_token(_address_secret(request), file.id, expires_at, key=request.bearer.number)
+    token = signed_upload_address_token(
+        _upload_address_secret(request), file.id, expires_at, key=request.bearer.number
+    )
     base = _container_files(request).settings.upload_url or str(_request_origin(request.http))
     path = request.http.path.rpartition("/")[0]
     return f"{base.rstrip('/')}{path}/files/{token}"
@@ -493,7 +495,7 @@ _SIZE = 16
 _TOKEN = re.compile(r"([0-9a-f]{32}-([0-9]{1,12})(?:-([0-9]{1,18}))?)-([0-9a-f]{32})")
 
 
-class OpenAddress(NamedTuple):
+class VerifiedUploadAddress(NamedTuple):
     """
     The signed last part of an upload address. It replaces the key, for one file and until a time.
 
@@ -505,17 +507,17 @@ class OpenAddress(NamedTuple):
     key: int | None
 
 
-def derive_address_secret(secret: bytes) -> bytes:
+def derive_upload_address_secret(secret: bytes) -> bytes:
     """Derive the secret that signs upload addresses from the installation's secret."""
     return derive_secret(secret, "addresses of container files")
 
 
-def signed_address_token(secret: bytes, id: str, expires_at: float, *, key: int | None) -> str:
+def signed_upload_address_token(secret: bytes, id: str, expires_at: float, *, key: int | None) -> str:
     text = f"{id}-{int(expires_at)}" if key is None else f"{id}-{int(expires_at)}-{key}"
     return f"{text}-{_token_signature(secret, text)}"
 
 
-def verify_address_token(secret: bytes, token: str, *, now: float) -> OpenAddress:
+def verify_upload_address_token(secret: bytes, token: str, *, now: float) -> VerifiedUploadAddress:
     """Check a token and return its content. Raises Refusal 403 if it is forged or expired."""
     match = _TOKEN.fullmatch(token)
     if match is None or not hmac.compare_digest(_token_signature(secret, match[1]), match[4]):
@@ -523,11 +525,11 @@ def verify_address_token(secret: bytes, token: str, *, now: float) -> OpenAddres
             403, "invalid_address", "Tollhouse did not issue this address. Announce the file first."
         )
     if int(match[2]) < now:
-        raise expired_address_refusal()
-    return OpenAddress(match[1].partition("-")[0], None if match[3] is None else int(match[3]))
+        raise expired_upload_address_refusal()
+    return VerifiedUploadAddress(match[1].partition("-")[0], None if match[3] is None else int(match[3]))
 
 
-def expired_address_refusal() -> Refusal:
+def expired_upload_address_refusal() -> Refusal:
     """
     Return the refusal for an expired address. If the agent finds "Request has expired" in it, it announces
     the file again.

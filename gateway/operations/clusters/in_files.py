@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gateway.clusters.agent_config import check_config
-from gateway.operations.files.declared import InFiles
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.files.kinds import FileKind, MoneyCaller
 from gateway.operations.requests.requests import RequestBody
 from spool.errors import Invalid, NotAllowed
@@ -40,7 +40,7 @@ class ClusterKind(FileKind):
     no file. Files do not state whether a cluster may report, so a disabled cluster stays disabled.
     """
 
-    files = InFiles(name="clusters", key=("name", "account", "region"), ignores_case=False)
+    files = ResourceFiles(name="clusters", key=("name", "account", "region"), ignores_case=False)
     noun = "cluster"
     action = ACTION
     new = ClusterInFile

@@ -29,7 +29,7 @@ from gateway.http.lists import (
     Filter,
     ListDefinition,
     MemoryRows,
-    Named,
+    SearchableObject,
     Sort,
     age_filter,
     yes_no_filter,
@@ -136,7 +136,7 @@ def describe_coverage(coverage: FleetCoverage, inventory: Inventory | None) -> d
         "assistants": {name: dict(counts) for name, counts in coverage.assistants.items()},
         "teams": [_describe_coverage_part("team", part) for part in coverage.teams],
         "systems": [_describe_coverage_part("system", part) for part in coverage.systems],
-        "inventory": describe_inventory(inventory),
+        "inventory": describe_machine_inventory(inventory),
     }
 
 
@@ -166,7 +166,7 @@ def _describe_coverage_part(name: str, part: CoveragePart) -> dict[str, object]:
     }
 
 
-def describe_inventory(inventory: Inventory | None) -> dict[str, object] | None:
+def describe_machine_inventory(inventory: Inventory | None) -> dict[str, object] | None:
     if inventory is None:
         return None
     return {
@@ -421,8 +421,8 @@ def _seat_coverage_fields(
     }
 
 
-async def _names_of_machines(request: OperatorRequest[SenderServices, None]) -> Iterator[Named]:
-    return (Named(names.id, names) for names in request.services.require_fleet().names())
+async def _names_of_machines(request: OperatorRequest[SenderServices, None]) -> Iterator[SearchableObject]:
+    return (SearchableObject(names.id, names) for names in request.services.require_fleet().names())
 
 
 @operator_call(
@@ -447,7 +447,7 @@ async def list_machines(request: OperatorRequest[SenderServices, None]) -> Resul
     answers=InventoryAnswer,
 )
 async def show_inventory(request: OperatorRequest[SenderServices, None]) -> Result:
-    return {"inventory": describe_inventory(request.services.require_fleet().inventory)}
+    return {"inventory": describe_machine_inventory(request.services.require_fleet().inventory)}
 
 
 @operator_call(
@@ -480,7 +480,7 @@ async def replace_inventory(request: OperatorRequest[SenderServices, None]) -> R
     )
     admitted = await fleet.enrol_machines_without_agent(request.actor) if admits == "true" else 0
     return {
-        "inventory": describe_inventory(fleet.inventory),
+        "inventory": describe_machine_inventory(fleet.inventory),
         "added": change.added,
         "removed": change.removed,
         "repeated": listed.repeated,

@@ -56,8 +56,8 @@ class ListedDevices:
             if self._clock.now() < self._latest or self._basis != self._interval_and_expected_machines():
                 await self._build_rows()
         now = self._clock.now()
-        while self._is_row_due(now):
-            self._derive_due_row(now)
+        while self._has_due_row(now):
+            self._derive_earliest_due_row(now)
         return await self._rows.page(list_definition, page_query)
 
     async def _build_rows(self) -> None:
@@ -67,8 +67,8 @@ class ListedDevices:
         self._rows = OrderedRows(DEVICES, "state")
         self._basis = self._interval_and_expected_machines()
         self._due, self._heap = {}, []
-        if self._update_row not in self._table.watchers:
-            self._table.watchers.append(self._update_row)
+        if self._refresh_row_and_some_due_rows not in self._table.watchers:
+            self._table.watchers.append(self._refresh_row_and_some_due_rows)
         for device in self._table.all():
             self._derive_row(device.id, self._clock.now())
             await pause_if_step_was_long()
@@ -77,17 +77,17 @@ class ListedDevices:
     def _interval_and_expected_machines(self) -> tuple[float, ExpectedMachines]:
         return self._lifecycle.interval_s, self._lifecycle.expected()
 
-    def _update_row(self, id: str) -> None:
+    def _refresh_row_and_some_due_rows(self, id: str) -> None:
         now = self._clock.now()
         self._derive_row(id, now)
         for _ in range(DUE_PER_CHANGE):
-            if self._is_row_due(now):
-                self._derive_due_row(now)
+            if self._has_due_row(now):
+                self._derive_earliest_due_row(now)
 
-    def _is_row_due(self, now: float) -> bool:
+    def _has_due_row(self, now: float) -> bool:
         return bool(self._heap) and self._heap[0][0] < now
 
-    def _derive_due_row(self, now: float) -> None:
+    def _derive_earliest_due_row(self, now: float) -> None:
         time, id = heappop(self._heap)
         if self._due.get(id) == time:  # ignore this entry of the heap if an earlier time has replaced it
             del self._due[id]
@@ -170,7 +170,9 @@ class OrderedRows(Generic[Row]):
     def _replace_row(self, identity: SortValue, row: Row | None) -> None:
         old = self._rows.get(identity)
         sort_keys = [
-            name for name in self._orders if self._row_place(name, old) != self._row_place(name, row)
+            name
+            for name in self._orders
+            if self._group_and_sort_value_of_row(name, old) != self._group_and_sort_value_of_row(name, row)
         ]
         if old is not None:
             # the values of the old row locate its id, so this is done before the row is replaced
@@ -188,9 +190,12 @@ class OrderedRows(Generic[Row]):
                 )
         self._update_counts(old, row)
 
-    def _update_counts(self, old: Row | None, row: Row | None) -> None:
+    def _update_counts(self, row_before: Row | None, row: Row | None) -> None:
         for name, values in self._value_readers.items():
-            old_values, new_values = () if old is None else values(old), () if row is None else values(row)
+            old_values, new_values = (
+                () if row_before is None else values(row_before),
+                () if row is None else values(row),
+            )
             if old_values == new_values:
                 continue
             counts = self._counts[name]
@@ -210,7 +215,7 @@ class OrderedRows(Generic[Row]):
     def _sort_key_of_row(self, sort_key: str, identity: SortValue) -> tuple[Any, ...]:
         return sort_rank(self._values[sort_key](self._rows[identity])), identity
 
-    def _row_place(self, sort_key: str, row: Row | None) -> tuple[str, SortValue] | None:
+    def _group_and_sort_value_of_row(self, sort_key: str, row: Row | None) -> tuple[str, SortValue] | None:
         return None if row is None else (self._row_group(row), self._values[sort_key](row))
 
     def _row_group(self, row: Row) -> str:

@@ -182,9 +182,9 @@ class OpampConversation:
         try:
             with receivers.in_hand, receivers.inflight.new_share(self._bearer.name) as share:
                 bearer = receivers.access.admit(self._credential, self._scope, address=self._address)
-                await wait_for_turn(bearer.party)
+                await wait_for_turn(bearer.fair_turn_party_name)
                 receivers.access.charge_request(bearer, requests=1, bytes=len(message))
-                share.take_bytes(len(message))
+                share.reserve_bytes(len(message))
                 decoded = decode_agent_message(_strip_header(message))
                 uid = decoded.instance_uid
                 self._add_instance(uid)

@@ -12,7 +12,7 @@ from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
-from gateway.operations.files.declared import InFiles
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.files.kinds import FileKind, MoneyCaller, ObjectFields
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.requests.address import operator_call
@@ -222,7 +222,7 @@ class TokenKind(FileKind):
     A token that has ended appears only if a file states it. A token that leaves the files is revoked.
     """
 
-    files = InFiles(name="enrolment-tokens", key=("name", "serial"))
+    files = ResourceFiles(name="enrolment-tokens", key=("name", "serial"))
     noun = "enrolment token"
     action = EnrolmentTokenTable.action
     new = TokenInFile

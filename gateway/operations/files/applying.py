@@ -82,7 +82,7 @@ class ApplyOptions:
 
 
 async def apply_file_set(
-    services: OperatorServices, files: FileSet, how: ApplyOptions, *, actor: Actor, digest: str
+    services: OperatorServices, files: FileSet, options: ApplyOptions, *, actor: Actor, digest: str
 ) -> ApplyOutcome:
     """
     Apply a set in one transaction. If something is wrong, or in a dry run, nothing is changed.
@@ -96,7 +96,7 @@ async def apply_file_set(
     async def apply_files_to_draft(draft: Registry) -> ApplyOutcome:
         for name in ("channels", "report_channels", "mail_channels", "webhook_channels"):
             setattr(draft.notices, name, getattr(registry.notices, name))
-        applying = _ApplyRun(_caller_on_draft(services, draft, actor, known), files, how)
+        applying = _ApplyRun(_caller_that_writes_to_draft(services, draft, actor, known), files, options)
         outcome = await applying.run()
         if outcome.changes and outcome.is_valid:
             counts = {action: sum(each.action == action for each in outcome.changes) for action in SIGNS}
@@ -107,11 +107,11 @@ async def apply_file_set(
         return outcome
 
     return await registry.run_on_draft(
-        apply_files_to_draft, lambda outcome: outcome.is_valid and not how.dry_run
+        apply_files_to_draft, lambda outcome: outcome.is_valid and not options.dry_run
     )
 
 
-def _caller_on_draft(
+def _caller_that_writes_to_draft(
     services: OperatorServices, draft: Registry, actor: Actor, known_names: Collection[str]
 ) -> MoneyCaller:
     money, shared = copy(services.money), copy(services.installation)
@@ -132,16 +132,16 @@ def _dimensions_in_force(registry: Registry) -> list[str]:
 
 
 class _ApplyRun:
-    def __init__(self, caller: MoneyCaller, files: FileSet, how: ApplyOptions) -> None:
+    def __init__(self, caller: MoneyCaller, files: FileSet, options: ApplyOptions) -> None:
         self._asking = caller
         self._draft = caller.registry
         self._files = files
-        self._how = how
+        self._how = options
         self._outcome = ApplyOutcome(set=files.name, problems=list(files.problems))
         self._ids: dict[str, dict[Key, str]] = {}  # file -> key -> id of an object
         self._stated: dict[str, dict[Key, StatedObject]] = {name: {} for name in file_kinds()}
         for one in files.objects:
-            self._stated[one.kind.files.name][one.kind.comparable_key(one.key)] = one
+            self._stated[one.kind.files.name][one.kind.normalized_key(one.key)] = one
 
     async def run(self) -> ApplyOutcome:
         """
@@ -167,7 +167,7 @@ class _ApplyRun:
                 owner = owners.get(owned_object_id(kind.action, id))
                 if owner is None or owner.set != self._files.name:
                     continue
-                key = kind.comparable_key(kind.object_key_of_fields(await kind.file_fields(self._draft, row)))
+                key = kind.normalized_key(kind.object_key_of_fields(await kind.file_fields(self._draft, row)))
                 if key not in self._stated[name]:
                     found.append((kind, id, owner))
         return found
@@ -180,7 +180,7 @@ class _ApplyRun:
         rows = await kind.rows_by_id(self._draft)
         written = {id: await kind.file_fields(self._draft, row) for id, row in rows.items()}
         self._ids[name] = {
-            kind.comparable_key(kind.object_key_of_fields(fields)): id for id, fields in written.items()
+            kind.normalized_key(kind.object_key_of_fields(fields)): id for id, fields in written.items()
         }
         waiting, tried = self._stated[name], 0
         problems: list[Problem] = []
@@ -207,7 +207,7 @@ class _ApplyRun:
     async def _apply_object(
         self, stated_object: StatedObject, id: str | None, were: ObjectFields
     ) -> Sequence[Problem]:
-        unknown = list(self._unknown_name_problems(stated_object))
+        unknown = list(self._problems_of_unknown_references(stated_object))
         if unknown or self._needs_refused_object(stated_object):
             return unknown
         try:
@@ -222,12 +222,12 @@ class _ApplyRun:
             return [stated_object.problem_at(str(error), _path_of_named_field(stated_object, str(error)))]
         return ()
 
-    def _unknown_name_problems(self, stated_object: StatedObject) -> Iterator[Problem]:
+    def _problems_of_unknown_references(self, stated_object: StatedObject) -> Iterator[Problem]:
         for path, file in stated_object.kind.files.refers.items():
             target = file_kinds()[file]
             for place, name in _texts_at_path(stated_object.fields, tuple(path.split("."))):
                 known = target.known_names(self._draft)
-                key = target.comparable_key((name,))
+                key = target.normalized_key((name,))
                 if name in known or key in self._ids[file] or key in self._stated[file]:
                     continue
                 found = {
@@ -239,7 +239,7 @@ class _ApplyRun:
     def _needs_refused_object(self, stated_object: StatedObject) -> bool:
         for path, file in stated_object.kind.files.refers.items():
             for _, name in _texts_at_path(stated_object.fields, tuple(path.split("."))):
-                key = file_kinds()[file].comparable_key((name,))
+                key = file_kinds()[file].normalized_key((name,))
                 if key in self._stated[file] and key not in self._ids[file]:
                     return True
         return False
@@ -248,7 +248,7 @@ class _ApplyRun:
         kind = stated_object.kind
         secret = self._find_secret(stated_object, is_new=True)
         id = await kind.create(self._asking, kind.creation_body(stated_object.fields, self._find_id), secret)
-        self._ids[kind.files.name][kind.comparable_key(stated_object.key)] = id
+        self._ids[kind.files.name][kind.normalized_key(stated_object.key)] = id
         await self._store_owner(stated_object, id)
         self._add_difference(CREATED, kind, stated_object.key)
 
@@ -272,7 +272,7 @@ class _ApplyRun:
             )
             after = await kind.find(self._draft, id)
             changes = list(_describe_changes(were, await kind.file_fields(self._draft, after)))
-        if kind.secret_comparison_value(after) != kind.secret_comparison_value(before):
+        if kind.secret_version(after) != kind.secret_version(before):
             changes.append("another secret")
         await self._store_owner(stated_object, id)
         if changes or not is_own:
@@ -291,10 +291,10 @@ class _ApplyRun:
         left_out = {name: value for name, value in were.items() if name not in stated_object.fields}
         kind = stated_object.kind
         is_equal = all(
-            kind.comparable_value(name, were[name]) == kind.comparable_value(name, value)
+            kind.normalized_setting_value(name, were[name]) == kind.normalized_setting_value(name, value)
             for name, value in stated_object.fields.items()
         )
-        return is_equal and kind.are_values_defaults(self._draft, row, left_out)
+        return is_equal and kind.has_only_default_values(self._draft, row, left_out)
 
     async def _delete_object(self, kind: FileKind, id: str, owner: FileOwner) -> Sequence[Problem]:
         row = await kind.find(self._draft, id)
@@ -308,13 +308,13 @@ class _ApplyRun:
         self._add_difference(DELETED, kind, key)
         return ()
 
-    def _add_difference(self, action: str, kind: FileKind, key: Key, words: str = "") -> None:
+    def _add_difference(self, action: str, kind: FileKind, key: Key, description: str = "") -> None:
         self._outcome.differences.append(
-            FileDifference(action=action, kind=kind.noun, name=object_label(key), words=words)
+            FileDifference(action=action, kind=kind.noun, name=object_label(key), words=description)
         )
 
     def _find_id(self, file: str, name: str) -> str:
-        return self._ids[file].get(file_kinds()[file].comparable_key((name,)), "")
+        return self._ids[file].get(file_kinds()[file].normalized_key((name,)), "")
 
     def _find_secret(self, stated_object: StatedObject, *, is_new: bool) -> str | None:
         """
@@ -348,19 +348,19 @@ class _ApplyRun:
             id=owner,
             set=self._files.name,
             file=stated_object.file,
-            line=stated_object.line,
+            line=stated_object.first_line_number,
             secret_file=stated_object.secret_file,
         )
         if after != owners.all().get(owner):
             await owners.store_owner(after)
 
 
-def _conflict_difference(kind: FileKind, key: Key, made: str) -> FileDifference:
+def _conflict_difference(kind: FileKind, key: Key, origin: str) -> FileDifference:
     return FileDifference(
         action=CONFLICT,
         kind=kind.noun,
         name=object_label(key),
-        words=f"exists, {made}; --adopt takes it over",
+        words=f"exists, {origin}; --adopt takes it over",
     )
 
 

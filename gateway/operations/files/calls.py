@@ -18,7 +18,7 @@ from gateway.operations.files.applying import ApplyOptions, ApplyOutcome, FileDi
 from gateway.operations.files.kinds import FileKind, file_kinds, object_label
 from gateway.operations.files.sets import files_from_registry, find_owner, object_text, read_file_set
 from gateway.operations.holders.operators import InstallationServices, MoneyServices
-from gateway.operations.people.managed import asker_for_person
+from gateway.operations.people.managed import operation_caller_for_person
 from gateway.operations.requests.address import SIGNED_IN, SLICED, operator_call
 from gateway.operations.requests.admission import missing_right_refusal
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
@@ -134,7 +134,9 @@ async def show_object(request: OperatorRequest[MoneyServices, None]) -> Result:
     if kind.reads not in request.rights.permission_sets:
         raise missing_right_refusal(kind.reads)
     row = await kind.find_visible(
-        asker_for_person(request), request.path_parameter("id"), is_limited=request.is_limited
+        operation_caller_for_person(request),
+        request.path_parameter("id"),
+        has_limited_data_access=request.has_limited_data_access,
     )
     owner = find_owner(request.registry, kind, row)
     managed = None if owner is None else owner.file_position
@@ -171,12 +173,12 @@ async def apply_files(request: OperatorRequest[OperatorServices, FilesToApply]) 
 
 
 async def apply_and_activate(
-    services: OperatorServices, files: Mapping[str, str], how: ApplyOptions, *, actor: Actor
+    services: OperatorServices, files: Mapping[str, str], options: ApplyOptions, *, actor: Actor
 ) -> ApplyOutcome:
     """Apply a set of files, and make the services that depend on the changed objects use them."""
     digest = sha256(msgspec.json.encode(files, order="deterministic")).hexdigest()
-    outcome = await apply_file_set(services, read_file_set(files), how, actor=actor, digest=digest)
-    if outcome.changes and outcome.is_valid and not how.dry_run:
+    outcome = await apply_file_set(services, read_file_set(files), options, actor=actor, digest=digest)
+    if outcome.changes and outcome.is_valid and not options.dry_run:
         await services.money.billing_connections.delete_orphaned_rows()
         if services.money.publishing is not None:
             await services.money.publishing.load_versions_in_force()

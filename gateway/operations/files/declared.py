@@ -9,7 +9,7 @@ FOLDERS = ("allocation",)  # kinds of settings with a folder, which has one file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InFiles:
+class ResourceFiles:
     """
     The file of a resource, `NAME.yaml`, or its folder of files, `NAME/KEY.yaml`.
 
@@ -30,7 +30,7 @@ class InFiles:
     def is_folder(self) -> bool:
         return self.name in FOLDERS
 
-    def has_file(self, file: str) -> bool:
+    def has_objects_in_file(self, file: str) -> bool:
         """Return whether a file contains objects of this kind, by its name or its folder."""
         if self.is_folder:
             return file.startswith(f"{self.name}/")
@@ -38,7 +38,7 @@ class InFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class NotInFiles:
+class NoResourceFiles:
     """A resource that is in no file, with the reason."""
 
     reason: str

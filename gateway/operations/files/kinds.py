@@ -18,8 +18,8 @@ from msgspec.inspect import Metadata, StructType, Type
 
 from gateway.core.fields import field_default
 from gateway.core.visibility import SLICED
-from gateway.operations.files.declared import InFiles
-from gateway.operations.files.text import json_defaults, struct_type, to_json_form, without_defaults
+from gateway.operations.files.declared import ResourceFiles
+from gateway.operations.files.text import inspect_struct_type, json_defaults, to_json_form, without_defaults
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.list import RESOURCES
 from gateway.operations.managed import ManagedResource, OperationCaller
@@ -61,7 +61,7 @@ class FileKind(ABC):
     `makes_secrets`: a new object without `secret_file` gets a new secret, which is written to a file.
     """
 
-    files: InFiles
+    files: ResourceFiles
     noun: str
     action: str
     new: type[msgspec.Struct]
@@ -81,9 +81,11 @@ class FileKind(ABC):
     async def find(self, registry: Registry, id: str) -> Any:
         """Return the object with an id."""
 
-    async def find_visible(self, caller: MoneyCaller, id_or_name: str, *, is_limited: bool) -> Any:
+    async def find_visible(
+        self, caller: MoneyCaller, id_or_name: str, *, has_limited_data_access: bool
+    ) -> Any:
         """Return the object with an id or a name. Raises NotThere unless the person may see it."""
-        found = {} if is_limited else await self.rows_by_id(caller.registry)
+        found = {} if has_limited_data_access else await self.rows_by_id(caller.registry)
         for id, row in found.items():
             if id_or_name in (
                 id,
@@ -114,7 +116,7 @@ class FileKind(ABC):
         """Return the body that creates an object with these fields."""
         return msgspec.convert(fields, self.new)
 
-    def are_values_defaults(self, registry: Registry, row: Any, values: Mapping[str, Any]) -> bool:
+    def has_only_default_values(self, registry: Registry, row: Any, values: Mapping[str, Any]) -> bool:
         """Return whether the given values equal the defaults, so that a file need not state these fields."""
         return all(self.defaults.get(name, NODEFAULT) == value for name, value in values.items())
 
@@ -133,7 +135,7 @@ class FileKind(ABC):
         """Return a remark about a changed object for people who plan to apply files, or ""."""
         return ""
 
-    def secret_comparison_value(self, row: Any) -> object:
+    def secret_version(self, row: Any) -> object:
         """Return a value that changes whenever the secret of the object changes."""
         return None
 
@@ -148,12 +150,12 @@ class FileKind(ABC):
     @cached_property
     def file_struct(self) -> type[msgspec.Struct]:
         """Return the class of an object as a file states it. References to other objects are names."""
-        return self._struct_without_ids(())
+        return self._struct_of_objects_in_files(())
 
-    def _struct_without_ids(self, named: Collection[str]) -> type[msgspec.Struct]:
+    def _struct_of_objects_in_files(self, fields_with_names: Collection[str]) -> type[msgspec.Struct]:
         fields: list[Any] = []
         for field in msgspec.structs.fields(self.new):
-            kind = str if field.name in named else field.type
+            kind = str if field.name in fields_with_names else field.type
             if field.name in self.field_names:
                 fields.append((field.name, kind) if field.required else (field.name, kind, None))
         return msgspec.defstruct(f"{self.new.__name__}InFile", fields, kw_only=True)
@@ -164,9 +166,9 @@ class FileKind(ABC):
 
     @cached_property
     def types(self) -> Mapping[str, Type]:
-        return {field.name: field.type for field in struct_type(self.file_struct).fields}
+        return {field.name: field.type for field in inspect_struct_type(self.file_struct).fields}
 
-    def comparable_value(self, name: str, value: Any) -> Any:
+    def normalized_setting_value(self, name: str, value: Any) -> Any:
         """Return the value in a form in which equal settings are equal."""
         form = without_defaults(value, self.types[name])
         return (
@@ -178,7 +180,7 @@ class FileKind(ABC):
     def object_key_of_fields(self, fields: Mapping[str, Any]) -> Key:
         return tuple(str(fields.get(name, self.defaults.get(name, ""))) for name in self.files.key)
 
-    def comparable_key(self, key: Key) -> Key:
+    def normalized_key(self, key: Key) -> Key:
         """
         Return the key as it is compared: without outer spaces, in Unicode form NFC, and in lower case if the
         files ignore case.
@@ -190,7 +192,7 @@ class FileKind(ABC):
 class ResourceKind(FileKind):
     """The kind of objects that a resource declares."""
 
-    def __init__(self, resource: ManagedResource[Any, Any], files: InFiles) -> None:
+    def __init__(self, resource: ManagedResource[Any, Any], files: ResourceFiles) -> None:
         self.resource = resource
         self.files = files
         self.noun = resource.noun.replace("_", " ")
@@ -198,9 +200,11 @@ class ResourceKind(FileKind):
         self.new = resource.new
         self.reads = "" if resource.people is None else resource.people.reads
 
-    async def find_visible(self, caller: MoneyCaller, id_or_name: str, *, is_limited: bool) -> Any:
+    async def find_visible(
+        self, caller: MoneyCaller, id_or_name: str, *, has_limited_data_access: bool
+    ) -> Any:
         people = self.resource.people
-        if people is None or (is_limited and people.shows != SLICED):
+        if people is None or (has_limited_data_access and people.shows != SLICED):
             raise NotThere(f"there is no {self.noun} with this id or name")
         return await self.resource.find(caller, id_or_name)
 
@@ -212,7 +216,7 @@ class ResourceKind(FileKind):
 
     @cached_property
     def file_struct(self) -> type[msgspec.Struct]:
-        return self._struct_without_ids(self._id_fields)
+        return self._struct_of_objects_in_files(self._id_fields)
 
     async def rows_by_id(self, registry: Registry) -> Mapping[str, Any]:
         rows = [row for row in self.resource.table_in(registry).all() if row.id not in BUILTIN]
@@ -241,12 +245,12 @@ class ResourceKind(FileKind):
 
     @cached_property
     def _id_object_fields(self) -> Collection[str]:
-        kinds = {field.name: field.type for field in struct_type(self.new).fields}
+        kinds = {field.name: field.type for field in inspect_struct_type(self.new).fields}
         bare = {name: kind.type if isinstance(kind, Metadata) else kind for name, kind in kinds.items()}
         return [name for name in self._id_fields if isinstance(bare[name], StructType)]
 
-    def are_values_defaults(self, registry: Registry, row: Any, values: Mapping[str, Any]) -> bool:
-        if super().are_values_defaults(registry, row, values):
+    def has_only_default_values(self, registry: Registry, row: Any, values: Mapping[str, Any]) -> bool:
+        if super().has_only_default_values(registry, row, values):
             return True
         table = self.resource.table_in(registry)
         is_checked = isinstance(table, ManagedTable) and table.draft is self.new
@@ -288,7 +292,7 @@ def file_kinds() -> Mapping[str, FileKind]:
         for value in vars(module).values():
             if isinstance(value, FileKind):
                 found[value.files.name] = value
-            elif isinstance(value, ManagedResource) and isinstance(value.files, InFiles):
+            elif isinstance(value, ManagedResource) and isinstance(value.files, ResourceFiles):
                 found[value.files.name] = ResourceKind(value, value.files)
     refers = {name: [*kind.files.refers.values()] for name, kind in found.items()}
     for definer in [name for name, kind in found.items() if kind.defines_dimensions]:

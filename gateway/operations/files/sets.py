@@ -21,7 +21,7 @@ from gateway.operations.files.text import (
     convert_fields,
     format_fields,
     format_objects,
-    struct_type,
+    inspect_struct_type,
     suggestion,
     without_defaults,
 )
@@ -66,7 +66,7 @@ class StatedObject:
     file: str
 
     @property
-    def line(self) -> int:
+    def first_line_number(self) -> int:
         return self.places[()][0]
 
     def problem_at(self, message: str, path: Path = ()) -> Problem:
@@ -86,7 +86,8 @@ def read_file_set(files: Mapping[str, str]) -> FileSet:
     name = _read_name_of_file_set(files, problems)
     found = FileSet(name=name, problems=problems)
     of_kinds = {
-        kind: [file for file in sorted(files) if kind.files.has_file(file)] for kind in file_kinds().values()
+        kind: [file for file in sorted(files) if kind.files.has_objects_in_file(file)]
+        for kind in file_kinds().values()
     }
     for file in sorted(set(files) - {HEAD, *chain(*of_kinds.values())}):
         known = [f"{kind}.yaml" for kind in file_kinds()]
@@ -145,8 +146,8 @@ def _read_objects(kind: FileKind, file: str, text: str, problems: list[Problem])
         one = _read_object(kind, file, item, own_places[index], problems)
         if one is None:
             continue
-        before = lines.setdefault(kind.comparable_key(one.key), one.line)
-        if before != one.line:
+        before = lines.setdefault(kind.normalized_key(one.key), one.first_line_number)
+        if before != one.first_line_number:
             problems.append(
                 one.problem_at(f"the {kind.noun} {object_label(one.key)!r} already stands in line {before}")
             )
@@ -155,12 +156,12 @@ def _read_objects(kind: FileKind, file: str, text: str, problems: list[Problem])
 
 
 def _read_object(
-    kind: FileKind, file: str, item: YamlNode, own: Places, problems: list[Problem]
+    kind: FileKind, file: str, item: YamlNode, object_places: Places, problems: list[Problem]
 ) -> StatedObject | None:
     faults = DefinitionFaults()
     known = (*kind.field_names, *((SECRET_FILE,) if kind.has_secret else ()))
     fields = dict(convert_fields(item, kind.file_struct, faults, known_names=known))
-    required = [each.name for each in struct_type(kind.file_struct).fields if each.required]
+    required = [each.name for each in inspect_struct_type(kind.file_struct).fields if each.required]
     for name in required:
         if isinstance(item, dict) and name not in item:
             faults.add_fault(f"the field {name} is missing", "", ())
@@ -168,12 +169,12 @@ def _read_object(
     if not isinstance(secret_file, str):
         faults.add_fault(f"{SECRET_FILE} must be a text", "", (SECRET_FILE,))
     for error, _, path in faults.found_faults:
-        problems.append(_problem_at(file, own, tuple(path), error))
+        problems.append(_problem_at(file, object_places, tuple(path), error))
     if faults.found_faults:
         return None
     key = kind.object_key_of_fields(fields)
     return StatedObject(
-        kind=kind, key=key, fields=fields, places=own, secret_file=str(secret_file), file=file
+        kind=kind, key=key, fields=fields, places=object_places, secret_file=str(secret_file), file=file
     )
 
 
@@ -221,7 +222,7 @@ async def files_from_registry(registry: Registry) -> Mapping[str, str]:
             )
         if kind.files.is_folder:
             files |= {
-                f"{file}/{object_label(key)}.yaml": _last_field_text(kind, objects[key])
+                f"{file}/{object_label(key)}.yaml": _file_text_of_folder_object(kind, objects[key])
                 for key in sorted(objects)
             }
         elif objects:
@@ -233,7 +234,7 @@ async def files_from_registry(registry: Registry) -> Mapping[str, str]:
 async def object_text(registry: Registry, kind: FileKind, row: Any) -> str:
     fields = await kind.file_fields(registry, row)
     if kind.files.is_folder:
-        return _last_field_text(kind, fields)
+        return _file_text_of_folder_object(kind, fields)
     return format_objects(
         [_fields_without_defaults(registry, kind, row, fields, find_owner(registry, kind, row))]
     )
@@ -243,7 +244,7 @@ def find_owner(registry: Registry, kind: FileKind, row: Any) -> FileOwner | None
     return registry.file_owners.all().get(owned_object_id(kind.action, kind.id_of(row)))
 
 
-def _last_field_text(kind: FileKind, fields: Mapping[str, Any]) -> str:
+def _file_text_of_folder_object(kind: FileKind, fields: Mapping[str, Any]) -> str:
     return str(fields[kind.field_names[-1]])
 
 
@@ -253,7 +254,7 @@ def _fields_without_defaults(
     short = {
         name: without_defaults(value, kind.types[name])
         for name, value in fields.items()
-        if not kind.are_values_defaults(registry, row, {name: value})
+        if not kind.has_only_default_values(registry, row, {name: value})
     }
     secret_file = owner.secret_file if owner is not None else ""
     if not secret_file and kind.needs_secret(row):

@@ -91,10 +91,10 @@ def _format_scalar(value: Any) -> str:
 def _quote_if_needed(text: str) -> str:
     if _PLAIN.fullmatch(text) and text.casefold() not in _NOT_TEXTS:
         return text
-    return f'"{"".join(map(_escape_character, text))}"'
+    return f'"{"".join(map(_escape_yaml_character, text))}"'
 
 
-def _escape_character(character: str) -> str:
+def _escape_yaml_character(character: str) -> str:
     if character in _ESCAPES:
         return _ESCAPES[character]
     if character.isprintable():
@@ -114,7 +114,7 @@ def convert_fields(
     if not isinstance(node, dict):
         faults.add_fault("this must be an object with fields", node, path)
         return {}
-    fields = {field.name: field.type for field in struct_type(kind).fields}
+    fields = {field.name: field.type for field in inspect_struct_type(kind).fields}
     return {
         name: _convert_node(value, fields[name], faults, (*path, name)) if name in fields else value
         for name, value in node.items()
@@ -161,7 +161,7 @@ def to_json_form(value: Any) -> Any:
 
 
 @cache
-def struct_type(kind: type) -> StructType:
+def inspect_struct_type(kind: type) -> StructType:
     found = type_info(kind)
     assert isinstance(found, StructType)
     return found

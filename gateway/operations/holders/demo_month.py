@@ -32,7 +32,7 @@ _NO_DEMO = "no demo month is loaded; load one from the empty Overview of the con
 Month = TypeVar("Month")
 
 
-def environment_of_filling_process(server_environment: Mapping[str, str]) -> dict[str, str]:
+def environment_of_demo_filling_process(server_environment: Mapping[str, str]) -> dict[str, str]:
     """
     Return the environment variables that the process that fills the demo needs to find its modules and to
     read text.
@@ -145,7 +145,7 @@ class DemoMonth(Generic[Month]):
             stdin=nothing,
             stdout=nothing,
             stderr=pipe,
-            env=environment_of_filling_process(os.environ),
+            env=environment_of_demo_filling_process(os.environ),
         )
         try:
             _, stderr = await self._filling.communicate()

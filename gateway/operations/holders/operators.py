@@ -141,7 +141,7 @@ class PublicUrls:
     public: str = ""
 
     @property
-    def linkable_console(self) -> str:
+    def console_url_for_links(self) -> str:
         """Return the console's address for mails and links, or "" if no usable host name is known."""
         if self.public:
             return self.public
@@ -154,7 +154,7 @@ def _default_urls() -> PublicUrls:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reloaded:
+class ReloadOutcome:
     """
     The result of a reload. `changed` and `needs_restart` are names of settings.
 
@@ -166,11 +166,11 @@ class Reloaded:
     problems: tuple[str, ...] = ()
 
 
-async def _refuse_reload(actor: Actor) -> Reloaded:
+async def _refuse_config_reload(actor: Actor) -> ReloadOutcome:
     raise Refusal(503, "not_running", "no server runs here; the configuration is read when it starts")
 
 
-def _refuse_to_seal_channel(
+def _refuse_to_encrypt_channel_secret(
     channel_fields: ChannelFields, secret: str | None, before: KeptChannel | None
 ) -> str:
     raise Refusal(503, "no_channels", "channels cannot be created here")
@@ -216,7 +216,7 @@ class InstallationServices(WithRegistry):
     event_streams: EventStreams = field(
         default_factory=lambda: EventStreams(ServerSettings().max_event_streams)
     )
-    reload: Callable[[Actor], Awaitable[Reloaded]] = _refuse_reload
+    reload: Callable[[Actor], Awaitable[ReloadOutcome]] = _refuse_config_reload
     settings: Callable[[], Sequence[SettingInEffect]] = tuple
     config: Callable[[], Config] = Config
     in_use: Callable[[], Mapping[str, bytes]] = dict
@@ -226,7 +226,7 @@ class InstallationServices(WithRegistry):
     privacy: Callable[[], PrivacySettings] = PrivacySettings
     branches: Callable[[], str] = lambda: KEEP
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
-    seal_channel: Seal = _refuse_to_seal_channel
+    seal_channel: Seal = _refuse_to_encrypt_channel_secret
     name_channels: Callable[[Registry], None] = lambda _: None
     try_receiver: Callable[[str, str, str], Awaitable[tuple[str, str | None]]] = _refuse_receiver_test
     demo: LazyValue[DemoMonth[Any]] | None = None
@@ -252,7 +252,7 @@ class InstallationServices(WithRegistry):
         return None if self.demo is None else self.demo().state
 
 
-async def _skip_route_wake(route: str) -> None:
+async def _wake_no_route(route: str) -> None:
     """
     Do nothing, because no route runs without a server. At the next start, the route finds its work by itself.
     """
@@ -294,7 +294,7 @@ class SpoolServices:
     deliveries: Deliveries
     streams: StreamReader
     clock: Clock
-    wake: Callable[[str], Awaitable[None]] = _skip_route_wake
+    wake: Callable[[str], Awaitable[None]] = _wake_no_route
     syncs: Callable[[], Sequence[RouteState]] = tuple
     destination_types: Callable[[], Mapping[str, str]] = dict
     events_sent_as: Callable[[str], str | None] = lambda _: None
@@ -320,7 +320,7 @@ class SpoolServices:
         self.own_records = NewestSliceCalls(self.log, self.clock)
 
 
-async def _no_shares() -> Sequence[KeyShare]:
+async def _no_key_shares() -> Sequence[KeyShare]:
     return ()
 
 
@@ -337,7 +337,7 @@ class SenderServices(WithRegistry):
     fleet: Fleet | None = None
     clusters: Clusters | None = None
     container_files: ContainerFiles | None = None
-    shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares
+    shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_key_shares
 
     def require_devices(self) -> DeviceLifecycle:
         """
@@ -460,7 +460,7 @@ class MoneyServices(WithRegistry):
 
     def __post_init__(self) -> None:
         self.published = Published(self.ledger)
-        self.publishing = self._make_publishing()
+        self.publishing = self._make_definition_publisher()
 
     def require_adviser(self) -> Adviser:
         """Return the service that finds savings. Raises Refusal 503 while the registry is damaged."""
@@ -504,7 +504,7 @@ class MoneyServices(WithRegistry):
             raise Refusal(503, "no_budgets", "budgets are not evaluated here")
         return self.budgets()
 
-    def require_publishing(self) -> DefinitionPublisher:
+    def require_definition_publisher(self) -> DefinitionPublisher:
         """
         Return the service that publishes allocation definitions. Raises Refusal 503 while the registry is damaged.
         """
@@ -513,7 +513,7 @@ class MoneyServices(WithRegistry):
             raise Refusal(503, "no_allocation", "allocation definitions are not published here")
         return self.publishing
 
-    def _make_publishing(self) -> DefinitionPublisher | None:
+    def _make_definition_publisher(self) -> DefinitionPublisher | None:
         if self.registry is None:
             return None
         return DefinitionPublisher(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gateway.configuration.assistants import TOOL_NAMES
-from gateway.operations.files.declared import InFiles
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.files.kinds import FileKind, MoneyCaller
 from gateway.operations.files.text import suggestion
 from gateway.operations.requests.requests import RequestBody
@@ -23,7 +23,7 @@ class DecidedTool(RequestBody):
 class AssistantToolKind(FileKind):
     """The tools of assistants. The configuration enables or disables a tool that the file does not list."""
 
-    files = InFiles(name="assistant-tools", ignores_case=False)
+    files = ResourceFiles(name="assistant-tools", ignores_case=False)
     noun = "assistant tool"
     action = TOOL_KIND
     new = DecidedTool

@@ -12,7 +12,7 @@ import msgspec
 from gateway.configuration.sections import ConfigError
 from gateway.configuration.settings_in_effect import SOURCES, SettingInEffect
 from gateway.core.errors import Refusal
-from gateway.http.lists import Filter, ListDefinition, MemoryRows, Named, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObject, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import InstallationServices, SpoolServices
 from gateway.operations.requests.address import operator_call
@@ -95,9 +95,11 @@ class StartDemoAnswer(msgspec.Struct, kw_only=True):
     demo: Annotated[StartedDemo, words("The demo month.")]
 
 
-async def _names_of_settings(request: OperatorRequest[InstallationServices, None]) -> Iterator[Named]:
+async def _names_of_settings(
+    request: OperatorRequest[InstallationServices, None],
+) -> Iterator[SearchableObject]:
     settings = request.services.settings()
-    return (Named(setting.name, (setting.name, setting.words)) for setting in settings)
+    return (SearchableObject(setting.name, (setting.name, setting.words)) for setting in settings)
 
 
 @operator_call(
@@ -139,16 +141,18 @@ async def reload(request: OperatorRequest[InstallationServices, ConfigReload]) -
     }
 
 
-def require_local_path(request: OperatorRequest[Any, Any], field: str, given: str, *, elsewhere: str) -> Path:
+def require_local_path(
+    request: OperatorRequest[Any, Any], field: str, path_text: str, *, elsewhere: str
+) -> Path:
     """
     Return the path. Raises Invalid unless it is absolute, and Refusal 403 with the text `elsewhere` if the
     request did not come over the operator socket.
     """
     if request.session is not None:
         raise Refusal(403, "socket_only", elsewhere)
-    if not Path(given).is_absolute():
+    if not Path(path_text).is_absolute():
         raise Invalid(f"{field} must be an absolute path")
-    return Path(given)
+    return Path(path_text)
 
 
 class BackupPlace(RequestBody):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gateway.operations.files.declared import InFiles
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.files.kinds import FileKind, MoneyCaller
 from gateway.operations.requests.requests import RequestBody
 from spool.errors import Invalid
@@ -18,7 +18,7 @@ class OrgContextBody(RequestBody):
 
 
 class OrgContextKind(FileKind):
-    files = InFiles(name="organization", key=())
+    files = ResourceFiles(name="organization", key=())
     noun = "organization context"
     action = KIND
     new = OrgContextBody

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from gateway.core.errors import Refusal
-from gateway.http.lists import Named
+from gateway.http.lists import SearchableObject
 from gateway.http.requests import Result, services_type_of_handler
 from gateway.operations.requests.address import (
     NOTHING,
@@ -104,7 +104,7 @@ async def search(request: OperatorRequest[OperatorServices, None]) -> Result:
     if not 0 < len(text) <= MAX_TEXT or not text.isprintable():
         raise Refusal(400, "invalid_parameter", f"q must have 1 to {MAX_TEXT} printable characters")
     rows = await request.http.app[ROWS_AT]((*LISTS.values(), _OF_CALLS))
-    found: dict[str, Iterable[Named]] = {}
+    found: dict[str, Iterable[SearchableObject]] = {}
     if can_call(rows[_OF_CALLS], request.rights):
         found |= await _values_containing(request, text) | await _find_work_units(request, text)
     for kind, path in LISTS.items():
@@ -125,16 +125,16 @@ async def search(request: OperatorRequest[OperatorServices, None]) -> Result:
 
 async def _values_containing(
     request: OperatorRequest[OperatorServices, None], text: str
-) -> dict[str, list[Named]]:
+) -> dict[str, list[SearchableObject]]:
     values = await request.ledger.values_containing(
         await request.cost_reader.visible_dimensions(), text.casefold()
     )
-    return {name: [Named(value, (value,)) for value in known] for name, known in values.items()}
+    return {name: [SearchableObject(value, (value,)) for value in known] for name, known in values.items()}
 
 
 async def _find_work_units(
     request: OperatorRequest[OperatorServices, None], text: str
-) -> dict[str, list[Named]]:
+) -> dict[str, list[SearchableObject]]:
     digests = request.whole_ledger.digests
     names = await request.whole_ledger.work_unit_names_containing(text, MOST_UNITS)
     asked = {**{unit: [digests.to_digest(unit, text)] for unit in TREES}, **names}
@@ -145,46 +145,50 @@ async def _find_work_units(
         for unit, known in asked.items()
         if known
     ]
-    found = {unit: list[Named]() for unit in asked}
+    found = {unit: list[SearchableObject]() for unit in asked}
     for query, rows in zip(queries, await request.ledger.costs_of_queries(queries), strict=True):
         [unit] = query.group_by
         also = text if unit in TREES else ""  # a session or a run is found by its id, but shown as its digest
         found[unit] = [
-            Named(name, _searchable_parts(name, also))
+            SearchableObject(name, _searchable_forms_of_work_unit(name, also))
             for name in filter(None, (row.group[0] for row in rows))
         ]
     return found
 
 
-def _searchable_parts(name: str, also: str) -> Sequence[str]:
+def _searchable_forms_of_work_unit(name: str, searched_id: str) -> Sequence[str]:
     """Return a name and its last part: people name the pull request shop#111 as #111 or 111."""
     number = name.rpartition("#")[2]
-    return name, f"#{number}", number, also
+    return name, f"#{number}", number, searched_id
 
 
 async def _names_in_list(
     request: OperatorRequest[OperatorServices, None], row: OperatorAddress
-) -> Iterable[Named]:
+) -> Iterable[SearchableObject]:
     if row.names is None:
         raise TypeError(f"the address {row.path} declares no function that returns names for the search")
     services = request.services.services_of_type(services_type_of_handler(row.names))
     return await row.names(replace(request, services=services))
 
 
-async def _best_matches(text: str, candidates: Iterable[Named]) -> list[tuple[int, Named]]:
+async def _best_matches(
+    text: str, candidates: Iterable[SearchableObject]
+) -> list[tuple[int, SearchableObject]]:
     """
     Return the best matching names, each after its rank. They are compared in steps, so that other requests
     get a turn.
     """
     low, left = text.casefold(), iter(candidates)
-    best: list[tuple[int, str, str, Named]] = []
+    best: list[tuple[int, str, str, SearchableObject]] = []
     while step := list(islice(left, STEP)):
         best = nsmallest(MOST, [*best, *_ranked_matches(low, step)])
         await pause_if_step_was_long()
     return [(rank, named) for rank, *_, named in best]
 
 
-def _ranked_matches(low: str, candidates: Iterable[Named]) -> Iterator[tuple[int, str, str, Named]]:
+def _ranked_matches(
+    low: str, candidates: Iterable[SearchableObject]
+) -> Iterator[tuple[int, str, str, SearchableObject]]:
     for named in candidates:
         names = [name.casefold() for name in named.names]
         if any(low in name for name in names):
@@ -192,5 +196,5 @@ def _ranked_matches(low: str, candidates: Iterable[Named]) -> Iterator[tuple[int
             yield rank, _displayed_name(named).casefold(), named.id, named
 
 
-def _displayed_name(named: Named) -> str:
+def _displayed_name(named: SearchableObject) -> str:
     return next(filter(None, named.names))

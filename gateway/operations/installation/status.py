@@ -50,16 +50,16 @@ def _status_address(
 )
 async def livez(request: KeyRequest[StatusServices, None]) -> web.Response:
     live = await request.services.health.is_live()
-    return _status_response(live, {"live": live} if DOCUMENT in request.http.app else None)
+    return _health_response(live, {"live": live} if DOCUMENT in request.http.app else None)
 
 
 @_status_address("/readyz", "Check whether Tollhouse accepts records", 200, 503, body=ReadinessReport)
 async def readyz(request: KeyRequest[StatusServices, None]) -> web.Response:
     health = request.services.health
     if DOCUMENT not in request.http.app:
-        return _status_response(await health.is_ready(), None)
+        return _health_response(await health.is_ready(), None)
     report = await health.build_report()
-    return _status_response(report["ready"], report)
+    return _health_response(report["ready"], report)
 
 
 @_status_address("/metrics", "Metrics in Prometheus text format", 200, media="text/plain", body=TEXT)
@@ -90,8 +90,8 @@ async def nowhere(_: KeyRequest[StatusServices, None]) -> web.Response:
     raise not_found_refusal()
 
 
-def _status_response(good: bool, body: object) -> web.Response:
-    status = 200 if good else 503
+def _health_response(is_healthy: bool, body: object) -> web.Response:
+    status = 200 if is_healthy else 503
     return web.Response(status=status) if body is None else answers.json_response(body, status=status)
 
 

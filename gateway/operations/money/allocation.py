@@ -30,8 +30,8 @@ from gateway.operations.money.published_allocation import (
     find_version,
     job_rows,
     preview_version,
+    shown_definition_version,
     version_rows,
-    version_with_state,
 )
 from gateway.operations.people.managed import build_people_rows
 from gateway.operations.requests.address import operator_call
@@ -269,14 +269,14 @@ async def validate_definition(request: OperatorRequest[MoneyServices, DraftToVal
 async def publish_definition(request: OperatorRequest[MoneyServices, DraftToPublish]) -> Result:
     services = request.services
     body = request.body
-    job, version = await services.require_publishing().publish(
+    job, version = await services.require_definition_publisher().publish(
         body.definition.encode("utf-8", "replace"),
         namespace=body.namespace,
         base=body.base,
         actor=request.actor,
     )
     return {
-        "version": describe_version(version_with_state(services, version)),
+        "version": describe_version(shown_definition_version(services, version)),
         "publish_job": describe_job(job),
     }
 

@@ -20,7 +20,7 @@ from gateway.core.fields import (
 )
 from gateway.core.visibility import SLICED
 from gateway.http.lists import Filter, ListDefinition, Sort
-from gateway.operations.files.declared import NotInFiles
+from gateway.operations.files.declared import NoResourceFiles
 from gateway.operations.managed import (
     CREATE,
     LIST,
@@ -151,7 +151,7 @@ def _describe_annotation(row: Row) -> JsonAnswer:
 
 class AnnotationResource(ManagedResource[Annotation, object]):
     noun = "annotation"
-    files = NotInFiles("people note what happened; it is not a setting")
+    files = NoResourceFiles("people note what happened; it is not a setting")
     table = AnnotationTable
     new = NewAnnotation
     changes = changes_struct(NewAnnotation)
@@ -192,7 +192,7 @@ class AnnotationResource(ManagedResource[Annotation, object]):
         visible = await caller.sees()
         return lambda row: visible.can_see_view_id(row.view)
 
-    async def displayed_row(self, caller: OperationCaller[object], row: Annotation) -> Row:
+    async def convert_row_for_lists(self, caller: OperationCaller[object], row: Annotation) -> Row:
         view = caller.registry.views.find(row.view)
         return row, None if view is None else view.name
 

@@ -133,7 +133,7 @@ async def show_attention(request: OperatorRequest[OperatorServices, None]) -> Re
     People who have limited data access, or may not see the operation, get only the insights that they may
     see. A damaged registry, which stores the insights, is a cause itself.
     """
-    sees_operation = not request.is_limited and VIEW_OPERATION in request.rights.permission_sets
+    sees_operation = not request.has_limited_data_access and VIEW_OPERATION in request.rights.permission_sets
     problems = await _find_problems(request) if sees_operation else []
     try:
         insights = await visible_insights(request, (*OPEN, *_PUT_OFF), categories=_CATEGORIES)
@@ -177,7 +177,7 @@ async def visible_insights(
     by_id = SortField("id")
     query = ListQuery(sort=by_id, order=ASCENDING, identity="id", limit=MAX_INSIGHTS, filters=filters)
     insights = (await request.registry.insights.page(query)).rows
-    if not request.is_limited:
+    if not request.has_limited_data_access:
         return insights
     visible = await request.cost_reader.read_visibility()
     return [insight for insight in insights if insight.finding and visible.can_see_insight(insight)]
@@ -354,5 +354,5 @@ def _join_names(names: Sequence[str]) -> str:
     )
 
 
-def _count_phrase(number: int, one: str) -> str:
-    return f"1 {one}" if number == 1 else f"{number:,} {one}s"
+def _count_phrase(number: int, singular: str) -> str:
+    return f"1 {singular}" if number == 1 else f"{number:,} {singular}s"

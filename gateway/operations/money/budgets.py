@@ -50,7 +50,7 @@ from gateway.money.budgets.forecast import Forecast, TooEarly
 from gateway.money.budgets.judging import planned_limit, rules_digest
 from gateway.money.budgets.states import highest_owner_spend, state_of_budget
 from gateway.money.costs.times import format_seconds
-from gateway.operations.files.declared import InFiles
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import (
     DELETE,
@@ -325,7 +325,9 @@ class BudgetResource(ManagedResource[SpendBudget, MoneyServices]):
     changes = BudgetChanges
     item = BudgetItem
     one = OneBudget
-    files = InFiles(name="budgets", key=("view", "name"), refers={"view": "views", "channels": "channels"})
+    files = ResourceFiles(
+        name="budgets", key=("view", "name"), refers={"view": "views", "channels": "channels"}
+    )
     searched = ("name",)
     has_dimensions = True
     keys = ByKeys(
@@ -356,7 +358,9 @@ class BudgetResource(ManagedResource[SpendBudget, MoneyServices]):
     async def visibility_test(self, caller: OperationCaller[MoneyServices]) -> Sees[SpendBudget]:
         return (await caller.sees()).can_see_budget
 
-    async def displayed_row(self, caller: OperationCaller[MoneyServices], row: SpendBudget) -> ShownBudget:
+    async def convert_row_for_lists(
+        self, caller: OperationCaller[MoneyServices], row: SpendBudget
+    ) -> ShownBudget:
         return budget_with_state(caller.services, row)
 
     async def draft_fields(self, caller: OperationCaller[MoneyServices], new_values: Any) -> dict[str, Any]:
@@ -559,7 +563,7 @@ async def list_alerts(request: OperatorRequest[MoneyServices, None]) -> Result:
     People with limited data access see only the alerts of the budget's current rules and view.
     """
     budget = await _visible_budget(request)
-    if request.is_limited:
+    if request.has_limited_data_access:
         budget_alerts = await current_alerts(request.services, budget)
     else:
         budget_alerts = await request.registry.declared_table(BudgetTable).alerts_of_budget(budget.id)

@@ -21,10 +21,10 @@ from gateway.core.fields import (
     item_struct,
     single_item_struct,
 )
-from gateway.http.lists import Filter, ListDefinition, MemoryRows, Named, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObject, Sort
 from gateway.http.requests import Result
 from gateway.operations.answers import DeletedItem, NotificationItem
-from gateway.operations.files.declared import InFiles
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.files.kinds import FileKind, MoneyCaller
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.money.notifications import describe_notification, visible_error
@@ -170,8 +170,10 @@ class TestNotificationAnswer(msgspec.Struct, kw_only=True):
     notification: Annotated[NotificationItem, words("The test notification.")]
 
 
-async def _names_of_channels(request: OperatorRequest[InstallationServices, None]) -> Iterator[Named]:
-    return (Named(name, (name,)) for name in request.registry.notices.channels)
+async def _names_of_channels(
+    request: OperatorRequest[InstallationServices, None],
+) -> Iterator[SearchableObject]:
+    return (SearchableObject(name, (name,)) for name in request.registry.notices.channels)
 
 
 @operator_call(
@@ -328,7 +330,7 @@ def _stored_channel_name(request: OperatorRequest[InstallationServices, Any]) ->
 class ChannelKind(FileKind):
     """Channels that people created, in files. A file names the file with the secret of a channel."""
 
-    files = InFiles(name="channels", ignores_case=False)
+    files = ResourceFiles(name="channels", ignores_case=False)
     noun = action = "channel"
     new = NewNotificationChannel
     reads = VIEW_OPERATION
@@ -365,7 +367,7 @@ class ChannelKind(FileKind):
         await caller.registry.kept_channels.delete(row.name, actor=caller.actor)
         caller.shared.name_channels(caller.registry)
 
-    def secret_comparison_value(self, row: KeptChannel) -> object:
+    def secret_version(self, row: KeptChannel) -> object:
         return row.sealed
 
     def needs_secret(self, row: KeptChannel) -> bool:

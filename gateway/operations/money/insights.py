@@ -11,7 +11,7 @@ import msgspec
 from gateway.bills.enforcers.auditing import faults_with_enforcer_names
 from gateway.bills.enforcers.faults import EnforcerFault
 from gateway.bills.statements.arrivals import ReportArrival, report_arrivals
-from gateway.http.lists import MemoryRows, Named
+from gateway.http.lists import MemoryRows, SearchableObject
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.insights.gathering import FactSources
@@ -132,8 +132,10 @@ class InsightCommentAnswer(msgspec.Struct, kw_only=True):
     comment: Annotated[CommentOnInsight, words("The added comment.")]
 
 
-async def _names_of_insights(request: OperatorRequest[InstallationServices, None]) -> Iterator[Named]:
-    return (Named(insight.id, (insight.title,)) for insight in await visible_insights(request))
+async def _names_of_insights(
+    request: OperatorRequest[InstallationServices, None],
+) -> Iterator[SearchableObject]:
+    return (SearchableObject(insight.id, (insight.title,)) for insight in await visible_insights(request))
 
 
 @operator_call(
@@ -158,7 +160,7 @@ async def list_insights(request: OperatorRequest[InstallationServices, None]) ->
 
 
 @operator_call("POST", "/insights/run", WORK_ON_INSIGHTS, "Run all detectors now", answers=OneInspection)
-async def inspect(request: OperatorRequest[OperatorServices, Inspection]) -> Result:
+async def run_all_detectors(request: OperatorRequest[OperatorServices, Inspection]) -> Result:
     """
     Run all detectors before answering. Otherwise a command without a server would exit before they finish.
     """

@@ -226,7 +226,7 @@ class OneOverview(msgspec.Struct, kw_only=True):
 @operator_call(
     "GET", "/ledger", VIEW_COSTS, "Show how current the totals are", shows=SLICED, answers=LedgerAnswer
 )
-async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
+async def show_ledger_state(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Describe how current the totals are. `behind` is the number of closed records that are not counted yet.
 
@@ -241,7 +241,7 @@ async def describe_ledger(request: OperatorRequest[MoneyServices, None], *, coun
     state = asdict(await services.ledger.state(counts_rows=counts_rows))
     state["rows"] = state["rows"] if counts_rows else None
     state["behind"] = max(0, services.log.lowest_open_number(AI_TELEMETRY) - state["reach"])
-    if request.is_limited:
+    if request.has_limited_data_access:
         state = {name: value if name in _BORDERS else None for name, value in state.items()}
     borders = {name: state[name] and utc_iso(state[name].timestamp()) for name in _BORDERS}
     registry = services.registry
@@ -324,7 +324,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
                 list_query.group_by[0]: _cost_rows(list_query, rows, "unpriced")
                 for list_query, rows in zip(lists, by_list, strict=True)
             },
-            "operation": await _operation_fields(request),
+            "operation": await _fields_about_tollhouse_operation(request),
             "insights": await _insight_fields(request),
         }
     }
@@ -404,8 +404,10 @@ async def _paid_cost_fields(
     }
 
 
-async def _operation_fields(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
-    if request.is_limited or VIEW_OPERATION not in request.rights.permission_sets:
+async def _fields_about_tollhouse_operation(
+    request: OperatorRequest[OperatorServices, None],
+) -> Mapping[str, object] | None:
+    if request.has_limited_data_access or VIEW_OPERATION not in request.rights.permission_sets:
         return None
     books = await request.services.spool.log.books()
     has_records = any(terms.get("accepted") for terms in books.topics.values())

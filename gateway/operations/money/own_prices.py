@@ -22,7 +22,7 @@ from gateway.core.fields import (
 )
 from gateway.core.visibility import WHOLE
 from gateway.http.lists import Filter, ListDefinition, Sort
-from gateway.operations.files.declared import InFiles
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.managed import ByPeople, JsonAnswer, ManagedResource
 from spool.errors import Invalid
 from spool.processing import PRICED_TIERS
@@ -173,7 +173,7 @@ class PriceResource(ManagedResource[OwnPrice, object]):
     changes = changes_struct(NewPrice)
     item = PriceItem
     one = single_item_struct(NewPrice, PriceItem)
-    files = InFiles(name="prices", key=("provider", "model", "tier", "since"), ignores_case=False)
+    files = ResourceFiles(name="prices", key=("provider", "model", "tier", "since"), ignores_case=False)
     searched = ("model",)
     lists: ListDefinition[OwnPrice] = ListDefinition(
         root="prices",

@@ -36,7 +36,7 @@ REPORTED = "reported"
 
 
 @dataclass
-class _Effect:
+class _PriceChangeEffect:
     """
     The effect of new prices: numbers of calls, and amounts in units of money before and after the change.
     """
@@ -108,7 +108,7 @@ async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Re
     days = days_within(now - (DAYS - 1) * DAY_S, now)
     override = to_price_override(price)
     only = PriceBook(book.card, (override,))
-    effect = _Effect()
+    effect = _PriceChangeEffect()
     after = book.with_override(override)
     for day in days:
         for one in await services.ledger.usage_of_day(day):
@@ -118,7 +118,7 @@ async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Re
     return {"preview": shown}
 
 
-def _describe_price_effect(effect: _Effect) -> Mapping[str, object]:
+def _describe_price_effect(effect: _PriceChangeEffect) -> Mapping[str, object]:
     return {
         "calls": effect.calls,
         "reported_calls": effect.reported,

@@ -48,7 +48,7 @@ from gateway.money.allocation.language import join_definitions
 from gateway.money.allocation.published import describe_values_known_since, find_values_known_since
 from gateway.money.allocation.publishing import dimensions_without_rules
 from gateway.money.costs.times import format_seconds
-from gateway.operations.files.declared import InFiles
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.files.kinds import FileKind, MoneyCaller, ResourceKind
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import (
@@ -212,7 +212,7 @@ PUBLISH_JOBS: ListDefinition[PublishJob] = ListDefinition(
 )
 
 
-def version_with_state(
+def shown_definition_version(
     money: MoneyServices, version: DefinitionVersion, uri: str | None = None
 ) -> ShownVersion:
     return ShownVersion(version=version, uri=uri, is_in_force=_is_in_force(money, version))
@@ -228,7 +228,9 @@ def version_rows(
     versions = money.require_registry().declared_table(AllocationTable).versions(namespace)
     return MemoryRows(
         [
-            version_with_state(money, version, parent_path and f"{parent_path}/{version.number}/definition")
+            shown_definition_version(
+                money, version, parent_path and f"{parent_path}/{version.number}/definition"
+            )
             for version in versions
         ]
     )
@@ -237,7 +239,9 @@ def version_rows(
 def namespace_with_state(money: MoneyServices, namespace: Namespace) -> ShownNamespace:
     newest = money.require_registry().declared_table(AllocationTable).versions_in_force().get(namespace.id)
     return ShownNamespace(
-        namespace=namespace, newest=newest, broken=money.require_publishing().broken_reason(namespace.id)
+        namespace=namespace,
+        newest=newest,
+        broken=money.require_definition_publisher().broken_reason(namespace.id),
     )
 
 
@@ -249,7 +253,7 @@ def _is_in_force(money: MoneyServices, version: DefinitionVersion) -> bool:
     newest = (
         money.require_registry().declared_table(AllocationTable).versions_in_force().get(version.namespace)
     )
-    return newest == version and money.require_publishing().broken_reason(version.namespace) is None
+    return newest == version and money.require_definition_publisher().broken_reason(version.namespace) is None
 
 
 class VersionItem(msgspec.Struct, kw_only=True):
@@ -347,7 +351,7 @@ _JOB = _JOBS + "/{job}"
 _call = partial(key_call, endpoint="allocation")
 
 
-def check_definition(request: web.Request) -> None:
+def check_definition_media_type(request: web.Request) -> None:
     """Raise Refusal 415 if the body is neither text nor a form."""
     if request.content_type not in (*YAML, FORM):
         raise Refusal(415, "unsupported_media_type", f"Send the definition as {', '.join((*YAML, FORM))}.")
@@ -358,16 +362,17 @@ def _publish_call(
 ) -> Callable[[Served], Served]:
     """Register a handler that publishes a definition. Its scope has the handler's name."""
 
-    def add_address(handler: Served) -> Served:
+    def register_address_of_handler(handler: Served) -> Served:
         row = Address(
             methods=("POST",),
             path=path,
             summary=summary,
             endpoint="allocation",
             scope=f"allocation:{handler.__name__}",
-            check=check_definition,
+            check=check_definition_media_type,
             limit=BodyLimit(
-                setting="allocation.max_definition_bytes and the envelope", bytes=_max_envelope_bytes
+                setting="allocation.max_definition_bytes and the envelope",
+                bytes=_max_definition_request_bytes,
             ),
             takes=dict.fromkeys((*YAML, FORM), TEXT),
             gives={status: {JSON: gives}},
@@ -376,10 +381,10 @@ def _publish_call(
         )
         return row(handler)
 
-    return add_address
+    return register_address_of_handler
 
 
-def _max_envelope_bytes(services: AllServices) -> int:
+def _max_definition_request_bytes(services: AllServices) -> int:
     return services.operators.money.allocation().max_definition_bytes + SLACK_BYTES
 
 
@@ -414,10 +419,12 @@ async def create_definition_version(request: KeyRequest[MoneyServices, bytes]) -
     )
     if is_dry:
         return {"version": await preview_version(money, text, DEFAULT, request.actor)}
-    job, version = await money.require_publishing().publish(
+    job, version = await money.require_definition_publisher().publish(
         text, namespace=DEFAULT, base=base, actor=request.actor
     )
-    shown = describe_version(version_with_state(money, version, _definition_uri(request.http.path, version)))
+    shown = describe_version(
+        shown_definition_version(money, version, _definition_uri(request.http.path, version))
+    )
     return {"version": {**shown, "border": dict(job.border)}}
 
 
@@ -465,7 +472,7 @@ class NamespaceResource(ManagedResource[Namespace, MoneyServices]):
     changes = NamespaceChanges
     item = NamespaceItem
     one = OneNamespace
-    files = InFiles(name="namespaces", key=("id",))
+    files = ResourceFiles(name="namespaces", key=("id",))
     keys = ByKeys(
         # clients of the cost service use the older name of the group
         path="/v2/{group:allocation|costformation}/namespaces",
@@ -490,7 +497,9 @@ class NamespaceResource(ManagedResource[Namespace, MoneyServices]):
         },
     )
 
-    async def displayed_row(self, caller: OperationCaller[MoneyServices], row: Namespace) -> ShownNamespace:
+    async def convert_row_for_lists(
+        self, caller: OperationCaller[MoneyServices], row: Namespace
+    ) -> ShownNamespace:
         return namespace_with_state(caller.services, row)
 
     async def draft_fields(self, caller: OperationCaller[MoneyServices], new_values: Any) -> dict[str, Any]:
@@ -498,7 +507,9 @@ class NamespaceResource(ManagedResource[Namespace, MoneyServices]):
         id = stated_fields.pop("id", None)
         return {**stated_fields, "name": id} if stated_fields.get("name", "") is None else stated_fields
 
-    def server_fields(self, caller: OperationCaller[MoneyServices], new_values: Any) -> Mapping[str, Any]:
+    def fields_set_by_server(
+        self, caller: OperationCaller[MoneyServices], new_values: Any
+    ) -> Mapping[str, Any]:
         return {"id": new_values.id}
 
     async def show(self, caller: OperationCaller[MoneyServices], id_or_name: str) -> JsonAnswer:
@@ -519,9 +530,9 @@ class NamespaceKind(ResourceKind):
         super().__init__(NAMESPACE, NAMESPACE.files)
         self.action = AllocationTable.action
 
-    def are_values_defaults(self, registry: Registry, row: Namespace, values: Mapping[str, Any]) -> bool:
+    def has_only_default_values(self, registry: Registry, row: Namespace, values: Mapping[str, Any]) -> bool:
         others = {name: value for name, value in values.items() if (name, value) != ("name", row.id)}
-        return super().are_values_defaults(registry, row, others)
+        return super().has_only_default_values(registry, row, others)
 
     def known_names(self, registry: Registry) -> Collection[str]:
         return (DEFAULT_WORD,)
@@ -543,7 +554,7 @@ class DefinitionKind(FileKind):
     Applying a set of files publishes it directly, so it needs no job.
     """
 
-    files = InFiles(
+    files = ResourceFiles(
         name="allocation", key=("namespace",), refers={"namespace": "namespaces"}, ignores_case=False
     )
     noun = "definition"
@@ -570,7 +581,9 @@ class DefinitionKind(FileKind):
 
     async def create(self, caller: MoneyCaller, new_values: DefinitionInFile, secret: str | None) -> str:
         namespace = self.id_of(new_values)
-        checked = caller.services.require_publishing().parse_and_check(new_values.definition.encode())
+        checked = caller.services.require_definition_publisher().parse_and_check(
+            new_values.definition.encode()
+        )
         await caller.registry.declared_table(AllocationTable).publish_now(
             new_values.definition,
             namespace=namespace,
@@ -677,7 +690,7 @@ async def describe_with_text(
     money: MoneyServices, version: DefinitionVersion, uri: str | None = None
 ) -> dict[str, Any]:
     text = await money.require_registry().declared_table(AllocationTable).version_text(version)
-    return {**describe_version(version_with_state(money, version, uri)), "definition": text}
+    return {**describe_version(shown_definition_version(money, version, uri)), "definition": text}
 
 
 async def preview_version(
@@ -688,7 +701,7 @@ async def preview_version(
     """
     table = money.require_registry().declared_table(AllocationTable)
     table.require_namespace(namespace)
-    definition = await money.require_publishing().validate_text(text, namespace)
+    definition = await money.require_definition_publisher().validate_text(text, namespace)
     would_be = DefinitionVersion(
         namespace=namespace,
         number=table.latest_version_number(namespace) + 1,
@@ -700,7 +713,7 @@ async def preview_version(
     source_border = describe_values_known_since(
         await find_values_known_since(money.ledger, sources_read_by(definition))
     )
-    return {**describe_version(version_with_state(money, would_be)), "border": source_border}
+    return {**describe_version(shown_definition_version(money, would_be)), "border": source_border}
 
 
 def parse_base_version(text: str | None) -> int | None:
@@ -715,7 +728,7 @@ def parse_base_version(text: str | None) -> int | None:
 async def _submit_definition(request: KeyRequest[MoneyServices, bytes], namespace: str) -> Result:
     base = parse_base_version(request.http.query.get("base_version"))
     text = _definition_text(request)
-    publishing = request.services.require_publishing()
+    publishing = request.services.require_definition_publisher()
     return {
         "publish_job": describe_job(
             await publishing.submit(text, namespace=namespace, base=base, actor=request.actor)

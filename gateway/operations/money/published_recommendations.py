@@ -299,7 +299,7 @@ def _recommendation_call(method: str, path: str, summary: str, **row: Any) -> Ca
     Register the handler under its path. The scope and the name of the call come from the handler's name.
     """
 
-    def add_address(handler: Served) -> Served:
+    def register_address_of_handler(handler: Served) -> Served:
         name = handler.__name__
         decorate = key_call(
             method,
@@ -312,7 +312,7 @@ def _recommendation_call(method: str, path: str, summary: str, **row: Any) -> Ca
         )
         return decorate(handler)
 
-    return add_address
+    return register_address_of_handler
 
 
 @_recommendation_call(

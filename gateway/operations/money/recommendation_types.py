@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gateway.money.recommendations.list import BY_NAME
-from gateway.operations.files.declared import InFiles
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.files.kinds import FileKind, MoneyCaller
 from gateway.operations.files.text import suggestion
 from gateway.operations.requests.requests import RequestBody
@@ -32,7 +32,7 @@ class RecommendationTypeKind(FileKind):
     states it.
     """
 
-    files = InFiles(name="recommendation-types", key=("type",), ignores_case=False)
+    files = ResourceFiles(name="recommendation-types", key=("type",), ignores_case=False)
     noun = "recommendation type"
     action = TYPE_KIND
     new = TypeInFile
@@ -41,7 +41,9 @@ class RecommendationTypeKind(FileKind):
     def id_of(self, row: TypeInFile) -> str:
         return row.type
 
-    async def find_visible(self, caller: MoneyCaller, id_or_name: str, *, is_limited: bool) -> TypeInFile:
+    async def find_visible(
+        self, caller: MoneyCaller, id_or_name: str, *, has_limited_data_access: bool
+    ) -> TypeInFile:
         if id_or_name not in BY_NAME:
             raise NotThere("there is no such type of recommendations")
         return await self.find(caller.registry, id_or_name)

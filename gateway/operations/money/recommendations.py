@@ -77,7 +77,7 @@ async def list_recommendations(request: OperatorRequest[MoneyServices, None]) ->
     listed = recommendation_list(request.services.ledger.underived_dimensions())
     visible = await request.cost_reader.read_visibility()
     rows = [
-        _hide_realized(recommendation, visible)
+        _hide_realized_saving_if_not_visible(recommendation, visible)
         for recommendation in await request.registry.recommendations.all()
         if visible.can_see_recommendation(recommendation)
     ]
@@ -132,7 +132,7 @@ async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook])
 async def show_recommendation(request: OperatorRequest[MoneyServices, None]) -> Result:
     visible = await request.cost_reader.read_visibility()
     recommendation = await _visible_recommendation(request, visible)
-    shown = describe_recommendation(_hide_realized(recommendation, visible))
+    shown = describe_recommendation(_hide_realized_saving_if_not_visible(recommendation, visible))
     comments = await request.registry.recommendations.comments(recommendation.id)
     return {
         "recommendation": shown,
@@ -290,7 +290,9 @@ async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result
     )
 
 
-def _hide_realized(recommendation: Recommendation, visible: VisiblePart) -> Recommendation:
+def _hide_realized_saving_if_not_visible(
+    recommendation: Recommendation, visible: VisiblePart
+) -> Recommendation:
     return (
         recommendation
         if visible.can_see_realized_saving(recommendation)

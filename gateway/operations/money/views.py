@@ -17,7 +17,7 @@ from gateway.core.visibility import SLICED
 from gateway.http.lists import Filter, ListDefinition, Sort, yes_no_filter
 from gateway.money.costs.times import format_seconds
 from gateway.money.views.declared import OneView, ViewChanges, ViewItem
-from gateway.operations.files.declared import InFiles
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import SHOW, ByKeys, ByPeople, JsonAnswer, ManagedResource, OperationCaller
 from spool.registry.document_table import Sees
@@ -72,7 +72,7 @@ class ViewResource(ManagedResource[View, MoneyServices]):
     changes = ViewChanges
     item = ViewItem
     one = OneView
-    files = InFiles(name="views", refers={"connections.notify": "channels"})
+    files = ResourceFiles(name="views", refers={"connections.notify": "channels"})
     searched = ("name",)
     has_dimensions = True
     # keys of the resource; clients of the cost service expect the view itself after a change, without an
@@ -92,7 +92,7 @@ class ViewResource(ManagedResource[View, MoneyServices]):
     async def visibility_test(self, caller: OperationCaller[MoneyServices]) -> Sees[View]:
         return (await caller.sees()).can_see_view
 
-    async def displayed_row(self, caller: OperationCaller[MoneyServices], row: View) -> ShownView:
+    async def convert_row_for_lists(self, caller: OperationCaller[MoneyServices], row: View) -> ShownView:
         return _view_with_state(caller.services, row)
 
     async def draft_fields(self, caller: OperationCaller[MoneyServices], new_values: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from gateway.money.costs.work_tree import (
 )
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import ONE_SPAN, read_time_range
-from gateway.operations.money.work_links.declared import WorkLinkTable, all_links
+from gateway.operations.money.work_links.declared import WorkLinkTable, stored_unit_links
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import NotThere
@@ -213,7 +213,7 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
 async def _work_unit_answer(
     request: OperatorRequest[MoneyServices, None], query: CostQuery, unit: str, name: str
 ) -> Result:
-    reads, links = request.cost_reader, all_links(request.shared.registry)
+    reads, links = request.cost_reader, stored_unit_links(request.shared.registry)
     found = await _find_unit(reads.ledger, links, query, unit, name)
     around = await work_units_with_calls_just_outside(reads.ledger, query, unit, [name])
     known = _AGENT in await reads.visible_dimensions()
@@ -230,7 +230,7 @@ async def _work_unit_answer(
         "aggregated": found.aggregated and _describe_row(found.aggregated),
         "without_run": _describe_row(found.without_run),
         "other_runs": _describe_row(found.others),
-        "started_by": [] if reads.is_limited else found.started_by,
+        "started_by": [] if reads.has_limited_data_access else found.started_by,
         "started_sessions": [
             {"session": row.group[0], "own": _describe_row(row), "aggregated": _describe_row(with_started)}
             for row, with_started in found.started_sessions
@@ -240,7 +240,7 @@ async def _work_unit_answer(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Unit:
+class _UnitCosts:
     own: CostRow
     aggregated: CostRow | None  # aggregated costs, only for the units in TREES
     without_run: CostRow
@@ -251,7 +251,9 @@ class _Unit:
     runs: Sequence[RunNode]
 
 
-async def _find_unit(ledger: SlicedLedger, links: UnitLinks, query: CostQuery, unit: str, name: str) -> _Unit:
+async def _find_unit(
+    ledger: SlicedLedger, links: UnitLinks, query: CostQuery, unit: str, name: str
+) -> _UnitCosts:
     is_tree = unit in TREES
     by_run = replace(query, group_by=(RUN,), top=MOST_RUNS)
     with_started = [replace(query, aggregated=True)] if is_tree else []
@@ -259,7 +261,9 @@ async def _find_unit(ledger: SlicedLedger, links: UnitLinks, query: CostQuery, u
     own = {run: row for row in rows if (run := row.group[0]) is not None}
     others, own_runs = own.pop(OTHER, None), {*own, *((name,) if unit == RUN else ())}
     asked = (unit, [name]) if is_tree else (RUN, [*own])
-    lineage, linked = await _read_lineage(ledger, links, query, *asked, has_below=is_tree)
+    lineage, linked = await _read_run_lineages_and_linked_parents(
+        ledger, links, query, *asked, has_below=is_tree
+    )
     parents = await asyncio.to_thread(parents_by_run, [*lineage, *linked])
     sessions = {each.run: each.session for each in lineage}
     has_above = await asyncio.to_thread(nearest_listed_ancestors, sessions, own_runs, parents)
@@ -278,18 +282,20 @@ async def _find_unit(ledger: SlicedLedger, links: UnitLinks, query: CostQuery, u
         started_by = [{"session": session} for session in others_above] if is_tree else []
     whole = _sum_rows(sums)
     may_have_started = unit == SESSION and (ledger.has_every_call or whole.calls > 0)
-    return _Unit(
+    return _UnitCosts(
         own=whole,
         aggregated=_sum_rows(trees[0]) if trees else None,
         without_run=_sum_rows([row for row in rows if row.group == (None,)]),
         others=_sum_rows([others] if others else []),
         started_by=started_by,
-        started_sessions=await _started_sessions(ledger, links, query, name) if may_have_started else (),
+        started_sessions=await _own_and_total_costs_of_started_sessions(ledger, links, query, name)
+        if may_have_started
+        else (),
         runs=await asyncio.to_thread(build_run_tree, dict.fromkeys(of_tree), own, parents, sessions),
     )
 
 
-async def _read_lineage(
+async def _read_run_lineages_and_linked_parents(
     ledger: SlicedLedger,
     links: UnitLinks,
     query: CostQuery,
@@ -345,7 +351,7 @@ def _linked_ancestors(links: UnitLinks, session: str) -> Iterator[str]:
         yield unit_digest_text(SESSION, number := parent)
 
 
-async def _started_sessions(
+async def _own_and_total_costs_of_started_sessions(
     ledger: SlicedLedger, links: UnitLinks, query: CostQuery, name: str
 ) -> Sequence[tuple[CostRow, CostRow]]:
     names = tuple(

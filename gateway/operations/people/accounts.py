@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.http.lists import Filter, ListDefinition, MemoryRows, Named, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObject, Sort
 from gateway.http.requests import Result
 from gateway.operations.answers import OperatorItem
 from gateway.operations.holders.operators import PeopleServices
@@ -79,9 +79,9 @@ class RemovedOperator(msgspec.Struct, kw_only=True):
     removed: Annotated[str, words("The e-mail address of the deleted account."), example("bob@example.com")]
 
 
-async def _names_of_operators(request: OperatorRequest[PeopleServices, None]) -> Iterator[Named]:
+async def _names_of_operators(request: OperatorRequest[PeopleServices, None]) -> Iterator[SearchableObject]:
     operators = await request.registry.operators.all()
-    return (Named(operator.email, (operator.email,)) for operator in operators)
+    return (SearchableObject(operator.email, (operator.email,)) for operator in operators)
 
 
 @operator_call(

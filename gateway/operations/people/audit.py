@@ -51,7 +51,7 @@ async def with_target_names(registry: Registry, rows: Sequence[AuditRow]) -> lis
     targets: dict[str, set[str]] = {}
     for row in rows:
         targets.setdefault(_action_kind(row), set()).add(row.target)
-    known = {kind: await _target_names(registry, kind, ids) for kind, ids in targets.items()}
+    known = {kind: await _audit_target_names_by_id(registry, kind, ids) for kind, ids in targets.items()}
     entries = [_with_target_name(row, known[_action_kind(row)].get(row.target)) for row in rows]
     last = await _last_audited_names(
         registry, [named_row.row for named_row in entries if named_row.name is None]
@@ -98,7 +98,7 @@ def _stated_name(row: AuditRow) -> str | None:
     return next((name for name in names if isinstance(name, str) and name), None)
 
 
-async def _target_names(registry: Registry, kind: str, ids: set[str]) -> Mapping[str, str]:
+async def _audit_target_names_by_id(registry: Registry, kind: str, ids: set[str]) -> Mapping[str, str]:
     if kind == INSIGHT:
         return await registry.insights.titles(ids)
     if kind == RECOMMENDATION:
@@ -121,10 +121,10 @@ async def _target_names(registry: Registry, kind: str, ids: set[str]) -> Mapping
     return {id: name for id, name in names.items() if name is not None}
 
 
-def describe_audit(named: NamedRow) -> dict[str, object]:
-    row = named.row
+def describe_audit(audit_row: NamedRow) -> dict[str, object]:
+    row = audit_row.row
     return build_answer(
-        AuditItem, row, at=utc_iso(row.at), target_name=named.name, target_exists=named.exists
+        AuditItem, row, at=utc_iso(row.at), target_name=audit_row.name, target_exists=audit_row.exists
     )
 
 

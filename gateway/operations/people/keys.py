@@ -9,11 +9,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.core.schemas import TEXT, array_of, described
-from gateway.http.lists import Filter, ListDefinition, MemoryRows, Named, Sort, age_filter
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObject, Sort, age_filter
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
 from gateway.operations.answers import DeletedItem
-from gateway.operations.files.declared import InFiles
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.files.kinds import FileKind, MoneyCaller, ObjectFields
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.people.scopes import scopes_without_operations
@@ -245,10 +245,10 @@ class RotateKeyAnswer(msgspec.Struct, kw_only=True):
     ]
 
 
-async def _names_of_keys(request: OperatorRequest[SenderServices, None]) -> Iterator[Named]:
+async def _names_of_keys(request: OperatorRequest[SenderServices, None]) -> Iterator[SearchableObject]:
     request.shared.require_registry()
     keys = request.services.access.keys()
-    return (Named(key.name, (key.name, key.description)) for key in keys)
+    return (SearchableObject(key.name, (key.name, key.description)) for key in keys)
 
 
 @operator_call(
@@ -301,7 +301,7 @@ async def adopt_key(request: OperatorRequest[SenderServices, None]) -> Result:
     Accept the key in the deployment's file again after it was deleted. Refusal 409 if the file still has
     the deleted secret.
     """
-    outcome = await request.services.access.adopt_legacy_key(anew=True, actor=request.actor)
+    outcome = await request.services.access.adopt_legacy_key(works_after_deletion=True, actor=request.actor)
     if outcome is None:
         raise NotAllowed("there is no key file to adopt; set server.api_key_file")
     if outcome == DELETED:
@@ -318,7 +318,7 @@ async def identify_key(request: OperatorRequest[SenderServices, KeySecret]) -> R
     if no key has the secret.
     """
     request.shared.require_registry()
-    found = request.services.access.identify_key(request.body.secret)
+    found = request.services.access.find_key_and_gateway_flag(request.body.secret)
     if found is None:
         raise NotThere("no API key has this secret")
     key, may_chain = found
@@ -367,7 +367,7 @@ async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Resu
     table = _key_table(request)
     name = _editable_key_name(request)
     access = request.services.access
-    if access.has_legacy_key() and table.is_file_key(access.key(name)):
+    if access.has_key_file() and table.is_file_key(access.key(name)):
         raise NotAllowed(f"{name} comes from the deployment; change the file of server.api_key_file instead")
     key, secret = await table.rotate(name, overlap_s=body.overlap_s, actor=request.actor)
     return {
@@ -409,7 +409,7 @@ async def delete_key(request: OperatorRequest[SenderServices, None]) -> Result:
 class KeyKind(FileKind):
     """API keys in files. A file never has the secret of a key."""
 
-    files = InFiles(name="keys")
+    files = ResourceFiles(name="keys")
     noun = action = "key"
     new = NewKey
     reads = VIEW_OPERATION
@@ -419,8 +419,10 @@ class KeyKind(FileKind):
         table = registry.keys
         return {str(key.id): key for key in table.all() if not table.is_file_key(key)}
 
-    async def find_visible(self, caller: MoneyCaller, id_or_name: str, *, is_limited: bool) -> Key:
-        found = () if is_limited else caller.registry.keys.all()
+    async def find_visible(
+        self, caller: MoneyCaller, id_or_name: str, *, has_limited_data_access: bool
+    ) -> Key:
+        found = () if has_limited_data_access else caller.registry.keys.all()
         for key in found:
             if key.name == id_or_name:
                 return key
@@ -449,7 +451,7 @@ class KeyKind(FileKind):
     async def delete(self, caller: MoneyCaller, row: Key) -> None:
         await caller.registry.keys.delete(row.name, confirm=row.name, actor=caller.actor)
 
-    def secret_comparison_value(self, row: Key) -> object:
+    def secret_version(self, row: Key) -> object:
         return row.secrets[-1].digest
 
     def remark_in_apply_plan(self, row: Key) -> str:

@@ -15,7 +15,7 @@ from gateway.core.schemas import TEXT, Schema, closed_object, described
 from gateway.core.visibility import VisiblePart
 from gateway.http.address import READ, WRITE, Address, Content
 from gateway.http.answers import JSON
-from gateway.http.lists import Named
+from gateway.http.lists import SearchableObject
 from gateway.http.requests import AddressHandler, Result, check_json_content_type
 from gateway.money.costs.reader import CostReader
 from gateway.operations.holders.operators import MoneyServices
@@ -133,7 +133,7 @@ def build_key_rows(resource: ManagedResource[Any, Any]) -> Iterator[Address]:
     yield from (row for verb, row in rows.items() if verb not in by.by_hand)
 
 
-def asker_for_person(
+def operation_caller_for_person(
     request: OperatorRequest[Any, Any], money: MoneyServices | None = None
 ) -> OperationCaller[MoneyServices]:
     """Return the caller for a person. `money` is required if the request's services are not MoneyServices."""
@@ -183,25 +183,27 @@ def build_people_rows(resource: ManagedResource[Any, Any]) -> Iterator[OperatorA
     summaries = {**operation_summaries(noun), **by.words}
 
     async def list_resources(request: OperatorRequest[MoneyServices, None]) -> Result:
-        asking = asker_for_person(request)
+        asking = operation_caller_for_person(request)
         return await resource.add_requested_data(
             asking, await request.list_page(resource.lists, await resource.visible_rows(asking))
         )
 
-    async def names_of_resources(request: OperatorRequest[MoneyServices, None]) -> Iterator[Named]:
-        return await resource.names(asker_for_person(request))
+    async def names_of_resources(request: OperatorRequest[MoneyServices, None]) -> Iterator[SearchableObject]:
+        return await resource.names(operation_caller_for_person(request))
 
     async def create(request: OperatorRequest[MoneyServices, Any]) -> Result:
-        return await resource.create(asker_for_person(request), request.body)
+        return await resource.create(operation_caller_for_person(request), request.body)
 
     async def show(request: OperatorRequest[MoneyServices, None]) -> Result:
-        return await resource.show(asker_for_person(request), request.path_parameter("id"))
+        return await resource.show(operation_caller_for_person(request), request.path_parameter("id"))
 
     async def change(request: OperatorRequest[MoneyServices, Any]) -> Result:
-        return await resource.change(asker_for_person(request), request.path_parameter("id"), request.body)
+        return await resource.change(
+            operation_caller_for_person(request), request.path_parameter("id"), request.body
+        )
 
     async def delete(request: OperatorRequest[MoneyServices, None]) -> Result:
-        id = await resource.delete(asker_for_person(request), request.path_parameter("id"))
+        id = await resource.delete(operation_caller_for_person(request), request.path_parameter("id"))
         return {root: {"id": id}} if by.is_shown_when_deleted else {"deleted": id}
 
     def build_row(

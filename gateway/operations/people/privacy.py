@@ -92,7 +92,7 @@ class KnownPerson:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReceiptPlace:
+class ErasureReceiptPlace:
     """
     A place that may contain a name of the person. `until` is the epoch second until which it is pending, or
     None.
@@ -203,7 +203,7 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
     people, now = request.shared.people, request.now()
     digests = map(people.erasure_digest, person.forms)
     erasure = new_erasure(digests, now, texts=body.texts, devices=body.devices)
-    others = await _other_names(request, person)
+    others = await _further_names_in_calls_of_person(request, person)
     waits = await _has_waiting_reports(storage, person)
     work = partial(
         erase_from_storage,
@@ -220,7 +220,7 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
         erased = await work()
     places = [
         *_erasure_receipt_places(erased, body, now, waits),
-        *await _receipt_places_beyond_erasure(request, person, calls, others),
+        *await _receipt_places_that_erasure_cannot_reach(request, person, calls, others),
     ]
     receipt = {
         "id": None if body.dry_run else erasure.id,
@@ -265,7 +265,7 @@ async def export_person(request: OperatorRequest[OperatorServices, ExportPerson]
     elsewhere = "a person is exported on the server's machine: run tollhouse people export there"
     directory = require_local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
     person = await resolve_person_in_path(request)
-    contents = await _stored_contents(request, person)
+    contents = await _stored_data_except_calls(request, person)
     await asyncio.to_thread(_make_directory, directory)
     after = {"names": len(person.names)}
     async with request.audited_change("person.export", str(directory), after):
@@ -288,7 +288,7 @@ async def download_person(request: OperatorRequest[OperatorServices, None]) -> w
     stored call or usage event.
     """
     person = await resolve_person_in_path(request)
-    contents = await _stored_contents(request, person)
+    contents = await _stored_data_except_calls(request, person)
     await save_viewings()
     response = web.StreamResponse(headers=_DOWNLOAD)
     async with request.audited_change("person.export", "download", {"names": len(person.names)}):
@@ -347,30 +347,30 @@ async def resolve_person_in_path(request: OperatorRequest[OperatorServices, Any]
 
 def _erasure_receipt_places(
     erased: ErasureResult, body: ErasePerson, now: float, are_reports_waiting: bool
-) -> Iterator[ReceiptPlace]:
+) -> Iterator[ErasureReceiptPlace]:
     rows, records = erased.rows, erased.records
-    yield ReceiptPlace(
+    yield ErasureReceiptPlace(
         place="names", state=DONE, count=rows.people, what="people with links and the name to show, deleted"
     )
-    yield ReceiptPlace(
+    yield ErasureReceiptPlace(
         place="accounts", state=DONE, count=rows.accounts, what="accounts, deleted with their sessions"
     )
-    yield ReceiptPlace(
+    yield ErasureReceiptPlace(
         place="registry",
         state=DONE,
         count=rows.rows,
         what="rows of roles, seats, filters, authors and the audit list",
     )
-    yield ReceiptPlace(
+    yield ErasureReceiptPlace(
         place="settings as files",
         state=ASK if rows.managed else DONE,
         count=len(rows.managed),
         what="files that contain a name; replace it there, because the next apply stores it again",
         listed=rows.managed,
     )
-    yield _receipt_place_of_free_texts(erased, replaced=body.texts)
-    yield _receipt_place_of_devices(erased, erases=body.devices)
-    yield ReceiptPlace(
+    yield _free_texts_in_erasure_receipt(erased, are_texts_replaced=body.texts)
+    yield _devices_in_erasure_receipt(erased, are_devices_erased=body.devices)
+    yield ErasureReceiptPlace(
         place="records",
         state=PENDING if records.unreadable else DONE,
         count=None if body.dry_run else records.records,
@@ -381,7 +381,7 @@ def _erasure_receipt_places(
             else ""
         ),
     )
-    yield ReceiptPlace(
+    yield ErasureReceiptPlace(
         place="totals",
         state=DONE,
         count=None if body.dry_run else erased.sums,
@@ -389,10 +389,10 @@ def _erasure_receipt_places(
     )
     what = "reports that wait for the rest of their call, or for calls below them; the gateway looks again by itself"
     until = now + AGAIN_AFTER_S if are_reports_waiting else None
-    yield ReceiptPlace(
+    yield ErasureReceiptPlace(
         place="waiting", state=PENDING if are_reports_waiting else DONE, what=what, until=until
     )
-    yield ReceiptPlace(
+    yield ErasureReceiptPlace(
         place="below",
         state=PENDING if erased.below else DONE,
         count=len(erased.below),
@@ -400,37 +400,43 @@ def _erasure_receipt_places(
         "have not confirmed",
         listed=erased.below,
     )
-    yield ReceiptPlace(
+    yield ErasureReceiptPlace(
         place="disk",
         state=ASK if erased.remains else DONE,
         what="; ".join(erased.remains) or "replaced rows are overwritten, and write-ahead logs are empty",
     )
 
 
-def _receipt_place_of_free_texts(erased: ErasureResult, *, replaced: bool) -> ReceiptPlace:
+def _free_texts_in_erasure_receipt(erased: ErasureResult, *, are_texts_replaced: bool) -> ErasureReceiptPlace:
     places = [" ".join(place) for place in erased.rows.texts]
     count = len(places) + erased.rows.more_texts
-    what = "free texts with a name" + ("" if replaced or not count else "; use --texts to replace them")
-    return ReceiptPlace(
-        place="texts", state=DONE if replaced or not count else ASK, count=count, what=what, listed=places
+    what = "free texts with a name" + (
+        "" if are_texts_replaced or not count else "; use --texts to replace them"
+    )
+    return ErasureReceiptPlace(
+        place="texts",
+        state=DONE if are_texts_replaced or not count else ASK,
+        count=count,
+        what=what,
+        listed=places,
     )
 
 
-def _receipt_place_of_devices(erased: ErasureResult, *, erases: bool) -> ReceiptPlace:
-    is_left = bool(erased.devices) and not erases
+def _devices_in_erasure_receipt(erased: ErasureResult, *, are_devices_erased: bool) -> ErasureReceiptPlace:
+    is_left = bool(erased.devices) and not are_devices_erased
     what = "devices of the person" + ("; use --devices to revoke and erase them" if is_left else "")
     state = ASK if is_left else DONE
-    return ReceiptPlace(
+    return ErasureReceiptPlace(
         place="devices", state=state, count=len(erased.devices), what=what, listed=erased.devices
     )
 
 
-async def _receipt_places_beyond_erasure(
+async def _receipt_places_that_erasure_cannot_reach(
     request: OperatorRequest[OperatorServices, Any],
     person: KnownPerson,
     calls: Sequence[tuple[str, int, str]],
     others: Sequence[str],
-) -> Iterable[ReceiptPlace]:
+) -> Iterable[ErasureReceiptPlace]:
     months = f" from {calls[0][0]} to {calls[-1][0]}" if calls else ""
     routes = [route.name for route in await request.services.spool.deliveries.route_states()]
     sent = f"receivers may have calls{months} with the names in records; ask their owners to delete or rename them"
@@ -440,36 +446,36 @@ async def _receipt_places_beyond_erasure(
     damaged = await asyncio.to_thread(lambda: sorted(path.name for path in directory.glob("*.damaged-*")))
     others_below = "other senders store data of their own, such as log files; ask their owners"
     return [
-        ReceiptPlace(
+        ErasureReceiptPlace(
             place="destinations",
             state=ASK if routes and calls else DONE,
             what=sent,
             count=len(routes),
             listed=routes,
         ),
-        ReceiptPlace(place="senders", state=ASK if calls else DONE, what=others_below),
-        ReceiptPlace(
+        ErasureReceiptPlace(place="senders", state=ASK if calls else DONE, what=others_below),
+        ErasureReceiptPlace(
             place="configuration",
             state=ASK if settings else DONE,
             count=len(settings),
             what="settings that contain a name; change the file, then reload",
             listed=settings,
         ),
-        ReceiptPlace(
+        ErasureReceiptPlace(
             place="backups",
             state=ASK if backups else DONE,
             count=len(backups),
             what="known backups that hold the names; delete them, or use --erasures whenever one is restored",
             listed=backups,
         ),
-        ReceiptPlace(
+        ErasureReceiptPlace(
             place="damaged files",
             state=ASK if damaged else DONE,
             count=len(damaged),
             what="files that were moved aside; delete them when you need them no more",
             listed=damaged,
         ),
-        ReceiptPlace(
+        ErasureReceiptPlace(
             place="other names",
             state=ASK if others else DONE,
             count=len(others),
@@ -532,7 +538,9 @@ async def _months_with_calls(
     return [(f"{row.start:%Y-%m}", row.calls, row.cost) for row in rows if row.calls]
 
 
-async def _other_names(request: OperatorRequest[OperatorServices, Any], person: KnownPerson) -> Sequence[str]:
+async def _further_names_in_calls_of_person(
+    request: OperatorRequest[OperatorServices, Any], person: KnownPerson
+) -> Sequence[str]:
     query = _person_query(request, person, TOTAL)
     both = CostQuery(
         since=query.since,
@@ -548,13 +556,13 @@ async def _other_names(request: OperatorRequest[OperatorServices, Any], person: 
     return sorted(found - {*person.forms})[:MAX_LISTED]
 
 
-async def _stored_contents(
+async def _stored_data_except_calls(
     request: OperatorRequest[OperatorServices, Any], person: KnownPerson
 ) -> dict[str, Any]:
     """Return what is stored about a person, except calls. Raises NotThere if nothing has a name of the person."""
     registry, people = request.registry, request.shared.people
     months = await _months_with_calls(request, person)
-    is_own = partial(_shares_name, frozenset(person.forms))
+    is_own = partial(_has_common_name, frozenset(person.forms))
     accounts = [
         each for each in await registry.operators.all() if is_own(people.all_recorded_names(each.email))
     ]
@@ -598,7 +606,7 @@ async def _stored_contents(
     return contents
 
 
-def _shares_name(forms: frozenset[str], names: Iterable[str]) -> bool:
+def _has_common_name(forms: frozenset[str], names: Iterable[str]) -> bool:
     return not forms.isdisjoint(names)
 
 
@@ -632,12 +640,12 @@ def _is_about_person(record: Record, forms: frozenset[str]) -> bool:
     if isinstance(record, Correction):
         return _is_about_person(record.after, forms) or _is_about_person(record.before, forms)
 
-    def dimension_value(dimension: str) -> str:
+    def person_name_in_record(dimension: str) -> str:
         if dimension == SECOND_NAME:
             return str(getattr(record, "tags", {}).get(SECOND_NAME.removeprefix("tag:"), ""))
         return getattr(record, "user", None) or getattr(record, "subject", None) or ""
 
-    return not forms.isdisjoint(values_for_filter(USER, dimension_value))
+    return not forms.isdisjoint(values_for_filter(USER, person_name_in_record))
 
 
 def _make_directory(directory: Path) -> None:

@@ -97,7 +97,7 @@ class SignInWays(msgspec.Struct, kw_only=True):
 
 
 @operator_call("GET", "/sign-in-ways", None, "List the ways to sign in", shows=NOTHING, answers=SignInWays)
-async def show_ways(request: OperatorRequest[PeopleServices, None]) -> Result:
+async def list_sign_in_ways(request: OperatorRequest[PeopleServices, None]) -> Result:
     """Return the ways to sign in here, and the texts for failed sign-ins."""
     provider = request.services.oidc
     shown = {"name": provider.settings.name} if provider else None
@@ -119,7 +119,7 @@ async def begin_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resul
         if buckets.wait_s(name):
             raise SignInProblem("attempts")
         buckets.charge(name, BEGINNING)
-        address, browser = await services.oidc.begin(address_group=name)
+        address, browser = await services.oidc.begin_sign_in(address_group=name)
     except SignInProblem as problem:
         return _redirect_response(_problem_page(problem))
     response = _redirect_response(address)
@@ -193,7 +193,7 @@ async def end_provider_sessions(request: OperatorRequest[PeopleServices, None]) 
     try:
         [token] = parse_qs(body.decode("ascii"), max_num_fields=20)["logout_token"]
         with buckets.charge_on_failure(name, TokenRefused):
-            return uncached_json({"ended": await provider.log_out(token)})
+            return uncached_json({"ended": await provider.end_sessions_of_logout_token(token)})
     except (KeyError, ValueError) as error:
         raise Refusal(400, "bad_payload", "send one logout_token") from error
     except TokenRefused as error:

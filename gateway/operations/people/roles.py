@@ -17,7 +17,7 @@ from gateway.http.requests import Result
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.costs.times import format_seconds
 from gateway.operations.answers import OperatorItem
-from gateway.operations.files.declared import InFiles
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.holders.operators import MoneyServices, PeopleServices
 from gateway.operations.managed import (
     DELETE,
@@ -150,7 +150,7 @@ class RoleResource(ManagedResource[Role, HasLedger]):
     changes = RoleChanges
     item = RoleItem
     one = OneRole
-    files = InFiles(name="roles", unordered=("cost_types", "groups", "members", "permission_sets"))
+    files = ResourceFiles(name="roles", unordered=("cost_types", "groups", "members", "permission_sets"))
     searched = ("name",)
     keys = ByKeys(path="/v2/access-control/roles", id="role_id", group="access-control", endpoint="roles")
     people = ByPeople(
@@ -166,7 +166,7 @@ class RoleResource(ManagedResource[Role, HasLedger]):
     def table_in(self, registry: Registry) -> Any:
         return registry.roles
 
-    async def displayed_row(self, caller: OperationCaller[HasLedger], row: Role) -> ShownRole:
+    async def convert_row_for_lists(self, caller: OperationCaller[HasLedger], row: Role) -> ShownRole:
         return ShownRole(row, row.broken_reason(caller.services.ledger.dimensions()))
 
     async def draft_fields(self, caller: OperationCaller[HasLedger], new_values: Any) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class RoleResource(ManagedResource[Role, HasLedger]):
         return _role_fields(new_values)
 
     async def insert_row(
-        self, caller: OperationCaller[HasLedger], fields: Mapping[str, Any], own: Mapping[str, Any]
+        self, caller: OperationCaller[HasLedger], fields: Mapping[str, Any], server_fields: Mapping[str, Any]
     ) -> Role:
         return await caller.registry.roles.create(
             NewRole(**fields),
@@ -334,7 +334,7 @@ class RoleToPreview(RequestBody):
     lists=OPERATORS,
     item=OperatorItem,
 )
-async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -> Result:
+async def list_operators_who_see_more_than_role(request: OperatorRequest[PeopleServices, None]) -> Result:
     """
     List the operators whose account shows more calls than their limited role.
 
@@ -388,7 +388,7 @@ async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]
                 for id, permission_set in PERMISSION_SETS.items()
                 if id in rights.permission_sets
             ],
-            "data_access": _data_access(rights.slice),
+            "data_access": _data_access_level(rights.slice),
             "cost_types": list(rights.cost_types),
             "filters": [list(map(describe_filter, part)) for part in rights.slice.parts if part],
             "calls": await _permitted_calls(request, rights),
@@ -425,14 +425,14 @@ def _previewed_rights(
     draft = check_role_draft(given, request.shared.role_limits())
     check_dimensions(role_dimensions(draft), services.money.ledger.dimensions())
     replaced = None if body.replaces is None else roles.require_by_id_or_name(body.replaces).id
-    return roles.rights_if_saved(holder, _draft_for_holder(draft, holder), replaced=replaced)
+    return roles.rights_if_saved(holder, _role_draft_with_only_this_member(draft, holder), replaced=replaced)
 
 
-def _draft_for_holder(draft: NewRole, holder: RoleHolder) -> NewRole:
+def _role_draft_with_only_this_member(draft: NewRole, holder: RoleHolder) -> NewRole:
     return replace_fields(draft, members=(holder.person,), groups=())
 
 
-def _data_access(slice: LedgerSlice) -> str:
+def _data_access_level(slice: LedgerSlice) -> str:
     if slice.is_everything:
         return FULL
     return LIMITED if slice.parts else NO_DATA

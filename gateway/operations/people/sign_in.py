@@ -194,7 +194,7 @@ async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result
     rights = {
         "permission_sets": sorted(request.rights.permission_sets),
         "roles": list(request.rights.roles),
-        "is_limited": request.is_limited,
+        "is_limited": request.has_limited_data_access,
         "cost_types": list(request.rights.cost_types),
     }
     registry = request.shared.registry

@@ -33,7 +33,7 @@ STATES = (FREE, LINKED, CONFLICT)
 
 
 @dataclass(frozen=True, slots=True)
-class StatedNames:
+class AccountWithStatedAddress:
     """
     An account, and an address that its calls state. `reason` says why they are not linked, or is "".
     `of_user` and `of_address` count all calls with the account, and with the address, as user.
@@ -48,7 +48,7 @@ class StatedNames:
     of_address: int = 0
 
 
-STATED: ListDefinition[StatedNames] = ListDefinition(
+STATED: ListDefinition[AccountWithStatedAddress] = ListDefinition(
     root="stated_names",
     shows_people=True,
     show=lambda row: {
@@ -103,15 +103,15 @@ class LinkStatedAnswer(msgspec.Struct, kw_only=True):
     in_turn=True,
     item=StatedNameItem,
 )
-async def list_stated_names(request: OperatorRequest[MoneyServices, None]) -> Result:
+async def list_accounts_with_stated_addresses(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     List the pairs of an account name and an e-mail address that calls of the last 92 days stated together. A
     pair is a conflict if its account states several addresses, if several accounts of one source state its
     address, or if both names are linked with different people.
     """
-    stated = await _read_names_stated_in_calls(request)
+    stated = await _read_account_address_pairs_of_calls(request)
     names = dict.fromkeys(name for row in stated for name in (row.user, row.address))
-    query = replace(_stated_names_query(request), group_by=(USER,), include={USER: tuple(names)})
+    query = replace(_account_address_pairs_query(request), group_by=(USER,), include={USER: tuple(names)})
     calls = {row.group[0]: row.calls for row in await request.ledger.costs(query)} if names else {}
     rows = [
         replace(row, of_user=calls.get(row.user, 0), of_address=calls.get(row.address, 0)) for row in stated
@@ -127,12 +127,12 @@ async def list_stated_names(request: OperatorRequest[MoneyServices, None]) -> Re
     in_turn=True,
     answers=LinkStatedAnswer,
 )
-async def link_stated_names(request: OperatorRequest[MoneyServices, None]) -> Result:
+async def link_accounts_with_stated_addresses(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Link each pair of an account name and an address that conflicts with no other link. Reports show the
     address.
     """
-    stated = await _read_names_stated_in_calls(request)
+    stated = await _read_account_address_pairs_of_calls(request)
     people = [LinkedPerson(names=(row.address, row.user)) for row in stated if row.state == FREE]
     max_names = request.shared.most(LIMIT)
     await request.registry.persons.link_names(people, most=max_names, actor=request.actor)
@@ -140,24 +140,28 @@ async def link_stated_names(request: OperatorRequest[MoneyServices, None]) -> Re
     return {"people": {"kept": len(people), "conflicts": conflicts}}
 
 
-async def _read_names_stated_in_calls(request: OperatorRequest[MoneyServices, None]) -> list[StatedNames]:
+async def _read_account_address_pairs_of_calls(
+    request: OperatorRequest[MoneyServices, None],
+) -> list[AccountWithStatedAddress]:
     await request.ledger.catch_up(request.services.log)
     by_pair = replace(
-        _stated_names_query(request),
+        _account_address_pairs_query(request),
         group_by=(USER, SECOND_NAME, "source"),
         exclude={USER: ("", OTHER), SECOND_NAME: ("",)},
     )
     rows = await request.ledger.costs(by_pair)
-    return await asyncio.to_thread(lambda: list(_pair_names(rows, request.shared.people)))
+    return await asyncio.to_thread(lambda: list(_classify_account_address_pairs(rows, request.shared.people)))
 
 
-def _stated_names_query(request: OperatorRequest[MoneyServices, None]) -> CostQuery:
+def _account_address_pairs_query(request: OperatorRequest[MoneyServices, None]) -> CostQuery:
     until = next_full_hour(request.now())
     since = until.astimezone(UTC).replace(hour=0) - DAYS
     return CostQuery(since=since, until=until, granularity=TOTAL, measures=("calls",), stated_names=True)
 
 
-def _pair_names(rows: Sequence[CostRow], people: People) -> Iterator[StatedNames]:
+def _classify_account_address_pairs(
+    rows: Sequence[CostRow], people: People
+) -> Iterator[AccountWithStatedAddress]:
     calls = Counter[tuple[str, str]]()
     addresses = defaultdict[str, set[str]](set)  # by account
     accounts = defaultdict[tuple[str, str], set[str]](set)  # accounts by address and source
@@ -170,13 +174,17 @@ def _pair_names(rows: Sequence[CostRow], people: People) -> Iterator[StatedNames
     for (account, address), count in calls.items():
         linked, other = people.linked_names(account), people.linked_names(address)
         if linked and linked == other:
-            yield StatedNames(account, address, count, LINKED)
+            yield AccountWithStatedAddress(account, address, count, LINKED)
         elif len(addresses[account]) > 1:
-            yield StatedNames(account, address, count, CONFLICT, "the account states several addresses")
+            yield AccountWithStatedAddress(
+                account, address, count, CONFLICT, "the account states several addresses"
+            )
         elif address in crowded:
             reason = f"several accounts of {crowded[address]} state the address"
-            yield StatedNames(account, address, count, CONFLICT, reason)
+            yield AccountWithStatedAddress(account, address, count, CONFLICT, reason)
         elif linked and other:
-            yield StatedNames(account, address, count, CONFLICT, "both names are linked with other names")
+            yield AccountWithStatedAddress(
+                account, address, count, CONFLICT, "both names are linked with other names"
+            )
         else:
-            yield StatedNames(account, address, count, FREE)
+            yield AccountWithStatedAddress(account, address, count, FREE)

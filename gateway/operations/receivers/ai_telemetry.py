@@ -65,7 +65,7 @@ def check_format(request: web.Request) -> None:
         raise Refusal(404, "unknown_format", f"This format is not known. Known formats: {known_formats}.")
 
 
-def find_format_key(request: web.Request) -> str | None:
+def find_key_in_header_of_format(request: web.Request) -> str | None:
     """Return the key from the header that senders of the named format use."""
     format = BY_NAME.get(request.match_info["format"])
     own_header = format.key_header if format else None
@@ -188,7 +188,7 @@ def _check_signature(signature: str, body: bytes, secret: SecretFile) -> None:
     summary="Send a payload of the named format",
     endpoint="ai-telemetry",
     scope=INGEST,
-    key=KeyCarriage(find_format_key, (KEY,)),
+    key=KeyCarriage(find_key_in_header_of_format, (KEY,)),
     check=check_format,
     takes={JSON: ANYTHING},
     gives=_INGESTED,
@@ -338,13 +338,13 @@ async def store_payload(
     options = receivers.options
     outcome, reports = await run_in_slices(
         lambda hold: any_format.normalise_body(format, body, options=options, hold=hold),
-        request.share.take_bytes,
+        request.share.reserve_bytes,
         body_bytes=size,
     )
     outcome.set_sending_program(request.http.headers.get("User-Agent"))
     receipt = await receivers.intake.store_outcome(outcome, request.bearer, reports)
     answering = answer_to_payload(format, body, outcome, now=receivers.clock.now())
-    answer = await run_in_slices(lambda _: answering, request.share.take_bytes, body_bytes=size)
+    answer = await run_in_slices(lambda _: answering, request.share.reserve_bytes, body_bytes=size)
     response = _format_response(answer)
     if answer.status < 300:
         response.headers[answers.RECEIPT] = answers.receipt_line(receipt)

@@ -27,10 +27,10 @@ from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.http.turns import LARGE, run_on_thread_if_large
 from gateway.normalise import billing
-from gateway.normalise.billing import Drop
+from gateway.normalise.billing import BillingFile
 from gateway.operations.answers import BillingDropItem
 from gateway.operations.holders.receivers import TopicServices
-from gateway.operations.requests.key_requests import KeyRequest, item_identity, request_names
+from gateway.operations.requests.key_requests import KeyRequest, item_identity, names_for_repeat_detection
 from spool.identity import RequestNames
 from spool.log.values import Receipt
 from spool.record import BillingDrop
@@ -96,7 +96,7 @@ async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Re
 
     A file that breaks a rule of Tollhouse is not sent upstream, because it may contain message content.
     """
-    errors, answered_by = list((await _read_drop(request)).errors), "tollhouse"
+    errors, answered_by = list((await _parse_billing_file(request)).errors), "tollhouse"
     validate = request.services.billing_connections.validate
     if not errors and validate is not None:
         upstream_errors = await validate(request.body)
@@ -117,7 +117,7 @@ async def create_billing_drop(request: KeyRequest[TopicServices, bytes]) -> web.
     connections, id, names = (
         request.services.billing_connections,
         request.path_parameter("connection_id"),
-        request_names(request),
+        names_for_repeat_detection(request),
     )
     # accept a request that was stored before, even if the connection has changed since
     if names is not None and request.services.deposits.has_request(names):
@@ -134,7 +134,7 @@ async def _store_hourly_file(
     upstream_id: str = "",
     is_repeat: bool = False,
 ) -> web.Response:
-    drop = await _read_drop(request)
+    drop = await _parse_billing_file(request)
     if drop.errors:
         raise Refusal(400, "invalid_drop", f"Nothing was stored: {'; '.join(drop.errors)}.")
     identity = item_identity(names, 0, None)
@@ -160,7 +160,7 @@ def _drop_response(record: BillingDrop, receipt: Receipt) -> web.Response:
     return answers.json_response({"connection": answer}, receipt=receipt)
 
 
-async def _read_drop(request: KeyRequest[TopicServices, bytes]) -> Drop:
+async def _parse_billing_file(request: KeyRequest[TopicServices, bytes]) -> BillingFile:
     body = request.body
     max_tags = request.services.billing_connections.max_tags
     if len(body) > billing.MAX_BYTES:

@@ -27,7 +27,7 @@ from gateway.normalise.events import (
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload.body_limits import Allowance
 from gateway.operations.holders.receivers import TopicServices
-from gateway.operations.requests.key_requests import KeyRequest, request_names
+from gateway.operations.requests.key_requests import KeyRequest, names_for_repeat_detection
 from spool.registry.scopes import CREATE_EVENT
 
 # Media types that HTTP clients send if their user states none.
@@ -113,7 +113,7 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
             lambda hold: read_events(
                 body, Allowance(options.max_items, hold), takes_ids=takes_ids, keep_tags=keep_tags
             ),
-            request.share.take_bytes,
+            request.share.reserve_bytes,
             body_bytes=len(body),
         )
     if any(record.event_type == LINK_EVENT for record in events.records):
@@ -124,7 +124,7 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
         await add_stated_links(request, events)
     if events.received and len(events.rejects) == events.received:
         raise Refusal(400, "malformed", answers.summarize_rejects(events.rejects))
-    names = request_names(request, *_header_attributes(headers))
+    names = names_for_repeat_detection(request, *_header_attributes(headers))
     receipt = await request.services.deposits.store_events(events, request.bearer, request=names)
     types = sorted({record.event_type for record in events.records} - {LINK_EVENT})
     item_results = await run_with_pauses(body_limits.encode_list_in_turns(_item_results(events)))

@@ -245,7 +245,7 @@ async def _receive_message(
             with request_bytes.allow_cutoff_during_upload(partial(expire_timeout, limit)):
                 message = await context.read()
     except TimeoutError:
-        request_bytes.raise_if_cut()
+        request_bytes.raise_if_upload_was_cut_off()
         message = grpc.aio.EOF
     if not isinstance(message, bytes):
         raise BadPayload("The call contained no message.")
@@ -255,7 +255,7 @@ async def _receive_message(
 
 
 def _wrap_endpoint(name: str, handle_message: MessageHandler, services: ReceiverServices) -> Export:
-    services.metrics.announce_endpoint(name, grpc.StatusCode.OK.name)
+    services.metrics.start_endpoint_series_at_zero(name, grpc.StatusCode.OK.name)
 
     async def admit_and_take(context: Context) -> bytes:
         try:

@@ -160,11 +160,13 @@ async def read_export(
         if remembered is not None:
             return remembered
     if len(body) <= SLICED:
-        reading = otlp.normalise_otlp(signal, body, json=json, options=options, hold=request_bytes.take_bytes)
+        reading = otlp.normalise_otlp(
+            signal, body, json=json, options=options, hold=request_bytes.reserve_bytes
+        )
         return await receivers.together.run(reading)
     return await run_in_slices(
         lambda hold: otlp.normalise_otlp(signal, body, json=json, options=options, hold=hold),
-        request_bytes.take_bytes,
+        request_bytes.reserve_bytes,
         body_bytes=len(body),
     )
 

@@ -38,7 +38,7 @@ from gateway.http.turns import LARGE, run_on_thread_if_large, run_with_pauses
 from gateway.normalise import unit_cost
 from gateway.normalise.unit_cost import Operations
 from gateway.operations.holders.receivers import TopicServices
-from gateway.operations.requests.key_requests import KeyRequest, item_identity, request_names
+from gateway.operations.requests.key_requests import KeyRequest, item_identity, names_for_repeat_detection
 from spool.errors import Stale
 from spool.identity import RequestNames
 from spool.listing import ListPage, SortField
@@ -189,7 +189,7 @@ def _manage_address(path: str, name: str, summary: str) -> Address:
     item=StreamItem,
     refusals=READ,
 )
-async def list_streams(request: KeyRequest[TopicServices, None]) -> Result:
+async def list_telemetry_streams(request: KeyRequest[TopicServices, None]) -> Result:
     return await request.list_page(STREAMS, MemoryRows(await request.services.storage.streams.streams()))
 
 
@@ -206,10 +206,10 @@ async def list_streams(request: KeyRequest[TopicServices, None]) -> Result:
 )
 async def create_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     """Create a stream. Answers 201 for a new stream and 200 for an existing one."""
-    return await _retry_with_current_streams(request, lambda: _create_stream(request))
+    return await _answer_again_if_streams_changed(request, lambda: _create_telemetry_stream(request))
 
 
-async def _create_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+async def _create_telemetry_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     book = request.services.storage.book
     name = unit_cost.require_stream_name(request.path_parameter("stream"))
     type = request.path_parameter("type")
@@ -225,7 +225,7 @@ async def _create_stream(request: KeyRequest[TopicServices, bytes]) -> web.Respo
 
 @_manage_address(_STREAMS, "sum_records_of_streams", "Add records that name their streams")
 @_manage_address(_STREAM, "sum_records_of_stream", "Add records to a stream (older address)")
-async def sum_records(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+async def add_records_to_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     """Add records to the stream in the path. If the path names no stream, each record names its stream."""
     return await _run_operation(request, SUM)
 
@@ -316,15 +316,15 @@ class _TotalRows:
         return await rows.page(list_definition, replace(page_query, filters=filters))
 
 
-def _parse_time_filter(name: str, texts: Sequence[str]) -> int | None:
+def _parse_time_filter(name: str, filter_texts: Sequence[str]) -> int | None:
     """Return a time filter in nanoseconds since 1970. Raises Refusal 400 for an invalid or repeated time."""
-    if not texts:
+    if not filter_texts:
         return None
     message = f"{name} must be one ISO 8601 time, such as 2026-11-01T00:00:00Z"
-    if len(texts) > 1:
+    if len(filter_texts) > 1:
         raise Refusal(400, "invalid_parameter", message)
     try:
-        moment = datetime.fromisoformat(texts[0])
+        moment = datetime.fromisoformat(filter_texts[0])
         at = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
         raise Refusal(400, "invalid_parameter", message) from error
@@ -359,7 +359,7 @@ def describe_total(total: StreamTotal) -> Mapping[str, object]:
     return record | {"value": total.value}
 
 
-async def _retry_with_current_streams(
+async def _answer_again_if_streams_changed(
     request: KeyRequest[TopicServices, Any], answer: Callable[[], Awaitable[web.Response]]
 ) -> web.Response:
     try:
@@ -372,12 +372,14 @@ async def _retry_with_current_streams(
 
 
 async def _run_operation(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
-    return await _retry_with_current_streams(request, lambda: _store_record_operation(request, operation))
+    return await _answer_again_if_streams_changed(
+        request, lambda: _store_record_operation(request, operation)
+    )
 
 
 async def _store_record_operation(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
     path_values = request.http.match_info
-    names = request_names(request)
+    names = names_for_repeat_detection(request)
     type = path_values.get("type")
     stream = path_values.get("stream")
     # Accept a repeated request even if the streams have changed since.
@@ -392,7 +394,9 @@ async def _store_record_operation(request: KeyRequest[TopicServices, bytes], ope
             type=type,
             stream=None if stream is None else unit_cost.require_stream_name(stream),
             operation=operation,
-            find=partial(_unchecked_stream, type) if is_repeat else request.services.storage.book.find_stream,
+            find=partial(_stream_without_properties, type)
+            if is_repeat
+            else request.services.storage.book.find_stream,
             now=request.receivers.clock.now(),
         )
     )
@@ -442,7 +446,7 @@ async def _store_operations(
     return receipt
 
 
-def _unchecked_stream(type: str | None, name: str) -> TelemetryStream | None:
+def _stream_without_properties(type: str | None, name: str) -> TelemetryStream | None:
     """
     Return a stream for a request that was stored earlier. The stream has no properties, so that the request's
     records cannot contradict it.

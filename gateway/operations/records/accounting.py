@@ -281,13 +281,13 @@ def _counted_twice_lines(twice_by_topic: Mapping[str, AcceptedTwice]) -> Iterato
         )
 
 
-def describe_shape(shape: Finding) -> dict[str, object]:
+def describe_ignored_telemetry_shape(shape: Finding) -> dict[str, object]:
     return {**shape, "last_seen": utc_iso(shape["last_seen"])}
 
 
 IGNORED: ListDefinition[Finding] = ListDefinition(
     root="ignored",
-    show=describe_shape,
+    show=describe_ignored_telemetry_shape,
     identity=Sort(value=lambda shape: "\n".join(shape["names"])),
     sorts={
         "names": Sort(value=lambda shape: "\n".join(shape["names"])),
@@ -322,5 +322,5 @@ async def list_ignored(request: OperatorRequest[SpoolServices, None]) -> Result:
 @operator_call(
     "GET", "/conflicts", VIEW_OPERATION, "List conflicting reports", lists=CONFLICTS, item=ConflictItem
 )
-async def list_conflicts(request: OperatorRequest[SpoolServices, None]) -> Result:
+async def list_conflicting_reports(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list_page(CONFLICTS, MemoryRows(await request.services.log.list_conflicts()))

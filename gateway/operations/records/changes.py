@@ -75,7 +75,11 @@ async def changes(request: OperatorRequest[OperatorServices, None]) -> web.Strea
     The stream names only lists that the person may open. For people with restricted access, an event is sent
     only every OWN_EVERY_S.
     """
-    versions = OwnVersions(request) if request.is_limited else partial(_versions_by_list, request.services)
+    versions = (
+        VisibleListVersions(request)
+        if request.has_limited_data_access
+        else partial(_versions_by_list, request.services)
+    )
     seen = await versions()
 
     async def next_change_events() -> Iterable[bytes]:
@@ -120,7 +124,7 @@ async def _versions_by_list(services: OperatorServices) -> Mapping[str, object]:
     }
 
 
-class OwnVersions:
+class VisibleListVersions:
     """
     A version of each list, which changes whenever the part of the list that a person with restricted access
     may see changes.
@@ -148,13 +152,13 @@ class OwnVersions:
         newest_one = (await newest_visible_records(request, request.services.spool))[:1]
         calls = [(stored.committed_at, stored.record.id) for stored in newest_one]
         if self._registry != (version := request.registry.version):
-            self._registry, self._visible = version, await self._registry_versions()
+            self._registry, self._visible = version, await self._versions_of_visible_registry_lists()
         visible = dict(self._visible)
         # the calls are part of the value for budgets, because a call changes the amount that a budget has spent
         spent = visible.pop("budgets"), calls
         return {**visible, "records": calls, "ledger": calls, "budgets": spent}
 
-    async def _registry_versions(self) -> Mapping[str, str]:
+    async def _versions_of_visible_registry_lists(self) -> Mapping[str, str]:
         registry, visible = self._request.registry, await self._request.cost_reader.read_visibility()
         annotations = registry.declared_table(AnnotationTable).all()
         insights, savings = await registry.insights.detector_insights(), await registry.recommendations.all()

@@ -14,7 +14,7 @@ from spool.ledger.queries import TAG
 from spool.ledger.sums import OUTCOME_TAGS
 from spool.record import Correction, Inference, UsageMetric
 
-# What `KeptRecord.filter_value` reads for each field. `kind` depends on the type of the record only.
+# What `KeptRecord.value_for_filters` reads for each field. `kind` depends on the type of the record only.
 _READ: Mapping[str, Sequence[str]] = {
     **{name: (name,) for name in FIELDS},
     "kind": (),
@@ -49,7 +49,9 @@ def filter_choices(
 def _distinct_by_fields(records_of_type: Sequence[KeptRecord], names: Iterable[str]) -> Iterable[KeptRecord]:
     of = "record.after" if isinstance(records_of_type[0].record, Correction) else "record"
     example = attrgetter(of)(records_of_type[0])
-    columns = [column for name in names for column in _field_columns(name, of, example, records_of_type)]
+    columns = [
+        column for name in names for column in _columns_read_for_dimension(name, of, example, records_of_type)
+    ]
     return (
         dict(zip(zip(*columns, strict=True), records_of_type, strict=True)).values()
         if columns
@@ -57,7 +59,7 @@ def _distinct_by_fields(records_of_type: Sequence[KeptRecord], names: Iterable[s
     )
 
 
-def _field_columns(
+def _columns_read_for_dimension(
     dimension: str, record_path: str, example: object, records_of_type: Sequence[KeptRecord]
 ) -> Iterator[Iterable[object]]:
     # `metric_status_and_source` reads both from the unit and the tags
@@ -65,7 +67,7 @@ def _field_columns(
         yield map(attrgetter(f"{record_path}.unit"), records_of_type)
         names = [f"{TAG}{tag}" for tag in OUTCOME_TAGS]
         yield from chain.from_iterable(
-            _field_columns(each, record_path, example, records_of_type) for each in names
+            _columns_read_for_dimension(each, record_path, example, records_of_type) for each in names
         )
         return
     # `counted_cost_source` depends on the status, and on whether tokens were reported

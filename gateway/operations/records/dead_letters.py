@@ -213,7 +213,7 @@ async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Resu
     lists=REFUSALS,
     item=PartialRefusalItem,
 )
-async def list_refusals(request: OperatorRequest[SpoolServices, None]) -> Result:
+async def list_partial_refusals(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list_page(REFUSALS, MemoryRows(await request.services.deliveries.partial_refusals()))
 
 
@@ -273,17 +273,20 @@ def edited_record(
                 f"{name[:64]} cannot be changed; the fields of this record that can be changed are "
                 f"{', '.join(checks)}"
             )
-    changes = {name: _to_recorded_form(checks[name](name, new_fields[name]), name, people) for name in names}
+    changes = {
+        name: _to_value_with_recorded_names(checks[name](name, new_fields[name]), name, people)
+        for name in names
+    }
     if isinstance(record, Inference) and "cost" in changes:
         estimated = "none" if record.estimated_cost is None else "estimated"
         changes["cost_source"] = estimated if changes["cost"] is None else "reported"
     if isinstance(record, BillingDrop):
-        changes |= _hourly_file_fields(changes["body"])
+        changes |= _fields_from_billing_file(changes["body"])
     return msgspec.structs.replace(record, **changes), names
 
 
-def _to_recorded_form(value: Any, name: str, people: People) -> Any:
-    if name in _PEOPLE and isinstance(value, str):
+def _to_value_with_recorded_names(value: Any, field_name: str, people: People) -> Any:
+    if field_name in _PEOPLE and isinstance(value, str):
         return people.recorded_text(value)
     if not isinstance(value, dict):
         return value
@@ -293,9 +296,9 @@ def _to_recorded_form(value: Any, name: str, people: People) -> Any:
     }
 
 
-def _check_text(name: str, value: Any) -> str | None:
+def _require_short_text_or_null(field_name: str, value: Any) -> str | None:
     if value is not None and (not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT):
-        raise Invalid(f"{name} must be text of 1 to {MAX_TEXT} characters, or null")
+        raise Invalid(f"{field_name} must be text of 1 to {MAX_TEXT} characters, or null")
     return value
 
 
@@ -307,7 +310,7 @@ def _check_region(name: str, value: Any) -> str | None:
 
 
 def _required_text(name: str, value: Any) -> str:
-    text = _check_text(name, value)
+    text = _require_short_text_or_null(name, value)
     if text is None:
         raise Invalid(f"{name} is required")
     return text
@@ -375,13 +378,13 @@ def _check_body(name: str, value: Any) -> bytes:
     return body
 
 
-def _hourly_file_fields(body: bytes) -> dict[str, Any]:
+def _fields_from_billing_file(body: bytes) -> dict[str, Any]:
     drop = billing.read_billing_file(body)
     return {"month": drop.month, "operation": drop.operation, "rows": drop.rows}
 
 
 _Check = Callable[[str, Any], Any]
-_WHO: Mapping[str, _Check] = dict.fromkeys(("user", "team", "session", "device"), _check_text)
+_WHO: Mapping[str, _Check] = dict.fromkeys(("user", "team", "session", "device"), _require_short_text_or_null)
 _WHEN: Mapping[str, _Check] = dict.fromkeys(("start_time", "end_time"), _check_time)
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
@@ -398,7 +401,7 @@ _TEXTS = (
 
 _CHECKS: Mapping[type[Record], Mapping[str, _Check]] = {
     Inference: {
-        **dict.fromkeys(_TEXTS, _check_text),
+        **dict.fromkeys(_TEXTS, _require_short_text_or_null),
         "region": _check_region,
         **_WHEN,
         **dict.fromkeys(_COUNTS, _check_tokens),
@@ -407,10 +410,16 @@ _CHECKS: Mapping[type[Record], Mapping[str, _Check]] = {
         **_WHO,
         "tags": _check_tags,
     },
-    UsageMetric: {"model": _check_text, "token_type": _check_text, **_WHEN, **_WHO, "tags": _check_tags},
+    UsageMetric: {
+        "model": _require_short_text_or_null,
+        "token_type": _require_short_text_or_null,
+        **_WHEN,
+        **_WHO,
+        "tags": _check_tags,
+    },
     UsageEvent: {
         "event_type": _required_text,
-        "subject": _check_text,
+        "subject": _require_short_text_or_null,
         "start_time": _check_time,
         "data": _check_data,
         "tags": _check_tags,

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.core.fields import build_answer
-from gateway.http.lists import Filter, ListDefinition, MemoryRows, Named, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObject, Sort
 from gateway.http.requests import Result
 from gateway.monitoring.health import GatewayNode, RouteStatus, describe_nodes, describe_route
 from gateway.monitoring.route_trouble import http_status_in, route_trouble_title_and_text
@@ -277,7 +277,8 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
         },
         "nodes": await describe_nodes(request.shared.leases, request.now()),
         "lakes": [
-            _describe_lake(state, shows_error_text=not request.is_limited) for state in await services.lakes()
+            _describe_lake(state, shows_error_text=not request.has_limited_data_access)
+            for state in await services.lakes()
         ],
     }
 
@@ -304,10 +305,10 @@ def _describe_lake(state: LakeState, *, shows_error_text: bool) -> dict[str, obj
     }
 
 
-async def _names_of_routes(request: OperatorRequest[SpoolServices, None]) -> Iterator[Named]:
+async def _names_of_routes(request: OperatorRequest[SpoolServices, None]) -> Iterator[SearchableObject]:
     services = request.services
     return (
-        Named(each.name, (each.name,))
+        SearchableObject(each.name, (each.name,))
         for each in [*await services.deliveries.route_states(), *services.syncs()]
     )
 
@@ -404,7 +405,7 @@ DELIVERIES: ListDefinition[UnsettledDelivery] = ListDefinition(
 )
 async def list_deliveries(request: OperatorRequest[SpoolServices, None]) -> Result:
     found = await request.services.deliveries.unsettled_deliveries()
-    if request.is_limited:
+    if request.has_limited_data_access:
         found = [replace(delivery, last_error=http_status_in(delivery.last_error)) for delivery in found]
     return await request.list_page(DELIVERIES, MemoryRows(found))
 
@@ -493,7 +494,7 @@ async def _visible_routes(request: OperatorRequest[SpoolServices, Any]) -> list[
     """
     services = request.services
     routes = [*await routes_with_refusals(services.deliveries, request.now()), *services.syncs()]
-    if not request.is_limited:
+    if not request.has_limited_data_access:
         return routes
     return [replace(route, reason=http_status_in(route.reason), refusal=None) for route in routes]
 

@@ -20,7 +20,7 @@ from gateway.core.fields import (
 from gateway.core.visibility import WHOLE
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.normalise.unit_cost import require_stream_name
-from gateway.operations.files.declared import InFiles
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.managed import (
     CHANGE,
     CREATE,
@@ -165,7 +165,7 @@ class EventMappingResource(ManagedResource[EventMapping, object]):
     changes = changes_struct(NewEventMapping)
     item = EventMappingItem
     one = single_item_struct(NewEventMapping, EventMappingItem)
-    files = InFiles(name="event-mappings", key=("event_type",), ignores_case=False)
+    files = ResourceFiles(name="event-mappings", key=("event_type",), ignores_case=False)
     lists: ListDefinition[EventMapping] = ListDefinition(
         root="event_mappings",
         show=_describe_mapping,

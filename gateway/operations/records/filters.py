@@ -23,7 +23,7 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-def counted_dollars(record: Record) -> float | None:
+def dollars_counted_in_totals(record: Record) -> float | None:
     """
     Return the dollars that totals count for a call. None if the cost is unknown, for duplicates kept for
     reference, for answers from a gateway's cache, and for records that are not calls.
@@ -52,7 +52,7 @@ def call_seconds(record: Record) -> float | None:
 
 
 AMOUNTS: Mapping[str, Callable[[Record], float | None]] = {
-    "cost": counted_dollars,
+    "cost": dollars_counted_in_totals,
     "tokens": total_tokens,
     "duration": call_seconds,
 }

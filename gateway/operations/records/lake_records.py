@@ -49,7 +49,7 @@ async def past_records(
     Yield records of days that are older than the log. Yields nothing if the log has all records, or if the
     person may not see data from the lake.
     """
-    past, floor = await _older_records_reader(request, request.services)
+    past, floor = await _lake_reader_and_first_log_number(request, request.services)
     if past is None or (most is not None and most <= 0):
         return
     try:
@@ -60,23 +60,23 @@ async def past_records(
                 yield [_past_record_to_kept_record(request, stored) for stored in batch]
                 await pause_for_others()
     except SpoolUnavailable as error:
-        _raise_or_log(request, error)
+        _raise_for_limited_person_or_log(request, error)
 
 
 async def past_record(
     request: OperatorRequest[Any, Any], spool: SpoolServices, id: bytes, dates: PastDates
 ) -> KeptRecord | None:
     """Return the record with an id from days that are older than the log, or None."""
-    past, floor = await _older_records_reader(request, spool)
+    past, floor = await _lake_reader_and_first_log_number(request, spool)
     try:
         stored = None if past is None else await past.find_record(id, dates, below=floor)
     except SpoolUnavailable as error:
-        _raise_or_log(request, error)
+        _raise_for_limited_person_or_log(request, error)
         stored = None
     return None if stored is None else _past_record_to_kept_record(request, stored)
 
 
-async def _older_records_reader(
+async def _lake_reader_and_first_log_number(
     request: OperatorRequest[Any, Any], spool: SpoolServices
 ) -> tuple[PastRecords | None, int]:
     """
@@ -84,7 +84,9 @@ async def _older_records_reader(
     has all records, or if the lake does not state whose calls they are.
     """
     past = spool.past()
-    if past is None or (request.is_limited and past.has_unstored_dimension(request.ledger.slice_sources)):
+    if past is None or (
+        request.has_limited_data_access and past.has_unstored_dimension(request.ledger.slice_sources)
+    ):
         return None, 0
     floor = await first_number_after(spool.log, AI_TELEMETRY, 0.0, spool.log.next_number(AI_TELEMETRY))
     return (past if floor > 1 else None), floor
@@ -92,10 +94,12 @@ async def _older_records_reader(
 
 def _past_record_to_kept_record(request: OperatorRequest[Any, Any], stored: PastRecord) -> KeptRecord:
     number, at, record = stored
-    return KeptRecord(AI_TELEMETRY, number, at, False, record, is_number_shown=not request.is_limited)
+    return KeptRecord(
+        AI_TELEMETRY, number, at, False, record, is_number_shown=not request.has_limited_data_access
+    )
 
 
-def _raise_or_log(request: OperatorRequest[Any, Any], error: SpoolUnavailable) -> None:
-    if request.is_limited:
+def _raise_for_limited_person_or_log(request: OperatorRequest[Any, Any], error: SpoolUnavailable) -> None:
+    if request.has_limited_data_access:
         raise error
     _log.warning("records older than the log could not be read: %s", error, extra={"action": "lake_not_read"})

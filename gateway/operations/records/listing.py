@@ -87,7 +87,10 @@ async def list_records(request: OperatorRequest[SpoolServices, None]) -> Result:
     now = request.now()
     read_time_range({name: request.http.query[name] for name in ONE_SPAN if name in request.http.query}, now)
     rows = RecordRows(request)
-    return {**await request.list_page(await newest.records_in_views(request, LISTED), rows), **rows.beside}
+    return {
+        **await request.list_page(await newest.record_list_with_current_filters(request, LISTED), rows),
+        **rows.beside,
+    }
 
 
 class RecordRows:
@@ -104,7 +107,7 @@ class RecordRows:
     async def page(
         self, list_definition: ListDefinition[KeptRecord], page_query: PageQuery
     ) -> ListPage[KeptRecord]:
-        if needs_range_search(page_query) and DATE not in page_query.filters:
+        if needs_search_by_time_or_amount(page_query) and DATE not in page_query.filters:
             of_span = RankedRows(self._request)
             page = await of_span.page(list_definition, page_query)
             self.beside = of_span.beside
@@ -113,7 +116,11 @@ class RecordRows:
         if dates:
             start = min(map(filters.period_start, dates)) - AHEAD_S
             topics = page_query.filters.get("topic", TOPICS)
-            look = self._search_own_since if self._request.is_limited else self.search_records_since
+            look = (
+                self._search_calls_visible_to_person_since
+                if self._request.has_limited_data_access
+                else self.search_records_since
+            )
             newest_records = await look(
                 start,
                 topics,
@@ -127,7 +134,7 @@ class RecordRows:
         known = await asyncio.to_thread(filter_choices, list_definition, newest_records, sources)
         return await MemoryRows(newest_records, known=known).page(list_definition, page_query)
 
-    async def _search_own_since(
+    async def _search_calls_visible_to_person_since(
         self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool], days: PastDates
     ) -> list[KeptRecord]:
         """
@@ -215,7 +222,7 @@ class RecordRows:
         return passing
 
 
-def needs_range_search(page_query: PageQuery) -> bool:
+def needs_search_by_time_or_amount(page_query: PageQuery) -> bool:
     """Return whether a query requests a time range or amounts, instead of the newest records."""
     return page_query.sort_key in AMOUNTS or any(name in page_query.filters for name in (*ONE_SPAN, *AMOUNTS))
 
@@ -244,8 +251,8 @@ class RankedRows:
                 best.add_if_better(stored_record)
 
         days = dates_in_range(start, end)
-        if self._request.is_limited:
-            await self._search_own_calls(
+        if self._request.has_limited_data_access:
+            await self._search_calls_visible_to_person(
                 start, min(now, end + REPORTED_WITHIN_S), now, days, take_record_if_in_range
             )
         else:
@@ -295,7 +302,7 @@ class RankedRows:
             records=self._most - remaining, most=self._most, since=since, until=until
         )
 
-    async def _search_own_calls(
+    async def _search_calls_visible_to_person(
         self, start: float, end: float, now: float, days: PastDates, add_record: Callable[[KeptRecord], None]
     ) -> None:
         is_own = newest.call_visibility_test(self._request)
@@ -336,10 +343,10 @@ class _BestRankedRows:
         assert value is not None
         self._value = value
         self._falls = page_query.sort_order == DESCENDING
-        self._heap: list[_Ranked] = []
+        self._heap: list[_DescendingSortKey] = []
 
     def add_if_better(self, stored_record: KeptRecord) -> None:
-        ranked = _Ranked(self._value(stored_record), self._falls, stored_record)
+        ranked = _DescendingSortKey(self._value(stored_record), self._falls, stored_record)
         is_full = len(self._heap) >= MOST_RANKED
         if (is_full and not self._heap[0] < ranked) or not passes_filters(
             self._listed, self._filters, stored_record
@@ -352,7 +359,7 @@ class _BestRankedRows:
 
 
 @dataclass(slots=True)
-class _Ranked:
+class _DescendingSortKey:
     """
     A sort key that is smaller if the record comes later in the list. Unknown values sort as the smallest, as
     in every list.
@@ -362,7 +369,7 @@ class _Ranked:
     falls: bool
     stored: KeptRecord
 
-    def __lt__(self, other: _Ranked) -> bool:
+    def __lt__(self, other: _DescendingSortKey) -> bool:
         own_rank = sort_rank(self.value)
         other_rank = sort_rank(other.value)
         if own_rank == other_rank:

@@ -13,7 +13,7 @@ import msgspec
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
-from gateway.operations.money.work_links.declared import all_links
+from gateway.operations.money.work_links.declared import stored_unit_links
 from gateway.operations.records import published as records
 from gateway.operations.records.filters import (
     AMOUNTS,
@@ -51,7 +51,7 @@ MOST_SOURCES = 50
 
 def _value_filter(name: str) -> Filter[KeptRecord]:
     return Filter(
-        values=lambda stored: values_for_filter(name, stored.filter_value),
+        values=lambda stored: values_for_filter(name, stored.value_for_filters),
         is_open=name in OPEN_SETS,
         names_people=True,
     )
@@ -82,7 +82,7 @@ RECORDS: ListDefinition[KeptRecord] = ListDefinition(
     default_sort=("number", "desc"),
     filters={
         **{name: _value_filter(name) for name in FIELDS},
-        # the filters have no effect here, because `records_in_views` applies them
+        # the filters have no effect here, because `record_list_with_current_filters` applies them
         **{name: _work_unit_filter(name) for name in UNITS},
         TOPIC: Filter(values=lambda stored: (stored.topic,), valid_values=TOPICS),
         STATE: Filter(values=lambda stored: (stored.state,), valid_values=STATES),
@@ -90,14 +90,14 @@ RECORDS: ListDefinition[KeptRecord] = ListDefinition(
             values=lambda stored: day_and_month(stored.record.start_time, stored.committed_at), is_open=True
         ),
         **{name: _amount_filter(name) for name in AMOUNTS},
-        VIEW: Filter(),  # the filter has no effect here, because `records_in_views` applies it
+        VIEW: Filter(),  # the filter has no effect here, because `record_list_with_current_filters` applies it
     },
     max_limit=MAX_LIMIT,
     beside={"looked_through": SearchedRecords},
 )
 
 
-async def records_in_views(
+async def record_list_with_current_filters(
     request: OperatorRequest[Any, None], list_definition: ListDefinition[KeptRecord] = RECORDS
 ) -> ListDefinition[KeptRecord]:
     """
@@ -117,26 +117,27 @@ async def records_in_views(
 
     def unit_values(stored_record: KeptRecord, name: str) -> tuple[str, ...]:
         return stored_record.unit_values(
-            name, request.whole_ledger.digests, all_links(request.shared.registry)
+            name, request.whole_ledger.digests, stored_unit_links(request.shared.registry)
         )
 
-    def counted_value(stored_record: KeptRecord, name: str) -> str:
+    def dimension_value_in_totals(stored_record: KeptRecord, name: str) -> str:
         if name in UNITS:
             return unit_values(stored_record, name)[-1]
         dimension = derived.get(name)
         if dimension is None:
-            return stored_record.counted_value(name)
-        return dimension.value(tuple(map(stored_record.counted_value, dimension.sources)))
+            return stored_record.dimension_value_in_totals(name)
+        return dimension.value(tuple(map(stored_record.dimension_value_in_totals, dimension.sources)))
 
     holds: Filter[KeptRecord] = Filter(
-        holds=lambda stored, word: view(word).has_call(partial(counted_value, stored))
+        holds=lambda stored, word: view(word).has_call(partial(dimension_value_in_totals, stored))
     )
 
     def dimension_filter(name: str) -> Filter[KeptRecord]:
         if name in UNITS:
             return replace(_work_unit_filter(name), values=lambda stored: unit_values(stored, name))
         return Filter(
-            values=lambda stored: values_for_filter(name, partial(counted_value, stored)), names_people=True
+            values=lambda stored: values_for_filter(name, partial(dimension_value_in_totals, stored)),
+            names_people=True,
         )
 
     named = await request.cost_reader.visible_dimensions(includes_work_units=True)
@@ -204,7 +205,7 @@ async def newest_visible_records(
     The search covers at most records.LOOKED_THROUGH records. For a person with restricted access, it covers
     the person's own calls of the last `own_records.LOOK_BACK_S`.
     """
-    if not request.is_limited:
+    if not request.has_limited_data_access:
         return await newest_records_of_topics(spool.log, topics)
     if not request.rights.slice.parts:
         return []
@@ -226,7 +227,9 @@ def to_kept_record(row: SliceRecord) -> KeptRecord:
 def call_visibility_test(request: OperatorRequest[Any, Any]) -> Callable[[Record], bool]:
     """Return a test of closed calls that is True for calls that the person may see."""
     ledger = request.ledger
-    return lambda record: ledger.has_call(KeptRecord(AI_TELEMETRY, 0, 0.0, False, record).counted_value)
+    return lambda record: ledger.has_call(
+        KeptRecord(AI_TELEMETRY, 0, 0.0, False, record).dimension_value_in_totals
+    )
 
 
 def visible_records(
@@ -239,7 +242,7 @@ def visible_records(
     later report may still change whose call it is. They see no record numbers, because gaps would reveal how
     many records other people have.
     """
-    if not request.is_limited:
+    if not request.has_limited_data_access:
         yield from stored_records
         return
     is_own = call_visibility_test(request)
@@ -254,4 +257,4 @@ def _counted_until(request: OperatorRequest[Any, Any], spool: SpoolServices) -> 
     before which all are closed.
     """
     now = request.now()
-    return now - spool.hold_s() if request.is_limited else now
+    return now - spool.hold_s() if request.has_limited_data_access else now

@@ -71,7 +71,7 @@ class KeptRecord:
         last = f"{self.number:020}" if self.is_number_shown else self.record.id.hex()
         return f"{self.committed_at:017.6f} {self.topic} {last}"
 
-    def filter_value(self, name: str) -> str:
+    def value_for_filters(self, name: str) -> str:
         """
         Return the record's value for filters: a field or tag, under the name that costs use for it. "" means
         unknown. A correction has its call's values.
@@ -97,15 +97,19 @@ class KeptRecord:
         """
         record = self.record.after if isinstance(self.record, Correction) else self.record
         if UNITS[name].is_named:
-            stated = counted_unit_name(self.filter_value(f"{TAG}{name}"))
-            return (stated if stated or name not in TARGETS else self._linked_target(name, digests, links),)
+            stated = counted_unit_name(self.value_for_filters(f"{TAG}{name}"))
+            return (
+                stated
+                if stated or name not in TARGETS
+                else self._target_linked_to_work_unit(name, digests, links),
+            )
         own = getattr(record, name, None)
         if not own:
             return ("",)
         digest = digests.digest_of_id(name, own, session=getattr(record, "session", None))
         return (digest,) if is_digest(name, own) else (own, digest)
 
-    def _linked_target(self, target: str, digests: WorkDigests, links: UnitLinks) -> str:
+    def _target_linked_to_work_unit(self, target: str, digests: WorkDigests, links: UnitLinks) -> str:
         if not isinstance(self.record, AiRecord | Correction):
             return ""
         hour = counted_hour(self.record.start_time, self.committed_at)
@@ -115,11 +119,11 @@ class KeptRecord:
 
         return links.find_linked_target(target, name_of_unit, hour) or ""
 
-    def counted_value(self, name: str) -> str:
+    def dimension_value_in_totals(self, name: str) -> str:
         """Return the record's value of a dimension, as the totals count it."""
         if isinstance(self.record, UsageMetric) and name in ("status", "cost_source"):
             return metric_status_and_source(self.record)[name == "cost_source"]
-        return counted_unit_name(str(stored_value(self.filter_value(name))))
+        return counted_unit_name(str(stored_value(self.value_for_filters(name))))
 
 
 def describe_stored(stored_record: KeptRecord) -> dict[str, object]:

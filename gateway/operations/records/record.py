@@ -16,7 +16,7 @@ from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.reasons import explanations_by_field, not_counted_reason, price_line_fields
 from gateway.money.costs.times import parse_moment
 from gateway.operations.answers import DeadItem, DeliveryItem, StoredRecord
-from gateway.operations.money.work_links.declared import all_links
+from gateway.operations.money.work_links.declared import stored_unit_links
 from gateway.operations.records.dead_letters import describe_dead
 from gateway.operations.records.deliveries import describe_delivery
 from gateway.operations.records.lake_records import dates_in_range, past_record
@@ -181,7 +181,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         days = dates_in_range(since, request.now())
         stored = await past_record(request, services.spool, id, days)
     stored = None if stored is None else next(visible_records(request, [stored]), None)
-    if request.is_limited and stored is not None and stored.committed_at < since:
+    if request.has_limited_data_access and stored is not None and stored.committed_at < since:
         # the record is hidden, because other people's calls decide whether the list of recent ids still
         # has its id
         stored = None
@@ -191,22 +191,24 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
             "ids: it may have been deleted after spool.retention, or be older; search further back "
             "with since"
         )
-    note_viewed_people({USER: values_for_filter(USER, stored.filter_value)})
+    note_viewed_people({USER: values_for_filter(USER, stored.value_for_filters)})
     try:
         book = await asyncio.to_thread(services.money.prices)
     except CardUnreadable as error:
         raise Invalid(str(error)) from error
     corrections = await _find_corrections(request, services.spool.log, stored.record)
-    digests, links = request.whole_ledger.digests, all_links(request.shared.registry)
+    digests, links = request.whole_ledger.digests, stored_unit_links(request.shared.registry)
     shown = {
         "record": describe_record(stored.record),
         **describe_place(stored),
         "work": {name: value for name in UNITS if (value := stored.unit_values(name, digests, links)[-1])},
-        "why": explanations_by_field(stored.record, book) | _not_counted_fields(corrections),
+        "why": explanations_by_field(stored.record, book) | _reason_corrections_are_not_counted(corrections),
         "price_lines": price_line_fields(stored.record, book),
         **_correction_fields(corrections),
     }
-    if request.is_limited:  # deliveries are left out, because they also contain other people's records
+    if (
+        request.has_limited_data_access
+    ):  # deliveries are left out, because they also contain other people's records
         return {**shown, "deliveries": [], "dead": [], "routes": [], "not_stored": list(NOT_STORED)}
     held = [
         delivery
@@ -247,7 +249,7 @@ async def _find_corrections(
     return corrections
 
 
-def _not_counted_fields(corrections: Sequence[Correction]) -> dict[str, str]:
+def _reason_corrections_are_not_counted(corrections: Sequence[Correction]) -> dict[str, str]:
     counted_by = corrections[-1].after.counted_by if corrections else None
     return {} if counted_by is None else {"corrections": not_counted_reason(counted_by)}
 

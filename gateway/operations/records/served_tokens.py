@@ -81,7 +81,7 @@ class ServedDay:
         self._day = day
         self._models: dict[str, ServedModel] = defaultdict(ServedModel)
 
-    def add(self, stored_record: KeptRecord) -> bool:
+    def add_record_and_return_false(self, stored_record: KeptRecord) -> bool:
         """Add a record. Always returns False, because the caller need not keep the record."""
         record = stored_record.record
         if isinstance(record, Inference | UsageMetric | Correction):
@@ -194,7 +194,7 @@ class ServedAnswer(msgspec.Struct, kw_only=True):
     in_turn=True,
     answers=ServedAnswer,
 )
-async def show_served(request: OperatorRequest[SpoolServices, None]) -> Result:
+async def show_served_tokens(request: OperatorRequest[SpoolServices, None]) -> Result:
     """Show the tokens that model servers counted on a UTC day, by default today."""
     now = datetime.fromtimestamp(request.services.clock.now(), UTC)
     day = request.http.query.get(DATE) or now.strftime("%Y-%m-%d")
@@ -203,7 +203,9 @@ async def show_served(request: OperatorRequest[SpoolServices, None]) -> Result:
         raise Invalid("date must be a UTC day, such as 2026-11-20")
     rows = RecordRows(request)
     served_day = ServedDay(day)
-    await rows.search_records_since(start - AHEAD_S, (AI_TELEMETRY,), served_day.add, days_between([day]))
+    await rows.search_records_since(
+        start - AHEAD_S, (AI_TELEMETRY,), served_day.add_record_and_return_false, days_between([day])
+    )
     return {
         "date": day,
         "models": [served_model.describe() for served_model in served_day.served_models()],

@@ -11,7 +11,12 @@ from gateway.core.schemas import TEXT
 from gateway.http.event_streams import EVENT_STREAM, NextEvents, encode_event
 from gateway.http.lists import row_filter
 from gateway.operations.records.changes import send_event_stream
-from gateway.operations.records.newest import RECORDS, call_visibility_test, records_in_views, to_kept_record
+from gateway.operations.records.newest import (
+    RECORDS,
+    call_visibility_test,
+    record_list_with_current_filters,
+    to_kept_record,
+)
 from gateway.operations.records.published import KeptRecord, describe_stored, kept_records
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
@@ -42,13 +47,13 @@ async def tail(request: OperatorRequest[OperatorServices, None]) -> web.StreamRe
     People with restricted access get their own calls after these are closed. If too many arrive at once,
     their `skipped` is null instead of a number.
     """
-    listed = await records_in_views(request)
+    listed = await record_list_with_current_filters(request)
     passes = row_filter(listed, list(request.http.query.items()), request.shared.people)
     await save_viewings()
     return await send_event_stream(
         request,
         _own_calls_tail_reader(request, passes)
-        if request.is_limited
+        if request.has_limited_data_access
         else _records_tail_reader(request, passes),
     )
 

@@ -14,7 +14,7 @@ from gateway.core.visibility import NOTHING, OPERATION, SLICED, WHOLE
 from gateway.http.address import CSRF, SESSION, Address, Content
 from gateway.http.answers import JSON
 from gateway.http.error_table import SAFE_METHODS
-from gateway.http.lists import ListDefinition, Named
+from gateway.http.lists import ListDefinition, SearchableObject
 
 # Keys of functions that every application of the operator API has. OPENED returns the operations by scope, ALL_ROWS
 # all addresses, and ROWS_AT the addresses for reading at the given paths. They import missing modules in a thread.
@@ -81,7 +81,7 @@ class OperatorAddress(Address):
     # function that returns whether an OperatorRequest covers only whole past months
     asks_closed: Callable[[Any], bool] | None = None
     max_body_bytes: int | None = None
-    names: Callable[[Any], Awaitable[Iterable[Named]]] | None = None
+    names: Callable[[Any], Awaitable[Iterable[SearchableObject]]] | None = None
     refusals: tuple[int, ...] = tuple(OPERATOR_REFUSALS)
 
     @property
@@ -109,7 +109,7 @@ def operator_call(
     *,
     lists: ListDefinition[Any] | None = None,
     item: type | Schema = OBJECT,
-    names: Callable[[Any], Awaitable[Iterable[Named]]] | None = None,
+    names: Callable[[Any], Awaitable[Iterable[SearchableObject]]] | None = None,
     required: tuple[str, ...] = (),
     optional: tuple[str, ...] = (),
     repeated: tuple[str, ...] = (),

@@ -27,7 +27,7 @@ from gateway.core.paths import AS, OPERATOR_API
 from gateway.core.rate_limits import TokenBuckets, address_network
 from gateway.http.address import CSRF_HEADER
 from gateway.http.admission import check_single_headers, hostname_without_port, is_own_name, parse_authority
-from gateway.http.answers import JSON, UNCACHED, Pieces, json_pieces, send_answer
+from gateway.http.answers import JSON, UNCACHED, AnswerInPieces, json_pieces, send_answer
 from gateway.http.error_table import (
     SAFE_METHODS,
     delay_refusal_until_durable,
@@ -97,7 +97,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             answer = await delay_refusal_until_durable(handled, registry, statuses=statuses)
             if (
                 row.asks_closed is None
-                or isinstance(answer, (web.StreamResponse, Pieces))
+                or isinstance(answer, (web.StreamResponse, AnswerInPieces))
                 or not row.asks_closed(admitted)
             ):
                 return answer
@@ -293,10 +293,10 @@ def _check_permission(row: OperatorAddress, rights: Rights) -> None:
     raise missing_right_refusal(row.needs)
 
 
-def missing_right_refusal(permission_set: str, what: str = "this") -> Refusal:
-    """Return the refusal for a missing permission set. `what` is the subject of the sentence."""
+def missing_right_refusal(permission_set: str, subject: str = "this") -> Refusal:
+    """Return the refusal for a missing permission set. `subject` is the subject of the sentence."""
     title = PERMISSION_SETS[permission_set].title
-    message = f"{what} needs the permission set {title}; an Admin can give you a role with it"
+    message = f"{subject} needs the permission set {title}; an Admin can give you a role with it"
     return Refusal(403, "permission_set", message)
 
 
@@ -370,14 +370,16 @@ def is_over_https(request: web.Request, people: PeopleServices) -> bool:
     )
 
 
-def sign_in_limit(request: OperatorRequest[PeopleServices, Any], what: str) -> tuple[TokenBuckets, str]:
+def sign_in_limit(
+    request: OperatorRequest[PeopleServices, Any], attempt_kind: str
+) -> tuple[TokenBuckets, str]:
     """
-    Return the limit of attempts for the request's address, and the key under which `what` is counted there.
+    Return the limit of attempts for the request's address, and the key under which `attempt_kind` is counted there.
     """
     services = request.services
     network = address_network(request.actor.address)
     is_shared = may_be_shared_address(request.http, is_behind_tls=services.is_behind_tls)
-    return services.shared_sign_ins if is_shared else services.sign_ins, f"{what} {network}"
+    return services.shared_sign_ins if is_shared else services.sign_ins, f"{attempt_kind} {network}"
 
 
 # Cache headers of closed answers. A browser may store the answer for this person, but must revalidate it
@@ -388,7 +390,7 @@ _KEPT = {"Cache-Control": "private, no-cache", "Vary": "Cookie", "X-Content-Type
 
 async def answer_with_etag(
     request: web.Request, answer: Mapping[str, object], *, asker: str, secret: bytes
-) -> web.Response | Pieces:
+) -> web.Response | AnswerInPieces:
     """
     Return the answer with its ETag, or 304 if the request names it. Each `asker` gets another ETag for
     the same answer.
@@ -402,7 +404,7 @@ async def answer_with_etag(
     headers = {**_KEPT, "ETag": tag}
     if tag in _requested_etags(request):
         return web.Response(status=304, headers=headers)
-    return Pieces(pieces=pieces, content_type=JSON, headers=headers)
+    return AnswerInPieces(pieces=pieces, content_type=JSON, headers=headers)
 
 
 def _requested_etags(request: web.Request) -> list[str]:

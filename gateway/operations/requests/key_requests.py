@@ -60,7 +60,7 @@ class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
         return await self.read_list_page(list_definition, rows, self.shared)
 
 
-def request_names(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | None:
+def names_for_repeat_detection(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | None:
     """
     Return the names for recognizing a repeated request, from its Idempotency-Key. Return None without the
     header.
@@ -73,13 +73,13 @@ def request_names(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames
     return build_request_names(request.bearer.name, request.http.path, key, request.body, *more)
 
 
-def item_identity(names: RequestNames | None, place: int, given: bytes | None) -> RecordIdentity:
+def item_identity(names: RequestNames | None, item_index: int, relayed_id: bytes | None) -> RecordIdentity:
     """
     Return the dedup key of an item: the id that another Tollhouse gave it, or its position in the request.
     Without an Idempotency-Key, the key is random.
     """
-    if given is not None:
-        return RecordIdentity(given)
+    if relayed_id is not None:
+        return RecordIdentity(relayed_id)
     if names is None:
         return random_identity()
-    return RecordIdentity(request_item_id(names, place))
+    return RecordIdentity(request_item_id(names, item_index))

@@ -84,9 +84,9 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
         )
 
     @property
-    def is_limited(self) -> bool:
+    def has_limited_data_access(self) -> bool:
         """Return whether the person may see only some calls, or none."""
-        return self.cost_reader.is_limited
+        return self.cost_reader.has_limited_data_access
 
     @property
     def ledger(self) -> SlicedLedger:

@@ -180,7 +180,7 @@ class KeyAccess:
         if (
             self._registry is not None
             and self._registry.is_shared
-            and self._can_be_valid_elsewhere(secret, scope, address)
+            and self._can_be_valid_at_other_gateways(secret, scope, address)
         ):
             try:
                 await self._registry.wait_until_caught_up()
@@ -320,7 +320,7 @@ class KeyAccess:
         expired = {key.id: key.expires_at for key in self.keys() if key.state(now) == EXPIRED}
         return {id: each for id, each in tries.items() if expired.get(id) == each.expires_at}
 
-    def identify_key(self, secret: str) -> tuple[Key, bool] | None:
+    def find_key_and_gateway_flag(self, secret: str) -> tuple[Key, bool] | None:
         """
         Return a key, even if it is expired, and whether the key's senders may be other gateways. Return None
         for an unknown key.
@@ -368,10 +368,10 @@ class KeyAccess:
         return (self._legacy and self._legacy.digest) == (other and other.digest)
 
     @property
-    def can_use_bearer_prefix(self) -> bool:
+    def is_bearer_prefix_accepted(self) -> bool:
         return self._accept_bearer
 
-    def has_legacy_key(self) -> bool:
+    def has_key_file(self) -> bool:
         return self._legacy is not None
 
     @property
@@ -398,7 +398,7 @@ class KeyAccess:
         """
         if self._legacy and self._registry:
             try:
-                await self.adopt_legacy_key(others=await self._others())
+                await self.adopt_legacy_key(other_gateways=await self._others())
             except AlreadyThere:  # people created another key with this name
                 await self.adopt_legacy_key_or_log()
             except NotAllowed as error:
@@ -423,7 +423,7 @@ class KeyAccess:
         if self._registry is None:
             return
         if self._unwritten_tests:
-            await self._store_export_test_times(self._registry)
+            await self._store_test_span_times(self._registry)
         if self._unwritten_tries:
             await self._store_tries(self._registry)
         if not self._unwritten:
@@ -437,7 +437,7 @@ class KeyAccess:
             extra = {"action": "last_access_failed"}
             _log.warning("last uses of keys could not be stored and are retried: %s", error, extra=extra)
 
-    async def _store_export_test_times(self, registry: Registry) -> None:
+    async def _store_test_span_times(self, registry: Registry) -> None:
         batch = {key_id: self._tests[key_id] for key_id in self._unwritten_tests}
         self._unwritten_tests.clear()
         try:
@@ -458,7 +458,11 @@ class KeyAccess:
             _log.warning("uses of expired keys could not be stored and are retried: %s", error, extra=extra)
 
     async def adopt_legacy_key(
-        self, *, anew: bool = False, actor: Actor | None = None, others: Sequence[str] = ()
+        self,
+        *,
+        works_after_deletion: bool = False,
+        actor: Actor | None = None,
+        other_gateways: Sequence[str] = (),
     ) -> str | None:
         """
         Store the key of the deployment's key file in the registry. Return OPENS, DELETED or WAITS (see
@@ -470,8 +474,8 @@ class KeyAccess:
             self._legacy.secret,
             use_case=SEND_AI_TELEMETRY,
             actor=actor or self._deployment,
-            works_after_deletion=anew,
-            other_gateways=others,
+            works_after_deletion=works_after_deletion,
+            other_gateways=other_gateways,
         )
         self._is_adopted, self._is_told = True, False
         if outcome != OPENS:
@@ -500,7 +504,7 @@ class KeyAccess:
             await asyncio.sleep(FLUSH_EVERY_S)
             await self.store_uses()
 
-    def _can_be_valid_elsewhere(self, credential: str | None, scope: str, address: str) -> bool:
+    def _can_be_valid_at_other_gateways(self, credential: str | None, scope: str, address: str) -> bool:
         secret = _strip_bearer(credential or "").strip()
         # for a device key, its text shows whether it is newer than the keys that this process knows
         if not secret or secret.startswith("thd_"):

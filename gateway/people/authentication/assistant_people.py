@@ -56,11 +56,13 @@ def is_path_for_tokens(oauth: McpOAuthSettings, path: str) -> bool:
     return oauth.resource.endswith(FOR_PEOPLE) == path.endswith(FOR_PEOPLE)
 
 
-def challenge_header(oauth: McpOAuthSettings, *, scopes: str = "", error: str = "", words: str = "") -> str:
+def challenge_header(
+    oauth: McpOAuthSettings, *, scopes: str = "", error: str = "", error_description: str = ""
+) -> str:
     """Return the header of a 401, from which clients learn where to get a token and with which scopes."""
     parameters = {
         "error": error,
-        "error_description": words,
+        "error_description": error_description,
         "resource_metadata": metadata_address(oauth),
         "scope": scopes or oauth.read_scope,
     }
@@ -88,7 +90,7 @@ def bad_token_refusal(oauth: McpOAuthSettings, reason: str) -> Refusal:
     """
     Return the refusal of an invalid token. It states the failed check (`reason`), and nothing of the token.
     """
-    sent = challenge_header(oauth, error="invalid_token", words=f"the token is refused: {reason}")
+    sent = challenge_header(oauth, error="invalid_token", error_description=f"the token is refused: {reason}")
     return Refusal(401, "invalid_token", f"the token is refused: {reason}", challenge=sent)
 
 

@@ -54,7 +54,7 @@ class Bearer:
     token: str | None = None
 
     @property
-    def party(self) -> str:
+    def fair_turn_party_name(self) -> str:
         """
         Return the name under which limits count the use. A person has one share for the console and
         assistants together.

@@ -81,7 +81,7 @@ def build_application(services: AllServices, *, for_senders: bool, for_operators
         is_agent = services.receivers.access.local is not None
         for area in (*FOR_SENDERS, *OF_AN_AGENT) if is_agent else FOR_SENDERS:
             for name in area.endpoints:
-                metrics.announce_endpoint(name, 200)
+                metrics.start_endpoint_series_at_zero(name, 200)
             _add_area(app, area, partial(_add_for_senders, area, lambda rows: build_endpoint(rows, services)))
         if services.receivers.cors:
             app.on_response_prepare.append(services.receivers.cors.on_prepare)

@@ -17,7 +17,7 @@ from yarl import URL
 
 from gateway.core.first_use import import_in_thread
 from gateway.core.paths import OPERATOR_API
-from gateway.http.address import Address, collect_addresses
+from gateway.http.address import Address, addresses_defined_in_module
 from gateway.operations.list import RESOURCES, ResourceModules
 from gateway.operations.managed import ManagedResource
 from gateway.operations.requests.address import OperatorAddress
@@ -399,7 +399,7 @@ def operator_addresses(area: AddressArea) -> tuple[OperatorAddress, ...]:
 
 def _iter_rows(area: AddressArea, of_resource: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
     for module in map(import_module, area.modules):
-        yield from collect_addresses(
+        yield from addresses_defined_in_module(
             module, lambda value: of_resource(value) if isinstance(value, ManagedResource) else ()
         )
 

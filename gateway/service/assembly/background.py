@@ -67,7 +67,7 @@ def leased_task(name: str, run: Run) -> Task:
     return Task(name, run, lease=name)
 
 
-def tasks_by_name(tasks: Iterable[Task], leases: Leases) -> Background:
+def task_runners_by_name(tasks: Iterable[Task], leases: Leases) -> Background:
     """Return the tasks by name. A task with a lease waits until it gets the lease."""
     return {
         task.name: partial(leases.run_while_leased, task.lease, task.run) if task.lease else task.run
@@ -117,9 +117,9 @@ def _registry_tasks(assembler: Assembler, operators: OperatorServices) -> Iterat
         yield Task("budgets", partial(evaluate_budgets, money.budgets, registry))
     if assembler.sender_hours is not None:
         yield Task("hours of senders", assembler.sender_hours.run)
-    yield Task("definitions in force", money.require_publishing().follow_publications)
+    yield Task("definitions in force", money.require_definition_publisher().follow_publications)
     yield Task("links in the ledger", partial(follow_links, money.ledger, registry), lease="ledger")
-    yield leased_task("insights", lambda: _run_inspector(operators))
+    yield leased_task("insights", lambda: _run_insight_inspector(operators))
     if money.statement_puller is not None:
         yield leased_task("statements", partial(_run_statement_puller, money.statement_puller, assembler))
     if money.enforcer_reader is not None:
@@ -133,15 +133,15 @@ def _registry_tasks(assembler: Assembler, operators: OperatorServices) -> Iterat
             partial(run_cost_updater_when_needed, money.row_book, registry.connections_in_costs, prices),
         )
     yield leased_task("scheduled reports", lambda: _run_report_sender(operators))
-    yield leased_task("recommendations", lambda: _run_adviser(operators))
+    yield leased_task("recommendations", lambda: _run_recommendation_adviser(operators))
     if assembler.notifier is not None:
         yield leased_task("notifications", assembler.notifier.run)
-    yield leased_task("publish jobs", money.require_publishing().run)
+    yield leased_task("publish jobs", money.require_definition_publisher().run)
     yield leased_task("devices", assembler.devices.clean_up_repeatedly)
     yield leased_task("states of devices", assembler.devices.store_changed_states_repeatedly)
 
 
-async def _run_inspector(operators: OperatorServices) -> None:
+async def _run_insight_inspector(operators: OperatorServices) -> None:
     await asyncio.sleep(FIRST_INSPECTION_S)
     await import_in_thread("gateway.operations.money.insights")
     from gateway.operations.money import insights
@@ -177,7 +177,7 @@ async def _run_report_sender(operators: OperatorServices) -> None:
     await reports.make_report_sender(operators).run()
 
 
-async def _run_adviser(operators: OperatorServices) -> None:
+async def _run_recommendation_adviser(operators: OperatorServices) -> None:
     await asyncio.sleep(FIRST_ADVICE_S)
     await import_in_thread("gateway.money.recommendations.adviser")
     await operators.money.require_adviser().run()

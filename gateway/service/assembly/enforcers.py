@@ -102,7 +102,7 @@ def build_enforcer_auditor(
     config: Callable[[], Config],
     evaluator: LazyValue[BudgetEvaluator] | None,
 ) -> EnforcerAuditor:
-    async def delays() -> Mapping[str, float]:
+    async def most_delay_s_by_source() -> Mapping[str, float]:
         if evaluator is None:
             return {}
         measured = await evaluator().verdicts.measured_delays()
@@ -115,13 +115,13 @@ def build_enforcer_auditor(
             ledger=ledger,
             clock=clock,
             settings=lambda: config().enforcers,
-            delays=delays,
-            budgets=lambda: our_budgets(registry, clock.now()),
+            delays=most_delay_s_by_source,
+            budgets=lambda: budgets_comparable_with_enforcer_limits(registry, clock.now()),
         )
     )
 
 
-def our_budgets(registry: Registry, now: float) -> Sequence[MoneyBudget]:
+def budgets_comparable_with_enforcer_limits(registry: Registry, now: float) -> Sequence[MoneyBudget]:
     """
     Return the budgets that can be compared with limits of other gateways (enforcers): in dollars and UTC,
     with an amount, for a view that excludes nothing.

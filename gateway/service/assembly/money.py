@@ -19,7 +19,7 @@ from gateway.core.paths import page_link
 from gateway.devices.own_verdicts import AMOUNTS, OFF, OwnVerdicts
 from gateway.money.budgets.declared import BudgetTable
 from gateway.operations.holders.operators import PublicUrls
-from gateway.service.assembly.prices import installed_prices
+from gateway.service.assembly.prices import load_price_book
 from spool.clock import Clock
 from spool.devices.device import Device
 from spool.errors import SpoolError
@@ -64,7 +64,7 @@ def make_adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -
         sources = Sources(
             ledger=storage.ledger,
             log=storage.log,
-            prices=lambda: installed_prices(config(), storage.registry),
+            prices=lambda: load_price_book(config(), storage.registry),
             registry=registry,
         )
         return Adviser(sources, registry.recommendations, clock)
@@ -108,7 +108,7 @@ def make_biller(storage: Storage, clock: Clock, config: Callable[[], Config]) ->
     return LazyValue(import_and_make_biller)
 
 
-def make_row_book(
+def make_connection_cost_updater(
     storage: Storage, clock: Clock, config: Callable[[], Config], connections: BillingConnections
 ) -> LazyValue[ConnectionCostUpdater] | None:
     """Return the service that includes rows of billing connections in costs."""
@@ -119,7 +119,7 @@ def make_row_book(
     def billing_owner_tags() -> Mapping[str, str]:
         return config().billing.owner_tags or OWNER_TAGS
 
-    def import_and_make_row_book() -> ConnectionCostUpdater:
+    def import_and_make_updater() -> ConnectionCostUpdater:
         from gateway.bills.billed.row_book import ConnectionCostUpdater, RowSources
         from gateway.clusters.usage.reader import UsageReader, UsageSources
         from spool.container_files.container_rows import CONTAINER_USAGE
@@ -145,7 +145,7 @@ def make_row_book(
         )
         return ConnectionCostUpdater(sources, clock)
 
-    return LazyValue(import_and_make_row_book)
+    return LazyValue(import_and_make_updater)
 
 
 async def run_biller(biller: LazyValue[Biller], statements: StatementStore) -> None:
@@ -190,7 +190,7 @@ def _statement_sources(
     return StatementSources(
         ledger=storage.ledger,
         log=storage.log,
-        prices=lambda: installed_prices(config(), storage.registry),
+        prices=lambda: load_price_book(config(), storage.registry),
         statements=statements,
         owners=lambda: [_to_matching_owner(owner) for owner in config().reconciliation.owner],
         tolerance=lambda: DayTolerance(
@@ -234,8 +234,8 @@ def make_budget_evaluator(
             verdict_amounts=lambda: config().budgets.verdict_amounts,
             verdict_events=lambda: config().budgets.verdict_events,
             hold_s=lambda: config().spool.hold,
-            link=lambda budget: page_link(urls().linkable_console, "/budgets", {"open": [budget.id]}),
-            prices=lambda: installed_prices(config(), registry),
+            link=lambda budget: page_link(urls().console_url_for_links, "/budgets", {"open": [budget.id]}),
+            prices=lambda: load_price_book(config(), registry),
         )
 
     return LazyValue(import_and_make_budget_evaluator)

@@ -85,7 +85,7 @@ def build_exposition(
             waiting_files=await storage.container_files.waiting_files(),
             failed_attempts=receivers.access.failed_attempts,
             budgets=_budget_gauges(budgets.made) if shows_costs and budgets and budgets.made else (),
-            reconciled=_reconciled_ratios(reconciler.made)
+            reconciled=_ratios_of_newest_reconciliations(reconciler.made)
             if shows_costs and reconciler and reconciler.made
             else (),
             insights=await storage.registry.insights.count_open_insights() if storage.registry else {},
@@ -136,7 +136,11 @@ def build_spend_series(parts: Assembler) -> SpendSeries | None:
 
 
 def _metric_name_limits(spend: SpendSeries | None, max_names: int) -> Sequence[Limit]:
-    return [Limit("server.metrics_names", max_names, spend.counts.largest_name_count)] if spend else []
+    return (
+        [Limit("server.metrics_names", max_names, spend.counts.largest_value_count_of_a_dimension)]
+        if spend
+        else []
+    )
 
 
 async def _sender_gauges(parts: Assembler, receivers: ReceiverServices) -> SenderGauges | None:
@@ -183,7 +187,7 @@ def _count_reports_by_state(parts: Assembler, channels: Sequence[ChannelState]) 
     return {state: by_state[state] for state in REPORT_STATES}
 
 
-def _reconciled_ratios(reconciler: Reconciler) -> Sequence[ReconciledRatio]:
+def _ratios_of_newest_reconciliations(reconciler: Reconciler) -> Sequence[ReconciledRatio]:
     from gateway.bills.reconciliation.reconciler import reconciliation_gauges
 
     return [*reconciliation_gauges(reconciler.newest.values())]

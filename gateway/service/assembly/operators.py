@@ -39,11 +39,11 @@ from gateway.service.assembly.money import (
     make_adviser,
     make_biller,
     make_budget_evaluator,
+    make_connection_cost_updater,
     make_reconciler,
-    make_row_book,
 )
 from gateway.service.assembly.parts import Assembler
-from gateway.service.assembly.prices import installed_prices
+from gateway.service.assembly.prices import load_price_book
 from gateway.service.assembly.storage import open_storage
 from spool.clock import Clock
 from spool.leases import lease_name
@@ -109,7 +109,7 @@ def build_spool_services(parts: Assembler, routes: RouteForwarder) -> SpoolServi
         wake=lambda route: storage.leases.wake_tasks(lease_name(route)),
         syncs=routes.sync_states,
         destination_types=lambda: {each.name: each.type for each in parts.config.destinations},
-        events_sent_as=lambda type: _forwarded_form(parts.upstream_with_mappings(), type),
+        events_sent_as=lambda type: _upstream_event_form(parts.upstream_with_mappings(), type),
         is_unmapped=parts.is_unmapped,
         event_amount=parts.amount_of,
         map_event=parts.map_event,
@@ -132,7 +132,7 @@ def build_spool_services(parts: Assembler, routes: RouteForwarder) -> SpoolServi
     )
 
 
-def _forwarded_form(upstream: UpstreamSettings, type: str) -> str | None:
+def _upstream_event_form(upstream: UpstreamSettings, type: str) -> str | None:
     from exporters.service.events import (
         forwarded_form,  # imported late, because the start does not need this module
     )
@@ -157,11 +157,13 @@ def build_money_services(
         streams=storage.streams,
         billing=billing,
         billing_connections=parts.billing_connections,
-        prices=lambda: installed_prices(parts.config, storage.registry),
+        prices=lambda: load_price_book(parts.config, storage.registry),
         adviser=make_adviser(storage, clock, lambda: parts.config),
         reconciler=make_reconciler(storage, clock, lambda: parts.config),
         biller=make_biller(storage, clock, lambda: parts.config),
-        row_book=make_row_book(storage, clock, lambda: parts.config, parts.billing_connections),
+        row_book=make_connection_cost_updater(
+            storage, clock, lambda: parts.config, parts.billing_connections
+        ),
         statement_puller=lazy_statement_puller(parts),
         reconciliation=lambda: parts.config.reconciliation,
         enforcer_reader=lazy_enforcer_reader(parts),
@@ -228,7 +230,7 @@ def build_people_services(parts: Assembler) -> PeopleServices:
         registry=storage.registry,
         registry_problem=storage.registry_problem,
         clock=parts.clock,
-        hosts=frozenset({host, *console_hosts(config.oidc)}),
+        hosts=frozenset({host, *console_hosts_of_sign_in(config.oidc)}),
         oidc=parts.sign_ins,
         is_behind_tls=is_behind_tls(config),
         assistants=parts.assistant_sign_ins,
@@ -240,7 +242,7 @@ def is_behind_tls(config: Config) -> bool:
     return config.server.operator_plaintext or config.oidc.console.startswith("https:")
 
 
-def console_hosts(settings: OidcSettings) -> Sequence[str]:
+def console_hosts_of_sign_in(settings: OidcSettings) -> Sequence[str]:
     """Return the host name in the address to which the OpenID provider sends people back."""
     host = urlsplit(settings.console).hostname if settings.issuer else None
     return (host,) if host else ()

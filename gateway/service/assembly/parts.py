@@ -56,7 +56,7 @@ from gateway.people.authentication.access import KeyAccess
 from gateway.people.authentication.bearer import Bearer
 from gateway.service.assembly.demo import demo_or_real_channel_builder
 from gateway.service.assembly.limits import nearly_used_shares
-from gateway.service.assembly.prices import installed_prices
+from gateway.service.assembly.prices import load_price_book
 from gateway.service.demo.note import read_note
 from spool.billing import BILLING_DROPS, BILLING_HOURS
 from spool.clock import Clock, SteadyClock
@@ -218,13 +218,13 @@ class Assembler:
             local=local,
             deployment=local_address(self.config),
             node=self.config.storage.node_name or socket.gethostname(),
-            others=self._other_gateway_names,
+            others=self._names_of_other_live_gateways,
         )
         await access.start()
         self.stack.push_async_callback(access.stop)
         return access
 
-    async def _other_gateway_names(self) -> Sequence[str]:
+    async def _names_of_other_live_gateways(self) -> Sequence[str]:
         return [
             node.name for node in await self.storage.leases.node_states() if node.is_live and not node.is_this
         ]
@@ -334,7 +334,7 @@ class Assembler:
         }
         return intake, window, background
 
-    def publish_settings(self, prices: PriceBook) -> None:
+    def publish_setting_digests(self, prices: PriceBook) -> None:
         setting_digests = digest_settings(self.config, prices=prices.version, secret=self.storage.secret)
         self.storage.leases.publish_settings(setting_digests)
 
@@ -389,7 +389,7 @@ class Assembler:
     async def channel_states(self) -> Sequence[ChannelState]:
         return await self.notifier.channel_states() if self.notifier is not None else ()
 
-    def build_deposits(self, attribution: Attribution) -> RecordDeposits:
+    def build_record_deposits(self, attribution: Attribution) -> RecordDeposits:
         return RecordDeposits(self.storage.log, attribution, amount_of=self.amount_of)
 
     async def read_key_shares(self) -> Sequence[KeyShare]:
@@ -461,12 +461,12 @@ async def reload_price_overrides_on_change(intake: Intake, parts: Assembler, reg
         except ConfigError as error:  # the price file of [prices] was damaged after the start
             _log.error("own prices are not used: %s", error, extra={"action": "own_prices_not_used"})
         else:
-            parts.publish_settings(intake.prices)
+            parts.publish_setting_digests(intake.prices)
 
 
 def price_book(config: Config, registry: Registry | None) -> PriceBook:
     """Return an installation's prices. Raises ConfigError if the file of [prices] cannot be read."""
     try:
-        return installed_prices(config, registry)
+        return load_price_book(config, registry)
     except CardUnreadable as error:
         raise ConfigError([str(error)]) from error

@@ -57,7 +57,7 @@ class PeopleLink:
         )
         return self.above
 
-    async def relay_addresses(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
+    async def try_send_addresses_upstream(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
         return self.above is None or await self.above.try_send_addresses_upstream(keys, addresses)
 
     async def run(self) -> None:

@@ -9,5 +9,5 @@ from gateway.operations.money.own_prices import price_overrides
 from spool.registry.registry import Registry
 
 
-def installed_prices(config: Config, registry: Registry | None) -> PriceBook:
+def load_price_book(config: Config, registry: Registry | None) -> PriceBook:
     return PriceBook.load(config.prices, config.data_dir, price_overrides(registry), price_terms(registry))

@@ -26,7 +26,7 @@ from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.publisher import UnitCostPublisher
 from gateway.monitoring import logs
-from gateway.operations.holders.operators import Reloaded
+from gateway.operations.holders.operators import ReloadOutcome
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.services import OperatorServices
 from gateway.people.authentication.legacy_key import LegacyKey
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Prepared:
+class _PreparedReload:
     """The new values of a reload, ready to be applied. None means no change."""
 
     prices: PriceBook | None
@@ -52,7 +52,7 @@ class _Prepared:
 
 
 @dataclass(kw_only=True)
-class Reload:
+class ConfigReloader:
     """Reloads the configuration. The fields are the parts of a running server that accept new settings."""
 
     assembler: Assembler
@@ -66,7 +66,7 @@ class Reload:
 
     async def __call__(
         self, running: Config, read: Callable[[], Config], certificate: Certificate | None, actor: Actor
-    ) -> tuple[Config, Reloaded]:
+    ) -> tuple[Config, ReloadOutcome]:
         """
         Apply the new configuration and return the configuration in effect. Raises ConfigError with every
         problem. In that case, nothing has changed.
@@ -76,7 +76,7 @@ class Reload:
 
     async def _apply_configuration(
         self, running: Config, read: Callable[[], Config], certificate: Certificate | None, actor: Actor
-    ) -> tuple[Config, Reloaded]:
+    ) -> tuple[Config, ReloadOutcome]:
         try:
             new = await asyncio.to_thread(read)
             config_change = compare_configs(running, new)
@@ -120,7 +120,7 @@ class Reload:
         problems = await asyncio.to_thread(lambda: list(secret_problems(config)))
         return [*problems, *await channel_problems(config)]
 
-    async def _prepare_parts(self, config: Config, new: Config) -> _Prepared:
+    async def _prepare_parts(self, config: Config, new: Config) -> _PreparedReload:
         # `config` is checked and not `new`, because some of its settings keep their running value
         problems: list[str] = list(problems_of(config))
 
@@ -137,7 +137,7 @@ class Reload:
         prices = await asyncio.to_thread(
             make_part_or_note_problem, lambda: price_book(config, self.assembler.storage.registry)
         )
-        prepared = _Prepared(
+        prepared = _PreparedReload(
             prices=prices,
             legacy=make_part_or_note_problem(lambda: LegacyKey(key_file) if key_file else None),
             signing=make_part_or_note_problem(lambda: signing_secret(config.sources)),
@@ -152,7 +152,7 @@ class Reload:
             raise ConfigError(problems)
         return prepared
 
-    def _renewed_files(self, prepared: _Prepared) -> list[str]:
+    def _renewed_files(self, prepared: _PreparedReload) -> list[str]:
         renewed = []
         if prepared.prices is not None and prepared.prices.version != self.intake.prices.version:
             renewed.append(f"list prices {prepared.prices.version}")
@@ -160,7 +160,7 @@ class Reload:
             renewed.append("the key of server.api_key_file")
         return renewed
 
-    async def _exchange_parts(self, running: Config, config: Config, prepared: _Prepared) -> None:
+    async def _exchange_parts(self, running: Config, config: Config, prepared: _PreparedReload) -> None:
         assert prepared.prices is not None
         assert prepared.routes is not None
         billing, syncs = None, None
@@ -178,7 +178,7 @@ class Reload:
         self.assembler.storage.ledger.shows_layers = config.billed.limited == "layers"
         if self.assembler.storage.registry is not None:
             apply_privacy(self.assembler.storage.registry, config.privacy)
-        self.assembler.publish_settings(prepared.prices)
+        self.assembler.publish_setting_digests(prepared.prices)
         self.publisher.configure(config.publish)
         self.operators.money.billing_connections.configure(
             config.billing,
@@ -208,8 +208,8 @@ class Reload:
 
     def _build_and_log_outcome(
         self, config_change: ConfigChange, changed: list[str], problems: list[str]
-    ) -> Reloaded:
-        outcome = Reloaded(
+    ) -> ReloadOutcome:
+        outcome = ReloadOutcome(
             changed=tuple(changed), needs_restart=config_change.needs_restart, problems=tuple(problems)
         )
         extra = {"action": "reloaded", "changed": outcome.changed, "needs_restart": outcome.needs_restart}

@@ -111,7 +111,7 @@ def _upstream_context(parts: Assembler, config: Config) -> UpstreamContext:
         streams=storage.streams,
         learn=storage.book.learn_streams,
         locks=parts.locks,
-        id_upstream=parts.billing_connections.id_upstream,
+        id_upstream=parts.billing_connections.upstream_connection_id_of_drop,
         single_writer=frozenset(stream.name for stream in config.streams if stream.single_writer),
     )
 

@@ -36,14 +36,14 @@ from gateway.service.assembly.background import (
     leased_task,
     make_span_memory,
     server_tasks,
-    tasks_by_name,
+    task_runners_by_name,
 )
 from gateway.service.assembly.demo import send_laptop_heartbeats
 from gateway.service.assembly.money import make_own_verdicts_reader
 from gateway.service.assembly.operators import build_operator_services, lazy_demo_month, load_allocation
 from gateway.service.assembly.parts import Assembler, reload_price_overrides_on_change
 from gateway.service.assembly.people_above import PeopleLink
-from gateway.service.assembly.reload import Reload
+from gateway.service.assembly.reload import ConfigReloader
 from gateway.service.assembly.routes import build_syncs, follow_event_mappings, start_routes
 from gateway.service.assembly.storage import open_storage
 from spool.clock import Clock
@@ -79,7 +79,7 @@ async def open_services(
     """
     metrics = ProcessMetrics(_all_source_names)
     late_reports = LateReportCounter(clock)
-    observers = Observers([metrics, late_reports, *([observer] if observer else [])])
+    observers = CommitObservers([metrics, late_reports, *([observer] if observer else [])])
     is_agent = local is not None
     native = load_compiled_module(config, metrics)
     async with AsyncExitStack() as stack:
@@ -146,8 +146,8 @@ async def _assemble_services(
         config, secret=storage.secret, persons=None if people is None else people.persons
     )
     intake, window, intake_tasks = await assembler.start_intake(attribution, metrics, access)
-    assembler.publish_settings(intake.prices)
-    deposits = assembler.build_deposits(attribution)
+    assembler.publish_setting_digests(intake.prices)
+    deposits = assembler.build_record_deposits(attribution)
     receivers = assembler.receiver_services(access, window, metrics)
     billing = assembler.build_billing_sync(config)
     # An agent sends no table of devices, because it reports its own device (exporters.device_reporter).
@@ -172,7 +172,7 @@ async def _assemble_services(
     relay = relay_to_nobody
     if storage.registry is not None:
         people_link = PeopleLink(assembler, storage.registry, is_agent=is_agent)
-        relay = people_link.relay_addresses
+        relay = people_link.try_send_addresses_upstream
         tasks.append(Task("people above", people_link.run))
         tasks.append(
             Task("event mappings", partial(follow_event_mappings, assembler, routes, storage.registry))
@@ -211,9 +211,9 @@ async def _assemble_services(
         background={
             "routes": routes.wait_for_failure,
             **intake_tasks,
-            **tasks_by_name(tasks, storage.leases),
+            **task_runners_by_name(tasks, storage.leases),
         },
-        reload=Reload(
+        reload=ConfigReloader(
             assembler=assembler,
             receivers=receivers,
             attribution=attribution,
@@ -254,7 +254,7 @@ def _all_source_names() -> set[str]:
     return {*BY_NAME, *(product.source for product in PRODUCTS)}
 
 
-class Observers:
+class CommitObservers:
     """Passes each notification on to several observers, in order."""
 
     def __init__(self, observers: Sequence[CommitObserver]) -> None:

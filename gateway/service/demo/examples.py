@@ -53,7 +53,7 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
 
 
 async def _add_budgets(registry: Registry, ledger: Ledger, end: int) -> None:
-    spent = await _cost_by(ledger, _month_start(end), end, "team")
+    spent = await _cost_by(ledger, _start_of_month_of(end), end, "team")
     for team, factor in BUDGETS.items():
         view = NewView(name=team.title(), filter={"team": (team,)}, principal_dimension="user")
         made = await registry.views.create(view, known=ledger.dimensions(), most=MOST, actor=ACTOR)
@@ -83,20 +83,20 @@ async def _add_contract(registry: Registry, ledger: Ledger, end: int) -> None:
     contract = NewContract(
         name="Gemini throughput",
         provider="gcp.gemini",
-        since=_month_start(end).date().isoformat(),
+        since=_start_of_month_of(end).date().isoformat(),
         terms=(capacity,),
     )
     await registry.declared_table(ContractTable).create(contract, most=MOST, actor=ACTOR)
 
 
-async def _cost_by(ledger: Ledger, since: datetime, end: int, by: str) -> dict[str | None, Decimal]:
+async def _cost_by(ledger: Ledger, since: datetime, end: int, dimension: str) -> dict[str | None, Decimal]:
     query = CostQuery(
-        since=since, until=next_full_hour(end), granularity=TOTAL, group_by=[by], measures=("cost",)
+        since=since, until=next_full_hour(end), granularity=TOTAL, group_by=[dimension], measures=("cost",)
     )
     return {row.group[0]: Decimal(row.cost) for row in await ledger.costs(query)}
 
 
-def _month_start(end: int) -> datetime:
+def _start_of_month_of(end: int) -> datetime:
     return datetime.fromtimestamp(end, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 
 

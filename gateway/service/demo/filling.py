@@ -36,7 +36,7 @@ from gateway.normalise.outcome import ReadOutcome
 from gateway.people.authentication.bearer import Bearer
 from gateway.service.assembly.storage import open_storage
 from gateway.service.demo.examples import add_examples
-from gateway.service.demo.month import Month, Period, Report
+from gateway.service.demo.month import Period, Report, SimulatedMonth
 from gateway.service.demo.note import write_note
 from gateway.service.demo.planted_problems import (
     EXAMPLES,
@@ -213,7 +213,7 @@ def _with_settled_mark(row: StatementRow, settled_until: float) -> StatementRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filled:
+class FilledDemoContent:
     """The content of a data directory that the demo filled."""
 
     records: int
@@ -231,7 +231,7 @@ async def fill_directory(
     plants: Collection[str] = (),
     clock: Clock,
     progress: Callable[[int], None] = lambda _: None,
-) -> Filled:
+) -> FilledDemoContent:
     """
     Fill an empty directory with the data of a demo.
 
@@ -245,7 +245,7 @@ async def fill_directory(
     async with _open_empty_storage(directory, clock, registry_clock) as (storage, registry):
         ledger = storage.ledger
         bills = DemoBills(book, plan.words)
-        month = Month(period, seed=seed, plants=plan, prices=book, bill=bills.add_call)
+        month = SimulatedMonth(period, seed=seed, plants=plan, prices=book, bill=bills.add_call)
         await add_events_and_sums(storage, now=registry_clock.now(), problem_names=plan.words)
         await _send_month(storage, month, book, clock, progress)
         await add_samples(storage, registry, registry_clock, begin=period.begin, problem_names=plan.words)
@@ -262,7 +262,7 @@ async def fill_directory(
         await _comment_on_insights(registry, plan.words)
         write_note(directory, build_note(plan.words))
         terms = (await storage.log.books()).topics.get(AI_TELEMETRY, {})
-        return Filled(
+        return FilledDemoContent(
             records=terms.get("accepted", 0),
             duplicates=terms.get("duplicates", 0),
             inspected=inspected,
@@ -327,7 +327,7 @@ async def _run_inspection(
 
 async def _send_month(
     storage: Storage,
-    month: Month,
+    month: SimulatedMonth,
     price_book: PriceBook,
     clock: Clock,
     progress: Callable[[int], None],

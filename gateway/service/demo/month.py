@@ -52,7 +52,7 @@ class Period:
         return self.end - self.days * DAY_S
 
 
-class Month:
+class SimulatedMonth:
     """Creates the reports of a month day by day, each day in time order."""
 
     def __init__(
@@ -86,7 +86,9 @@ class Month:
         for day in self._day_starts():
             reports: list[Report] = []
             for workload in self._all_workloads():
-                reports += filter(self._plants.is_reported, self._day_reports(day, workload))
+                reports += filter(
+                    self._plants.is_sent_before_gateway_stopped, self._day_reports(day, workload)
+                )
             reports.sort(key=_start_time)
             yield day, reports
 
@@ -145,7 +147,7 @@ class Month:
         yield self._report_with_identity(workload, call)
         if self._random.random() < REPEATS:
             yield self._report_with_identity(workload, msgspec.structs.replace(call))
-        twin = self._plants.twin_report(day, workload, call)
+        twin = self._plants.planted_second_report(day, workload, call)
         if twin is not None:
             # a report with the same source is of another call; with another source, it is a second report of this call
             if twin.source == call.source:
@@ -153,7 +155,7 @@ class Month:
             twin.span_id = f"{self._random.getrandbits(64):016x}"
             yield twin, call_identity(twin, span=True)
         if workload.source == "claude_code":
-            yield from self._counter_reports(call)
+            yield from self._counters_of_assistant_call(call)
 
     def _invent_call(self, workload: Workload, turn: SessionTurn) -> Inference:
         rng = self._random
@@ -205,7 +207,7 @@ class Month:
             return call, call_identity(call, span=True)
         return call, call_identity(call, response_id=call.request_id, own_id=call.request_id)
 
-    def _counter_reports(self, call: Inference) -> Iterator[Report]:
+    def _counters_of_assistant_call(self, call: Inference) -> Iterator[Report]:
         """
         Yield the counters that coding assistants send next to their events. The intake recognizes them as
         repeats of the calls.

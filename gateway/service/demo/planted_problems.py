@@ -213,7 +213,7 @@ def unmet_size_requirements(problem_names: Collection[str], *, days: int, record
     ]
 
 
-def least_days_and_records(problem_names: Collection[str], *, days: int) -> tuple[int, int]:
+def least_demo_days_and_records(problem_names: Collection[str], *, days: int) -> tuple[int, int]:
     """
     Return the days and records of the smallest month of at least `days` days in which all these problems are
     found.
@@ -307,7 +307,7 @@ class PlantedProblems:
             return OWNERLESS
         return 1.0
 
-    def is_reported(self, report: tuple[AiRecord, RecordIdentity]) -> bool:
+    def is_sent_before_gateway_stopped(self, report: tuple[AiRecord, RecordIdentity]) -> bool:
         """Return False for calls after the time at which their gateway stopped reporting."""
         record, _ = report
         has_stopped = "stopped-sender" in self.words and record.source == STOPPED_SOURCE
@@ -345,7 +345,7 @@ class PlantedProblems:
         late = (call.start_time or 0) >= self._late * NS
         return Decimal("1.5") if "cost-gap" in self.words and workload is SUPPORT and late else Decimal(1)
 
-    def twin_report(self, day: int, workload: Workload, call: Inference) -> Inference | None:
+    def planted_second_report(self, day: int, workload: Workload, call: Inference) -> Inference | None:
         """
         Return a second report to plant: the same call from another source, or the retry of a failed call.
         Return None for other calls.

@@ -121,7 +121,7 @@ async def add_samples(
     routes = [word for word in ROUTES if word in problem_names]
     if routes:
         await _add_routes(storage.deliveries, routes, now)
-    await _add_sender_hours(registry, now, problem_names)
+    await _add_hours_of_demo_senders(registry, now, problem_names)
     clock.at = now - OLD_S
     await _add_keys(registry, clock, now, problem_names)
     clock.at = now
@@ -160,7 +160,7 @@ async def _add_keys(registry: Registry, clock: SetClock, now: float, plant_names
     await registry.keys.store_access_times(last)
 
 
-async def _add_sender_hours(registry: Registry, now: float, problem_names: frozenset[str]) -> None:
+async def _add_hours_of_demo_senders(registry: Registry, now: float, problem_names: frozenset[str]) -> None:
     newest = {int(now // HOUR_S): now}
     arrivals = {(workload.source, SENDER): newest for workload in WORKLOADS}
     if "stopped-sender" in problem_names:

@@ -29,7 +29,7 @@ from exporters.route_loop import RouteLoop
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.configuration.sections import Config
 from gateway.http.listening.listener import Connection
-from gateway.http.listening.plain_requests import PlainRequests
+from gateway.http.listening.plain_requests import FastPathRequestHandler
 from gateway.normalise.payload import body_limits
 from spool.log.commits.writer import GroupCommitWriter
 from spool.registry.scopes import SEND_AI_TELEMETRY
@@ -41,7 +41,7 @@ from tests.integration.payloads import json_span, json_traces
 
 ROOT = Path(__file__).parents[3]
 OWN = tuple(str(ROOT / package) for package in ("gateway", "exporters", "spool"))
-ANSWER = PlainRequests.finish_response.__code__
+ANSWER = FastPathRequestHandler.finish_response.__code__
 # Entry points of a request's work and of a route's work: tasks, and functions that a task runs on
 # the database thread.
 OF_REQUEST = {
@@ -50,7 +50,7 @@ OF_REQUEST = {
         web.RequestHandler._handle_request,
         web.RequestHandler.start,
         Connection.data_received,
-        PlainRequests._answer_request,
+        FastPathRequestHandler._answer_request,
         GroupCommitWriter._commit_until_closed,
         SqliteLog._write_group,
     )

@@ -17,7 +17,7 @@ from gateway.configuration.sections import OidcSettings
 from gateway.people.authentication.oidc.problems import SignInProblem, TokenRefused
 from gateway.people.authentication.oidc.provider import AGAIN_S, IdentityProvider
 from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
-from gateway.people.authentication.oidc.tokens import Expected, check_id_token
+from gateway.people.authentication.oidc.tokens import TokenRequirements, check_id_token
 from spool.registry.operators import Session
 from tests.clients import environments
 from tests.free_ports import free_port
@@ -100,7 +100,7 @@ async def brought_from(address: str) -> dict[str, str]:
 
 async def signed_in(house: OperatorServer, **changes: str) -> Session:
     assert house.services.people.oidc
-    address, browser = await house.services.people.oidc.begin(address_group="here")
+    address, browser = await house.services.people.oidc.begin_sign_in(address_group="here")
     answer = {**await brought_from(address), **changes}
     _, session = await house.services.people.oidc.finish(answer, browser=browser, address="here")
     return session
@@ -109,7 +109,7 @@ async def signed_in(house: OperatorServer, **changes: str) -> Session:
 async def test_a_person_signs_in(house: OperatorServer) -> None:
     """Claims and groups come from the provider's ID token. The code works once."""
     assert house.services.people.oidc
-    address, browser = await house.services.people.oidc.begin(address_group="here")
+    address, browser = await house.services.people.oidc.begin_sign_in(address_group="here")
     answer = await brought_from(address)
     _, session = await house.services.people.oidc.finish(answer, browser=browser, address="here")
     assert session.actor == ADA
@@ -150,7 +150,7 @@ async def test_a_token_for_another_client(
     claims = (await other.exchange_code(code, verifier="v" * 43, nonce="n")).claims
     await other.close()
     assert claims
-    expected = Expected(issuer=provider.url, client_id="tollhouse", now=house.clock.now(), skew_s=60)
+    expected = TokenRequirements(issuer=provider.url, client_id="tollhouse", now=house.clock.now(), skew_s=60)
     with pytest.raises(TokenRefused, match="another client"):
         check_id_token(claims, expected, nonce="n")
 

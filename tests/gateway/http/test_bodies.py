@@ -296,10 +296,10 @@ def test_a_request_that_is_alone_may_use_all_that_a_body_may() -> None:
     """
     inflight = InflightBytes(10)
     with inflight.new_share() as share:
-        share.take_bytes(8)
-        share.take_bytes(100)
+        share.reserve_bytes(8)
+        share.reserve_bytes(100)
         with inflight.new_share() as other, pytest.raises(Refusal):
-            other.take_bytes(1)
+            other.reserve_bytes(1)
     assert 0 == inflight.held_bytes
 
 
@@ -376,9 +376,11 @@ def test_what_came_fast_buys_no_long_pause() -> None:
     The minimum rate is measured over the last seconds, so a fast start does not permit
     minutes of silence afterwards.
     """
-    pace = bodies._Pace(0.0, 1000)
-    assert 1.0 + bodies.SLACK_S == pace.deadline(1.0, 10_000_000, is_large=True)
-    behind = pace.deadline(9.0, 2000, is_large=True)
+    pace = bodies._BodyDeadlines(0.0, 1000)
+    assert 1.0 + bodies.SLACK_S == pace.note_arrival_and_return_deadline(1.0, 10_000_000, is_large=True)
+    behind = pace.note_arrival_and_return_deadline(9.0, 2000, is_large=True)
     assert 9.0 + bodies.SLACK_S - 8.0 + 2.0 == behind
-    assert 9.0 + bodies.IDLE_S == pace.deadline(9.0, 1, is_large=False)
-    assert bodies.TOTAL_S == pace.deadline(bodies.TOTAL_S - 1, 10_000_000, is_large=True)
+    assert 9.0 + bodies.IDLE_S == pace.note_arrival_and_return_deadline(9.0, 1, is_large=False)
+    assert bodies.TOTAL_S == pace.note_arrival_and_return_deadline(
+        bodies.TOTAL_S - 1, 10_000_000, is_large=True
+    )

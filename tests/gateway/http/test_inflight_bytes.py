@@ -21,7 +21,7 @@ class Senders:
 
     def ask(self, key: str, n: int, *, arrived: bool = False) -> RequestBytes:
         share = self.stack.enter_context(self.inflight.new_share(key))
-        share.take_bytes(n)
+        share.reserve_bytes(n)
         if not arrived:
             self.stack.enter_context(share.allow_cutoff_during_upload(lambda: self.cut.append(key)))
         return share
@@ -53,7 +53,7 @@ def test_an_upload_over_the_share_is_cut_for_another_key(senders: Senders) -> No
     senders.ask("other", 50)
     assert ["large"] == senders.cut
     with pytest.raises(Refusal) as refused:
-        large.take_bytes(1)
+        large.reserve_bytes(1)
     assert refused.value.status == 503
     assert refused.value.retry_after_s == 1
     assert 50 == senders.inflight.held_bytes
@@ -98,7 +98,7 @@ def test_small_bodies_are_held_in_the_reserve() -> None:
             senders.ask("other", 5)
         growing = senders.ask("third", 4)
         with pytest.raises(Refusal):
-            growing.take_bytes(1)
+            growing.reserve_bytes(1)
         assert senders.inflight.general.held == 100
         assert senders.inflight.reserve.held == 8
     assert 0 == senders.inflight.held_bytes
@@ -128,7 +128,7 @@ def test_a_small_body_that_grows_moves_to_the_general_pool() -> None:
         growing = senders.ask("second", 3)
         assert senders.inflight.reserve is growing.pool
         first.release_bytes(10)
-        growing.take_bytes(2)
+        growing.reserve_bytes(2)
         assert senders.inflight.general.held == 5
         assert senders.inflight.reserve.held == 0
 

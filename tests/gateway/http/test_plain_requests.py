@@ -13,7 +13,7 @@ from aiohttp import web
 
 from gateway.http import bodies
 from gateway.http.listening.listener import Listener
-from gateway.http.listening.plain_requests import PlainRequests, WholeBody
+from gateway.http.listening.plain_requests import FastPathRequestHandler, WholeBody
 from tests.gateway.http import raw
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -53,7 +53,7 @@ class Stand:
             text=f"{request.method} {request.path_qs} {sorted(request.headers.items())} {body!r}"
         )
         # The keep-alive time ends while the request is still handled.
-        if wish == "late" and isinstance(request.protocol, PlainRequests):
+        if wish == "late" and isinstance(request.protocol, FastPathRequestHandler):
             request.protocol._next_keepalive_close_time = 0.0
             request.protocol._process_keepalive()
         if wish == "leave":

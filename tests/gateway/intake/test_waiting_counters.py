@@ -279,9 +279,9 @@ async def _in_any_order(
         running.clock.move(pause)
         if restarted:
             await running.restart()
-        await running.counters.release_due()
+        await running.counters.record_due_and_reverse_repeated_counters()
     running.clock.move(WAIT_S)
-    await running.counters.release_due()
+    await running.counters.record_due_and_reverse_repeated_counters()
     assert [2, 200, 20] == await running.sums()
     assert [200, 20] == [await running.archived("input"), await running.archived("output")]
     assert 0 == await running.pending()
@@ -302,11 +302,11 @@ def test_sender_that_never_reports_calls_counts_by_counters(name: str) -> None:
             await running.take(counters(family, number, began))
         running.clock.move(WAIT_S - 1)
         await running.restart()
-        await running.counters.release_due()
+        await running.counters.record_due_and_reverse_repeated_counters()
         assert [] == await running.records()
         assert 6 == await running.pending() == len(running.counters)
         running.clock.move(1)
-        await running.counters.release_due()
+        await running.counters.record_due_and_reverse_repeated_counters()
         assert [0, 300, 30] == await running.sums()
         assert 0 == await running.pending()
         await running.restart()
@@ -371,9 +371,9 @@ def test_agents_sum_never_counts_in_addition_to_its_calls(
             running.clock.move(pause)
             if restarted:
                 await running.restart()
-            await running.counters.release_due()
+            await running.counters.record_due_and_reverse_repeated_counters()
         running.clock.move(WAIT_S)
-        await running.counters.release_due()
+        await running.counters.record_due_and_reverse_repeated_counters()
         assert [2 * ("call" in told), 200, 20] == await running.sums()
         assert [True] == [
             record.shadow for record in await running.records() if record.source == "openinference"
@@ -402,10 +402,10 @@ def test_sum_of_an_agent_with_unreported_calls_counts_once(restarted: bool) -> N
         running.clock.move(WAIT_S - 1)
         if restarted:
             await running.restart()
-        await running.counters.release_due()
+        await running.counters.record_due_and_reverse_repeated_counters()
         assert 2 == await running.pending()
         running.clock.move(1)
-        await running.counters.release_due()
+        await running.counters.record_due_and_reverse_repeated_counters()
         assert [3, 400, 40] == await running.sums()
         assert 0 == await running.pending()
 
@@ -452,7 +452,7 @@ def test_calls_that_were_open_at_a_restart_are_known() -> None:
         running.clock.move(WAIT_S)
         await running.take(call(family, 1, began))
         await running.restart()
-        await running.counters.release_due()
+        await running.counters.record_due_and_reverse_repeated_counters()
         assert 0 == await running.pending()
         running.clock.move(11)
         assert [1, 100, 10] == await running.sums()
@@ -500,11 +500,11 @@ def test_a_key_that_sends_too_many_pushes_out_its_own(limits: dict[str, int], no
             await running.take(counters(own, 1, began))
             if number == 5:
                 await running.restart()
-            await running.counters.release_due()
+            await running.counters.record_due_and_reverse_repeated_counters()
         left = [record.session for record in await running.records()]
         assert "theirs" not in left
         assert "s0" in left
-        await running.counters.release_due(releases_all=True)
+        await running.counters.record_due_and_reverse_repeated_counters(releases_all=True)
         assert 22 == len(await running.records())
 
     run(test, Running(limits=limits, nodes=nodes))
@@ -533,11 +533,11 @@ def test_full_limit_of_one_key_leaves_another_keys_counters_reversible(
             await running.take(counters(own, 1, began))
             if number == 2:
                 await running.take(counters(theirs, 1, began), Bearer("other", frozenset()))
-            await running.counters.release_due(releases_all=True)
+            await running.counters.record_due_and_reverse_repeated_counters(releases_all=True)
             running.clock.move(1)
         await running.restart()
         await running.take(call(theirs, 1, began), Bearer("other", frozenset()))
-        await running.counters.release_due()
+        await running.counters.record_due_and_reverse_repeated_counters()
         assert [
             1,
             800,
@@ -558,8 +558,8 @@ def test_reversible_counters_are_known_per_key(nodes: int) -> None:
         began = running.clock.now()
         await running.take(counters(FAMILIES["Codex"], 1, began))
         await running.take(counters(FAMILIES["Spring AI"], 1, began), Bearer("other", frozenset()))
-        await running.counters.release_due(releases_all=True)
-        await running.counters.release_due()
+        await running.counters.record_due_and_reverse_repeated_counters(releases_all=True)
+        await running.counters.record_due_and_reverse_repeated_counters()
         assert {BEARER.name: 2, "other": 2} == running.counters.counted_by_key.items
 
     run(test, Running(nodes=nodes))
@@ -608,7 +608,7 @@ def test_what_waits_is_looked_at_once_in_a_pass(monkeypatch: pytest.MonkeyPatch)
         for family in families[30:]:
             await running.take(counters(family, 1, running.clock.now()))
         monkeypatch.setattr(ReportedCallers, "has_any_reported_calls", have_heard)
-        assert 60 == await running.counters.release_due()
+        assert 60 == await running.counters.record_due_and_reverse_repeated_counters()
         assert [1] * 60 == list(asked.values())
         assert 60 == await running.pending()
 
@@ -636,8 +636,8 @@ def test_calls_that_arrive_during_a_look_let_no_counter_overtake_an_older_one(
                 await running.take(calls.pop())
 
         monkeypatch.setattr(waiting_counters, "pause_for_others", pause)
-        await running.counters.release_due()
-        await running.counters.release_due()
+        await running.counters.record_due_and_reverse_repeated_counters()
+        await running.counters.record_due_and_reverse_repeated_counters()
         assert 0 == await running.pending()
         assert [1, 100, 10] == await running.sums()
         assert 6 == sum(
@@ -667,7 +667,7 @@ def test_a_request_above_the_limit_does_not_wait_for_a_look(monkeypatch: pytest.
 
         with monkeypatch.context() as patched:
             patched.setattr(waiting_counters, "pause_for_others", pause)
-            releasing = asyncio.ensure_future(running.counters.release_due())
+            releasing = asyncio.ensure_future(running.counters.record_due_and_reverse_repeated_counters())
             await looking.wait()
             patched.undo()
         await running.take(counters(family(5), 1, running.clock.now()))
@@ -699,7 +699,7 @@ def test_a_look_at_what_waits_has_turns(monkeypatch: pytest.MonkeyPatch) -> None
         counting = asyncio.create_task(count())
         await asyncio.sleep(0)
         before = turns
-        assert 0 == await running.counters.release_due()
+        assert 0 == await running.counters.record_due_and_reverse_repeated_counters()
         assert turns - before >= 10
         counting.cancel()
 
@@ -787,7 +787,7 @@ def test_however_many_wait_where_several_processes_keep_them(monkeypatch: pytest
             await running.take(counters(FAMILIES["Codex"], number, began))
         running.clock.move(WAIT_S)
         await running.take(counters(FAMILIES["Codex"], 6, began))
-        await running.counters.release_due()
+        await running.counters.record_due_and_reverse_repeated_counters()
         assert 10 == len(await running.records())
         assert 2 == await running.pending()
 
@@ -809,7 +809,7 @@ def test_damaged_ones_do_not_stop_a_start(caplog: pytest.LogCaptureFixture) -> N
         await running.spool.database.transaction(lambda connection: write_changes(connection, changed))
         await running.restart()
         running.clock.move(WAIT_S)
-        await running.counters.release_due()
+        await running.counters.record_due_and_reverse_repeated_counters()
         assert {"spring_ai"} == {record.source for record in await running.records()}
         assert "1 groups of waiting counters cannot be read" in caplog.text
 

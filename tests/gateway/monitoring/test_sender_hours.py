@@ -69,7 +69,7 @@ async def test_little_news_waits(registry: Registry, clock: MovedClock) -> None:
     kept = KeptSenderHours(table, clock)
     for _ in range(60):
         kept.note_arrival("prod", ["kong"])
-        await kept.store_arrivals(everything=False)
+        await kept.store_arrivals(stores_all=False)
         clock.move(60.0)
     assert 6 == table.writes
     assert NOW + 59 * 60 == (await kept.current_hours())[0].last

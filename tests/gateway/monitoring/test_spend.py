@@ -132,7 +132,7 @@ async def test_the_costly_have_names_and_keep_them(in_files: Ledgers) -> None:
     await ledger.catch_up(log)
     await spend.read_totals()
     assert {"big": 5.0, "middle": 3.0, "(other)": 1.0} == shown(spend, MONTH)
-    assert 2 == spend.counts.largest_name_count
+    assert 2 == spend.counts.largest_value_count_of_a_dimension
     log.add([spent("90", team="small")])
     await ledger.catch_up(log)
     await spend.read_totals()

@@ -42,7 +42,7 @@ def test_columns_offer_the_same_values_as_all_records() -> None:
         filters={
             **RECORDS.filters,
             **{name: derived(*sources) for name, sources in DERIVED.items()},
-            "tag:place": Filter(values=lambda stored: (stored.filter_value("tag:place"),)),
+            "tag:place": Filter(values=lambda stored: (stored.value_for_filters("tag:place"),)),
         },
     )
     everything = filter_values_by_field(listed, lambda _: rows)
@@ -61,7 +61,7 @@ def test_outcomes_are_read_from_few_records() -> None:
     def counted(name: str) -> Filter[KeptRecord]:
         def values(stored_record: KeptRecord) -> tuple[str, ...]:
             read[name] += 1
-            return (stored_record.counted_value(name),)
+            return (stored_record.dimension_value_in_totals(name),)
 
         return Filter(values=values)
 
@@ -78,7 +78,7 @@ def test_outcomes_are_read_from_few_records() -> None:
 
 
 def derived(*sources: str) -> Filter[KeptRecord]:
-    return Filter(values=lambda stored: (" of ".join(map(stored.counted_value, sources)),))
+    return Filter(values=lambda stored: (" of ".join(map(stored.dimension_value_in_totals, sources)),))
 
 
 def records() -> list[Record]:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.service.app import Supervisor
+from gateway.service.app import TaskSupervisor
 
 
 async def forever() -> None:
@@ -19,7 +19,7 @@ async def fails() -> None:
 
 async def test_a_task_that_fails_is_named(caplog: pytest.LogCaptureFixture) -> None:
     """The supervisor returns the name of the first failed task, and logs only the type of its error."""
-    supervisor = Supervisor()
+    supervisor = TaskSupervisor()
     supervisor.start_task("patient", forever())
     supervisor.start_task("clumsy", fails())
     assert "clumsy" == await supervisor.wait_for_failure()
@@ -32,14 +32,14 @@ async def test_a_task_that_fails_is_named(caplog: pytest.LogCaptureFixture) -> N
 
 async def test_a_task_that_returns_is_a_failure_too() -> None:
     """A background task that returns without an error is also a failure."""
-    supervisor = Supervisor()
+    supervisor = TaskSupervisor()
     supervisor.start_task("short", asyncio.sleep(0))
     assert "short" == await supervisor.wait_for_failure()
     await supervisor.stop()
 
 
 async def test_a_stop_is_no_failure() -> None:
-    supervisor = Supervisor()
+    supervisor = TaskSupervisor()
     supervisor.start_task("patient", forever())
     await supervisor.stop()
     assert supervisor.failed is None

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway.core.paths import socket_path
 from gateway.operations.requests.socket import OperatorSocket
-from gateway.service.handover import FILE, HandOver, Predecessor
+from gateway.service.handover import FILE, ListenerHandover, Predecessor
 
 
 async def test_a_server_that_ended_after_its_answer_is_followed(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ async def test_a_server_that_ended_after_its_answer_is_followed(tmp_path: Path) 
     that must stop.
     """
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        before = HandOver(tmp_path, lambda: {"http": listening.fileno()}, grpc="")
+        before = ListenerHandover(tmp_path, lambda: {"http": listening.fileno()}, grpc="")
         before.start()
         predecessor = await asyncio.to_thread(Predecessor.request_sockets, tmp_path)
         assert predecessor is not None
@@ -60,7 +60,7 @@ async def test_who_stops_late_leaves_the_sockets_of_its_successor(
     # in this directory, the socket's path is longer than the system allows
     deep = tmp_path_factory.mktemp("d" * 100)
     for directory in (tmp_path, deep):
-        hand_overs = [HandOver(directory, dict, grpc="") for _ in range(2)]
+        hand_overs = [ListenerHandover(directory, dict, grpc="") for _ in range(2)]
         operators = [OperatorSocket(directory, web.Application()) for _ in range(2)]
         for hand_over, operator in zip(hand_overs, operators, strict=True):
             hand_over.start()

@@ -93,6 +93,8 @@ async def test_both_follow_the_file_and_a_deletion(serve: Serve, config: Config,
 
 
 async def _adopted(gateway: Serving) -> str:
-    done = await gateway.app.services.operators.senders.access.adopt_legacy_key(anew=True, actor=ACTOR)
+    done = await gateway.app.services.operators.senders.access.adopt_legacy_key(
+        works_after_deletion=True, actor=ACTOR
+    )
     assert done is not None
     return done

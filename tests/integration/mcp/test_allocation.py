@@ -25,7 +25,7 @@ MODEL = "Dimensions: {Family: {Rules: [{Type: GroupBy, Source: model}]}}"
 
 
 async def publish(assistant: Assistant, text: str, namespace: str = "") -> None:
-    publishing = assistant.serving.app.services.operators.money.require_publishing()
+    publishing = assistant.serving.app.services.operators.money.require_definition_publisher()
     await publishing.publish(text.encode(), namespace=namespace, base=None, actor=ACTOR)
 
 

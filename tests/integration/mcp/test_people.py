@@ -341,7 +341,7 @@ async def test_a_logout_ends_tokens(
     assert 200 == (await door.ask(kept)).status
     people = door.serving.app.services.operators.people.oidc
     assert people is not None
-    await people.log_out(door.provider.logout_token(**ended))
+    await people.end_sessions_of_logout_token(door.provider.logout_token(**ended))
     assert status == (await door.ask(kept)).status
     door.clock.move(1)
     assert 200 == (await door.ask(door.provider.access_token(sid="later"))).status

@@ -130,7 +130,7 @@ class Gateway:
         """Move the clock and run the background work."""
         self._clock.move(seconds)
         await self._shadows.forget_old_callers()
-        await self._counters.release_due()
+        await self._counters.record_due_and_reverse_repeated_counters()
 
     async def end(self) -> Told:
         """Close everything that is open or waiting; return the result."""

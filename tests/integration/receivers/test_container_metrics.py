@@ -120,12 +120,14 @@ async def test_an_address_ends_with_its_time(serve: Serve) -> None:
     for forged in (*("-".join([*words, signature]) for words in wrong), "x", f"{token}0"):
         assert (403, "invalid_address") == error(await agent.put(server, f"{place}/{forged}", b"x"))
     services = server.app.services
-    secret = container_metrics.derive_address_secret(services.storage.secret)
-    late = container_metrics.signed_address_token(secret, id, services.receivers.clock.now() - 2, key=None)
+    secret = container_metrics.derive_upload_address_secret(services.storage.secret)
+    late = container_metrics.signed_upload_address_token(
+        secret, id, services.receivers.clock.now() - 2, key=None
+    )
     answer = await agent.put(server, f"{place}/{late}", b"x")
     assert (403, "expired") == error(answer)
     assert b"Request has expired" in answer.body
-    unknown = container_metrics.signed_address_token(
+    unknown = container_metrics.signed_upload_address_token(
         secret, "0" * 32, services.receivers.clock.now() + 60, key=None
     )
     assert (403, "expired") == error(await agent.put(server, f"{place}/{unknown}", b"x"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.devices.own_verdicts import KeptVerdicts
+from gateway.devices.own_verdicts import NewestBudgetVerdicts
 from gateway.money.budgets import verdicts
 from spool.record import NS
 from spool.registry.scopes import ENROLL, HEARTBEAT
@@ -177,29 +177,29 @@ def test_an_agent_keeps_verdicts_until_they_expire() -> None:
     An agent keeps its verdicts until `valid_until`, also while the laptop is offline. A later answer replaces them.
     """
     now = 1_796_817_600.0  # 2026-12-09T12:00:00Z
-    kept = KeptVerdicts(lambda: now)
-    assert "" == kept.refusal_reason()
-    kept.replace_verdicts(_text())
+    kept = NewestBudgetVerdicts(lambda: now)
+    assert "" == kept.reason_to_refuse_calls()
+    kept.replace_with_json_text(_text())
     sentence = "Tollhouse: the budget each user is spent until 2027-01-01T00:00:00.000Z."
-    assert sentence == kept.refusal_reason()
+    assert sentence == kept.reason_to_refuse_calls()
     now += 299.0
-    assert sentence == kept.refusal_reason()
+    assert sentence == kept.reason_to_refuse_calls()
     now += 1.0
-    assert "" == kept.refusal_reason()
+    assert "" == kept.reason_to_refuse_calls()
     now -= 1.0
-    kept.replace_verdicts(_text(state="near"))
-    assert "" == kept.refusal_reason()
-    kept.replace_verdicts(_text(spent="7.61", limit="7.50", currency="USD"))
-    assert "the budget each user is spent (7.61 of 7.50 USD) until" in kept.refusal_reason()
-    kept.replace_verdicts(b"null")
-    assert "" == kept.refusal_reason()
+    kept.replace_with_json_text(_text(state="near"))
+    assert "" == kept.reason_to_refuse_calls()
+    kept.replace_with_json_text(_text(spent="7.61", limit="7.50", currency="USD"))
+    assert "the budget each user is spent (7.61 of 7.50 USD) until" in kept.reason_to_refuse_calls()
+    kept.replace_with_json_text(b"null")
+    assert "" == kept.reason_to_refuse_calls()
 
 
 @pytest.mark.parametrize(
     "text", [b"", b"[]", b"{}", b"[" * 100_000, _text(state=7), _text().replace(b"2026", b"x")]
 )
 def test_an_agent_ignores_what_is_no_verdict(text: bytes) -> None:
-    kept = KeptVerdicts(lambda: 1_796_817_600.0)
-    kept.replace_verdicts(_text())
-    kept.replace_verdicts(text)
-    assert "" == kept.refusal_reason()
+    kept = NewestBudgetVerdicts(lambda: 1_796_817_600.0)
+    kept.replace_with_json_text(_text())
+    kept.replace_with_json_text(text)
+    assert "" == kept.reason_to_refuse_calls()

@@ -199,7 +199,7 @@ async def test_a_message_is_inflated_within_the_bytes_in_hand(
     inflight = calling.serving.app.services.receivers.inflight
     body = proto_traces(*(proto_span(model="m" * 200) for _ in range(300)))
     with inflight.new_share() as share:
-        share.take_bytes(200 * 1024)
+        share.reserve_bytes(200 * 1024)
         refused = await calling.export(body, compression=compression)
         assert grpc.StatusCode.UNAVAILABLE == refused.code
     assert grpc.StatusCode.OK == (await calling.export(body, compression=compression)).code
@@ -295,7 +295,7 @@ async def test_bytes_in_hand_are_shared_with_http(calling: Calling, monkeypatch:
     """Beyond the shared limit, gRPC answers UNAVAILABLE with RetryInfo."""
     server = calling.serving.app.services.receivers
     with server.inflight.new_share() as share:
-        share.take_bytes(200 * 1024)
+        share.reserve_bytes(200 * 1024)
         body = proto_traces(*(proto_span(model="m" * 200) for _ in range(300)))
         assert 56 * 1024 < len(body) < 256 * 1024
         reply = await calling.export(body)

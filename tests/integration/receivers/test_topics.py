@@ -352,7 +352,7 @@ async def test_large_drop_is_checked_off_the_event_loop(
     """
     places = []
 
-    def read(body: bytes, *, max_tags: int) -> billing.Drop:
+    def read(body: bytes, *, max_tags: int) -> billing.BillingFile:
         places.append(threading.current_thread() is threading.main_thread())
         return real(body, max_tags=max_tags)
 

@@ -38,7 +38,7 @@ from gateway.devices.agent.probe.places import (
     USER_ENVIRONMENT_FOLDER,
     USER_PACKAGE_FOLDERS,
     USER_PROGRAM_FOLDERS,
-    Places,
+    AssistantLocations,
 )
 from gateway.devices.agent.probe.states import (
     AssistantFacts,
@@ -228,7 +228,7 @@ class _AssistantProbe:
         link: AgentLink,
         policy: _Policy | None,
         managed: ManagedAssistant,
-        places: Places,
+        places: AssistantLocations,
         reader: SettingsReader,
         now: float,
         remembered_uses: MutableMapping[str, RememberedUses],
@@ -527,21 +527,21 @@ class _AssistantProbe:
         return [layer for layer in layers if layer.source not in hidden], by if has_ours else None
 
 
-def _can_read(place: GuardedFolder, path: str) -> bool:
+def _can_read(folder: GuardedFolder, path: str) -> bool:
     try:
-        return place.read_file(path) is not None
+        return folder.read_file(path) is not None
     except UnreadableFile:
         return False
 
 
 def _settings_layer_of_file(
-    place: GuardedFolder,
+    folder: GuardedFolder,
     path: str,
     editor: SettingsEditor,
     source: SettingsSource,
     read: Callable[[Document], TelemetrySwitches],
 ) -> Iterator[TelemetryLayer]:
-    stored = place.read_file(path)
+    stored = folder.read_file(path)
     if stored is not None:
         content, changed_at = stored
         if document := parse_document(editor, content):

@@ -49,7 +49,7 @@ _CODE: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class AssistantLocations:
     """
     The names of one assistant's files and variables.
 
@@ -78,8 +78,8 @@ def _path_by_system(path: str) -> dict[str, str]:
     return dict.fromkeys((LINUX, MACOS, WINDOWS), path)
 
 
-PLACES: Final[Mapping[str, Places]] = {
-    "claude-code": Places(
+PLACES: Final[Mapping[str, AssistantLocations]] = {
+    "claude-code": AssistantLocations(
         program="claude",
         package="@anthropic-ai/claude-code",
         folders=(".claude", ".claude.json"),
@@ -93,14 +93,14 @@ PLACES: Final[Mapping[str, Places]] = {
             WINDOWS: "Program Files/ClaudeCode",
         },
     ),
-    "codex": Places(
+    "codex": AssistantLocations(
         program="codex",
         package="@openai/codex",
         folders=(".codex",),
         settings=_path_by_system(".codex/config.toml"),
         used=((".codex/sessions", 3),),
     ),
-    "copilot": Places(
+    "copilot": AssistantLocations(
         program="copilot",
         package="@github/copilot",
         folders=(".copilot",),
@@ -108,7 +108,7 @@ PLACES: Final[Mapping[str, Places]] = {
         used=((".copilot/session-state", 1),),
         extension="github.copilot-chat-",
     ),
-    "gemini-cli": Places(
+    "gemini-cli": AssistantLocations(
         program="gemini",
         package="@google/gemini-cli",
         folders=(".gemini",),
@@ -117,7 +117,7 @@ PLACES: Final[Mapping[str, Places]] = {
         variables=(".gemini/.env", ".env"),
         moved="GEMINI_CLI_SYSTEM_SETTINGS_PATH",
     ),
-    "qwen-code": Places(
+    "qwen-code": AssistantLocations(
         program="qwen",
         package="@qwen-code/qwen-code",
         folders=(".qwen",),
@@ -126,7 +126,7 @@ PLACES: Final[Mapping[str, Places]] = {
         variables=(".qwen/.env", ".env"),
         moved="QWEN_CODE_SYSTEM_SETTINGS_PATH",
     ),
-    "opencode": Places(
+    "opencode": AssistantLocations(
         program="opencode",
         package="opencode-ai",
         folders=(".config/opencode", ".local/share/opencode", ".opencode"),

@@ -56,7 +56,7 @@ class TelemetryLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class Effective:
+class EffectiveTelemetry:
     """The settings that apply, with the layers that they come from."""
 
     enabled: TelemetryLayer | None
@@ -67,7 +67,9 @@ class Effective:
     protocol: str = ""
 
 
-def combine_settings_layers(layers: Iterable[TelemetryLayer], *, needs_exporter: bool = False) -> Effective:
+def combine_settings_layers(
+    layers: Iterable[TelemetryLayer], *, needs_exporter: bool = False
+) -> EffectiveTelemetry:
     """Combine layers, strongest first. Each setting comes from the strongest layer that has it."""
     ordered = list(layers)
     endpoint, address = _first_layer_with_value(ordered, "own_endpoint", "endpoint")
@@ -82,7 +84,7 @@ def combine_settings_layers(layers: Iterable[TelemetryLayer], *, needs_exporter:
         layer, is_elsewhere = _first_layer_with_value(ordered, name)
         if is_elsewhere:
             endpoint, address = layer, ELSEWHERE
-    return Effective(enabled, endpoint, is_enabled, address, protocol_by, (protocol or "").lower())
+    return EffectiveTelemetry(enabled, endpoint, is_enabled, address, protocol_by, (protocol or "").lower())
 
 
 def _first_layer_with_value(

@@ -238,7 +238,7 @@ class ComparisonAnswer(msgspec.Struct, kw_only=True):
     asks_closed=is_query_of_past_whole_months,
     answers=ComparisonAnswer,
 )
-async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
+async def compare_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Compare the costs of two time ranges. All closed records are counted first.
 
@@ -270,7 +270,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
             **dict(zip(question.by, driver[1].group, strict=True)),
             **_describe_driver(driver[1], answer.past),
         },
-        place=itemgetter(0),
+        index_of_row=itemgetter(0),
         identity=lambda _: "",
         query=answer.query,
         dimensions=known,
@@ -278,10 +278,10 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     )
     return {
         "comparison": {
-            **_span_fields(answer.query),
+            **_time_range_fields(answer.query),
             "by": list(question.by),
             "past": answer.past.to_fields(),
-            "against": _span_fields(answer.baseline) if answer.past.is_fully_covered else None,
+            "against": _time_range_fields(answer.baseline) if answer.past.is_fully_covered else None,
             "top": top,
             "cost_type": cost_type,
             "sentence": comparison_sentence(answer.comparison, answer.past),
@@ -298,7 +298,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     }
 
 
-def _span_fields(query: CostQuery) -> dict[str, str]:
+def _time_range_fields(query: CostQuery) -> dict[str, str]:
     return {"from": query.since.isoformat(), "to": query.until.isoformat()}
 
 

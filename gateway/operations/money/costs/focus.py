@@ -56,7 +56,7 @@ async def focus(request: OperatorRequest[MoneyServices, None]) -> Result:
     async with request.shared.questions.open_export(f"person {request.actor.name}") as run:
         export = await _make_export(request, span, run)
         response = web.StreamResponse(
-            headers={**await _response_headers(request, span), **_warnings_header(export.warnings)}
+            headers={**await _focus_export_headers(request, span), **_warnings_header(export.warnings)}
         )
         async with open_piece_sender(request.http, response) as send, aclosing(export.csv_pieces()) as pieces:
             # read the first rows before the response begins, so that an error gets its own status
@@ -119,7 +119,9 @@ async def _make_export(
     return await BilledFocus.prepare(reports, span)
 
 
-async def _response_headers(request: OperatorRequest[MoneyServices, None], span: FocusSpan) -> dict[str, str]:
+async def _focus_export_headers(
+    request: OperatorRequest[MoneyServices, None], span: FocusSpan
+) -> dict[str, str]:
     name = f"tollhouse-focus-{span.first}-{span.last}.csv"
     headers = {**UNCACHED, "Content-Type": CSV, "Content-Disposition": f'attachment; filename="{name}"'}
     whole_since = await request.whole_ledger.no_record_missing_since()

@@ -189,7 +189,9 @@ def _changed_prices(
     seen = set()
     for provider, model in models:
         for at, before, after in price_book.price_changes_between(provider, model, since, until):
-            changes = _describe_price_change(_prices_by_size(before), _prices_by_size(after))
+            changes = _describe_price_change(
+                _shown_prices_by_size_threshold(before), _shown_prices_by_size_threshold(after)
+            )
             if changes and (at, model, changes) not in seen:
                 seen.add((at, model, changes))
                 yield ChartMark(
@@ -197,7 +199,7 @@ def _changed_prices(
                 )
 
 
-def _prices_by_size(quote: Quote) -> Mapping[int, Mapping[str, str]]:
+def _shown_prices_by_size_threshold(quote: Quote) -> Mapping[int, Mapping[str, str]]:
     return {above: part.shown for above, part in quote.parts}
 
 

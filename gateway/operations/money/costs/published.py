@@ -107,7 +107,7 @@ class CostItem:
         return row_amount(self.row, self.cost_type, self.question.meter)
 
     @property
-    def shown_fields(self) -> Mapping[str, object]:
+    def answer_fields(self) -> Mapping[str, object]:
         group = dict(zip(self.question.by, self.row.group, strict=True))
         if self.meter:
             group |= {METER: self.meter, "unit": meter_unit(self.meter)}
@@ -168,7 +168,7 @@ def cost_list(dimensions: Sequence[str], *, has_plans: bool) -> ListDefinition[C
     }
     return ListDefinition(
         root="costs",
-        show=lambda item: item.shown_fields,
+        show=lambda item: item.answer_fields,
         identity=Sort(value=lambda item: item.unique_sort_key),
         sorts={
             "usage_date": Sort(value=attrgetter("usage_date")),

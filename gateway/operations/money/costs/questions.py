@@ -192,7 +192,7 @@ async def read_question(request: OperatorRequest[Any, Any], known_names: Sequenc
         terms[dimension] = (*terms.get(dimension, ()), value)
     for name in (*by, *include, *exclude):
         if name not in known_names and name in UNITS:
-            raise _no_units_error(name, parameters.get("cost_type"))
+            raise _unsupported_unit_error(name, parameters.get("cost_type"))
         if name not in known_names:
             raise unknown_dimension_error(name, known_names)
     people = request.shared.people
@@ -202,7 +202,7 @@ async def read_question(request: OperatorRequest[Any, Any], known_names: Sequenc
     since, until, zone = read_time_range(parameters, request.now())
     view = await request.cost_reader.find_view(parameters["view"]) if "view" in parameters else None
     if view is not None and (unit := view.unit_of_work) is not None and unit not in known_names:
-        raise _no_units_error(unit, parameters.get("cost_type"))
+        raise _unsupported_unit_error(unit, parameters.get("cost_type"))
     question = CostQuestion(
         since=since, until=until, zone=zone, per=per, by=by, include=include, exclude=exclude, view=view
     )
@@ -210,7 +210,7 @@ async def read_question(request: OperatorRequest[Any, Any], known_names: Sequenc
     return question
 
 
-def _no_units_error(unit: str, cost_type: str | None) -> AskedTooMuch:
+def _unsupported_unit_error(unit: str, cost_type: str | None) -> AskedTooMuch:
     if cost_type in BILLED_TYPES:
         return billed_unit_refusal(unit)
     return AskedTooMuch(
@@ -269,7 +269,7 @@ async def page_of_rows(
     rows: Sequence[Row],
     *,
     show: Callable[[Row], Mapping[str, object]],
-    place: Callable[[Row], int],
+    index_of_row: Callable[[Row], int],
     identity: Callable[[Row], str],
     query: CostQuery,
     dimensions: Sequence[str],
@@ -288,7 +288,7 @@ async def page_of_rows(
         root=root,
         show=lambda row: {_PLACE: row},
         identity=Sort(value=identity),
-        sorts={_PLACE: Sort(value=place)},
+        sorts={_PLACE: Sort(value=index_of_row)},
         default_sort=(_PLACE, "asc"),
         default_limit=most,
         max_limit=most,

@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 from gateway.core.first_use import import_in_thread
 from gateway.core.paths import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
 from gateway.core.schemas import TEXT
-from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
+from gateway.http.answers import CSV, JSON, UNCACHED, AnswerInPieces
 from gateway.http.requests import Result
 from gateway.money.costs.answer import answer_costs, has_paid_costs
 from gateway.money.costs.asked_measures import measure_now_and_previous
@@ -241,7 +241,7 @@ async def _build_report(
 ) -> Result:
     services, reads = request.services, request.cost_reader
     result = await answer_costs(question, reads, request.now(), prices=services.prices)
-    streams = None if reads.is_limited else services.streams
+    streams = None if reads.has_limited_data_access else services.streams
     unit_measures = await measure_now_and_previous(
         result, form.show, unit=form.unit, streams=streams, prices=services.prices
     )
@@ -251,7 +251,7 @@ async def _build_report(
     )
     beside: dict[str, Any] = {
         "report": {
-            **_span_fields(result.query),
+            **_time_range_fields(result.query),
             "by": list(question.by),
             "per": question.per,
             "show": list(form.show),
@@ -263,7 +263,7 @@ async def _build_report(
                 if dimension.name in known_names
             },
             "past": result.past and result.past.to_fields(),
-            "previous": result.previous and _span_fields(result.previous),
+            "previous": result.previous and _time_range_fields(result.previous),
             "whole_since": result.incomplete_before,
             "cut_periods": [start.isoformat() for start in result.partial_periods],
             "currency": question.currency,
@@ -290,7 +290,7 @@ async def _build_report(
         beside["colours"] = await colours_for_rows(services.colours, question.by[0], result.rows)
     if form.as_csv:
         return _csv_response({**beside, "rows": map(rows.row_fields, rows.places)})
-    if not reads.is_limited:
+    if not reads.has_limited_data_access:
         beside |= await _last_record_fields(services, question.by)
     show: FieldsOfReportRow = rows.row_fields
     if form.has_lines:
@@ -303,7 +303,7 @@ async def _build_report(
         request,
         rows.places,
         show=show,
-        place=lambda key: key[0],
+        index_of_row=lambda key: key[0],
         identity=place_sort_key,
         query=result.query,
         dimensions=dimensions,
@@ -326,11 +326,11 @@ async def _last_record_fields(services: MoneyServices, dimensions: Sequence[str]
     return {"last_records": {name: utc_iso(at) for name, at in newest.items()}}
 
 
-def _span_fields(query: CostQuery) -> dict[str, str]:
+def _time_range_fields(query: CostQuery) -> dict[str, str]:
     return {"from": query.since.isoformat(), "to": query.until.isoformat()}
 
 
-def _csv_response(payload: Mapping[str, Any]) -> Pieces:
+def _csv_response(payload: Mapping[str, Any]) -> AnswerInPieces:
     headers = {**UNCACHED, "Content-Disposition": 'attachment; filename="tollhouse-report.csv"'}
     if payload["report"]["whole_since"]:
         headers[WHOLE_SINCE] = payload["report"]["whole_since"]
@@ -338,7 +338,7 @@ def _csv_response(payload: Mapping[str, Any]) -> Pieces:
         headers[CUT_PERIODS] = ", ".join(payload["report"]["cut_periods"])
     if payload["report"]["other_units"]:
         headers[OTHER_UNITS] = "{calls} {cost}".format_map(payload["report"]["other_units"])
-    return Pieces(pieces=csv_pieces(csv_rows(payload)), content_type=CSV, headers=headers)
+    return AnswerInPieces(pieces=csv_pieces(csv_rows(payload)), content_type=CSV, headers=headers)
 
 
 def csv_rows(payload: Mapping[str, Any]) -> Iterator[Sequence[object]]:

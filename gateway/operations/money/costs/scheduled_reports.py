@@ -11,7 +11,7 @@ from gateway.http.requests import Result
 from gateway.operations.money.reports.declared import SCHEDULED_REPORT, ScheduledReport, ScheduledReportTable
 from gateway.operations.money.reports.readers import NotReadable
 from gateway.operations.money.reports.sender import ReportSender
-from gateway.operations.people.managed import asker_for_person
+from gateway.operations.people.managed import operation_caller_for_person
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody, is_given_default_role
 from gateway.operations.services import OperatorServices
@@ -30,7 +30,7 @@ def make_report_sender(services: OperatorServices) -> ReportSender:
     return ReportSender(
         services=services.money,
         clock=installation.clock,
-        console=lambda: installation.urls().linkable_console,
+        console=lambda: installation.urls().console_url_for_links,
         is_default=lambda issuer, groups: is_given_default_role(people, issuer, groups),
     )
 
@@ -129,5 +129,5 @@ async def _find_report(
     request: OperatorRequest[OperatorServices, None] | OperatorRequest[OperatorServices, SendReport],
 ) -> ScheduledReport:
     return await SCHEDULED_REPORT.find(
-        asker_for_person(request, request.services.money), request.path_parameter("id")
+        operation_caller_for_person(request, request.services.money), request.path_parameter("id")
     )

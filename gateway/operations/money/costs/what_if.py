@@ -140,7 +140,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     check_model_has_price(book, model, now)
     derived = {dimension.name: dimension for dimension in ledger.derived_dimensions()}
 
-    def counted_value(dimensions: Dimensions, name: str) -> str:
+    def dimension_value_in_totals(dimensions: Dimensions, name: str) -> str:
         derived_dimension = derived.get(name)
         if derived_dimension is None:
             return dimension_value(dimensions, name)
@@ -149,17 +149,21 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
         )
 
     def is_chosen(dimensions: Dimensions) -> bool:
-        if request.is_limited and not ledger.has_call(lambda name: dimension_value(dimensions, name)):
+        if request.has_limited_data_access and not ledger.has_call(
+            lambda name: dimension_value(dimensions, name)
+        ):
             return False
         return all(
-            counted_value(dimensions, name) in values for name, values in query.include.items()
-        ) and not any(counted_value(dimensions, name) in values for name, values in query.exclude.items())
+            dimension_value_in_totals(dimensions, name) in values for name, values in query.include.items()
+        ) and not any(
+            dimension_value_in_totals(dimensions, name) in values for name, values in query.exclude.items()
+        )
 
     def group_of_dimensions(dimensions: Dimensions) -> Group:
-        return tuple(counted_value(dimensions, name) or None for name in query.group_by)
+        return tuple(dimension_value_in_totals(dimensions, name) or None for name in query.group_by)
 
     days = days_within(query.since.timestamp(), min(query.until.timestamp(), now))
-    has_choice = request.is_limited or query.include or query.exclude
+    has_choice = request.has_limited_data_access or query.include or query.exclude
     chosen = is_chosen if has_choice else None
     result = await worked_out(
         request.whole_ledger, book, model, days=days, chosen=chosen, group_of=group_of_dimensions, now=now
@@ -180,10 +184,10 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
             "left_out": money.units_to_text(max(0, cost - result.total.cost)),
         },
         "rows": [
-            {**dict(zip(query.group_by, group, strict=True)), **_describe_sums(instead)}
+            {**dict(zip(query.group_by, group, strict=True)), **_describe_replacement_costs(instead)}
             for group, instead in shown
         ],
-        "total": _describe_sums(result.total),
+        "total": _describe_replacement_costs(result.total),
     }
 
 
@@ -205,13 +209,13 @@ def _limit_to_days(query: CostQuery, days: range) -> CostQuery:
     return replace(query, since=since, until=until, granularity=TOTAL, group_by=(), measures=("calls",))
 
 
-def _describe_sums(instead: ReplacementCosts) -> Mapping[str, object]:
+def _describe_replacement_costs(replacement_costs: ReplacementCosts) -> Mapping[str, object]:
     return {
-        "calls": instead.calls,
-        "cost": money.units_to_text(instead.cost),
-        "as_if": money.units_to_text(instead.hypothetical_cost),
-        "saves": money.units_to_text(instead.saves),
-        "unchanged": money.units_to_text(instead.unchanged),
+        "calls": replacement_costs.calls,
+        "cost": money.units_to_text(replacement_costs.cost),
+        "as_if": money.units_to_text(replacement_costs.hypothetical_cost),
+        "saves": money.units_to_text(replacement_costs.saves),
+        "unchanged": money.units_to_text(replacement_costs.unchanged),
     }
 
 

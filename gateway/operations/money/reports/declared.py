@@ -22,7 +22,7 @@ from gateway.core.fields import build_answer, changes_struct, given_fields, item
 from gateway.core.visibility import SLICED, check_view_usable
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.money.costs.measures import COMPARED_KINDS, REAL_COST
-from gateway.operations.files.declared import InFiles
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.managed import (
     CREATE,
     LIST,
@@ -152,11 +152,13 @@ class ScheduledReport(NewScheduledReport, frozen=True, kw_only=True, forbid_unkn
         later = day + timedelta(days=7 if self.every == WEEK else monthrange(day.year, day.month)[1])
         return self._report_time(later)
 
-    def time_range(self, due: float) -> tuple[datetime, datetime]:
+    def time_range(self, due_at: float) -> tuple[datetime, datetime]:
         """
-        Return the time range of the report: the seven days, or the calendar month, before the day of `due`.
+        Return the time range of the report: the seven days, or the calendar month, before the day of `due_at`.
         """
-        midnight = datetime.fromtimestamp(due, self.zone).replace(hour=0, minute=0, second=0, microsecond=0)
+        midnight = datetime.fromtimestamp(due_at, self.zone).replace(
+            hour=0, minute=0, second=0, microsecond=0
+        )
         if self.every == WEEK:
             return midnight - timedelta(days=7), midnight
         until = midnight.replace(day=1)
@@ -282,7 +284,7 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
             raise NotAllowed(NO_VIEW)
 
     async def store_notices_once(
-        self, report: ScheduledReport, due: float, addressed: Sequence[tuple[Notice, str]], problem: str
+        self, report: ScheduledReport, due_at: float, addressed: Sequence[tuple[Notice, str]], problem: str
     ) -> bool:
         """
         Store the notices of a scheduled time and the mark that it is done, in one transaction.
@@ -293,11 +295,15 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
 
         def store_report_if_unsent(rows: RegistryRows) -> ScheduledReport | None:
             stored_report = KIND.find(rows, report.id)
-            if stored_report is None or stored_report.version != report.version or stored_report.done >= due:
+            if (
+                stored_report is None
+                or stored_report.version != report.version
+                or stored_report.done >= due_at
+            ):
                 return None
             for notice, channel in addressed:
                 add_notices(rows, [notice], [channel])
-            after = replace_fields(stored_report, done=due, problem=problem)
+            after = replace_fields(stored_report, done=due_at, problem=problem)
             KIND.store_row(rows, after)
             return after
 
@@ -357,7 +363,7 @@ class ScheduledReportResource(ManagedResource[ScheduledReport, HasLedger]):
     changes = ScheduledReportChanges
     item = ScheduledReportItem
     one = OneScheduledReport
-    files = InFiles(name="scheduled-reports", refers={"view": "views", "channels": "channels"})
+    files = ResourceFiles(name="scheduled-reports", refers={"view": "views", "channels": "channels"})
     searched = ("name",)
     people = ByPeople(
         path="/scheduled-reports",
@@ -395,7 +401,7 @@ class ScheduledReportResource(ManagedResource[ScheduledReport, HasLedger]):
         is_whole, owner = (await caller.sees()).is_whole, _report_owner(caller)
         return lambda row: is_whole or (row.owner == owner and owner != "")
 
-    async def displayed_row(
+    async def convert_row_for_lists(
         self, caller: OperationCaller[HasLedger], row: ScheduledReport
     ) -> tuple[ScheduledReport, str | None, float]:
         """
@@ -441,7 +447,7 @@ class ScheduledReportResource(ManagedResource[ScheduledReport, HasLedger]):
                     f"people: {person[:100]} has no account, so it is unknown which calls they may see"
                 )
 
-    def server_fields(self, caller: OperationCaller[HasLedger], new_values: Any) -> Mapping[str, Any]:
+    def fields_set_by_server(self, caller: OperationCaller[HasLedger], new_values: Any) -> Mapping[str, Any]:
         return {"owner": _report_owner(caller)}
 
 

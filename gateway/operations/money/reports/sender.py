@@ -95,7 +95,7 @@ class ReportSender:
         return sent
 
     async def build_notices(
-        self, report: ScheduledReport, due: float, *, id: str
+        self, report: ScheduledReport, due_at: float, *, id: str
     ) -> tuple[AddressedNotices, str]:
         """Return the notices of a report with their channels, and why some recipients get no report."""
         table = self.services.require_registry().notices
@@ -107,7 +107,7 @@ class ReportSender:
             is_mail = person in report.people and bool(mails)
             try:
                 rights = await recipient_rights(self.services.require_registry(), person, self.is_default)
-                notice = await self.build_notice(report, rights, due, id=id)
+                notice = await self.build_notice(report, rights, due_at, id=id)
             except NotReadable as error:
                 problems.append(f"not sent: {error}")
                 continue
@@ -123,7 +123,9 @@ class ReportSender:
             problems
         )
 
-    async def build_notice(self, report: ScheduledReport, rights: Rights, due: float, *, id: str) -> Notice:
+    async def build_notice(
+        self, report: ScheduledReport, rights: Rights, due_at: float, *, id: str
+    ) -> Notice:
         """
         Build the notice of a report with the figures that a person with these rights may see. Raises
         NotReadable if its view cannot be used.
@@ -141,7 +143,7 @@ class ReportSender:
             whole=self.services.ledger, require_registry=self.services.require_registry, rights=rights
         )
         try:
-            figures = await read_figures(self.services, report, view, reader, due)
+            figures = await read_figures(self.services, report, view, reader, due_at)
         except NotKept as error:
             raise NotReadable(str(error)) from error
         return Notice(
@@ -152,7 +154,7 @@ class ReportSender:
             text=report_text.report_text(figures),
             fields=report_text.report_fields(figures),
             severity=INFO,
-            link=page_link(self.console(), "/costs", _link_parameters(report, view, due)),
+            link=page_link(self.console(), "/costs", _link_parameters(report, view, due_at)),
             thread=f"report {report.id}",
         )
 
@@ -161,21 +163,21 @@ class ReportSender:
         return self.services.require_registry().declared_table(ScheduledReportTable)
 
 
-def _link_parameters(report: ScheduledReport, view: View, due: float) -> Mapping[str, Sequence[str]]:
-    since, until = report.time_range(due)
+def _link_parameters(report: ScheduledReport, view: View, due_at: float) -> Mapping[str, Sequence[str]]:
+    since, until = report.time_range(due_at)
     last = until - timedelta(days=1)
     shown = {"view": [report.view_id], "from": [f"{since:%Y-%m-%d}"], "to": [f"{last:%Y-%m-%d}"]}
     return {**shown, "cost_type": [view.cost_type]} if view.cost_type in BILLED_TYPES else shown
 
 
 async def read_figures(
-    services: MoneyServices, report: ScheduledReport, view: View, reader: CostReader, due: float
+    services: MoneyServices, report: ScheduledReport, view: View, reader: CostReader, due_at: float
 ) -> ReportFigures:
     """
     Return the figures that a person may see, in the cost type of the view. Raises NotReadable if the person's
     roles hide this cost type.
     """
-    since, until = report.time_range(due)
+    since, until = report.time_range(due_at)
     by = _main_dimension(view)
     question = CostQuestion(
         since=since,
@@ -195,9 +197,9 @@ async def read_figures(
         raise NotReadable(error.message) from error
     prices = await load_price_list(services.prices)
     before = comparison_query(
-        query, comparison_range=PREVIOUS, now=due, hours_since=await reader.whole.hourly_sums_start()
+        query, comparison_range=PREVIOUS, now=due_at, hours_since=await reader.whole.hourly_sums_start()
     )
-    past = await find_past(before, reader.whole, due)
+    past = await find_past(before, reader.whole, due_at)
     comparison = (
         await compare_costs(ledger, query, before, top=LARGEST, prices=prices)
         if past.is_fully_covered
@@ -211,7 +213,7 @@ async def read_figures(
         for insight in await registry.insights.detector_insights()
         if insight.status in OPEN and visible.can_see_insight(insight)
     ]
-    billed: Mapping[str, Any] = await bills_status(query, reader, due, only_day_states=True) or {}
+    billed: Mapping[str, Any] = await bills_status(query, reader, due_at, only_day_states=True) or {}
     insights.sort(key=lambda insight: -abs(Decimal(insight.cost_impact)))
     return ReportFigures(
         view=view.name,

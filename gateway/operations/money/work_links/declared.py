@@ -27,7 +27,7 @@ from gateway.core.fields import (
 from gateway.core.visibility import WHOLE
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.normalise.reading.repositories import unify_work_tags
-from gateway.operations.files.declared import NotInFiles
+from gateway.operations.files.declared import NoResourceFiles
 from gateway.operations.managed import ByPeople, HasLedger, JsonAnswer, ManagedResource, OperationCaller
 from spool.errors import AlreadyThere, Invalid, NotAllowed, SpoolError
 from spool.identity import is_unique_id
@@ -270,22 +270,22 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         if others.can_make_cycle(link):
             raise Invalid(f"this {link.unit} would then be above itself")
 
-    async def note_event(self, id: str, event: str) -> None:
+    async def note_event(self, id: str, event_id: str) -> None:
         """Store with a link that an event stated it."""
 
         def add_event_to_row(rows: RegistryRows) -> WorkLink:
             before = self._require_row(self.kind.all(rows), id)
-            if event in before.events:
+            if event_id in before.events:
                 return before
-            after = replace_fields(before, events=(*before.events, event)[-MOST_EVENTS:])
+            after = replace_fields(before, events=(*before.events, event_id)[-MOST_EVENTS:])
             self.kind.store_row(rows, after)
             return after
 
         await self._changes.change_rows(add_event_to_row, self._remember_row)
 
-    async def is_deleted(self, event: str) -> bool:
+    async def is_link_of_event_deleted(self, event_id: str) -> bool:
         """Return whether an operator deleted the link that this event stated."""
-        return await self._changes.read(lambda rows: rows.document(_DELETED, event) is not None)
+        return await self._changes.read(lambda rows: rows.document(_DELETED, event_id) is not None)
 
     async def delete(self, id: str, *, actor: Actor) -> None:
         check = self.check_deletion if actor == EXPIRY else self._remember_deleted_events
@@ -309,7 +309,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         return None
 
 
-def links_in_use(registry: Registry) -> UnitLinks:
+def links_with_units_named_in_views(registry: Registry) -> UnitLinks:
     """
     Return the links, and the units of work that views name. These units stay listed, so a budget has all
     their calls.
@@ -326,7 +326,7 @@ def links_in_use(registry: Registry) -> UnitLinks:
     return UnitLinks(links.links, kept) if kept else links
 
 
-def all_links(registry: Registry | None) -> UnitLinks:
+def stored_unit_links(registry: Registry | None) -> UnitLinks:
     """Return the links, or none while the registry is damaged."""
     return NO_LINKS if registry is None else registry.declared_table(WorkLinkTable).unit_links
 
@@ -337,13 +337,13 @@ def _describe_link(row: WorkLink) -> JsonAnswer:
     )
 
 
-def _name_filter(name: str) -> Filter[WorkLink]:
-    return Filter(values=lambda row: (getattr(row, name),), is_open=True)
+def _work_link_field_filter(field_name: str) -> Filter[WorkLink]:
+    return Filter(values=lambda row: (getattr(row, field_name),), is_open=True)
 
 
 class WorkLinkResource(ManagedResource[WorkLink, HasLedger]):
     noun = "work_link"
-    files = NotInFiles("links describe work that was done; they are not settings")
+    files = NoResourceFiles("links describe work that was done; they are not settings")
     table = WorkLinkTable
     new = NewWorkLink
     changes = changes_struct(NewWorkLink)
@@ -358,7 +358,9 @@ class WorkLinkResource(ManagedResource[WorkLink, HasLedger]):
             **{name: Sort(value=attrgetter(name)) for name in _TARGETS},
         },
         default_sort=("created", "desc"),
-        filters={name: _name_filter(name) for name in (*_SOURCES, REPOSITORY, *_TARGETS, "author")},
+        filters={
+            name: _work_link_field_filter(name) for name in (*_SOURCES, REPOSITORY, *_TARGETS, "author")
+        },
     )
     people = ByPeople(path="/work/links", reads=VIEW_COSTS, changes=MODIFY_DIMENSIONS, shows=WHOLE)
 
@@ -431,7 +433,7 @@ class WorkLinkResource(ManagedResource[WorkLink, HasLedger]):
         return id
 
     async def _apply_links_to_ledger(self, caller: OperationCaller[HasLedger]) -> None:
-        await caller.services.ledger.apply_links(links_in_use(caller.registry))
+        await caller.services.ledger.apply_links(links_with_units_named_in_views(caller.registry))
 
 
 WORK_LINK = WorkLinkResource()
@@ -446,7 +448,7 @@ async def follow_links(ledger: Ledger, registry: Registry) -> None:
     table, expired_at = registry.declared_table(WorkLinkTable), -EXPIRE_EVERY_S
     while True:
         try:
-            await ledger.apply_links(links_in_use(registry))
+            await ledger.apply_links(links_with_units_named_in_views(registry))
             if (now := time.monotonic()) - expired_at >= EXPIRE_EVERY_S:
                 await expire_links(ledger, table)
                 expired_at = now

@@ -42,7 +42,11 @@ async def add_stated_links(request: KeyRequest[TopicServices, Any], events: Read
     kept = []
     for item, record, identity in zip(items, events.records, events.identities, strict=True):
         event = identity.id.hex() if identity.certain else None
-        reject = await _add_link(asking, item, record, event) if record.event_type == LINK_EVENT else None
+        reject = (
+            await _add_work_link_of_event(asking, item, record, event)
+            if record.event_type == LINK_EVENT
+            else None
+        )
         if reject is None:
             kept.append((record, identity))
         else:
@@ -51,7 +55,7 @@ async def add_stated_links(request: KeyRequest[TopicServices, Any], events: Read
     events.identities = [identity for _, identity in kept]
 
 
-async def _add_link(
+async def _add_work_link_of_event(
     caller: OperationCaller[HasLedger], item: int, event: UsageEvent, event_id: str | None
 ) -> Reject | None:
     """
@@ -67,7 +71,7 @@ async def _add_link(
         await WORK_LINK.link_from_body(caller, given)
         if event_id is None:
             await WORK_LINK.create(caller, given)
-        elif not await table.is_deleted(event_id):
+        elif not await table.is_link_of_event_deleted(event_id):
             created: Any = await WORK_LINK.create(caller, given)
             await table.note_event(created[WORK_LINK.root]["id"], event_id)
     except (msgspec.ValidationError, Invalid) as error:

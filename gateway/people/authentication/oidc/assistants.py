@@ -30,7 +30,7 @@ from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
 from gateway.people.authentication.oidc.tokens import (
     Claims,
     ExpectedAccess,
-    has_omitted_groups,
+    has_groups_left_out_of_token,
     has_scope,
     token_client,
 )
@@ -138,7 +138,7 @@ class AssistantSignIns:
         return await self._provider.verify_access_token(text, expected)
 
     async def _find_person(self, claims: Claims, oauth: McpOAuthSettings, address: str) -> AssistantPerson:
-        if has_omitted_groups(claims, self._oidc.groups_claim):
+        if has_groups_left_out_of_token(claims, self._oidc.groups_claim):
             raise self._report_not_permitted(_GROUPS_LEFT_OUT)
         sign_in = claims.get("sid")
         known = await self._registry.operators.find_by_token(
@@ -175,10 +175,10 @@ class AssistantSignIns:
             raise SignInProblem("disabled") from error
         return self._rights_holder(operator, person, claims)
 
-    def _person_from_claims(self, claims: Claims, known: Operator) -> Person:
+    def _person_from_claims(self, claims: Claims, operator: Operator) -> Person:
         person_claims = dict(claims)
         if self._oidc.named_by == "email" and not has_verified_email(claims, self._oidc):
-            person_claims |= {"email": known.email, "email_verified": True}
+            person_claims |= {"email": operator.email, "email_verified": True}
         return person_from_claims(person_claims, self._oidc, refreshes=False)
 
     def _rights_holder(self, operator: Operator, person: Person, claims: Claims) -> RoleHolder:

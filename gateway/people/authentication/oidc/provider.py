@@ -27,9 +27,9 @@ from gateway.configuration.values import is_safe_address
 from gateway.people.authentication.oidc.problems import GrantRefused, ProviderDown, TokenRefused
 from gateway.people.authentication.oidc.tokens import (
     Claims,
-    Expected,
     ExpectedAccess,
     SignedToken,
+    TokenRequirements,
     check_access_token,
     check_id_token,
     check_logout_token,
@@ -145,7 +145,7 @@ class IdentityProvider:
         return await self._verify_signature(token)
 
     def is_known_token(self, text: str) -> bool:
-        return self._keys.is_known_token(text)
+        return self._keys.has_verified_token(text)
 
     async def discovery_document(self) -> Mapping[str, Any]:
         return (await self._read_description()).document
@@ -160,9 +160,9 @@ class IdentityProvider:
             raise TokenRefused("no key of the provider has signed it")
         return token.claims
 
-    def _expected_claims(self) -> Expected:
+    def _expected_claims(self) -> TokenRequirements:
         settings = self._settings
-        return Expected(
+        return TokenRequirements(
             issuer=settings.issuer,
             client_id=settings.client_id,
             now=self._clock.now(),
@@ -395,7 +395,7 @@ class SigningKeys:
         self._asked_at = 0.0
         self._one_at_a_time = asyncio.Lock()
 
-    def is_known_token(self, text: str) -> bool:
+    def has_verified_token(self, text: str) -> bool:
         """Return whether a token was verified before, with keys that are still trusted."""
         return not self._are_old and _hash_text(text) in self._verified
 
@@ -408,7 +408,7 @@ class SigningKeys:
         # try the known keys first, so that a token with a known key does not wait for an unknown key
         if not self._are_old:
             tried = self._loaded_at
-            if self.is_known_token(token.text) or await self._verify_token(token):
+            if self.has_verified_token(token.text) or await self._verify_token(token):
                 return True
         async with self._one_at_a_time:
             is_due = self._loaded_at == tried and self._clock.monotonic() - self._asked_at > AGAIN_S

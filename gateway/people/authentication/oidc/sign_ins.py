@@ -40,7 +40,7 @@ GRACE_S = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Begun:
+class _SignInInProgress:
     """
     A sign-in that has begun. `browser` is the secret in the cookie, and `place` the address where it started.
     """
@@ -78,7 +78,7 @@ class ProviderSignIns:
         self.provider = IdentityProvider(settings, settings.console + CALLBACK, clock)
         self._operators = registry.operators
         self._clock = clock
-        self._begun: OrderedDict[str, _Begun] = OrderedDict()
+        self._begun: OrderedDict[str, _SignInInProgress] = OrderedDict()
         self._checked: dict[bytes, _SessionCheck] = {}
         self._logouts: OrderedDict[str, float] = OrderedDict()
         self._actor = Actor("OpenID provider", urlsplit(settings.issuer).hostname or "")
@@ -86,7 +86,7 @@ class ProviderSignIns:
     async def close(self) -> None:
         await self.provider.close()
 
-    async def begin(self, *, address_group: str) -> tuple[str, str]:
+    async def begin_sign_in(self, *, address_group: str) -> tuple[str, str]:
         """
         Start a sign-in. Return the browser's next address and the secret for its cookie. Raises SignInProblem
         if the provider does not respond.
@@ -100,7 +100,7 @@ class ProviderSignIns:
         except ProviderDown as error:
             raise self._log_problem("down", error) from error
         ends_at = self._clock.monotonic() + BEGUN_LIFE_S
-        self._begun[state] = _Begun(
+        self._begun[state] = _SignInInProgress(
             place=address_group, browser=browser, nonce=nonce, verifier=verifier, ends_at=ends_at
         )
         if len(self._begun) > MAX_BEGUN:
@@ -156,7 +156,7 @@ class ProviderSignIns:
             self._checked[session.digest] = _SessionCheck(token=tokens.refresh, due=self._next_check_at())
         return secret, session
 
-    async def log_out(self, text: str) -> int:
+    async def end_sessions_of_logout_token(self, logout_token: str) -> int:
         """
         End the sessions that a logout token names, and return their number. Raises TokenRefused for
         an invalid token.
@@ -164,7 +164,7 @@ class ProviderSignIns:
         Only sessions that began before the token was issued are ended. So if the token is repeated, after a
         restart or at another gateway, no newer session ends.
         """
-        claims = await self.provider.verify_logout_token(text)
+        claims = await self.provider.verify_logout_token(logout_token)
         self._check_logout_unused(claims["jti"])
         subject = claims.get("sub")
         sid = claims.get("sid")

@@ -88,7 +88,7 @@ class SignedToken:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expected:
+class TokenRequirements:
     """The issuer and the client that a token must name. The token must also be valid `now`."""
 
     issuer: str
@@ -119,7 +119,7 @@ def read_token(text: object) -> SignedToken:
     )
 
 
-def check_id_token(claims: Claims, expected: Expected, *, nonce: str | None) -> None:
+def check_id_token(claims: Claims, expected: TokenRequirements, *, nonce: str | None) -> None:
     """
     Check an ID token. `nonce` is None after a refresh, because a new token need not repeat it.
 
@@ -138,7 +138,7 @@ def check_id_token(claims: Claims, expected: Expected, *, nonce: str | None) -> 
             raise TokenRefused("it belongs to another sign-in (nonce)")
 
 
-def check_logout_token(claims: Claims, expected: Expected) -> None:
+def check_logout_token(claims: Claims, expected: TokenRequirements) -> None:
     """
     Raise TokenRefused unless it is a token with which the provider may end sessions (OpenID Connect
     Back-Channel Logout 1.0, 2.6).
@@ -163,7 +163,7 @@ def check_logout_token(claims: Claims, expected: Expected) -> None:
         raise TokenRefused("it has expired")
 
 
-def _check_audience(claims: Claims, expected: Expected) -> None:
+def _check_audience(claims: Claims, expected: TokenRequirements) -> None:
     if claims.get("iss") != expected.issuer:
         raise TokenRefused("it is from another issuer")
     stated_audience = claims.get("aud")
@@ -274,9 +274,11 @@ def has_scope(claims: Claims, scope: str) -> bool:
     return any(granted_scope in (scope, scope.rpartition("/")[2]) for granted_scope in granted[:_MOST_SCOPES])
 
 
-def has_omitted_groups(claims: Claims, claim: str) -> bool:
+def has_groups_left_out_of_token(claims: Claims, groups_claim: str) -> bool:
     """
     Return whether the claims leave groups out, because the person may be in too many groups for a token.
     """
     elsewhere = claims.get("_claim_names")
-    return claims.get("hasgroups") in (True, "true") or (isinstance(elsewhere, dict) and claim in elsewhere)
+    return claims.get("hasgroups") in (True, "true") or (
+        isinstance(elsewhere, dict) and groups_claim in elsewhere
+    )

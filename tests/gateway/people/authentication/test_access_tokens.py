@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.people.authentication.oidc.tokens import has_omitted_groups, has_scope, token_client
+from gateway.people.authentication.oidc.tokens import has_groups_left_out_of_token, has_scope, token_client
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_clients_and_groups() -> None:
     signs: list[dict[str, Any]] = [
         {"_claim_names": {"groups": "s"}}, {"hasgroups": "true"}, {"_claim_names": {}}, {},
     ]  # fmt: skip
-    assert [True, True, False, False] == [has_omitted_groups(each, "groups") for each in signs]
+    assert [True, True, False, False] == [has_groups_left_out_of_token(each, "groups") for each in signs]

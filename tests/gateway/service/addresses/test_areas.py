@@ -12,7 +12,7 @@ import pytest
 
 from gateway import mcp, operations
 from gateway.core.paths import OPERATOR_API
-from gateway.http.address import addresses_of_handler, collect_addresses
+from gateway.http.address import addresses_defined_in_module, addresses_of_handler
 from gateway.operations.installation import status
 from gateway.operations.list import RESOURCES, ResourceModules
 from gateway.operations.managed import ManagedResource
@@ -47,7 +47,7 @@ def test_every_module_with_rows_is_of_an_area() -> None:
     known = {status.__name__, *(name for area in AREAS for name in area.modules)}
     modules = [each.name for home in HOMES for each in walk_packages(home.__path__, f"{home.__name__}.")]
     modules += [each.resource for each in RESOURCES.values()]
-    with_rows = {name for name in modules if any(collect_addresses(import_module(name)))}
+    with_rows = {name for name in modules if any(addresses_defined_in_module(import_module(name)))}
     assert with_rows <= known, "name it with its paths in gateway/service/addresses/areas.py"
     assert known - with_rows <= {
         name

@@ -330,12 +330,12 @@ async def test_a_month_that_is_read_counts_in_the_bytes_in_hand(serving: Serving
     by_operator = as_operator(serving, f"{OPERATOR_API}/connections/c-1/drops/2026-11")
     for ask in (by_key, by_operator):
         with inflight.new_share("another") as share:
-            share.take_bytes(inflight.general.limit - size.held)
+            share.reserve_bytes(inflight.general.limit - size.held)
             status, said = await ask()
             assert status == 200
             assert said["billing_drop"] == rows
             assert share.held == inflight.held_bytes
-            share.take_bytes(1)
+            share.reserve_bytes(1)
             status, said = await ask()
             assert status == 503
             assert said["error"]["type"] == "busy"

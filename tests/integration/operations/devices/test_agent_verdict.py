@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.configuration.sections import Config
-from gateway.devices.agent.hook import PATH, HookQuestion, refusal_reason
+from gateway.devices.agent.hook import PATH, HookQuestion, reason_to_refuse_hook_call
 from gateway.devices.agent.session_meter import sum_session_cost
 from gateway.people.authentication.bearer import Bearer
 from spool.ledger import money
@@ -74,7 +74,9 @@ async def _cost(agent: Serving, session: str) -> Decimal:
 
 async def _refusal(agent: Serving, session: str, limit: str = "", *, is_closed: bool = False) -> str:
     text = json.dumps({"session_id": session, "prompt": "What is the toll?"}).encode()
-    return await asyncio.to_thread(refusal_reason, HookQuestion(agent.url, limit, is_closed), text, PATIENT_S)
+    return await asyncio.to_thread(
+        reason_to_refuse_hook_call, HookQuestion(agent.url, limit, is_closed), text, PATIENT_S
+    )
 
 
 def _shown_by_work(directory: Path, session: str) -> Decimal:

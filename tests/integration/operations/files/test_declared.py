@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway.operations.files.declared import InFiles
+from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.files.kinds import ResourceKind, file_kinds
 from tests.integration.operations.every.declared import MANAGED
 from tests.integration.operations.server import operator_server
@@ -48,8 +48,8 @@ def test_every_declared_resource_states_whether_it_is_in_files() -> None:
     not.
     """
     nouns = {kind.resource.noun for kind in file_kinds().values() if isinstance(kind, ResourceKind)}
-    assert nouns == {noun for noun, one in RESOURCES.items() if isinstance(one.files, InFiles)}
-    assert all(isinstance(one.files, InFiles) or one.files.reason for one in RESOURCES.values())
+    assert nouns == {noun for noun, one in RESOURCES.items() if isinstance(one.files, ResourceFiles)}
+    assert all(isinstance(one.files, ResourceFiles) or one.files.reason for one in RESOURCES.values())
 
 
 async def test_kinds_find_their_audit_entries(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ async def test_every_table_is_in_files_or_the_page_says_why(tmp_path: Path) -> N
     assert {*IN_FILES, *NOT_IN_FILES, "file_owners"} == (tables | declared) - {
         each.table.__name__ for each in WITH_TABLE
     }
-    files = {each.files.name for each in WITH_TABLE if isinstance(each.files, InFiles)}
+    files = {each.files.name for each in WITH_TABLE if isinstance(each.files, ResourceFiles)}
     # definitions are in the table of namespaces
     assert set(file_kinds()) == {*IN_FILES.values(), *files, "allocation"}
     for row in set(NOT_IN_FILES.values()):

@@ -239,7 +239,7 @@ async def test_jobs(manager: Manager) -> None:
     Jobs run one at a time. Of two jobs with the same base, the first is published. The second fails, and its
     error names the version in force.
     """
-    turn = manager.services.money.require_publishing()._turn
+    turn = manager.services.money.require_definition_publisher()._turn
     async with turn:
         first, second = await manager.job(DEFINITIONS, OWNER), await manager.job(DEFINITIONS, REGION)
         assert first["state"] == "queued"
@@ -267,7 +267,7 @@ async def test_jobs(manager: Manager) -> None:
 async def test_only_what_waits_is_cancelled(manager: Manager) -> None:
     """Queued and validating jobs can be cancelled. A job that is publishing or finished answers 409."""
     table = manager.table
-    async with manager.services.money.require_publishing()._turn:
+    async with manager.services.money.require_definition_publisher()._turn:
         queued, validating, publishing = [(await manager.job(DEFINITIONS, OWNER))["id"] for _ in range(3)]
         status, said = await manager.ask("POST", DEFINITIONS, OWNER)
         assert status == 409
@@ -339,7 +339,7 @@ async def test_a_restart(tmp_path: Path) -> None:
     await manager.publish(BY_SERVICE)
     await manager.table.create(NewNamespace(name="ml"), id="ml", most=2, actor=ACTOR)
     # The job stays under way until the process ends, because the test holds the turn.
-    async with manager.services.money.require_publishing()._turn:
+    async with manager.services.money.require_definition_publisher()._turn:
         for state, namespace, text in ((VALIDATING, "ml", REGION), (PUBLISHING, "", WRONG)):
             job = await manager.table.submit_job(
                 text.decode(), namespace=namespace, base=None, most=9, actor=ACTOR

@@ -191,7 +191,7 @@ async def test_every_change_is_audited(app: TollhouseApp, monkeypatch: pytest.Mo
         await operators.change("delete_statement", "DELETE", f"/statements/{month['id']}")
         await bills(operators)
 
-        await operators.change("inspect", "POST", "/insights/run", {})
+        await operators.change("run_all_detectors", "POST", "/insights/run", {})
         insight = await services.installation.require_registry().insights.create(
             InsightDraft(title="Spike"), actor=ACTOR
         )
@@ -270,7 +270,7 @@ async def channels_and_reports(operators: Operators) -> None:
     people = {"people": [{"users": ["eve@example.com", "eve"], "name": "Eve"}]}
     await operators.change("link_people", "POST", "/people", people)
     await operators.change("split_person", "POST", "/people/split", {"user": "eve"})
-    await operators.change("link_stated_names", "POST", "/people/link-stated", {})
+    await operators.change("link_accounts_with_stated_addresses", "POST", "/people/link-stated", {})
     granted = {"name": "Privacy", "data_access": "none", "permission_sets": ["answer_privacy_requests"],
                "members": [ADA]}  # fmt: skip
     await operators.ask("POST", "/roles", granted)

@@ -115,6 +115,6 @@ def test_the_filling_process_gets_no_secret() -> None:
         "TOLLHOUSE_DATA": "/data",
         "TZ": "UTC",
     }
-    assert {"PATH": "/bin", "PYTHONPATH": "x", "TZ": "UTC"} == demo_month.environment_of_filling_process(
+    assert {"PATH": "/bin", "PYTHONPATH": "x", "TZ": "UTC"} == demo_month.environment_of_demo_filling_process(
         given
     )

@@ -561,9 +561,9 @@ async def test_a_beginning_costs_less_than_a_failure(house: House) -> None:
 async def test_who_begins_often_forgets_own_beginnings(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """If too many sign-ins have begun, the oldest one of the address with the most is dropped."""
     monkeypatch.setattr(sign_ins, "MAX_BEGUN", 3)
-    location, browser = await house.oidc.begin(address_group="owner")
+    location, browser = await house.oidc.begin_sign_in(address_group="owner")
     for _ in range(5):
-        await house.oidc.begin(address_group="stranger")
+        await house.oidc.begin_sign_in(address_group="stranger")
     brought = house.provider.code_for(location)
     assert outcome(await house.finish(brought, f"tollhouse-oidc={browser}")).startswith("tollhouse=")
 

@@ -98,7 +98,7 @@ class SharedGateways:
             for node in self._nodes:
                 await node.spool.log.read_foreign_commits()
             await self._nodes[0].spool.log.close_due_records()
-        await self._nodes[0].counters.release_due()
+        await self._nodes[0].counters.record_due_and_reverse_repeated_counters()
 
     async def judged(self) -> Judged:
         self._clock.move(WINDOW_S + 1)
