@@ -22,7 +22,13 @@ from gateway.configuration.sections import AnswerSettings
 from gateway.core.errors import Refusal
 from gateway.http.answers import AnswerInPieces, encode_in_thread, send_answer
 from spool.ledger.queries import QuestionLimit, apply_limit, too_long_error
-from spool.turns.fair_turns import ALONE_S, Party, current_work, has_other_parties, pause_if_step_was_long
+from spool.turns.fair_turns import (
+    ALONE_S,
+    Party,
+    current_work,
+    has_other_active_parties,
+    pause_if_step_was_long,
+)
 from spool.turns.threads import lower_priority
 
 T = TypeVar("T")
@@ -129,7 +135,7 @@ async def run_in_slices(
             _run_step(work, results)
         # A job of several slices may hold more memory than its body, so it moves to the thread. Short jobs stay on
         # the event loop, because requests decoded in one pass of the loop share a commit.
-        is_large = is_large or has_other_parties() or time.perf_counter() > until
+        is_large = is_large or has_other_active_parties() or time.perf_counter() > until
         if reported_bytes:
             add_held_bytes(sum(reported_bytes))
             reported_bytes.clear()

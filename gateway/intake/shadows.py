@@ -497,7 +497,9 @@ class ReportedCallers:
         since = self._clock.now() - WINDOW_S
         end = await log.newest_number(AI_TELEMETRY)
         for first in range(end - STEP, max(0, end - MOST_READ) - STEP, -STEP):
-            entries = await log.read(AI_TELEMETRY, max(1, first), first + STEP - 1, with_open=True)
+            entries = await log.read(
+                AI_TELEMETRY, max(1, first), first + STEP - 1, includes_open_records=True
+            )
             newest = [entry for entry in entries if entry.committed_at >= since]
             for entry in newest:
                 for record in entry.records:

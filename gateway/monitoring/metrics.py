@@ -23,7 +23,7 @@ from gateway.monitoring.snapshot import Snapshot, SnapshotCollector
 from spool.errors import SpoolUnavailable
 from spool.log.accounting import CONFLICT, LEFT_OUT, METER_TOO_LARGE
 from spool.log.values import Commit
-from spool.packed.native import NativeUse
+from spool.packed.native import CompiledModuleUse
 from spool.record import TOPICS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -161,7 +161,7 @@ class ProcessMetrics:
     def count_token_check(self, outcome: str) -> None:
         self._tokens.labels(outcome).inc()
 
-    def watch_native(self, native: NativeUse) -> None:
+    def watch_native(self, native: CompiledModuleUse) -> None:
         info = Gauge(
             "tollhouse_native_info",
             "Version of the compiled module tollhouse-native in use",

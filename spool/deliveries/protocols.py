@@ -156,7 +156,7 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def unknown_deliveries(self) -> Sequence[UnknownDelivery]:
+    async def deliveries_with_unknown_outcome(self) -> Sequence[UnknownDelivery]:
         """
         Return the deliveries that an operator must settle, the oldest first. Their records are retained.
         """

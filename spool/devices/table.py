@@ -432,7 +432,7 @@ class DeviceTable:
                 batch.done.set_result(None)
                 if batch.ids:
                     self._news.set()
-                if self._batch and work is not None and work.has_lighter_party_submitted_lately():
+                if self._batch and work is not None and work.has_party_with_far_less_use_submitted_lately():
                     await asyncio.sleep(min(MOST_REST_S, REST * (time.monotonic() - began)))
 
     async def _write_batch(self, batch: DeviceBatch) -> None:

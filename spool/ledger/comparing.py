@@ -52,7 +52,7 @@ from spool.ledger.work import WorkDigests
 from spool.log.protocols import ReadableLog
 from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY
-from spool.turns.fair_turns import has_other_parties, pause_for_others
+from spool.turns.fair_turns import has_other_active_parties, pause_for_others
 
 STEP = 512  # record numbers per read
 AT_ONCE = 100  # records added up without a pause
@@ -66,7 +66,7 @@ MEND = "run `tollhouse ledger rebuild` to count the stored records again"
 
 
 def max_records_at_once() -> int:
-    return AT_ONCE_BESIDE if has_other_parties() else AT_ONCE
+    return AT_ONCE_BESIDE if has_other_active_parties() else AT_ONCE
 
 
 @dataclass(frozen=True, kw_only=True)

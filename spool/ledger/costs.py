@@ -40,7 +40,7 @@ from spool.ledger.queries import (
 )
 from spool.ledger.sums import COUNTS, DAY_S, LATENCY, MONEY, OTHER, Measures
 from spool.record import CURRENCY
-from spool.turns.threads import sort_in_steps
+from spool.turns.threads import sort_in_short_steps
 from spool.turns.threads import sum_columns as column_sums
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def query_costs(
     return [
         total.cost_row(start, group)
         for start, groups in totals.items()
-        for group, total in sort_in_steps(groups.items(), key=_group_sort_key)
+        for group, total in sort_in_short_steps(groups.items(), key=_group_sort_key)
         if _needs_row(query, group, total)
     ]
 
@@ -117,7 +117,11 @@ def check_and_simplify_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
     for name in query.used_dimensions:
         if name not in query.derived and name not in PRICED_BY:
             check_dimension(name)
-    if query.unit_of_work is None and _can_have_redundant_filters(query) and rows.has_needless_filters(query):
+    if (
+        query.unit_of_work is None
+        and _can_have_redundant_filters(query)
+        and rows.has_filters_excluding_nothing(query)
+    ):
         return replace(query, include={}, exclude={})
     if (
         query.unit_of_work is not None and SLICE not in query.derived

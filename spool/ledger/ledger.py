@@ -303,7 +303,7 @@ class Ledger:
     async def _yield_to_lighter_work(self) -> None:
         work = current_work()
         rest_s = self._not_before - time.monotonic()
-        if rest_s > 0 and work is not None and work.has_lighter_party_submitted_lately():
+        if rest_s > 0 and work is not None and work.has_party_with_far_less_use_submitted_lately():
             await asyncio.sleep(rest_s)
 
     async def _restart_at_replaced_log(self, below: int) -> None:

@@ -105,7 +105,7 @@ async def first_number_after(log: Log, topic: str, moment: float, below: int) ->
     low, high = 1, below
     while low < high:
         middle = (low + high) // 2
-        entries = await log.read(topic, middle, middle, with_open=True)
+        entries = await log.read(topic, middle, middle, includes_open_records=True)
         if entries and entries[0].committed_at > moment:
             high = middle
         else:

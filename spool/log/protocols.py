@@ -81,12 +81,12 @@ class Log(ReadableLog, Protocol):
         first: int,
         last: int,
         *,
-        with_open: bool = False,
+        includes_open_records: bool = False,
         must_be_closed: bool = False,
         native: NativeModule | None = None,
     ) -> Sequence[LogEntry]:
         """
-        Return records as `ReadableLog.read` does. With `with_open`, also return open ones, as they are now.
+        Return records as `ReadableLog.read` does. With `includes_open_records`, also return open ones, as they are now.
         """
         ...
 

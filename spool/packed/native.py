@@ -53,7 +53,12 @@ class SpanWriter(Protocol):
     """`tollhouse_native.Encoder`, which encodes packed records as spans."""
 
     def encode(
-        self, packed: bytes, offsets: bytes, begin: int, end: int, at: int
+        self,
+        packed_records: bytes,
+        record_offsets: bytes,
+        first_index: int,
+        end_index: int,
+        received_at_ns: int,
     ) -> tuple[bytes, int, int, int]:
         """
         Return the encoded spans, their number, the number of skipped duplicates stored for reference, and the
@@ -61,18 +66,24 @@ class SpanWriter(Protocol):
         """
         ...
 
-    def learn(self, packed: bytes, offsets: bytes, place: int, encoded: bytes) -> bool:
+    def learn(self, packed_records: bytes, record_offsets: bytes, record_index: int, encoded: bytes) -> bool:
         """Remember from an encoded example how records with this combination of fields are encoded."""
         ...
 
 
-class RowAdder(Protocol):
+class HourlyRowAdder(Protocol):
     """`tollhouse_native.Sums`, which adds up packed records."""
 
     is_full: bool
 
     def add(
-        self, packed: bytes, offsets: bytes, begin: int, end: int, number: int, arrival: tuple[int, int]
+        self,
+        packed_records: bytes,
+        record_offsets: bytes,
+        first_index: int,
+        end_index: int,
+        number: int,
+        arrival_hour_and_latest_ns: tuple[int, int],
     ) -> int: ...
 
     def take(self) -> tuple[Sequence[tuple[int, bytes, list[int]]], Mapping[int, int]]:
@@ -83,57 +94,59 @@ class RowAdder(Protocol):
         ...
 
 
-class ItemMemory(Protocol):
+class KnownItemKinds(Protocol):
     """`tollhouse_native.Memory`, which remembers how items of known shapes are read."""
 
-    def scopes(self, body: bytes, most: int) -> tuple[Sequence[bytes], int] | None:
+    def scopes(self, body: bytes, max_items: int) -> tuple[Sequence[bytes], int] | None:
         """
         Return the encoded instrumentation scope of each group of spans, and the number of spans. Return None
         for an unusual layout or over a limit.
         """
         ...
 
-    def groups(self, body: bytes, most: int) -> list[tuple[int, bytes, bytes, list[Any]]] | None:
+    def groups(self, body: bytes, max_items: int) -> list[tuple[int, bytes, bytes, list[Any]]] | None:
         """
         Return for each group: position of the resource, resource, scope and items.
 
-        Return None for an unusual layout, or beyond `most` resources, scopes and items.
+        Return None for an unusual layout, or beyond `max_items` resources, scopes and items.
         """
         ...
 
-    def find(self, context: int, items: Sequence[bytes], of_context: Sequence[str]) -> list[tuple[Any, ...]]:
+    def find(
+        self, context_number: int, items: Sequence[bytes], context_texts: Sequence[str]
+    ) -> list[tuple[Any, ...]]:
         """
         Return for each item of a known kind: the kind, whether Python must read it as well to compare the
         results, counts, hash of a text or None, trace, span and parent id, start, end, varying texts, and
-        `of_context` unchanged. For an unknown item, return only the reason.
+        `context_texts` unchanged. For an unknown item, return only the reason.
         """
         ...
 
     def learn(
         self,
-        context: int,
+        context_number: int,
         item: bytes,
-        reads: Sequence[bytes] | None,
-        number: int | None = None,
+        read_names: Sequence[bytes] | None,
+        kind_number: int | None = None,
     ) -> tuple[tuple[str, ...], tuple[int, ...]] | None:
         """
-        Learn items with the attribute names and decisive values of this item as one kind, with the `number`.
+        Learn items with the attribute names and decisive values of this item as one kind, with the `kind_number`.
         Return the item's varying texts and counts, or None if it cannot be learned.
 
-        `reads`: the names that Python's rules read in such items. Without `reads`, items with these names are
+        `read_names`: the names that Python's rules read in such items. Without `read_names`, items with these names are
         never learned.
         """
         ...
 
-    def name(self, name: bytes, rule: int, slot: int) -> bool:
+    def name(self, name: bytes, rule_number: int, slot: int) -> bool:
         """
-        Add an attribute name that the rules of dialects read. `rule`: the number of the rule. `slot`: how
+        Add an attribute name that the rules of dialects read. `rule_number`: the number of the rule. `slot`: how
         `find` returns the value: 0 not at all, up to 6 as a count, TAG as a tag, any other number as a text.
         Return False at the limit.
         """
         ...
 
-    def context(self, number: int, texts: Sequence[bytes]) -> None: ...
+    def context(self, context_number: int, texts: Sequence[bytes]) -> None: ...
 
     def ask(self, names: Sequence[bytes]) -> None:
         """Add attribute names that rules of dialects read or test for presence."""
@@ -210,12 +223,12 @@ class NativeModule:
         writer: SpanWriter = self._module.Encoder(self._table, layout)
         return writer
 
-    def row_adder(self, **plan: Any) -> RowAdder:
-        adder: RowAdder = self._module.Sums(self._table, plan)
+    def row_adder(self, **plan: Any) -> HourlyRowAdder:
+        adder: HourlyRowAdder = self._module.Sums(self._table, plan)
         return adder
 
-    def item_memory(self, **plan: Any) -> ItemMemory:
-        memory: ItemMemory = self._module.Memory(**plan)
+    def item_memory(self, **plan: Any) -> KnownItemKinds:
+        memory: KnownItemKinds = self._module.Memory(**plan)
         return memory
 
     def count_fault(self, error: BaseException) -> None:
@@ -235,7 +248,7 @@ class NativeModule:
 
 
 @dataclass(frozen=True, slots=True)
-class NativeUse:
+class CompiledModuleUse:
     """Whether the compiled module is used, and why it is not, for operators."""
 
     native: NativeModule | None = None
@@ -261,18 +274,18 @@ class NativeUse:
         )
 
 
-NO_NATIVE: Final = NativeUse()
+NO_NATIVE: Final = CompiledModuleUse()
 
 
-def load_if_enabled(wanted: bool) -> NativeUse:
+def load_if_enabled(wanted: bool) -> CompiledModuleUse:
     if not wanted:
-        return NativeUse(reason="server.native is false")
+        return CompiledModuleUse(reason="server.native is false")
     try:
-        return NativeUse(load_native(), is_installed=True)
+        return CompiledModuleUse(load_native(), is_installed=True)
     except ModuleNotFoundError as error:
-        return NativeUse(reason=str(error))
+        return CompiledModuleUse(reason=str(error))
     except ImportError as error:
-        return NativeUse(reason=str(error), is_installed=True)
+        return CompiledModuleUse(reason=str(error), is_installed=True)
 
 
 def load_native() -> NativeModule:
@@ -288,12 +301,12 @@ def load_native() -> NativeModule:
 
 def _build_inference_field_table(module: ModuleType) -> Any:
     """Return the table of record fields. A record may omit fields at its end, which are then read as None."""
-    kinds, least = _native_kinds_of_fields()
+    kinds, least = _native_field_kinds_and_required_count()
     return module.Table(tag=Inference.__struct_config__.tag, fields=list(kinds), least=least)
 
 
 @cache
-def _native_kinds_of_fields() -> tuple[Sequence[tuple[int, bool]], int]:
+def _native_field_kinds_and_required_count() -> tuple[Sequence[tuple[int, bool]], int]:
     fields = msgspec.structs.fields(Inference)
     kinds = tuple(
         (_TAGS, False) if field.name == _TEXTS else _native_kind_and_optionality(field.type)

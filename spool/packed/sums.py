@@ -11,7 +11,7 @@ from spool.ledger import sums as rule
 from spool.ledger.comparing import max_records_at_once
 from spool.ledger.sums import HourlySums
 from spool.log.values import LogEntry
-from spool.packed.native import NativeFault, NativeModule, RowAdder, inference_field_index
+from spool.packed.native import HourlyRowAdder, NativeFault, NativeModule, inference_field_index
 from spool.packed.records import PackedRecords
 from spool.processing import MARKS
 from spool.record import NS
@@ -75,16 +75,16 @@ class PackedSums:
             self._sums.note_lowest_record_number(hour * rule.HOUR_S, number)
 
 
-def _single_record_entry(entry: LogEntry, at: int) -> LogEntry:
+def _single_record_entry(entry: LogEntry, record_index: int) -> LogEntry:
     return LogEntry(
         topic=entry.topic,
-        first=entry.first + at,
+        first=entry.first + record_index,
         committed_at=entry.committed_at,
-        records=[entry.records[at]],
+        records=[entry.records[record_index]],
     )
 
 
-def _row_adder(native: NativeModule, sums: HourlySums) -> RowAdder:
+def _row_adder(native: NativeModule, sums: HourlySums) -> HourlyRowAdder:
     most = 2**63 - 1
     bounds = {"input_tokens": rule.MAX_TOKENS, "output_tokens": rule.MAX_TOKENS}
     return native.row_adder(

@@ -213,7 +213,7 @@ async def read_settings(database: Database) -> dict[str, float]:
     return settings
 
 
-async def read_incarnation(database: Database) -> str:
+async def read_log_id(database: Database) -> str:
     found = await database.read(lambda connection: _read_facts(database, connection))
     return found.get("incarnation", b"").decode()
 

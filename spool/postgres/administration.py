@@ -14,7 +14,7 @@ from spool.postgres.address import (
     change_settings,
     make_secret_file,
     open_database,
-    read_incarnation,
+    read_log_id,
     read_or_store_facts,
     read_secret,
     read_settings,
@@ -151,7 +151,7 @@ async def describe_losses(storage: StorageSettings, directory: Path) -> Sequence
         found = await read_usable_schema(database)
         if not found.version:
             return []
-        incarnation = await read_incarnation(database)
+        incarnation = await read_log_id(database)
         losses = await ConfirmedCommits(directory, incarnation).find_losses(database)
     path = directory / LOST_FILE
     return [f"{loss.describe()}. Delete {path} once you have handled the loss" for loss in losses]

@@ -326,7 +326,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         )
         return len(self._run_unprepared(f"{distinct} LIMIT {parameters.add(most + 1)}", parameters)) > most
 
-    def has_needless_filters(self, query: CostQuery) -> bool:
+    def has_filters_excluding_nothing(self, query: CostQuery) -> bool:
         parameters = StatementParameters()
         plain = replace(query, group_by=(), only=None)
         terms = [*self._filter_conditions(plain, self._dimension_expressions(plain, parameters), parameters)]

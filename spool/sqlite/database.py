@@ -64,7 +64,7 @@ SETTINGS = (
 )
 
 
-def _end_statements_in_traceback(error: BaseException | None) -> None:
+def _close_unfinished_statements_of_error(error: BaseException | None) -> None:
     """
     End the unfinished statements in the stack frames of an error.
 
@@ -127,7 +127,7 @@ class _Connection(aiosqlite.Connection):
         try:
             return work()
         except BaseException as error:
-            _end_statements_in_traceback(error)
+            _close_unfinished_statements_of_error(error)
             if isinstance(error, UnicodeDecodeError):
                 as_damage = damage_error("a text in the file is not valid UTF-8")
                 self.met_damage(as_damage)
@@ -237,7 +237,7 @@ class Database:
         return await self._writer.run(work)
 
     @property
-    def flush_seconds(self) -> float:
+    def last_commit_seconds(self) -> float:
         """Return how long the last commit took to write and flush, in seconds."""
         return self._writer.flush_seconds
 

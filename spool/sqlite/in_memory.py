@@ -17,7 +17,7 @@ from spool.settings import ContainerSettings, SpoolSettings
 from spool.sqlite import recovery
 from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL, DirectoryLock
 from spool.sqlite.ledger import SqliteLedger
-from spool.sqlite.memory_log import MemoryDatabase, new_log
+from spool.sqlite.memory_log import MemoryDatabase, new_in_memory_log
 from spool.sqlite.registry import SqliteRegistry
 from spool.sqlite.spool import NO_OTHER_LIMITS, SqliteSpool, load_sqlite_spool
 from spool.storage import Storage, StorageEngine, StorageOptions
@@ -74,17 +74,19 @@ async def open_spool(
     secret = secrets.token_bytes(32)
     database = MemoryDatabase(SPOOL)
     await database.run(recovery.migrate_spool)
-    log = new_log(database, settings=settings, clock=clock, secret=secret, observer=observer, native=native)
+    log = new_in_memory_log(
+        database, settings=settings, clock=clock, secret=secret, observer=observer, native=native
+    )
     return await load_sqlite_spool(
         database, log, MemoryContents(), settings, container, clock, lock=DirectoryLock(None), secret=secret
     )
 
 
-def new_ledger() -> SqliteLedger:
+def new_in_memory_ledger() -> SqliteLedger:
     return SqliteLedger(MemoryDatabase(LEDGER), SystemClock())
 
 
-def new_registry() -> SqliteRegistry:
+def new_in_memory_registry() -> SqliteRegistry:
     return SqliteRegistry(MemoryDatabase(REGISTRY))
 
 
@@ -97,11 +99,13 @@ async def open_storage(options: StorageOptions) -> Storage:
         container=options.container,
         native=options.native,
     )
-    ledger = Ledger(new_ledger(), clock=options.clock, tags=options.ledger_tags, chunk=options.ledger_chunk)
+    ledger = Ledger(
+        new_in_memory_ledger(), clock=options.clock, tags=options.ledger_tags, chunk=options.ledger_chunk
+    )
     spool.log.add_reader(ledger.lowest_needed_number)
     clock = options.registry_clock or options.clock
     registry = await Registry.open(
-        new_registry(), secret=spool.secret, clock=clock, declared=options.declared
+        new_in_memory_registry(), secret=spool.secret, clock=clock, declared=options.declared
     )
     return spool.as_storage(ledger=await ledger.load(), registry=registry, close=spool.close)
 

@@ -289,7 +289,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         else:
             within, values = self._span_sums_sql(spans[0], query)
             summed = f"(SELECT * FROM {within})"
-        only, listed = self._only_groups_sql(query)
+        only, listed = self._condition_on_groups(query)
         rows = self._connection.execute(
             f"SELECT {columns} FROM {summed} h JOIN keys k ON k.id = h.key{only} GROUP BY {grouped}",
             (*values, *listed),
@@ -303,8 +303,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         columns = ", ".join(
             ["k.status", "k.cost_source", *(f"SUM(h.{name}) AS {name}" for name in needed_columns.wanted)]
         )
-        table, values = self._sums_by_set_sql(
-            span, query, columns, grouped="h.units, k.status, k.cost_source"
+        table, values = self._sums_by_unit_set_sql(
+            span, query, columns, group_by_sql="h.units, k.status, k.cost_source"
         )
         shown = ", ".join(
             [*self._group_expressions(query), "h.status", "h.cost_source", *needed_columns.sums]
@@ -315,8 +315,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         for row in rows:
             yield GroupSum(row[:1], row[1], row[2], needed_columns.read_measures(row[3:]))
 
-    def _sums_by_set_sql(
-        self, span: Span, query: CostQuery, columns: str, grouped: str
+    def _sums_by_unit_set_sql(
+        self, span: Span, query: CostQuery, columns_sql: str, group_by_sql: str
     ) -> tuple[str, Sequence[int | str]]:
         """
         Return SQL that adds up columns of a span by set of units, and then joins the units. Reading in the
@@ -330,8 +330,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         within, values = self._filtered_sums_sql(
             rows_of_sets, width, since, until, *filter_condition(query.without_units())
         )
-        sums = f"SELECT h.units, {columns} FROM (SELECT * FROM {within}) h JOIN keys k ON k.id = h.key"
-        sums += f" GROUP BY {grouped}"
+        sums = f"SELECT h.units, {columns_sql} FROM (SELECT * FROM {within}) h JOIN keys k ON k.id = h.key"
+        sums += f" GROUP BY {group_by_sql}"
         return f"(SELECT * FROM {self._filtered_sums_table_sql(query, sums)} TRUE)".replace(
             "{schema}.", ""
         ), values
@@ -371,7 +371,7 @@ class SqliteLedgerRows(SqlLedgerRows):
             for name in query.group_by
         ]
 
-    def _only_groups_sql(self, query: CostQuery) -> tuple[str, Sequence[str]]:
+    def _condition_on_groups(self, query: CostQuery) -> tuple[str, Sequence[str]]:
         if query.only is None or query.work_unit_group_index is None or query.aggregated:
             return "", ()
         names = [f"IFNULL({name}, '')" for name in self._group_expressions(query)]
@@ -397,15 +397,15 @@ class SqliteLedgerRows(SqlLedgerRows):
         newest_outcome = self._connection.execute(_NEWEST_OUTCOME).fetchone() if remaining else None
         if newest_outcome is None:
             return
-        for row in self._other_outcomes(span, query, newest_outcome, start, sums):
+        for row in self._sums_of_other_outcomes(span, query, newest_outcome, start, sums):
             measures = needed_columns.read_measures(row[3:])
             remaining[row[0]] = list(map(sub, remaining[row[0]], measures))
             yield GroupSum((), row[1], row[2], measures, row[0])
         for begun, measures in remaining.items():
             yield GroupSum((), newest_outcome[0], newest_outcome[1], measures, begun)
 
-    def _other_outcomes(
-        self, span: Span, query: CostQuery, newest_outcome: tuple[str, str], start: str, sums: str
+    def _sums_of_other_outcomes(
+        self, span: Span, query: CostQuery, newest_outcome: tuple[str, str], start_sql: str, sums_sql: str
     ) -> Iterable[Sequence[Any]]:
         others = "k.status <> ? OR k.cost_source <> ?"
         terms, wanted = filter_condition(query.without_units() if query.unit_of_work else query)
@@ -416,7 +416,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         within, values = self._span_sums_sql(span, query)
         others_sql = f"{within} AND key IN (SELECT id FROM keys k WHERE {others})"
         return self._connection.execute(
-            f"SELECT {start}, k.status, k.cost_source, {sums} FROM (SELECT * FROM {others_sql}) h"
+            f"SELECT {start_sql}, k.status, k.cost_source, {sums_sql} FROM (SELECT * FROM {others_sql}) h"
             " JOIN keys k ON k.id = h.key GROUP BY 1, 2, 3",
             (*values, *newest_outcome),
         )
@@ -428,7 +428,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         names = self._group_expressions(query)
         most = -1 if most is None else most
         if query.unit_of_work is not None:
-            return self._largest_units(spans[0], query, most)
+            return self._unit_count_and_most_expensive_units(spans[0], query, most)
         summed, values = self._sums_by_number_sql(spans, query, _LIMBS)
         grouped = ", ".join(str(index) for index in range(1, len(names) + 1))
         rows = self._connection.execute(
@@ -443,14 +443,14 @@ class SqliteLedgerRows(SqlLedgerRows):
         rows = self._connection.execute(f"SELECT id FROM keys k WHERE {dimension_sql(dimension)} <> ''")
         return [number for (number,) in rows]
 
-    def _largest_units(
-        self, span: Span, query: CostQuery, most: int
+    def _unit_count_and_most_expensive_units(
+        self, span: Span, query: CostQuery, max_units: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
-        """Return how many units of work there are, at most `most`, and the most expensive of them."""
+        """Return how many units of work there are, at most `max_units`, and the most expensive of them."""
         cost, dimensions = "SUM(h.high) + SUM(h.low) / 1e9", ""
         if self._can_add_up_by_set(query):
             columns = f"{_COST_LIMBS[0]} AS high, {_COST_LIMBS[1]} AS low"
-            table, values = self._sums_by_set_sql(span, query, columns, grouped="h.units")
+            table, values = self._sums_by_unit_set_sql(span, query, columns, group_by_sql="h.units")
         else:
             cost, dimensions = f"{_COST_LIMBS[0]} + {_COST_LIMBS[1]} / 1e9", "JOIN keys k ON k.id = h.key"
             within, values = self._span_sums_sql(span, query)
@@ -458,7 +458,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         rows = self._connection.execute(
             f"SELECT {', '.join(self._group_expressions(query))}, {cost} AS cost FROM {table} h {dimensions}"
             f" GROUP BY {', '.join(map(str, self._group_by_terms_sql(query, 1)))} ORDER BY cost DESC LIMIT ?",
-            (*values, most),
+            (*values, max_units),
         ).fetchall()
         return len(rows), [(row[:-1], row[-1]) for row in rows]
 
@@ -471,7 +471,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         [count] = self._connection.execute(statement, (most + 1,)).fetchone()
         return bool(count > most)
 
-    def has_needless_filters(self, query: CostQuery) -> bool:
+    def has_filters_excluding_nothing(self, query: CostQuery) -> bool:
         self._register_derived(query.derived)
         terms, values = filter_condition(replace(query, only=None))
         fails = f"SELECT EXISTS (SELECT 1 FROM keys k WHERE k.kind <> '{BILLED}' AND NOT (TRUE{terms}))"
@@ -494,17 +494,17 @@ class SqliteLedgerRows(SqlLedgerRows):
         first = period_start(width, since)
         starts = range(first if first == since else first + width, until, width)
         max_numbers = _LOOKED_UP // max(len(starts), 1)
-        numbers = self._filtered_numbers(chosen, values, max_numbers)
+        numbers = self._dimension_set_numbers_within_limit(chosen, values, max_numbers)
         listed = "(SELECT value FROM json_each(?))"
         if numbers is None and f"{FUNCTION}(" in filter_terms_sql:
-            word, divided = self._passing_or_other_numbers(filter_terms_sql, values)
+            word, divided = self._operator_and_dimension_set_numbers(filter_terms_sql, values)
             return f"{table_sql} start >= ? AND start < ? AND key {word} {listed}", (since, until, divided)
         if numbers is None:
             return f"{table_sql} start >= ? AND start < ? AND key IN ({chosen})", (since, until, *values)
         parameters = (json.dumps([*starts]), json.dumps(numbers))
         return f"{table_sql} start IN {listed} AND key IN {listed}", parameters
 
-    def _filtered_numbers(
+    def _dimension_set_numbers_within_limit(
         self, chosen_keys_sql: str, values: Sequence[str], max_numbers: int
     ) -> Sequence[int] | None:
         """
@@ -523,7 +523,9 @@ class SqliteLedgerRows(SqlLedgerRows):
             self._chosen = (filter_key, limit, numbers)
         return numbers if len(numbers) <= max_numbers else None
 
-    def _passing_or_other_numbers(self, filter_terms_sql: str, values: Sequence[str]) -> tuple[str, str]:
+    def _operator_and_dimension_set_numbers(
+        self, filter_terms_sql: str, values: Sequence[str]
+    ) -> tuple[str, str]:
         """
         Return "IN" with the numbers of the sets of dimensions that pass the filter conditions `filter_terms_sql` or, if
         the other numbers are fewer, "NOT IN" with those, as JSON.

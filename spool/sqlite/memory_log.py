@@ -30,7 +30,7 @@ NOWHERE = Path("/dev/null")  # no file can be created in a directory with this n
 class MemoryDatabase(Database):
     """A database in memory. Each function runs at once, on the caller's thread."""
 
-    flush_seconds = busy_s = 0.0
+    last_commit_seconds = busy_s = 0.0
     checkpoint_problem = ""
 
     def __init__(self, file: str) -> None:
@@ -80,7 +80,7 @@ def _serialized_empty_tables(file: str) -> bytes:
 
 
 class _NoReserve(DiskReserve):
-    def restore(self) -> bool:
+    def reallocate_if_possible(self) -> bool:
         return True
 
     def release(self) -> None:
@@ -98,7 +98,7 @@ class _NoRecoveryNotes(RecoveryNoteWriter):
         return
 
 
-def new_log(
+def new_in_memory_log(
     database: Database,
     *,
     settings: SpoolSettings,
@@ -124,6 +124,8 @@ def new_log(
 
 async def open_log(settings: SpoolSettings, clock: Clock) -> SqliteLog:
     """Open a log in memory without the other parts of a storage, which take long to import."""
-    log = new_log(MemoryDatabase(SPOOL), settings=settings, clock=clock, secret=secrets.token_bytes(32))
+    log = new_in_memory_log(
+        MemoryDatabase(SPOOL), settings=settings, clock=clock, secret=secrets.token_bytes(32)
+    )
     await log.open()
     return log

@@ -23,7 +23,7 @@ from spool.errors import SpoolDamaged, SpoolUnavailable
 from spool.record import TOPICS
 from spool.sql import facts
 from spool.sqlite.damage import notes, numbers, write_ahead_log
-from spool.sqlite.damage.soundness import VALUE_ERRORS, RowCheck, raise_at_endless_repeats
+from spool.sqlite.damage.soundness import VALUE_ERRORS, RowCheck, raise_at_page_loop
 from spool.sqlite.damage.write_ahead_log import KEPT_LOG
 from spool.sqlite.database import (
     PAGE,
@@ -75,7 +75,7 @@ async def open_database(path: Path, clock: Clock) -> Database:
     directory = path.parent
     kept_log = path.with_name(KEPT_LOG)
     try:
-        name = notes.read_name_for_damaged_file(directory)
+        name = notes.read_new_name_of_damaged_file(directory)
         if not name or not path.with_name(name).exists():
             _copy_log(path, kept_log)
         if notes.is_marked_damaged(directory):
@@ -94,7 +94,7 @@ async def open_database(path: Path, clock: Clock) -> Database:
     return database
 
 
-def read_incarnation(connection: sqlite3.Connection) -> str:
+def read_log_id(connection: sqlite3.Connection) -> str:
     """Return the log's id. Progress stored for a log with another id is invalid."""
     name = facts.read_fact(SqliteConnection(connection), INCARNATION)
     assert name is not None
@@ -183,7 +183,7 @@ def _migrate_and_find_damage(connection: sqlite3.Connection, path: Path, kept_lo
         _check_rows_and_writes(connection)
         connection.execute("BEGIN IMMEDIATE")
         try:
-            _balance_lost_numbers(connection, known, has_read_whole_log=seen)
+            _account_for_lost_record_numbers(connection, known, has_read_whole_log=seen)
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:
@@ -198,7 +198,7 @@ def _has_read_whole_log(connection: sqlite3.Connection, path: Path, kept_log: Pa
     if not kept_log.exists():
         return True
     shared = path.with_name(f"{path.name}-shm")
-    seen = write_ahead_log.count_frames_read(shared)
+    seen = write_ahead_log.frame_count_in_shared_index(shared)
     if seen >= write_ahead_log.count_frames(kept_log, PAGE):
         return True
     frames = write_ahead_log.read_frames(kept_log, PAGE)
@@ -209,27 +209,27 @@ def _has_read_whole_log(connection: sqlite3.Connection, path: Path, kept_log: Pa
     return False
 
 
-def _balance_lost_numbers(
+def _account_for_lost_record_numbers(
     connection: sqlite3.Connection, known: notes.RecoveryNote, *, has_read_whole_log: bool
 ) -> None:
     try:
-        problem = numbers.find_contradiction(connection)
+        problem = numbers.describe_contradiction_in_log(connection)
     except VALUE_ERRORS as error:
         raise damage_error(f"a value has the wrong type for its column ({type(error).__name__})") from error
     if problem:
         raise damage_error(problem)
-    missing = numbers.count_missing_numbers(connection, known.accepted)
+    missing = numbers.count_missing_record_numbers(connection, known.accepted)
     if missing and not has_read_whole_log:
         raise damage_error("acknowledged commits in the write-ahead log cannot be read")
     if missing:
-        lost = numbers.balance_counters_after_loss(connection, known)
+        lost = numbers.repair_counters_after_loss(connection, known)
         mark_totals_incomplete(connection)
         _log.error(
             "the last acknowledged commits are missing from the file: their records are counted as damaged",
             extra={"action": "commits_lost", "records_lost": sum(lost.values())},
         )
     else:
-        numbers.balance_route_counters(connection)
+        numbers.repair_unbalanced_route_counters(connection)
 
 
 def _salvage_from(connection: sqlite3.Connection, damaged_file: Path) -> None:
@@ -238,14 +238,14 @@ def _salvage_from(connection: sqlite3.Connection, damaged_file: Path) -> None:
     # an earlier process was killed before it could remove the marker
     if facts.read_fact(rows, SALVAGED) == source:
         return
-    from spool.sqlite.damage.salvage import recompute_sizes
+    from spool.sqlite.damage.salvage import recompute_billing_sizes
 
     note = notes.read_note(damaged_file.parent)
     connection.execute("BEGIN IMMEDIATE")
     try:
         salvaged = _salvage_rows_of_file(connection, damaged_file, note)
         mark_totals_incomplete(connection)
-        recompute_sizes(connection)
+        recompute_billing_sizes(connection)
         facts.store_fact(rows, SALVAGED, source)
         connection.execute("COMMIT")
     except _NothingRead as error:
@@ -291,10 +291,10 @@ def empty_database() -> sqlite3.Connection:
 
 def migrate_spool(connection: sqlite3.Connection) -> None:
     migrate(connection, read_migration_statements(SPOOL))
-    _remember_incarnation(connection)
+    _store_log_id_if_missing(connection)
 
 
-def _remember_incarnation(connection: sqlite3.Connection) -> None:
+def _store_log_id_if_missing(connection: sqlite3.Connection) -> None:
     rows = SqliteConnection(connection)
     if facts.read_fact(rows, INCARNATION) is None:
         facts.store_fact(rows, INCARNATION, secrets.token_hex(8).encode())
@@ -331,7 +331,7 @@ def _check_rows_and_writes(connection: sqlite3.Connection) -> None:
     try:
         check = _tables_of_empty_file().check
         for table in SMALL_TABLES:
-            for row in raise_at_endless_repeats(connection.execute(f"SELECT * FROM {table}")):
+            for row in raise_at_page_loop(connection.execute(f"SELECT * FROM {table}")):
                 problem = check.find_problem(table, row)
                 if problem:
                     raise damage_error(f"a row of {table} is damaged: {problem}")
@@ -359,7 +359,7 @@ def _move_aside(path: Path, kept_log: Path, clock: Clock, error: Exception) -> P
     The database file is moved last. If it was moved already, a file with the old name is a salvage's result;
     the log of that file must not be moved next to the damaged file.
     """
-    name = notes.choose_name_aside(path.parent, clock.now())
+    name = notes.read_or_choose_new_name_of_damaged_file(path.parent, clock.now())
     if path.with_name(name).exists():
         return path.with_name(name)
     moves = {kept_log: f"{name}-wal.kept"}

@@ -125,13 +125,13 @@ async def require_expected_registry(spool: Database, directory: Path) -> None:
     path = directory / REGISTRY
     if path.exists() and path.stat().st_size:
         return
-    if await spool.read(_is_registry_noted):
+    if await spool.read(_is_registry_known_to_exist):
         raise RegistryDamaged(f"{path} is missing. {BEGIN_ANEW}")
 
 
-async def remember_registry(spool: Database) -> None:
+async def store_that_registry_exists(spool: Database) -> None:
     """Store that a registry exists. If the disk is full, a later start stores it."""
-    if await spool.read(_is_registry_noted):
+    if await spool.read(_is_registry_known_to_exist):
         return
     try:
         await spool.transaction(lambda connection: facts.store_fact(SqliteConnection(connection), FACT, b"1"))
@@ -150,5 +150,5 @@ def move_registry_aside(directory: Path, clock: Clock) -> None:
             part.rename(new_path.with_name(new_path.name + suffix))
 
 
-def _is_registry_noted(connection: sqlite3.Connection) -> bool:
+def _is_registry_known_to_exist(connection: sqlite3.Connection) -> bool:
     return facts.read_fact(SqliteConnection(connection), FACT) is not None

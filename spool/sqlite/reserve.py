@@ -39,7 +39,7 @@ class DiskReserve:
         self._given_up_at = float("-inf")
         self._wait_s = 0.0
 
-    def restore(self) -> bool:
+    def reallocate_if_possible(self) -> bool:
         """
         Allocate the reserve again, if twice its size is free. Return whether it is allocated.
 
@@ -82,7 +82,7 @@ class DiskReserve:
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
             try:
-                _take_disk_space(descriptor, size)
+                _allocate_disk_space(descriptor, size)
             finally:
                 os.close(descriptor)
         except OSError as error:  # the disk has no space or no inode, or a quota is exceeded
@@ -109,7 +109,7 @@ class DiskReserve:
             return False
 
 
-def _take_disk_space(descriptor: int, size: int) -> None:
+def _allocate_disk_space(descriptor: int, size: int) -> None:
     if sys.platform == "linux":
         os.posix_fallocate(descriptor, 0, size)
     else:  # only bytes that were written are sure to take space

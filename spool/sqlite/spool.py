@@ -176,7 +176,7 @@ async def load_sqlite_spool(
         clusters = await ClusterTable.open(SqlClusters(SqliteTransactions(database, "clusters")), clock=clock)
         streams = await open_streams(database, clock)
         book = StreamBook(await streams.streams())
-        incarnation = await database.read(recovery.read_incarnation)
+        incarnation = await database.read(recovery.read_log_id)
         await log.open()
         heard = SqliteStoredSenders(database, clock, max_senders=settings.max_senders)
         await heard.open()

@@ -20,8 +20,8 @@ from spool.sqlite.recovery import mark_if_damaged
 from spool.sqlite.registry import (
     move_registry_aside,
     open_registry,
-    remember_registry,
     require_expected_registry,
+    store_that_registry_exists,
 )
 from spool.sqlite.spool import SqliteSpool, open_spool
 from spool.storage import RecoveryResult, Storage, StorageEngine, StorageOptions
@@ -112,7 +112,7 @@ async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registr
             raise
         move_registry_aside(options.directory, clock)
         registry = await opening()
-    await remember_registry(spool.database)
+    await store_that_registry_exists(spool.database)
     return registry
 
 
@@ -131,12 +131,12 @@ async def _tables_to_copy(options: StorageOptions) -> OpenTables:
     return await tables_opener(options)
 
 
-async def _take_over(
+async def _copy_storage_into_directory(
     options: StorageOptions, open_tables: OpenTables, progress: Progress
 ) -> UnfinishedStorageCopy:
-    from spool.sqlite.transfer import take_over
+    from spool.sqlite.transfer import copy_storage_into_directory
 
-    return await take_over(options, open_tables, progress)
+    return await copy_storage_into_directory(options, open_tables, progress)
 
 
 def _sqlite_version_warnings() -> list[str]:
@@ -156,5 +156,5 @@ ENGINE = StorageEngine(
     check_schema=_check_schemas,
     recover=_recover_records,
     tables=_tables_to_copy,
-    take_over=_take_over,
+    take_over=_copy_storage_into_directory,
 )

@@ -64,11 +64,11 @@ def delete_some_old_totals(connection: sqlite3.Connection, *, now: float, settin
         max_bytes=settings.max_stream_bytes,
     )
     if newest:
-        _note_incomplete_before(connection, newest)
+        _raise_start_of_complete_totals(connection, newest)
     return newest > 0
 
 
-def _note_incomplete_before(connection: sqlite3.Connection, start_time: int) -> None:
+def _raise_start_of_complete_totals(connection: sqlite3.Connection, start_time: int) -> None:
     rows = SqliteConnection(connection)
     since = max(float(facts.read_fact(rows, SINCE) or 0), start_time / NS + 1)
     facts.store_fact(rows, SINCE, repr(since).encode())

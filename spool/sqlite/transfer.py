@@ -136,7 +136,7 @@ _BEGUN = frozenset({"facts", "state"})  # tables in which a new file already has
 _log = logging.getLogger(__name__)
 
 
-async def take_over(
+async def copy_storage_into_directory(
     options: StorageOptions, open_tables: OpenTables, progress: Progress
 ) -> UnfinishedStorageCopy:
     """
@@ -153,7 +153,7 @@ async def take_over(
         try:
             for name, file in FILES.items():
                 await (await Database.open(directory / file, PREPARE[name])).close()
-            await asyncio.to_thread(_fill_directory, options, open_tables, progress)
+            await asyncio.to_thread(_copy_tables_and_contents_into_directory, options, open_tables, progress)
         except Exception:
             await asyncio.to_thread(discard_copy, directory)
             raise
@@ -165,7 +165,9 @@ async def take_over(
     )
 
 
-def _fill_directory(options: StorageOptions, open_tables: OpenTables, progress: Progress) -> None:
+def _copy_tables_and_contents_into_directory(
+    options: StorageOptions, open_tables: OpenTables, progress: Progress
+) -> None:
     directory = options.directory
     with open_tables() as tables:
         _warn_about_settings(tables.table("facts"), options.settings)
@@ -176,7 +178,7 @@ def _fill_directory(options: StorageOptions, open_tables: OpenTables, progress: 
             with closing(sqlite3.connect(path, isolation_level=None)) as connection:
                 # the commits are not flushed, because the complete file is flushed before the copy becomes valid
                 connection.execute("PRAGMA synchronous = OFF")
-                known |= _fill_file(connection, name, tables, progress)
+                known |= _insert_tables_into_file(connection, name, tables, progress)
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             flush_file(path)
         require_known_tables(tables, known)
@@ -202,11 +204,13 @@ def _warn_about_settings(facts: KeptTable, settings: SpoolSettings) -> None:
                     )
 
 
-def _fill_file(connection: sqlite3.Connection, file: str, tables: KeptTables, progress: Progress) -> set[str]:
+def _insert_tables_into_file(
+    connection: sqlite3.Connection, file: str, tables: KeptTables, progress: Progress
+) -> set[str]:
     sql_by_table = dict(connection.execute(TABLES).fetchall())
     for name in sorted(sql_by_table.keys() - COUNTED):
         if portable_table_name(file, name) in tables.names:
-            _fill_table(connection, file, name, tables, progress)
+            _insert_rows_into_table(connection, file, name, tables, progress)
     if "sizes" in sql_by_table:
         connection.execute(RECOUNT_ENTRIES)
     numbered = {
@@ -221,19 +225,19 @@ def _fill_file(connection: sqlite3.Connection, file: str, tables: KeptTables, pr
     return {portable_table_name(file, name) for name in sql_by_table}
 
 
-def _fill_table(
-    connection: sqlite3.Connection, file: str, name: str, tables: KeptTables, progress: Progress
+def _insert_rows_into_table(
+    connection: sqlite3.Connection, file: str, table_name: str, tables: KeptTables, progress: Progress
 ) -> None:
-    portable_name = portable_table_name(file, name)
+    portable_name = portable_table_name(file, table_name)
     source = tables.table(portable_name)
-    kinds = dict(connection.execute("SELECT name, type FROM pragma_table_info(?)", (name,)).fetchall())
+    kinds = dict(connection.execute("SELECT name, type FROM pragma_table_info(?)", (table_name,)).fetchall())
     common_columns = [
         (index, kinds[column]) for index, column in enumerate(source.columns) if column in kinds
     ]
     rows = source.rows if portable_name != "facts" else (row for row in source.rows if SETTINGS not in row)
     columns = ", ".join(f'"{source.columns[index]}"' for index, _ in common_columns)
-    verb = "INSERT OR REPLACE" if name in _BEGUN else "INSERT"
-    statement = f'{verb} INTO "{name}" ({columns}) VALUES ({", ".join("?" * len(common_columns))})'
+    verb = "INSERT OR REPLACE" if table_name in _BEGUN else "INSERT"
+    statement = f'{verb} INTO "{table_name}" ({columns}) VALUES ({", ".join("?" * len(common_columns))})'
     row_count = 0
     progress(portable_name, row_count)
     for part in split_rows(rows):

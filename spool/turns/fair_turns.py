@@ -134,7 +134,7 @@ class FairTurns:
             self._submitting[party.name] = party
             self.commits_are_shared = len(self._submitting) > 1
 
-    def has_lighter_party_submitted_lately(self, used_s: float) -> bool:
+    def has_party_with_far_less_use_submitted_lately(self, used_s: float) -> bool:
         """
         Return whether a party with far less use than `used_s` has submitted records lately. For a small `used_s`,
         return False.
@@ -187,7 +187,7 @@ class FairTurns:
         """
         if not self.are_shared or party.has_little_use:
             return
-        if not party.waiting and not self._find_lighter_urgent_party(party):
+        if not party.waiting and not self._find_urgent_party_with_far_less_use(party):
             if not self._waiting and self._left_s > 0:
                 self._left_s -= party.step_s
                 self._schedule_turn_check()
@@ -216,7 +216,7 @@ class FairTurns:
         if is_certain:
             return True
         await asyncio.sleep(0)  # requests of this pass of the event loop can begin
-        return self._find_lighter_urgent_party(party) is None
+        return self._find_urgent_party_with_far_less_use(party) is None
 
     def find_party_that_must_wait(self, name: str) -> Party | None:
         """
@@ -257,15 +257,15 @@ class FairTurns:
         try:
             yield
         finally:
-            self._free_thread()
+            self._pass_on_or_free_thread()
 
     def _leave_thread_queue(self, waits: asyncio.Future[None]) -> None:
         if waits.cancelled() or not waits.done():
             self._for_thread = [waiter for waiter in self._for_thread if waiter[1] is not waits]
         else:  # this waiter was cancelled after it got the thread, so the thread is passed on
-            self._free_thread()
+            self._pass_on_or_free_thread()
 
-    def _free_thread(self) -> None:
+    def _pass_on_or_free_thread(self) -> None:
         self.aside, self.is_wanted = None, False
         waiting = [waiter for waiter in self._for_thread if not waiter[1].done()]
         if waiting:
@@ -292,7 +292,7 @@ class FairTurns:
         self._left_s = STEP_S
         while self._waiting and self._left_s > 0:
             party = min(self._waiting.values(), key=_used_time)
-            lighter = self._find_lighter_urgent_party(party)
+            lighter = self._find_urgent_party_with_far_less_use(party)
             if rest_s := self._pause_for_lighter_party_s(lighter):
                 self._is_looking = True
                 self._timer = asyncio.get_running_loop().call_later(rest_s, self._let_waiting_continue)
@@ -324,7 +324,7 @@ class FairTurns:
             return 0.0
         return remaining_s
 
-    def _find_lighter_urgent_party(self, party: Party) -> Party | None:
+    def _find_urgent_party_with_far_less_use(self, party: Party) -> Party | None:
         if party.has_little_use:
             return None
         now, used_limit = self._now(), party.used / FAR_LESS
@@ -415,8 +415,10 @@ class PartyWork:
         if self.party is not None and self.turns.are_shared:
             await self.turns.wait_for_turn(self.party)
 
-    def has_lighter_party_submitted_lately(self) -> bool:
-        return self.party is not None and self.turns.has_lighter_party_submitted_lately(self.party.used)
+    def has_party_with_far_less_use_submitted_lately(self) -> bool:
+        return self.party is not None and self.turns.has_party_with_far_less_use_submitted_lately(
+            self.party.used
+        )
 
     async def pause_for_others(self) -> None:
         await asyncio.sleep(0)
@@ -489,7 +491,7 @@ def current_work() -> PartyWork | None:
     return _current.get()
 
 
-def has_other_parties() -> bool:
+def has_other_active_parties() -> bool:
     """
     Return whether other parties than that of the current request are active. Outside a request, return False.
     """

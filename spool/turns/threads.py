@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 def shorten_thread_time_slices() -> None:
     """Shorten the time slices of this thread and of threads that it starts, from Linux 6.12 on."""
-    _set_time_slice(SHORT_SLICE_NS)
+    _set_scheduler_time_slice(SHORT_SLICE_NS)
 
 
 def lower_priority() -> None:
@@ -61,10 +61,10 @@ def lower_priority() -> None:
         _log.debug(
             "the priority of a thread could not be lowered: %s", error, extra={"action": "priority_kept"}
         )
-    _set_time_slice(USUAL_SLICE_NS)
+    _set_scheduler_time_slice(USUAL_SLICE_NS)
 
 
-def _set_time_slice(nanoseconds: int) -> None:
+def _set_scheduler_time_slice(nanoseconds: int) -> None:
     if sys.platform != "linux":
         return
     number = _SCHED_SETATTR.get(platform.machine())
@@ -100,7 +100,7 @@ T = TypeVar("T")
 STEP = 2048  # values per step
 
 
-def sort_in_steps(values: Iterable[T], key: Callable[[T], Any]) -> list[T]:
+def sort_in_short_steps(values: Iterable[T], key: Callable[[T], Any]) -> list[T]:
     unsorted = list(values)
     if len(unsorted) <= STEP:
         return sorted(unsorted, key=key)

@@ -99,7 +99,7 @@ async def test_a_killed_erasure_is_finished_at_the_next_start(
         assert 0 == await continue_due_erasures(storage, SystemClock(), device_revoker(""))
         names = {
             getattr(record, "user", "")
-            for entry in await storage.log.read(AI_TELEMETRY, 1, 60, with_open=True)
+            for entry in await storage.log.read(AI_TELEMETRY, 1, 60, includes_open_records=True)
             for record in entry.records
         }
         [erasure] = registry.persons.erasures

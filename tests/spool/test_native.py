@@ -25,7 +25,7 @@ from spool.log.values import LogEntry
 from spool.packed.native import INTERFACE, MODULE, MOST_FAULTS, NativeModule, load_if_enabled
 from spool.packed.records import packed_records
 from spool.record import Inference
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from tests.exporters.test_telemetry import KeptClient
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 
@@ -126,8 +126,8 @@ async def test_sums_are_counted_once_whatever_fails(caplog: pytest.LogCaptureFix
     Tollhouse counts without the module.
     """
     native = NativeModule(module())
-    log, plain = PackedLog(), await Ledger(new_ledger(), clock=FakeClock()).load()
-    ledger = await Ledger(new_ledger(), clock=FakeClock(), native=native).load()
+    log, plain = PackedLog(), await Ledger(new_in_memory_ledger(), clock=FakeClock()).load()
+    ledger = await Ledger(new_in_memory_ledger(), clock=FakeClock(), native=native).load()
     log.add(CALLS)
     with caplog.at_level(logging.ERROR, logger="spool.packed.native"):
         assert 6 == await ledger.catch_up(log) == await plain.catch_up(log)

@@ -288,7 +288,10 @@ class LakeAdoption:
         )
 
     async def _check_none_held_back(self) -> None:
-        if any(delivery.route == self._route for delivery in await self.deliveries.unknown_deliveries()):
+        if any(
+            delivery.route == self._route
+            for delivery in await self.deliveries.deliveries_with_unknown_outcome()
+        ):
             raise NotAllowed(
                 f"deliveries of {self._route} are held back: first settle them with tollhouse streams "
                 "resolve ID, as sent if the data lake has their numbers"
@@ -395,7 +398,7 @@ class LakeAdoption:
     async def _read_log_records(self, first: int, last: int) -> AsyncIterator[tuple[int, Record]]:
         for start in range(first, last + 1, _AT_ONCE):
             end = min(last, start + _AT_ONCE - 1)
-            for entry in await self.log.read(self._topic, start, end, with_open=True):
+            for entry in await self.log.read(self._topic, start, end, includes_open_records=True):
                 for number, record in enumerate(entry.records, entry.first):
                     if record is not None:
                         yield number, record

@@ -35,7 +35,7 @@ from spool.ledger.queries import (
 from spool.ledger.sums import DAY_S, OTHER
 from spool.record import CURRENCY, utc_iso
 from spool.statements import day_text
-from spool.turns.threads import sort_in_steps
+from spool.turns.threads import sort_in_short_steps
 
 # name and value of the dimension that marks billed rows; no user's query can use this name
 _BILLED, _YES = ("(billed)", "yes")
@@ -215,7 +215,7 @@ def _merge_rows_and_sum_counted_cost(
         shown.setdefault((start_index, named), []).extend(rows)
     together = [
         combine_rows(rows, start=period_starts[start_index], group=group)
-        for (start_index, group), rows in sort_in_steps(shown.items(), key=_period_and_group_sort_key)
+        for (start_index, group), rows in sort_in_short_steps(shown.items(), key=_period_and_group_sort_key)
     ]
     return together, amount
 

@@ -36,7 +36,7 @@ from spool.people import SECOND_NAME, USER, People, values_for_filter
 from spool.registry.registry import Registry
 from spool.registry.views import View, view_dimensions
 from spool.statements import day_text, parse_day
-from spool.turns.threads import sort_in_steps
+from spool.turns.threads import sort_in_short_steps
 
 # name of the internal dimension for seats; no list of dimensions contains it, so users cannot query it
 NAME = "(seat)"
@@ -248,8 +248,8 @@ class DividedLedger:
 
 
 def _largest_row_groups(rows: Sequence[CostRow], name: str, top: int) -> list[Group]:
-    by_name = sort_in_steps(rows, lambda row: _group_texts(row.group))
-    largest = sort_in_steps(by_name, lambda row: -_measure_value(row, name))
+    by_name = sort_in_short_steps(rows, lambda row: _group_texts(row.group))
+    largest = sort_in_short_steps(by_name, lambda row: -_measure_value(row, name))
     return [row.group for row in largest[:top]]
 
 
@@ -260,7 +260,7 @@ def _merge_parts(query: CostQuery, row_sets: Sequence[Sequence[CostRow]]) -> lis
         period = bisect_right(starts, row.start) - 1
         places[starts[period], row.group].append(row)
     rows = []
-    for key in sort_in_steps(places, _start_and_group_sort_key):
+    for key in sort_in_short_steps(places, _start_and_group_sort_key):
         start, group = key
         rows.append(combine_rows(places[key], start=start, group=group))
     return rows

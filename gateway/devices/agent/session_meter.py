@@ -36,7 +36,7 @@ async def sum_session_cost(session: str, ledger: Ledger, log: Log, now: float) -
             return None
         rows = await ledger.costs(query)
         last = log.next_number(AI_TELEMETRY) - 1
-        entries = await log.read(AI_TELEMETRY, closed_below, last, with_open=True)
+        entries = await log.read(AI_TELEMETRY, closed_below, last, includes_open_records=True)
         if (
             log.lowest_open_number(AI_TELEMETRY) == closed_below
         ):  # if records were closed meanwhile, repeat, because they would count in both sums or in neither

@@ -55,7 +55,7 @@ from spool.ledger.money import unconverted_amounts_sentence
 from spool.ledger.queries import BILLED_TYPES, MISSING_IS_OF_BILLS, PLAN_TYPES, TOTAL, CostRow
 from spool.meters import METERS, quantity_from_millionths
 from spool.record import CURRENCY, utc_iso
-from spool.turns.threads import sort_in_steps
+from spool.turns.threads import sort_in_short_steps
 
 NAME = "get_cost_data"
 USAGE = "usage"  # name of the measure that shows the quantity of a meter
@@ -228,7 +228,7 @@ class _CostDataPage:
 
     def build_page_answer(self, cursor_after: Callable[[int], str]) -> ToolAnswer:
         """Return the result with one page of rows, by period and then the largest first."""
-        rows = sort_in_steps(
+        rows = sort_in_short_steps(
             self.cost_answer.rows,
             key=lambda row: (
                 row.start,

@@ -35,7 +35,7 @@ from gateway.money.costs.measures import CURRENCY_UNIT, estimated_cost
 from gateway.operations.holders.operators import MoneyServices
 from spool.ledger import money
 from spool.ledger.queries import BILLED_DIMENSIONS, CostRow
-from spool.turns.threads import sort_in_steps
+from spool.turns.threads import sort_in_short_steps
 
 BILLED = "billed_cost"  # cost type for dimensions that exist only in bills
 
@@ -140,7 +140,7 @@ def _rows_with_matching_name(rows: Sequence[CostRow], name_forms: Sequence[str])
     texts = [value.casefold() for value in name_forms]
     values = [(row, remove_hidden_characters(row.group[0] or "").casefold()) for row in rows]
     passing = [row for row, value in values if any(text in value for text in texts)]
-    return sort_in_steps(
+    return sort_in_short_steps(
         passing, key=lambda row: (-money.text_to_units(row.cost), -row.calls, row.group[0] or "")
     )
 

@@ -26,7 +26,7 @@ from gateway.mcp.writing import (
 from gateway.money.costs.groups import USUAL, CellFigures, GroupDivision, sum_figures, visible_groups
 from gateway.operations.holders.operators import MoneyServices
 from spool.ledger import money
-from spool.turns.threads import sort_in_steps
+from spool.turns.threads import sort_in_short_steps
 
 MOST = 100
 
@@ -91,7 +91,7 @@ async def answer_group_costs(
     def build_answer_largest_first() -> ToolAnswer:
         sums = list(groups.sums_by_dimensions(by, chosen))
         total = money.units_to_text(sum_figures(figures for _, _, figures in sums).cost)
-        sums = sort_in_steps(sums, key=lambda row: (-row[0].since.timestamp(), -row[2].cost))
+        sums = sort_in_short_steps(sums, key=lambda row: (-row[0].since.timestamp(), -row[2].cost))
         lines = [_group_line(cut, by, names, figures) for cut, names, figures in sums[: arguments.limit]]
 
         def answer_with_groups(count: int) -> ToolAnswer:

@@ -32,7 +32,7 @@ from gateway.operations.holders.operators import MoneyServices
 from spool.currencies import DECIMALS
 from spool.record import CURRENCY
 from spool.registry.texts import check_one_of
-from spool.turns.threads import sort_in_steps
+from spool.turns.threads import sort_in_short_steps
 
 MOST = 100
 
@@ -135,7 +135,7 @@ async def answer_plan_costs(
         return ToolAnswer(text=_format_plan_costs(content), content=content, link=link)
 
     def sort_rows_and_build_answer() -> ToolAnswer:
-        plan_costs.rows = sort_in_steps(plan_costs.rows, key=lambda row: -float(row.paid))
+        plan_costs.rows = sort_in_short_steps(plan_costs.rows, key=lambda row: -float(row.paid))
         return answer_within_limit(answer_with_rows, arguments.limit)
 
     return await asyncio.to_thread(sort_rows_and_build_answer)

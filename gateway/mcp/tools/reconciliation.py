@@ -31,7 +31,7 @@ from gateway.operations.holders.operators import MoneyServices
 from spool import providers
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.turns.threads import sort_in_steps
+from spool.turns.threads import sort_in_short_steps
 
 MOST_PROVIDERS = 5
 MOST_CAUSES = 5  # maximum causes of differences per provider
@@ -172,7 +172,7 @@ def _parse_month(text: str) -> CalendarMonth:
 
 
 def _reconciled_provider(result: Reconciliation, dimension: str, count: int) -> ReconciledProvider:
-    lines = sort_in_steps(
+    lines = sort_in_short_steps(
         filter(_has_final_state, result.lines_of_level(dimension)),
         key=lambda line: (-abs(line.difference), line.name),
     )

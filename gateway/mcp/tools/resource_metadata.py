@@ -47,7 +47,7 @@ from spool.ledger.queries import TAG, TOTAL, CostQuery, CostRow, next_full_hour
 from spool.people import People
 from spool.record import utc_iso
 from spool.registry.permission_sets import VIEW_OPERATION
-from spool.turns.threads import sort_in_steps
+from spool.turns.threads import sort_in_short_steps
 
 DAYS = 30
 ASSISTANTS_TAG = "coding_assistants"  # tag of a device that has the states of its coding assistants
@@ -370,7 +370,7 @@ class _MetadataPage:
             _with_calls_and_cost(row, costs)
             for row in _matching_rows(self.arguments, known_rows, self.people)
         ]
-        rows = sort_in_steps(rows, key=_SORTS[self.arguments.sort])
+        rows = sort_in_short_steps(rows, key=_SORTS[self.arguments.sort])
         page_rows = rows[self.first : self.first + self.arguments.limit]
         return answer_within_limit(
             lambda count: self._build_answer(rows, page_rows[:count], cursor_after), len(page_rows)

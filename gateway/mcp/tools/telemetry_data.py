@@ -36,7 +36,7 @@ from spool.errors import Invalid
 from spool.ledger.periods import Span
 from spool.record import NS, decimal_text, rfc3339, utc_iso
 from spool.streams import StreamTotal, TelemetryStream, TotalsPart
-from spool.turns.threads import sort_in_steps
+from spool.turns.threads import sort_in_short_steps
 
 NAME = "get_telemetry_data"
 _MOST_VALUES = 5  # maximum values of a dimension per record
@@ -136,7 +136,7 @@ class _TelemetryPage:
     def build_page_answer(
         self, totals: Sequence[StreamTotal], part: TotalsPart, cursor_after: Callable[[int], str]
     ) -> ToolAnswer:
-        sorted_totals = sort_in_steps(
+        sorted_totals = sort_in_short_steps(
             filter(part.has_total, totals),
             key=lambda item: (-item.start_time, item.element_name or "", item.key),
         )

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from spool.turns.threads import STEP, sort_in_steps, sum_columns
+from spool.turns.threads import STEP, sort_in_short_steps, sum_columns
 
 Group = tuple[str | None, ...]
 
@@ -167,7 +167,7 @@ def with_old_prices(driver: CostDriver, at_old_prices: Mapping[Group, CostsAtOld
 
 
 def sort_by_change(drivers: Iterable[CostDriver]) -> list[CostDriver]:
-    return sort_in_steps(drivers, key=_change_rank)
+    return sort_in_short_steps(drivers, key=_change_rank)
 
 
 def largest_drivers(drivers: Iterable[CostDriver], most: int) -> list[CostDriver]:

@@ -16,7 +16,7 @@ from spool.ledger import money
 from spool.ledger.costs import calendar_period_start, combine_rows, periods_of_query
 from spool.ledger.queries import TOTAL, CostRow, Group
 from spool.ledger.sums import OTHER, percentile_ms
-from spool.turns.threads import sort_in_steps
+from spool.turns.threads import sort_in_short_steps
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -54,7 +54,7 @@ class AnswerRows:
             rows = _current_and_earlier_rows_by_key(answer, sides)
         self._rows = rows
         self._asked = [None if side is None else side.merge_groups(shown) for side in asked]
-        self.places = sort_in_steps(rows, key=_period_sort_key)
+        self.places = sort_in_short_steps(rows, key=_period_sort_key)
         totals = [None if side is None else side.total for side in self._asked]
         asked_total = totals[0]
         # units whose calls are no longer stored separately, so that no list and no measure includes them
@@ -160,7 +160,9 @@ def _largest_groups(
         value = getattr(row, by)
         sizes[row.group] += money.text_to_units(value) if by in MONEY else value
     largest_groups = []
-    for group in sort_in_steps(sizes, key=lambda group: (-sizes[group], [value or "" for value in group])):
+    for group in sort_in_short_steps(
+        sizes, key=lambda group: (-sizes[group], [value or "" for value in group])
+    ):
         remaining -= counts[group]
         if remaining < 0:
             break

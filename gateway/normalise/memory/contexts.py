@@ -17,7 +17,7 @@ from gateway.normalise.otlp.model import Resource, Scope
 from gateway.normalise.otlp.senders import Senders, version_of_sender
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from spool.caches import remove_oldest_eighth
-from spool.packed.native import ItemMemory
+from spool.packed.native import KnownItemKinds
 
 MOST_CONTEXTS: Final = 4096
 _LARGEST_CONTEXT: Final = 8192
@@ -83,7 +83,7 @@ class SpanContexts:
     is half read may still use numbers of forgotten contexts.
     """
 
-    def __init__(self, memory: ItemMemory, forget: Callable[[], None]) -> None:
+    def __init__(self, memory: KnownItemKinds, forget: Callable[[], None]) -> None:
         """Create the table. `forget` is called when it is full, and must call `forget_contexts`."""
         self._memory = memory
         self._forget = forget

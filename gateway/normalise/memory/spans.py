@@ -50,7 +50,7 @@ from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.spans.reader import SpanReader
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.normalise.payload.body_limits import ITEM_BYTES, SLICE_BYTES, SliceClock
-from spool.packed.native import ItemMemory, NativeModule
+from spool.packed.native import KnownItemKinds, NativeModule
 
 LARGEST: Final = 2 * 1024 * 1024  # maximum bytes of a body whose spans are looked up
 MOST_ITEMS: Final = 4096  # maximum spans of a body that are looked up
@@ -90,7 +90,7 @@ class SelectedBody(NamedTuple):
 class SpanMemory:
     def __init__(self, native: NativeModule, pace: MemoryPace | None = None) -> None:
         self._native = native
-        self._memory: ItemMemory = native.item_memory(
+        self._memory: KnownItemKinds = native.item_memory(
             plan=slots.settings_of_compiled_module(), has_figures=slots.has_readable_figures
         )
         self._pace = pace or MemoryPace()

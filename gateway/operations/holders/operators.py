@@ -40,7 +40,7 @@ from spool.installation import derive_secret
 from spool.leases import Leases, SoleNode
 from spool.ledger.own_records import NewestSliceCalls
 from spool.listing import MOST_KNOWN
-from spool.packed.native import NO_NATIVE, NativeUse
+from spool.packed.native import NO_NATIVE, CompiledModuleUse
 from spool.people import KEEP, People
 from spool.registry.roles import RoleLimits
 from spool.storage import DatabaseHealth, Storage, no_database
@@ -304,7 +304,7 @@ class SpoolServices:
     partial_reports: PartialReports | None = None
     max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
     hold_s: Callable[[], float] = lambda: 0.0
-    native: NativeUse = NO_NATIVE
+    native: CompiledModuleUse = NO_NATIVE
     memory: LazyValue[SpanMemory] | None = None  # memory of known spans, or None without the compiled module
     late_reports: KeptLateReports | None = None  # late reports, or None while the registry is damaged
     # hours in which senders sent, or None in an agent and while the registry is damaged

@@ -629,7 +629,7 @@ async def _iterate_call_lines(
     log, forms = request.services.money.log, frozenset(person.forms)
     for topic in (AI_TELEMETRY, USAGE_EVENTS):
         for first in range(1, log.next_number(topic), STEP):
-            for entry in await log.read(topic, first, first + STEP - 1, with_open=True):
+            for entry in await log.read(topic, first, first + STEP - 1, includes_open_records=True):
                 own = [each for each in entry.records if each is not None and _is_about_person(each, forms)]
                 if own:
                     yield [json.dumps(describe_record(each), default=str).encode() + b"\n" for each in own]

@@ -69,7 +69,7 @@ from spool.registry.roles import (
     session_holder,
 )
 from spool.registry.texts import check_dimensions
-from spool.turns.threads import sort_in_steps
+from spool.turns.threads import sort_in_short_steps
 
 RANGE = "last_30d"
 SHOWN_DIMENSIONS = (MODEL_FAMILY, PROVIDER_FAMILY, "source", "team", "user")
@@ -463,7 +463,7 @@ async def _visible_values_by_dimension(
     values = []
     for name in sorted({*SHOWN_DIMENSIONS, *slice.dimensions} & known):
         rows = await sliced.costs(CostQuery(since=since, until=until, granularity=TOTAL, group_by=(name,)))
-        rows = await asyncio.to_thread(sort_in_steps, rows, key=_highest_cost_first_key)
+        rows = await asyncio.to_thread(sort_in_short_steps, rows, key=_highest_cost_first_key)
         values.append(
             {
                 "dimension": name,

@@ -205,7 +205,7 @@ class RecordRows:
             number = await first_number_after(self._log, topic, start, below)
             while number < below and until is None:
                 following = min(number + STEP, below)
-                for entry in await self._log.read(topic, number, following - 1, with_open=True):
+                for entry in await self._log.read(topic, number, following - 1, includes_open_records=True):
                     read += len(entry.records)
                     read_records = list(records.kept_records(self._log, [entry]))
                     seen += len(read_records)
@@ -285,7 +285,9 @@ class RankedRows:
                 below = last
             while below > first and remaining > 0:
                 begin = max(first, below - min(RANKED_STEP, remaining))
-                for entry in reversed(await self._log.read(topic, begin, below - 1, with_open=True)):
+                for entry in reversed(
+                    await self._log.read(topic, begin, below - 1, includes_open_records=True)
+                ):
                     since = entry.committed_at if since is None else min(since, entry.committed_at)
                     for stored in records.kept_records(self._log, [entry]):
                         add_record(stored)

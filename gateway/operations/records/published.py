@@ -183,7 +183,7 @@ async def _newest_in_topic(log: Log, topic: str) -> Sequence[KeptRecord]:
     least = max(1, below - LOOKED_THROUGH)
     while below > least:
         first = max(least, below - STEP)
-        entries = await log.read(topic, first, below - 1, with_open=True)
+        entries = await log.read(topic, first, below - 1, includes_open_records=True)
         stored_records += reversed(list(kept_records(log, entries)))
         below = first
         await pause_for_others()

@@ -270,7 +270,7 @@ async def _find_recent(log: Log, id: bytes) -> KeptRecord | None:
     if known.place is None:
         return await _find_in_span(log, id, known.since, known.until)
     topic, number = known.place
-    entries = await log.read(topic, number, number, with_open=True)
+    entries = await log.read(topic, number, number, includes_open_records=True)
     return next((stored for stored in _records_with_id(log, entries, id)), None)
 
 
@@ -279,7 +279,7 @@ async def _find_in_span(log: Log, id: bytes, since: float, until: float) -> Kept
         below = log.next_number(topic)
         last = below - 1 if until == inf else await first_number_after(log, topic, until, below) - 1
         while last > 0:
-            entries = await log.read(topic, max(1, last - STEP + 1), last, with_open=True)
+            entries = await log.read(topic, max(1, last - STEP + 1), last, includes_open_records=True)
             for stored in _records_with_id(log, entries, id):
                 return stored
             if not entries or entries[0].committed_at < since:

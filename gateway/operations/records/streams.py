@@ -160,7 +160,7 @@ async def list_unknown(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
     services = request.services
     unknown_deliveries = []
-    for delivery in await services.deliveries.unknown_deliveries():
+    for delivery in await services.deliveries.deliveries_with_unknown_outcome():
         if delivery.kept is not None:
             entries = [delivery.kept]
         else:

@@ -72,7 +72,7 @@ def _records_tail_reader(
             if begin > first:
                 events.append(encode_event("skipped", {"topic": topic, "records": begin - first}))
             if below > begin:
-                entries = await log.read(topic, begin, below - 1, with_open=True)
+                entries = await log.read(topic, begin, below - 1, includes_open_records=True)
                 events += [
                     encode_event("record", describe_stored(record))
                     for record in kept_records(log, entries)

@@ -60,7 +60,7 @@ from gateway.service.assembly.prices import load_price_book
 from gateway.service.demo.note import read_note
 from spool.billing import BILLING_DROPS, BILLING_HOURS
 from spool.clock import Clock, SteadyClock
-from spool.packed.native import NO_NATIVE, NativeUse
+from spool.packed.native import NO_NATIVE, CompiledModuleUse
 from spool.people import People
 from spool.record import Inference, UnitCostOperation, UsageEvent
 from spool.registry.notices import ChannelState
@@ -94,7 +94,7 @@ class Assembler:
         clock: Clock,
         stack: AsyncExitStack,
         *,
-        native: NativeUse = NO_NATIVE,
+        native: CompiledModuleUse = NO_NATIVE,
     ) -> None:
         self.config = config
         self.storage = storage

@@ -50,7 +50,7 @@ from spool.clock import Clock
 from spool.errors import SpoolDamaged
 from spool.log.protocols import CommitObserver
 from spool.log.values import Commit
-from spool.packed.native import NativeUse, load_if_enabled
+from spool.packed.native import CompiledModuleUse, load_if_enabled
 
 if TYPE_CHECKING:
     from gateway.devices.opamp.instances import OpampInstances
@@ -109,7 +109,7 @@ async def open_services(
         yield services
 
 
-def load_compiled_module(config: Config, metrics: ProcessMetrics) -> NativeUse:
+def load_compiled_module(config: Config, metrics: ProcessMetrics) -> CompiledModuleUse:
     """
     Return the compiled module if it is enabled and installed. If it is installed but cannot be used, a log line says
     why.

@@ -13,7 +13,7 @@ from spool.ledger.counting import finest_stored_period, read_state
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.repricing import TokenSum, token_sum
 from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, MONEY, Dimensions, Measures, decode_input_size
-from spool.turns.threads import sort_in_steps
+from spool.turns.threads import sort_in_short_steps
 
 # -- sums that can be priced, and their cost ----------------------------------------------------------------
 
@@ -41,7 +41,7 @@ def priceable_day_sums(
 ) -> list[DaySum]:
     """Return at most `most` sums with a cost of a UTC day, the most expensive first."""
     day_sums = [day_sum for sums in day_sums_by_dimensions(rows, (day,), most, chosen) for day_sum in sums]
-    return sort_in_steps(day_sums, key=lambda day_sum: (-day_sum.cost, day_sum.dimensions))
+    return sort_in_short_steps(day_sums, key=lambda day_sum: (-day_sum.cost, day_sum.dimensions))
 
 
 def day_sums_by_dimensions(
@@ -100,15 +100,15 @@ def _most_expensive_costs_and_numbers(
 ) -> list[tuple[int, int]]:
     if len(costs_and_numbers) <= most:
         return costs_and_numbers
-    last, _ = sort_in_steps(costs_and_numbers, key=itemgetter(0))[most - 1]
+    last, _ = sort_in_short_steps(costs_and_numbers, key=itemgetter(0))[most - 1]
     return [entry for entry in costs_and_numbers if entry[0] <= last]
 
 
 def _most_expensive_sums(named_sums: list[_Named], most: int) -> list[_Named]:
-    named_sums = sort_in_steps(named_sums, key=itemgetter(0))
+    named_sums = sort_in_short_steps(named_sums, key=itemgetter(0))
     last = named_sums[most - 1][0]
     dearer = [entry for entry in named_sums if entry[0] < last]
-    equal = sort_in_steps((entry for entry in named_sums if entry[0] == last), key=itemgetter(2, 1))
+    equal = sort_in_short_steps((entry for entry in named_sums if entry[0] == last), key=itemgetter(2, 1))
     return [*dearer, *equal[: most - len(dearer)]]
 
 

@@ -245,7 +245,9 @@ class GroupCommitWriter:
         first = group[0].party
         if first is None or not first.turns.commits_are_shared:
             return False
-        return first.turns.has_lighter_party_submitted_lately(min(map(_recent_processor_time, group)))
+        return first.turns.has_party_with_far_less_use_submitted_lately(
+            min(map(_recent_processor_time, group))
+        )
 
     def _take_next_group(self) -> list[_WaitingSubmission]:
         """

@@ -209,7 +209,7 @@ class PostgresDeliveries(SentDeliveries):
 
         await self._retry_until_unchanged(reopen_all_deliveries)
 
-    async def unknown_deliveries(self) -> Sequence[UnknownDelivery]:
+    async def deliveries_with_unknown_outcome(self) -> Sequence[UnknownDelivery]:
         session = self._delivery_rows()
         deliveries = await self._database.read(
             lambda connection: session.read_deliveries(connection, queries.UNKNOWNS)
@@ -454,7 +454,7 @@ class PostgresDeliveries(SentDeliveries):
             if not await self._database.run(write_transition_unless_taken_over):
                 self._report_taken_over(delivery)
             self.version += 1
-            self._log.note_settled()
+            self._log.note_settled_deliveries()
         finally:
             if in_hand.get(delivery.id) == delivery.fence:
                 del in_hand[delivery.id]

@@ -175,7 +175,7 @@ class AttemptWriter:
         plan = following.planner.plan_group(submissions, reader, numbers_by_topic(closed), now)
         in_two_steps = self._in_two_steps and others_commit
         with transaction.commit_with_statements(in_two_steps=in_two_steps, needs_standby=self.needs_standby):
-            row = store.write_plan(
+            row = store.write_commit_plan(
                 self._database,
                 connection,
                 plan,

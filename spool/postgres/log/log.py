@@ -219,18 +219,18 @@ class PostgresLog:
         first: int,
         last: int,
         *,
-        with_open: bool = False,
+        includes_open_records: bool = False,
         must_be_closed: bool = False,
         native: NativeModule | None = None,
     ) -> Sequence[LogEntry]:
-        if not with_open and self._memory.lowest_open_numbers[topic] <= min(
+        if not includes_open_records and self._memory.lowest_open_numbers[topic] <= min(
             last, self.lowest_open_number(topic) - 1
         ):
             await self._commits.close_due_records()
         closed = self._memory.lowest_open_numbers[topic]
         if must_be_closed:
             require_closed(last, closed)
-        last = min(last, (self.next_number(topic) if with_open else closed) - 1)
+        last = min(last, (self.next_number(topic) if includes_open_records else closed) - 1)
         damage: list[EntryDamage] = []
         entries = await self._database.read(
             partial(
@@ -335,7 +335,9 @@ class PostgresLog:
             )
         return replace(
             verified,
-            accepted_twice=await seen.records_accepted_twice_by_topic(partial(self.read, with_open=True)),
+            accepted_twice=await seen.records_accepted_twice_by_topic(
+                partial(self.read, includes_open_records=True)
+            ),
         )
 
     async def stats(self) -> LogStats:
@@ -382,7 +384,7 @@ class PostgresLog:
     async def run_retention(self) -> int:
         return await self._upkeep.run_retention()
 
-    def note_settled(self) -> None:
+    def note_settled_deliveries(self) -> None:
         """Do nothing: a settled delivery needs no note here."""
 
     async def close(self) -> None:

@@ -86,13 +86,15 @@ class PostgresRetention:
         self._goal = int(max_bytes * (1 - retention.ROOM))
         self.period_bytes = min(PERIOD_BYTES, max(1, max_bytes // PERIODS))
 
-    async def remove_entries(self, now: float, limits: Callable[[], Mapping[str, int]]) -> int:
+    async def delete_expired_or_excess_entries(
+        self, now: float, read_lowest_kept_numbers: Callable[[], Mapping[str, int]]
+    ) -> int:
         """Delete entries by age. If space is short, drop whole periods early, the oldest first."""
         removed = 0
         for topic in TOPICS:
             step = STEP
             while step == STEP:
-                limit = limits().get(topic, 1)
+                limit = read_lowest_kept_numbers().get(topic, 1)
                 work = partial(
                     self._remove_old_entries, topic=topic, limit=limit, before=now - self._retention_s
                 )
@@ -101,7 +103,9 @@ class PostgresRetention:
         await self._delete_old_commits(now)
         await self._drop_finished_periods()
         while await self._database.read(self._excess_bytes) > 0:
-            step = await self._database.transaction(partial(self._remove_period, limits=limits()))
+            step = await self._database.transaction(
+                partial(self._remove_period, lowest_kept_numbers=read_lowest_kept_numbers())
+            )
             if not step:
                 break
             removed += step
@@ -216,7 +220,7 @@ class PostgresRetention:
             )
         return len(removable)
 
-    def _remove_period(self, connection: Connection, limits: Mapping[str, int]) -> int:
+    def _remove_period(self, connection: Connection, lowest_kept_numbers: Mapping[str, int]) -> int:
         """Delete the oldest partition of the log early if space is short and no reader needs it."""
         periods = self._read_periods(connection)
         removed = 0
@@ -225,7 +229,11 @@ class PostgresRetention:
                 topic: self._routes.lowest_number_needed_by_routes(connection, topic) for topic in TOPICS
             }
             for topic, needed in needs.items():
-                limit = limits.get(topic, 1) if needed is None else min(needed, limits.get(topic, 1))
+                limit = (
+                    lowest_kept_numbers.get(topic, 1)
+                    if needed is None
+                    else min(needed, lowest_kept_numbers.get(topic, 1))
+                )
                 if after.firsts[topic] > limit:
                     return 0
             self._skip_records_on_optional_routes(connection, after.firsts)
@@ -327,7 +335,7 @@ class PostgresRetention:
                 emptied = period.commit
         return emptied
 
-    def sum_progress(self, connection: Connection) -> ReaderProgress:
+    def reader_progress_over_all_topics(self, connection: Connection) -> ReaderProgress:
         progress = ReaderProgress(0, 0)
         for topic in TOPICS:
             progress = progress.with_topic(
@@ -414,5 +422,6 @@ class LogSpace:
         """Note that entries were deleted, to measure how fast the log drains."""
         await self.refresh_freed_bytes()
         self._drain.add_sample(
-            self._clock.monotonic(), await self._database.snapshot(self._retention.sum_progress)
+            self._clock.monotonic(),
+            await self._database.snapshot(self._retention.reader_progress_over_all_topics),
         )

@@ -141,7 +141,7 @@ def read_commit_row(row: Sequence[object]) -> CommitRow:
     return row_values._replace(next=tuple(row_values.next), closed=tuple(row_values.closed))
 
 
-def write_plan(
+def write_commit_plan(
     database: Database,
     connection: Connection,
     plan: CommitPlan,

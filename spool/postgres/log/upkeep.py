@@ -216,7 +216,9 @@ class LogUpkeep:
             await count_all_commits(self._database)
         elif self._memory.index.reaches_back_to(now - self._retention_s):
             await self._folds.compact_all_closed_ids()
-        removed = await self._retention.remove_entries(now, self._removal_limits)
+        removed = await self._retention.delete_expired_or_excess_entries(
+            now, self._lowest_kept_number_by_topic
+        )
         kept_from = await self._database.read(
             partial(lowest_stored_number, self._database, topic=AI_TELEMETRY)
         )
@@ -224,7 +226,7 @@ class LogUpkeep:
         await self._room.note_deleted_entries()
         return removed
 
-    def _removal_limits(self) -> dict[str, int]:
+    def _lowest_kept_number_by_topic(self) -> dict[str, int]:
         """
         Return by topic the lowest number that must stay, because the record is open or a reader needs it.
         """

@@ -55,7 +55,7 @@ def unmark_damaged(directory: Path) -> None:
     flush_directory(directory)
 
 
-def read_name_for_damaged_file(directory: Path) -> str:
+def read_new_name_of_damaged_file(directory: Path) -> str:
     """Return the name that the damaged file gets when it is moved aside, or "" if none has been chosen."""
     try:
         name = (directory / MARKER).read_text()
@@ -64,12 +64,12 @@ def read_name_for_damaged_file(directory: Path) -> str:
     return name if name.startswith(ASIDE) and "/" not in name and "\0" not in name else ""
 
 
-def choose_name_aside(directory: Path, at: float) -> str:
+def read_or_choose_new_name_of_damaged_file(directory: Path, at: float) -> str:
     """
     Return the name to which the damaged database file is moved. If none is stored, choose and store one
     before any file is moved, so that every attempt uses the same name.
     """
-    name = read_name_for_damaged_file(directory)
+    name = read_new_name_of_damaged_file(directory)
     if not name:
         existing = {path.name for path in directory.iterdir()}
         first = f"{ASIDE}{int(at)}"

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 _Terms = Counter[tuple[str, str]]
 
 
-def find_contradiction(connection: sqlite3.Connection) -> str:
+def describe_contradiction_in_log(connection: sqlite3.Connection) -> str:
     """
     Return a description of a contradiction in the log, or "": an unknown counter, a counter that disagrees
     with the entries of its topic, or an impossible size.
@@ -55,14 +55,16 @@ def find_contradiction(connection: sqlite3.Connection) -> str:
     return ""
 
 
-def count_missing_numbers(connection: sqlite3.Connection, noted_record_count: Mapping[str, int]) -> int:
+def count_missing_record_numbers(
+    connection: sqlite3.Connection, noted_accepted_counts: Mapping[str, int]
+) -> int:
     return sum(
-        max(0, noted_record_count.get(topic, 0) - highest_accepted_number(connection, topic))
+        max(0, noted_accepted_counts.get(topic, 0) - highest_accepted_number(connection, topic))
         for topic in TOPICS
     )
 
 
-def balance_counters_after_loss(connection: sqlite3.Connection, note: RecoveryNote) -> dict[str, int]:
+def repair_counters_after_loss(connection: sqlite3.Connection, note: RecoveryNote) -> dict[str, int]:
     """
     Make the accounting and the counters of routes agree with the records that survived a damage. Return the
     number of lost record numbers by topic.
@@ -76,11 +78,11 @@ def balance_counters_after_loss(connection: sqlite3.Connection, note: RecoveryNo
         known = max(highest[topic], note.accepted.get(topic, 0))
         lost[topic] = _add_damaged_entries_for_gaps(connection, topic, known, note.kept.get(topic, 0))
     connection.execute(queries.RECOUNT_ENTRIES)
-    _store_unexplained_counts_as_carried(connection, explained)
+    _count_unexplained_as_deleted_commits(connection, explained)
     for topic in TOPICS:
         _correct_received_counter(connection, topic)
     _restore_routes(connection, note)
-    balance_route_counters(connection)
+    repair_unbalanced_route_counters(connection)
     return {topic: n for topic, n in lost.items() if n}
 
 
@@ -108,7 +110,7 @@ def _restore_routes(connection: sqlite3.Connection, note: RecoveryNote) -> None:
         connection.execute("UPDATE routes SET delivered = delivered + ? WHERE name = ?", (behind, name))
 
 
-def balance_route_counters(connection: sqlite3.Connection) -> bool:
+def repair_unbalanced_route_counters(connection: sqlite3.Connection) -> bool:
     """
     Make the counters of each route add up to the assigned numbers. Return whether any had to change. Records
     of lost deliveries are sent again.
@@ -134,7 +136,7 @@ def balance_route_counters(connection: sqlite3.Connection) -> bool:
             extra={"action": "route_mended", "route": name, "records": missing},
         )
         if missing > 0:
-            missing -= _resend_missing(connection, name, upto, missing)
+            missing -= _requeue_missing_records(connection, name, upto, missing)
         for term in ("damaged", *TERMS):
             (n,) = connection.execute(f"SELECT {term} FROM routes WHERE name = ?", (name,)).fetchone()
             change = max(missing, -n)
@@ -143,16 +145,18 @@ def balance_route_counters(connection: sqlite3.Connection) -> bool:
     return mended
 
 
-def _resend_missing(connection: sqlite3.Connection, route: str, upto: int, missing: int) -> int:
+def _requeue_missing_records(
+    connection: sqlite3.Connection, route: str, end_number: int, missing_count: int
+) -> int:
     spans = "SELECT first, last FROM deliveries WHERE route = ? AND NOT replay ORDER BY last DESC"
     spans_held: list[tuple[int, int]] = [
-        (upto, upto),
+        (end_number, end_number),
         *connection.execute(spans, (route,)),
         (0, lowest_stored_number(connection, accounting.route_topic(route)) - 1),
     ]
     resent_count = 0
     for (above, _), (_, below) in pairwise(spans_held):
-        first = max(below + 1, above - (missing - resent_count))
+        first = max(below + 1, above - (missing_count - resent_count))
         if first < above:
             row = (route, first, above - 1, new_idempotency_key())
             connection.execute(
@@ -164,15 +168,19 @@ def _resend_missing(connection: sqlite3.Connection, route: str, upto: int, missi
 
 
 def _add_damaged_entries_for_gaps(
-    connection: sqlite3.Connection, topic: str, highest_known: int, noted_record_count: int
+    connection: sqlite3.Connection, topic: str, highest_known_number: int, noted_record_count: int
 ) -> int:
     """Add damaged entries for missing numbers of a topic. Return how many numbers are newly lost."""
     statement = "SELECT first, count, committed_at, damaged FROM entries WHERE topic = ? ORDER BY first"
     rows = connection.execute(statement, (topic,)).fetchall()
     entries = [(first, count, at) for first, count, at, damaged in rows if not damaged]
     counters = _read_accounting_counters(connection)
-    deleted, last_number = _highest_deleted_and_assigned(
-        counters, topic, highest_known, noted_record_count, first=entries[0][0] if entries else 0
+    deleted, last_number = _highest_deleted_and_assigned_numbers(
+        counters,
+        topic,
+        highest_known_number,
+        noted_record_count,
+        lowest_stored_number=entries[0][0] if entries else 0,
     )
     for term, n in (
         (accounting.ACCEPTED, last_number),
@@ -198,28 +206,35 @@ def _add_damaged_entries_for_gaps(
     return lost
 
 
-def _highest_deleted_and_assigned(
-    counters: _Terms, topic: str, highest_known: int, noted_record_count: int, *, first: int
+def _highest_deleted_and_assigned_numbers(
+    counters: _Terms,
+    topic: str,
+    highest_known_number: int,
+    noted_record_count: int,
+    *,
+    lowest_stored_number: int,
 ) -> tuple[int, int]:
     """
     Return two record numbers: the highest that retention has deleted, and the highest that is assigned.
-    `first`: the lowest stored number, or 0.
+    `lowest_stored_number`: the lowest stored number, or 0.
 
     If the counters are lost, the first is computed from the number of stored records in the note.
     """
     deleted = counters[topic, accounting.EXPIRED] + counters[topic, accounting.RETIRED]
     accepted_count = counters[topic, accounting.ACCEPTED]
-    if not highest_known <= accepted_count <= highest_known + MOST_UNKNOWN:
-        accepted_count = highest_known
+    if not highest_known_number <= accepted_count <= highest_known_number + MOST_UNKNOWN:
+        accepted_count = highest_known_number
     if (
         (topic, accounting.ACCEPTED) not in counters
         or not 0 <= deleted <= accepted_count
-        or (first and deleted >= first)
+        or (lowest_stored_number and deleted >= lowest_stored_number)
     ):
         deleted = (
-            max(0, accepted_count - noted_record_count) if noted_record_count or not first else first - 1
+            max(0, accepted_count - noted_record_count)
+            if noted_record_count or not lowest_stored_number
+            else lowest_stored_number - 1
         )
-        deleted = min(deleted, first - 1) if first else deleted
+        deleted = min(deleted, lowest_stored_number - 1) if lowest_stored_number else deleted
     return deleted, accepted_count
 
 
@@ -253,7 +268,7 @@ def _sum_counts_of_commits(connection: sqlite3.Connection) -> _Terms:
     return explained
 
 
-def _store_unexplained_counts_as_carried(connection: sqlite3.Connection, counts_of_commits: _Terms) -> None:
+def _count_unexplained_as_deleted_commits(connection: sqlite3.Connection, counts_of_commits: _Terms) -> None:
     """
     Make the accounting balance: add the part of each counter that no commit row explains to the counts of
     deleted rows.

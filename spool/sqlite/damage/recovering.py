@@ -47,7 +47,7 @@ async def recover_records(
     Raises NotAllowed for the log's own file, and for a file without readable rows. Raises SpoolFull if there
     is no space; records added before then stay, and the next run continues after them.
     """
-    _require_other_file(file, directory)
+    _require_file_other_than_current_log(file, directory)
     spool = await open_spool(directory, settings=settings, clock=clock)
     scratch = directory / DIRECTORY
     try:
@@ -55,7 +55,7 @@ async def recover_records(
         scratch.mkdir(mode=0o700)
         database = await _salvage_into_scratch(scratch / SPOOL, file)
         try:
-            return await _Recovery(spool, database, clock).import_missing_records()
+            return await _MissingRecordImport(spool, database, clock).import_missing_records()
         finally:
             await database.close()
     finally:
@@ -63,7 +63,7 @@ async def recover_records(
         await spool.close()
 
 
-def _require_other_file(file: Path, directory: Path) -> None:
+def _require_file_other_than_current_log(file: Path, directory: Path) -> None:
     if not file.is_file():
         raise NotAllowed(f"{file} does not exist")
     if file.resolve() == (directory / SPOOL).resolve():
@@ -86,7 +86,7 @@ async def _salvage_into_scratch(scratch: Path, file: Path) -> Database:
         raise NotAllowed(f"nothing in {file} can be read: {error}") from error
 
 
-class _Recovery:
+class _MissingRecordImport:
     def __init__(self, spool: SqliteSpool, source: Database, clock: Clock) -> None:
         self._spool = spool
         self._source = source
@@ -95,7 +95,7 @@ class _Recovery:
         self._ids = array("Q")
 
     async def import_missing_records(self) -> RecoveryResult:
-        incarnation = await self._source.read(recovery.read_incarnation)
+        incarnation = await self._source.read(recovery.read_log_id)
         noted_by_key = {report.key: imported_ranges(report) for report in await self._read_recovered()}
         for topic in TOPICS:
             key = imported_ranges_key(incarnation, topic)
@@ -107,7 +107,7 @@ class _Recovery:
             first = await self._source.read(partial(lowest_stored_number, topic=topic))
             self._counts["settled"] += max(0, min(skipped, last) - first + 1)
             is_own = incarnation == self._spool.incarnation
-            self._ids = await self._stored_short_ids(topic) if is_own else array("Q")
+            self._ids = await self._stored_record_id_prefixes(topic) if is_own else array("Q")
             for begin in range(max(first, skipped + 1), last + 1, STEP):
                 end = min(last, begin + STEP - 1)
                 restored = await self._import_records(topic, begin, end, restored, key, is_own=is_own)
@@ -133,7 +133,7 @@ class _Recovery:
         if not new:
             return done
         done = list(ranges.merge_ranges(sorted([*done, *((number, number) for number in new)])))
-        before = await self._accepted_count(topic)
+        before = await self._highest_accepted_number(topic)
         # A duplicate check would find the ids of the log's own records even if those records are damaged.
         records = list(new.values())
         submission = build_import_submission(
@@ -145,14 +145,14 @@ class _Recovery:
             checks_duplicates=not is_own,
         )
         await self._spool.log.append_submission(submission)
-        added = await self._accepted_count(topic) - before
+        added = await self._highest_accepted_number(topic) - before
         self._counts["added"] += added
         self._counts["known"] += len(new) - added
         return done
 
-    async def _stored_short_ids(self, topic: str) -> array[int]:
+    async def _stored_record_id_prefixes(self, topic: str) -> array[int]:
         ids = array("Q")
-        last = await self._accepted_count(topic)
+        last = await self._highest_accepted_number(topic)
         for begin in range(
             await self._spool.database.read(partial(lowest_stored_number, topic=topic)), last + 1, STEP
         ):
@@ -173,7 +173,7 @@ class _Recovery:
         )
         return {number: record for number, record in numbered if record is not None}
 
-    async def _accepted_count(self, topic: str) -> int:
+    async def _highest_accepted_number(self, topic: str) -> int:
         return await self._spool.database.read(partial(highest_accepted_number, topic=topic))
 
 

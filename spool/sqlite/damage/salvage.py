@@ -15,7 +15,7 @@ from typing import Any
 
 from spool.sqlite.damage import numbers, write_ahead_log
 from spool.sqlite.damage.notes import RecoveryNote
-from spool.sqlite.damage.soundness import RowCheck, raise_at_endless_repeats
+from spool.sqlite.damage.soundness import RowCheck, raise_at_page_loop
 from spool.sqlite.database import PAGE, damage_error, is_corrupt
 
 # -- opening a damaged file so that as much as possible can be read -------------------------------------------
@@ -27,14 +27,16 @@ COPY = "spool.sqlite.copy"
 
 
 @contextmanager
-def open_damaged(damaged: Path, fresh: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+def open_damaged_database(
+    damaged_path: Path, empty_database: sqlite3.Connection
+) -> Iterator[sqlite3.Connection]:
     """
-    Open a damaged file for reading. `fresh`: an empty database of this version. Raises sqlite3.DatabaseError
-    if it is unreadable.
+    Open a damaged file for reading. `empty_database`: of this version. Raises sqlite3.DatabaseError if it is
+    unreadable.
     """
-    copy = damaged.with_name(COPY)
+    copy = damaged_path.with_name(COPY)
     try:
-        with _open_readable(damaged, copy, fresh) as connection:
+        with _open_database_or_repaired_copy(damaged_path, copy, empty_database) as connection:
             yield connection
     finally:
         for suffix in ("", "-wal", "-shm", "-journal"):
@@ -42,26 +44,28 @@ def open_damaged(damaged: Path, fresh: sqlite3.Connection) -> Iterator[sqlite3.C
 
 
 @contextmanager
-def _open_readable(damaged: Path, copy: Path, fresh: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    log = _log_path(damaged)
+def _open_database_or_repaired_copy(
+    damaged_path: Path, copy_path: Path, empty_database: sqlite3.Connection
+) -> Iterator[sqlite3.Connection]:
+    log = _write_ahead_log_path(damaged_path)
     if write_ahead_log.is_undamaged(log, PAGE):
-        with closing(_connect_read_only(damaged)) as connection:
-            if _has_tables(connection, fresh):
+        with closing(_connect_read_only(damaged_path)) as connection:
+            if _has_tables_of_empty_database(connection, empty_database):
                 yield connection
                 return
-    _copy_with_log(damaged, copy, log)
-    with closing(_connect_read_only(copy)) as connection:
-        if _has_tables(connection, fresh):
+    _copy_with_write_ahead_log(damaged_path, copy_path, log)
+    with closing(_connect_read_only(copy_path)) as connection:
+        if _has_tables_of_empty_database(connection, empty_database):
             yield connection
             return
-    _replace_first_page(copy, fresh)
-    with closing(_connect_read_only(copy)) as connection:
+    _replace_first_page(copy_path, empty_database)
+    with closing(_connect_read_only(copy_path)) as connection:
         yield connection
 
 
-def _log_path(damaged: Path) -> Path:
-    kept_log = damaged.with_name(f"{damaged.name}-wal.kept")
-    return kept_log if kept_log.exists() else damaged.with_name(f"{damaged.name}-wal")
+def _write_ahead_log_path(damaged_path: Path) -> Path:
+    kept_log = damaged_path.with_name(f"{damaged_path.name}-wal.kept")
+    return kept_log if kept_log.exists() else damaged_path.with_name(f"{damaged_path.name}-wal")
 
 
 def _connect_read_only(path: Path) -> sqlite3.Connection:
@@ -77,11 +81,11 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _has_tables(connection: sqlite3.Connection, fresh: sqlite3.Connection) -> bool:
+def _has_tables_of_empty_database(connection: sqlite3.Connection, empty_database: sqlite3.Connection) -> bool:
     try:
         return all(
             _column_names(connection, table)
-            == _column_names(fresh, table)[: len(_column_names(connection, table))]
+            == _column_names(empty_database, table)[: len(_column_names(connection, table))]
             != []
             for table in ("facts", "entries", "amendments", "commits", "books", "routes", "deliveries")
         )
@@ -95,12 +99,12 @@ def _column_names(connection: sqlite3.Connection, table: str) -> list[str]:
     ]
 
 
-def _copy_with_log(damaged: Path, copy: Path, log: Path) -> None:
+def _copy_with_write_ahead_log(damaged_path: Path, copy_path: Path, log_path: Path) -> None:
     for suffix in ("-wal", "-shm", "-journal"):
-        copy.with_name(copy.name + suffix).unlink(missing_ok=True)
-    shutil.copyfile(damaged, copy)
-    write_ahead_log.write_log_pages_into(log, copy, PAGE)
-    with copy.open("r+b") as file:
+        copy_path.with_name(copy_path.name + suffix).unlink(missing_ok=True)
+    shutil.copyfile(damaged_path, copy_path)
+    write_ahead_log.write_log_pages_into(log_path, copy_path, PAGE)
+    with copy_path.open("r+b") as file:
         file.truncate(-(-file.seek(0, 2) // PAGE) * PAGE)
 
 
@@ -153,19 +157,21 @@ class Salvaged:
 
 
 def salvage_rows(
-    connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connection, note: RecoveryNote
+    connection: sqlite3.Connection, damaged_path: Path, empty_database: sqlite3.Connection, note: RecoveryNote
 ) -> Salvaged:
     """
-    Copy the rows within the caller's transaction. `fresh`: an empty database of this version. Raises
+    Copy the rows within the caller's transaction. `empty_database`: an empty database of this version. Raises
     sqlite3.DatabaseError if nothing can be read.
     """
     salvaged = Salvaged()
-    check = RowCheck(fresh)
-    with open_damaged(damaged, fresh) as old:
+    check = RowCheck(empty_database)
+    with open_damaged_database(damaged_path, empty_database) as old:
         _create_missing_tables(connection, old)
         for table in _table_names(connection):
             for row in _read_rows(old, table):
-                problem = check.find_problem(table, row) or _copy_row(connection, table, row, check)
+                problem = check.find_problem(table, row) or _copy_row_or_return_error(
+                    connection, table, row, check
+                )
                 if problem:
                     salvaged.left_out[table] += 1
                 else:
@@ -174,11 +180,13 @@ def salvage_rows(
         _log.warning(
             "damaged rows were left out", extra={"action": "rows_lost", "table": table, "rows": count}
         )
-    salvaged.lost.update(numbers.balance_counters_after_loss(connection, note))
+    salvaged.lost.update(numbers.repair_counters_after_loss(connection, note))
     return salvaged
 
 
-def _copy_row(connection: sqlite3.Connection, table: str, row: Sequence[Any], check: RowCheck) -> str:
+def _copy_row_or_return_error(
+    connection: sqlite3.Connection, table: str, row: Sequence[Any], check: RowCheck
+) -> str:
     columns = (
         f" ({', '.join(check.first_column_names(table, len(row)))})" if table in check.table_names else ""
     )
@@ -233,7 +241,7 @@ def _read_rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]
 
 def _read_until_damage(old: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
     try:
-        yield from raise_at_endless_repeats(old.execute(query))
+        yield from raise_at_page_loop(old.execute(query))
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         _raise_unless_damage(error)
 
@@ -306,7 +314,7 @@ _RESIZE = """
       FROM billing_rows r GROUP BY r.connection, r.month"""
 
 
-def recompute_sizes(connection: sqlite3.Connection) -> None:
+def recompute_billing_sizes(connection: sqlite3.Connection) -> None:
     """Compute the stored sizes again. Billing drops without rows are deleted."""
     connection.execute("DELETE FROM billing_drops WHERE number NOT IN (SELECT number FROM billing_rows)")
     connection.execute("DELETE FROM billing_months")

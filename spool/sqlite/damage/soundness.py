@@ -60,13 +60,13 @@ class RowCheck:
     know pass.
     """
 
-    def __init__(self, fresh: sqlite3.Connection) -> None:
+    def __init__(self, empty_database: sqlite3.Connection) -> None:
         self._columns: dict[str, list[tuple[str, tuple[type, ...], bool]]] = {}
         tables = (
             "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
         )
-        for (table,) in fresh.execute(tables).fetchall():
-            info = fresh.execute(
+        for (table,) in empty_database.execute(tables).fetchall():
+            info = empty_database.execute(
                 f"SELECT name, type, \"notnull\" OR pk > 0 FROM pragma_table_info('{table}')"
             )
             self._columns[table] = [(name, _TYPES[type], bool(required)) for name, type, required in info]
@@ -197,7 +197,7 @@ def _is_valid_stream_total_row(row: Row) -> bool:
     return isinstance(json.loads(row["dimensions"]), dict) and Decimal(row["value"]).is_finite()
 
 
-def _is_valid_hour_rows_row(row: Row) -> bool:
+def _is_valid_billing_rows_row(row: Row) -> bool:
     size: int = row["bytes"]
     return len(zlib.decompress(row["body"])) == size
 
@@ -238,11 +238,11 @@ _CHECKS: Mapping[str, Callable[[Row], bool]] = {
     "clusters": _is_valid_cluster_row,
     "streams": _is_valid_stream_row,
     "stream_totals": _is_valid_stream_total_row,
-    "billing_rows": _is_valid_hour_rows_row,
+    "billing_rows": _is_valid_billing_rows_row,
 }
 
 
-def raise_at_endless_repeats(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+def raise_at_page_loop(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     seen: set[int] = set()
     repeats = 0
     for row in rows:

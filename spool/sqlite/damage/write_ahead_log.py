@@ -48,7 +48,7 @@ def read_frames(path: Path, page_size: int) -> Sequence[WalFrame]:
     places = range(HEADER.size, len(data) - step + 1, step)
     if not places:
         return []
-    order, salts, sums = _read_header(data)
+    order, salts, sums = _read_write_ahead_log_header(data)
     read: list[WalFrame] = []
     last = 0
     for at in places:
@@ -85,7 +85,7 @@ def count_frames(path: Path, page_size: int) -> int:
         head = log.read(HEADER.size + FRAME.size)
         if len(head) < HEADER.size + FRAME.size:
             return 0
-        _, salts, _ = _read_header(head)
+        _, salts, _ = _read_write_ahead_log_header(head)
         size = log.seek(0, 2)
         for number, at in enumerate(range(HEADER.size, size - step + 1, step), start=1):
             log.seek(at)
@@ -103,7 +103,7 @@ def read_newest_version_of_page(path: Path, page_size: int, page_number: int) ->
         head = log.read(HEADER.size + FRAME.size)
         if len(head) < HEADER.size + FRAME.size:
             return b""
-        _, salts, _ = _read_header(head)
+        _, salts, _ = _read_write_ahead_log_header(head)
         size = log.seek(0, 2)
         written = committed = 0
         for at in range(HEADER.size, size - step + 1, step):
@@ -117,10 +117,10 @@ def read_newest_version_of_page(path: Path, page_size: int, page_number: int) ->
         return log.read(page_size) if committed else b""
 
 
-def count_frames_read(shared: Path) -> int:
+def frame_count_in_shared_index(shared_index_path: Path) -> int:
     """Return the number of frames that SQLite has read, from its shared index, or 0 without one."""
     try:
-        head = shared.read_bytes()[: SHARED.size]
+        head = shared_index_path.read_bytes()[: SHARED.size]
     except FileNotFoundError:
         return 0
     return SHARED.unpack(head)[0] if len(head) == SHARED.size else 0
@@ -136,12 +136,12 @@ def has_hidden_commits(frames: Sequence[WalFrame], seen: int) -> bool:
     return commits > 1 or (commits == 1 and all(frame.is_sound for frame in behind))
 
 
-def write_log_pages_into(log: Path, database: Path, page_size: int) -> None:
+def write_log_pages_into(log_path: Path, database: Path, page_size: int) -> None:
     """
     Write the log's pages into the database, even those with a wrong checksum, because rows have checksums of
     their own.
     """
-    log_frames = list(read_frames(log, page_size))
+    log_frames = list(read_frames(log_path, page_size))
     # a transaction without an end was never committed
     while log_frames and not log_frames[-1].pages_after:
         log_frames.pop()
@@ -149,7 +149,7 @@ def write_log_pages_into(log: Path, database: Path, page_size: int) -> None:
         return
     sizes = [frame.pages_after for frame in log_frames if frame.is_sound and frame.pages_after]
     max_pages = max(sizes, default=database.stat().st_size // page_size + len(log_frames))
-    with log.open("rb") as source, database.open("r+b") as target:
+    with log_path.open("rb") as source, database.open("r+b") as target:
         for frame in log_frames:
             if 1 <= frame.page <= max_pages:
                 source.seek(frame.at)
@@ -157,17 +157,17 @@ def write_log_pages_into(log: Path, database: Path, page_size: int) -> None:
                 target.write(source.read(page_size))
 
 
-def _read_header(data: bytes) -> tuple[str, tuple[int, ...], set[_Sums]]:
+def _read_write_ahead_log_header(header_and_first_frame: bytes) -> tuple[str, tuple[int, ...], set[_Sums]]:
     """
     Return byte order, salts and possible checksums. If the header is damaged, the salts are those of the
     first frame.
     """
-    magic, *_, first_salt, second_salt, first, second = HEADER.unpack_from(data)
+    magic, *_, first_salt, second_salt, first, second = HEADER.unpack_from(header_and_first_frame)
     order = {LITTLE: "<", BIG: ">"}.get(magic, "<" if sys.byteorder == "little" else ">")
-    computed = _next_checksum((0, 0), data[:24], order)
+    computed = _next_checksum((0, 0), header_and_first_frame[:24], order)
     if computed == (first, second):
         return order, (first_salt, second_salt), {computed}
-    _, _, *salts, _, _ = FRAME.unpack_from(data, HEADER.size)
+    _, _, *salts, _, _ = FRAME.unpack_from(header_and_first_frame, HEADER.size)
     return order, tuple(salts), {(first, second), computed}
 
 

@@ -46,7 +46,7 @@ T = TypeVar("T")
 class SqliteDeliveries(SentDeliveries):
     def __init__(self, database: Database, *, log: SqliteLog, clock: Clock) -> None:
         super().__init__(log, clock)
-        self._noted = log.note_settled
+        self._noted = log.note_settled_deliveries
         self._database = database
         # deliveries that are being sent: id -> fence
         self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(dict)
@@ -126,7 +126,7 @@ class SqliteDeliveries(SentDeliveries):
             def take_suspect_delivery(connection: sqlite3.Connection) -> StoredDelivery | None:
                 (suspects,) = connection.execute(queries.SUSPECTS, (route,)).fetchone()
                 fresh = (
-                    _take_never_rejected_single_record(connection, where, in_hand, closed)
+                    _take_single_record_not_rejected_alone(connection, where, in_hand, closed)
                     if suspects < max_rejected_records
                     else None
                 )
@@ -176,7 +176,7 @@ class SqliteDeliveries(SentDeliveries):
 
         await self._write_and_note_change(reopen_all_deliveries)
 
-    async def unknown_deliveries(self) -> Sequence[UnknownDelivery]:
+    async def deliveries_with_unknown_outcome(self) -> Sequence[UnknownDelivery]:
         def read_deliveries_with_unknown_outcome(connection: sqlite3.Connection) -> list[StoredDelivery]:
             return list(delivery_rows.read_deliveries(connection, queries.UNKNOWNS))
 
@@ -351,8 +351,8 @@ def _statement_parameters(route: str, ids_being_sent: Set[int], *, now: float) -
     return {"route": route, "now": now, "in_hand": json.dumps(list(ids_being_sent))}
 
 
-def _read_next_due_at(connection: sqlite3.Connection, where: dict[str, Any]) -> float | None:
-    at: float | None = connection.execute(queries.NEXT_DUE_AT, where).fetchone()[0]
+def _read_next_due_at(connection: sqlite3.Connection, query_parameters: dict[str, Any]) -> float | None:
+    at: float | None = connection.execute(queries.NEXT_DUE_AT, query_parameters).fetchone()[0]
     return at
 
 
@@ -381,21 +381,24 @@ def _take_due_or_make(
     return None if change is None else delivery_rows.write_change(connection, change)[0]
 
 
-def _take_never_rejected_single_record(
-    connection: sqlite3.Connection, where: dict[str, Any], ids_being_sent: Set[int], lowest_open_number: int
+def _take_single_record_not_rejected_alone(
+    connection: sqlite3.Connection,
+    query_parameters: dict[str, Any],
+    ids_being_sent: Set[int],
+    lowest_open_number: int,
 ) -> StoredDelivery | None:
     """
     Take a delivery of one record that was not yet rejected when sent alone. If there is none, split a record
     off a batch, or begin a new delivery. Return None if no record waits.
     """
-    single = delivery_rows.read_delivery(connection, queries.FRESH_SINGLE, where)
+    single = delivery_rows.read_delivery(connection, queries.FRESH_SINGLE, query_parameters)
     if single is not None:
         return delivery_rows.mark_sending(connection, single)
-    batch = delivery_rows.read_delivery(connection, queries.NEWEST_BATCH, where)
+    batch = delivery_rows.read_delivery(connection, queries.NEWEST_BATCH, query_parameters)
     if batch is None:
         return _take_due_or_make(
             connection,
-            where["route"],
+            query_parameters["route"],
             ids_being_sent,
             now=-inf,
             lowest_open_number=lowest_open_number,

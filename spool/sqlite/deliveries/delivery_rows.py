@@ -235,19 +235,19 @@ def lowest_number_needed_by_routes(connection: sqlite3.Connection, topic: str) -
     return needed
 
 
-def first_number_outside_deliveries(connection: sqlite3.Connection, topic: str) -> int:
+def first_number_in_no_delivery(connection: sqlite3.Connection, topic: str) -> int:
     """Return the lowest number that is in no delivery of any route. Records in a delivery never change."""
     number: int = connection.execute(queries.CUT_BELOW, (topic,)).fetchone()[0]
     return number
 
 
-def skip_records_on_optional_routes(connection: sqlite3.Connection, topic: str, number: int) -> int:
+def skip_records_on_optional_routes(connection: sqlite3.Connection, topic: str, end_number: int) -> int:
     """Skip the records below a number on optional routes. Return their number, summed over the routes."""
     total = 0
     for row in connection.execute(queries.OPTIONAL, (topic,)).fetchall():
         skipping = read_route_row(row)
-        below = list(read_deliveries(connection, queries.BELOW, (skipping.name, number)))
-        change = transitions.skip_records(skipping, below, number)
+        below = list(read_deliveries(connection, queries.BELOW, (skipping.name, end_number)))
+        change = transitions.skip_records(skipping, below, end_number)
         write_change(connection, change)
         total += change.counts["skipped"]
     return total

@@ -66,7 +66,7 @@ class LogHealth:
     def restore_disk_reserve(self) -> None:
         """Allocate the reserve of disk space again, if there is space."""
         try:
-            if self._reserve.restore():
+            if self._reserve.reallocate_if_possible():
                 return
         except OSError as error:
             self.note_failure(error)
@@ -101,7 +101,7 @@ class LogHealth:
     async def run_test_commit(self) -> None:
         now = str(self._clock.now()).encode()
         try:
-            if self._disk_full and not self._reserve.restore():
+            if self._disk_full and not self._reserve.reallocate_if_possible():
                 raise self._disk_full_error()
             await self._database.transaction(
                 lambda writer: facts.store_fact(SqliteConnection(writer), "test", now)

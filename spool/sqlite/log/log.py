@@ -55,8 +55,8 @@ from spool.sqlite.log.retention import (
     FileSpace,
     Retention,
     RouteNeeds,
-    drop_excess_series,
-    drop_old_series,
+    delete_excess_counter_series,
+    delete_old_counter_series,
     is_used_space_at_least,
     measure_space,
 )
@@ -150,10 +150,10 @@ class SqliteLog:
         last = connection.execute(queries.LAST_COMMITTED_AT).fetchone()
         if last and isinstance(self._clock, SteadyClock):
             self._clock.start_no_earlier_than_last_commit(last[0])
-        self._unfolded, self._names = store.load_ids(connection, self._index)
+        self._unfolded, self._names = store.load_ids_into_index(connection, self._index)
         self._planner.load_spans(partial_reports.find_reports(connection, (), key_prefixes=[SPANS]).values())
         now, hold = self._clock.now(), self._settings.hold
-        newest = store.commits_with_open_records(connection, self._routes, now - hold, now + hold)
+        newest = store.commits_with_records_in_no_delivery(connection, self._routes, now - hold, now + hold)
         return store.next_record_numbers_by_topic(connection), newest
 
     def add_reader(self, reader: Reader) -> None:
@@ -231,7 +231,7 @@ class SqliteLog:
         self._read_cache.add_committed(plan.entries)
         self._rest.note_change()
         if self._observer:
-            seconds, flush_seconds = time.perf_counter() - began, self._database.flush_seconds
+            seconds, flush_seconds = time.perf_counter() - began, self._database.last_commit_seconds
             notify_observer(
                 self._observer, Commit(seconds=seconds, flush_seconds=flush_seconds, terms=plan.observed)
             )
@@ -252,7 +252,9 @@ class SqliteLog:
         reader = store.SqlitePlanReader(connection, self._write_cache)
         check = self._raise_if_lighter_party_waits if self._writer.may_give_way else None
         plan = self._planner.plan_group(group, reader, lowest_open_numbers, now, check)
-        commit = store.write_plan(connection, plan, self._names + 1, check, caches_copies=caches_copies)
+        commit = store.write_commit_plan(
+            connection, plan, self._names + 1, check, caches_copies=caches_copies
+        )
         receipts = [
             terms.build_receipt(self._sealer.seal(commit, index), self._durability)
             for index, terms in enumerate(plan.submissions)
@@ -319,16 +321,16 @@ class SqliteLog:
         write = partial(
             store.write_compaction,
             compaction=compaction,
-            first=self._first_open_or_uncompacted(compaction.taken),
-            names=names,
+            first_uncompacted_numbers=self._first_open_or_uncompacted_number_by_topic(compaction.taken),
+            first_kept_added_ids_number=names,
         )
         await self._database.transaction(write)
         self._index.apply_compaction(compaction)
         self._unfolded.note_compacted_ids(compaction.taken)
 
-    def _first_open_or_uncompacted(self, taken: int = 0) -> dict[str, int]:
+    def _first_open_or_uncompacted_number_by_topic(self, newly_compacted_id_count: int = 0) -> dict[str, int]:
         closed = self._horizon.lowest_open_number_by_topic()
-        first_unfolded = self._unfolded.first_uncompacted_number_by_kind(taken)
+        first_unfolded = self._unfolded.first_uncompacted_number_by_kind(newly_compacted_id_count)
         return {
             topic: min(closed.get(topic, 1), first_unfolded.get(topic, closed.get(topic, 1)))
             for topic in TOPICS
@@ -361,7 +363,9 @@ class SqliteLog:
         if short or self._index.reaches_back_to(now - self._settings.retention_s):
             # an entry may be deleted only when its ids are in runs
             await self._compact_closed_ids()
-        removed = await self._retention.remove_entries(now, self._removal_limits, wanted=wanted)
+        removed = await self._retention.delete_expired_or_excess_entries(
+            now, self._lowest_kept_number_by_topic, wanted_bytes=wanted
+        )
         if wanted or removed:
             self._index.note_removed_below(
                 await self._database.read(partial(lowest_stored_number, topic=AI_TELEMETRY))
@@ -369,19 +373,19 @@ class SqliteLog:
         if removed:
             await self._database.read(partial(forget_removed_entries, cache=self._read_cache))
             await self._database.run(partial(forget_removed_entries, cache=self._write_cache))
-        progress = await self._database.read(self._retention.sum_progress)
+        progress = await self._database.read(self._retention.reader_progress_over_all_topics)
         self._drain.add_sample(self._clock.monotonic(), progress)
         await self._rest.write_note()
         return removed
 
-    def _removal_limits(self) -> dict[str, int]:
+    def _lowest_kept_number_by_topic(self) -> dict[str, int]:
         """
         Return by topic the lowest number that must stay. Its record is open, its id is in no sorted list, or
         a reader needs it.
         """
         return {
             topic: lowest_needed_number(topic, first, self.readers)
-            for topic, first in self._first_open_or_uncompacted().items()
+            for topic, first in self._first_open_or_uncompacted_number_by_topic().items()
         }
 
     def _retry_after_s(self) -> int:
@@ -395,7 +399,7 @@ class SqliteLog:
         first: int,
         last: int,
         *,
-        with_open: bool = False,
+        includes_open_records: bool = False,
         must_be_closed: bool = False,
         native: NativeModule | None = None,
     ) -> Sequence[LogEntry]:
@@ -403,7 +407,7 @@ class SqliteLog:
             closed = self.lowest_open_number(topic)
             if must_be_closed:
                 require_closed(last, closed)
-            last = min(last, (self.next_number(topic) if with_open else closed) - 1)
+            last = min(last, (self.next_number(topic) if includes_open_records else closed) - 1)
             damage: list[EntryDamage] = []
             entries = await self._database.read(
                 partial(
@@ -517,7 +521,7 @@ class SqliteLog:
                     [damaged_range for damaged_topic, damaged_range in damage if damaged_topic == topic],
                 )
             accepted_twice = await twice_accepted.records_accepted_twice_by_topic(
-                partial(self.read, with_open=True)
+                partial(self.read, includes_open_records=True)
             )
             return replace(verified, accepted_twice=accepted_twice)
 
@@ -637,14 +641,16 @@ class SqliteLog:
         return removed
 
     async def _delete_old_series(self, now: float) -> None:
-        while await self._database.transaction(partial(drop_old_series, now=now)):
+        while await self._database.transaction(partial(delete_old_counter_series, now=now)):
             pass
         count = await self._database.read(
             lambda connection: connection.execute(queries.COUNT_SERIES).fetchone()
         )
         self._series = count[0]
         while (excess := self._series - self._settings.max_series) > 0:
-            pushed_out = await self._database.transaction(partial(drop_excess_series, now=now, excess=excess))
+            pushed_out = await self._database.transaction(
+                partial(delete_excess_counter_series, now=now, excess_series_count=excess)
+            )
             self._series -= pushed_out
             self._series_pushed_out += pushed_out
 
@@ -670,7 +676,7 @@ class SqliteLog:
         except (sqlite3.Error, OSError) as error:
             raise self._health.note_failure(error) from error
 
-    def note_settled(self) -> None:
+    def note_settled_deliveries(self) -> None:
         """Note that deliveries were settled, so that few of them are repeated after a salvage."""
         self._rest.note_change()
 

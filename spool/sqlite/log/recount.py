@@ -77,7 +77,7 @@ async def recount_commits(
     while last < recount_range.last_commit:
         last = await database.read(
             partial(
-                _add_counts_of_commits,
+                _add_counts_of_commit_rows,
                 after_commit=last,
                 recount_range=recount_range,
                 accounting_counts=sums,
@@ -100,7 +100,7 @@ async def recount_log(
     for topic, first in recount_range.oldest.items():
         end = recount_range.counters[topic, accounting.ACCEPTED]
         counted = partial(
-            _count_records,
+            _count_records_and_find_next_slice,
             topic=topic,
             recount_range=recount_range,
             accounting_counts=sums,
@@ -133,7 +133,7 @@ def store_counts_of_damaged_commits(
         )
 
 
-def _add_counts_of_commits(
+def _add_counts_of_commit_rows(
     connection: sqlite3.Connection,
     after_commit: int,
     recount_range: RecountRange,
@@ -183,7 +183,7 @@ def _commit_rows(
     return rows
 
 
-def _count_records(
+def _count_records_and_find_next_slice(
     connection: sqlite3.Connection,
     topic: str,
     first_number: int,

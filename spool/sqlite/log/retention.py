@@ -42,10 +42,10 @@ class RouteNeeds(Protocol):
     def lowest_number_needed_by_routes(self, connection: sqlite3.Connection, topic: str) -> int | None: ...
 
     def skip_records_on_optional_routes(
-        self, connection: sqlite3.Connection, topic: str, number: int
+        self, connection: sqlite3.Connection, topic: str, end_number: int
     ) -> int: ...
 
-    def first_number_outside_deliveries(self, connection: sqlite3.Connection, topic: str) -> int: ...
+    def first_number_in_no_delivery(self, connection: sqlite3.Connection, topic: str) -> int: ...
 
 
 class FileSpace(NamedTuple):
@@ -76,7 +76,7 @@ def is_used_space_at_least(connection: sqlite3.Connection, size: int) -> bool:
 
 class Retention:
     """
-    Deletes entries in steps. `limits`: the lowest number per topic that must stay, besides what routes need.
+    Deletes entries in steps. `lowest_kept_numbers`: by topic, besides what routes need.
     `set_aside` counts damaged commit rows as deleted, if their counts can be computed.
     """
 
@@ -95,24 +95,29 @@ class Retention:
         self._max_bytes = max_bytes
         self._retention_s = retention_s
 
-    async def remove_entries(
-        self, now: float, limits: Callable[[], Mapping[str, int]], *, wanted: int = 0
+    async def delete_expired_or_excess_entries(
+        self, now: float, read_lowest_kept_numbers: Callable[[], Mapping[str, int]], *, wanted_bytes: int = 0
     ) -> int:
         """
-        Delete entries by age, and earlier if the file is nearly full or `wanted` bytes must be freed on a
+        Delete entries by age, and earlier if the file is nearly full or `wanted_bytes` must be freed on a
         full disk.
         """
         removed = 0
         goal = self._goal_bytes
-        if wanted:
-            goal = min(goal, (await self._database.read(measure_space)).used - wanted)
+        if wanted_bytes:
+            goal = min(goal, (await self._database.read(measure_space)).used - wanted_bytes)
         step = 1
         while step:
-            work = partial(self._remove_step, now=now, limits=limits(), goal=goal)
+            work = partial(
+                self._delete_some_entries_of_each_topic,
+                now=now,
+                lowest_kept_numbers=read_lowest_kept_numbers(),
+                goal_bytes=goal,
+            )
             step = await self._database.transaction(work)
             removed += step
         await self._delete_old_commits(now)
-        await self._release_empty_pages(everything=bool(wanted))
+        await self._release_empty_pages(everything=bool(wanted_bytes))
         return removed
 
     @property
@@ -122,26 +127,37 @@ class Retention:
     def is_short_of_room(self, connection: sqlite3.Connection) -> bool:
         return measure_space(connection).used > self._goal_bytes
 
-    def _remove_step(
-        self, connection: sqlite3.Connection, now: float, limits: Mapping[str, int], goal: int
+    def _delete_some_entries_of_each_topic(
+        self,
+        connection: sqlite3.Connection,
+        now: float,
+        lowest_kept_numbers: Mapping[str, int],
+        goal_bytes: int,
     ) -> int:
         removed = 0
         for topic in TOPICS:
-            excess = max(0, measure_space(connection).used - goal)
-            removed += self._remove_from_topic(
-                connection, topic, limits.get(topic, 1), now - self._retention_s, excess
+            excess = max(0, measure_space(connection).used - goal_bytes)
+            removed += self._delete_some_entries_of_topic(
+                connection, topic, lowest_kept_numbers.get(topic, 1), now - self._retention_s, excess
             )
         return removed
 
-    def _remove_from_topic(
-        self, connection: sqlite3.Connection, topic: str, limit: int, before: float, excess: int
+    def _delete_some_entries_of_topic(
+        self,
+        connection: sqlite3.Connection,
+        topic: str,
+        lowest_kept_number: int,
+        committed_before: float,
+        excess_bytes: int,
     ) -> int:
         needed = self._routes.lowest_number_needed_by_routes(connection, topic)
         if needed is not None:
-            limit = min(limit, needed)
-        rows = connection.execute(queries.OLDEST_ENTRIES, (topic, limit, STEP))
+            lowest_kept_number = min(lowest_kept_number, needed)
+        rows = connection.execute(queries.OLDEST_ENTRIES, (topic, lowest_kept_number, STEP))
         candidates = [Candidate._make(row) for row in rows]
-        removable = retention.removable_entries(candidates, limit=limit, before=before, excess=excess)
+        removable = retention.removable_entries(
+            candidates, limit=lowest_kept_number, before=committed_before, excess=excess_bytes
+        )
         if not removable:
             return 0
         last = removable[-1].last_number
@@ -195,7 +211,7 @@ class Retention:
         connection.executemany(queries.REMOVE_COMMIT, [(row[0],) for row in rows])
         return len(rows)
 
-    def sum_progress(self, connection: sqlite3.Connection) -> ReaderProgress:
+    def reader_progress_over_all_topics(self, connection: sqlite3.Connection) -> ReaderProgress:
         progress = ReaderProgress(0, 0)
         for topic in TOPICS:
             progress = progress.with_topic(
@@ -223,16 +239,16 @@ class Retention:
             await self._database.run(lambda connection: connection.execute(CHECKPOINT).fetchall())
 
 
-def drop_old_series(connection: sqlite3.Connection, now: float) -> int:
+def delete_old_counter_series(connection: sqlite3.Connection, now: float) -> int:
     return connection.execute(queries.REMOVE_OLD_SERIES, (now - retention.SERIES_AGE_S, SERIES)).rowcount
 
 
-def drop_excess_series(connection: sqlite3.Connection, now: float, excess: int) -> int:
+def delete_excess_counter_series(connection: sqlite3.Connection, now: float, excess_series_count: int) -> int:
     """
-    Delete the `excess` counter series that were not reported for the longest time. Return their number, and
-    store when the newest of them was last reported.
+    Delete the counter series that were not reported for the longest time. Return their number, and store when
+    the newest of them was last reported.
     """
-    number = min(excess, SERIES)
+    number = min(excess_series_count, SERIES)
     (newest,) = connection.execute(queries.NEWEST_OF_OLDEST_SERIES, (number,)).fetchone()
     # A time in the future was written before the clock was set back. It would make every new series look known.
     since = max(dropped_series_last_reported_at(connection), min(newest, now))

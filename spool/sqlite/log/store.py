@@ -77,10 +77,10 @@ class SqlitePlanReader:
         return report_version(partial_reports.find_reports(self._connection, [key]).get(key))
 
 
-def write_plan(
+def write_commit_plan(
     connection: sqlite3.Connection,
     plan: CommitPlan,
-    names: int,
+    added_ids_number: int,
     check: Callable[[], None] | None = None,
     *,
     caches_copies: bool = False,
@@ -88,7 +88,7 @@ def write_plan(
     """
     Write the plan of a commit. Return the id of the commit's row.
 
-    `names`: the number under which further ids are stored that the commit adds to earlier records. With
+    `added_ids_number`: the number under which further ids are stored that the commit adds to earlier records. With
     `caches_copies`, the cache gets copies of the records. `check` is called between the steps, and may raise to
     cancel the commit.
     """
@@ -112,11 +112,13 @@ def write_plan(
         _write_series(connection, plan)
     if plan.apart:
         packed = following.pack_ids_added_to_earlier_records(plan.at, plan.apart)
-        facts.store_fact(SqliteConnection(connection), following.fact_key_of_added_ids(names), packed)
+        facts.store_fact(
+            SqliteConnection(connection), following.fact_key_of_added_ids(added_ids_number), packed
+        )
     if plan.conflicts:
         _write_conflicts(connection, plan.conflicts)
     if plan.unrecognised:
-        _write_shapes(connection, plan)
+        _count_unrecognised_attribute_names(connection, plan)
     if plan.event_types:
         _write_event_types(connection, plan)
     counts = [{"topic": topic, "term": term, "n": n} for (topic, term), n in plan.accounting_counts().items()]
@@ -182,7 +184,7 @@ def _add_to_conflict_count(connection: sqlite3.Connection, pair: Pair, conflict:
     connection.execute(queries.KEEP_CONFLICT, (*pair, merged.count, msgspec.msgpack.encode(merged)))
 
 
-def _write_shapes(connection: sqlite3.Connection, plan: CommitPlan) -> None:
+def _count_unrecognised_attribute_names(connection: sqlite3.Connection, plan: CommitPlan) -> None:
     for names, n in plan.unrecognised.items():
         connection.execute(
             queries.COUNT_SHAPE,
@@ -229,24 +231,32 @@ def read_conflicts(connection: sqlite3.Connection) -> Conflicts:
 
 
 def write_compaction(
-    connection: sqlite3.Connection, compaction: IdCompaction, first: Mapping[str, int], names: int | None
+    connection: sqlite3.Connection,
+    compaction: IdCompaction,
+    first_uncompacted_numbers: Mapping[str, int],
+    first_kept_added_ids_number: int | None,
 ) -> None:
     """
     Write new sorted lists of ids, delete the lists that they replace, and store up to which number ids are in
     lists.
 
-    `first`: by topic, the first number whose ids are in no list. `names`: the first number under which
-    further ids of earlier records stay stored, or None.
+    `first_uncompacted_numbers`: by topic, the first number whose ids are in no list.
+    `first_kept_added_ids_number`: the first number under which further ids of earlier records stay stored, or
+    None.
     """
     connection.executemany(queries.REMOVE_RUN, [(run.key,) for run in compaction.removed])
     for run in compaction.added:
         data, checksum = runs.pack_ids(run.ids)
         connection.execute(queries.ADD_RUN, (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data))
-    through = {topic: number - 1 for topic, number in first.items()}
+    through = {topic: number - 1 for topic, number in first_uncompacted_numbers.items()}
     ids = CompactedIds(through=through, covered_since=compaction.covered_since)
     rows = SqliteConnection(connection)
     facts.store_fact(rows, "ids", msgspec.msgpack.encode(ids))
-    end = following.AFTER if names is None else following.fact_key_of_added_ids(names)
+    end = (
+        following.AFTER
+        if first_kept_added_ids_number is None
+        else following.fact_key_of_added_ids(first_kept_added_ids_number)
+    )
     connection.execute(queries.FORGET_FACTS_BETWEEN, (following.FIRST, end))
     facts.delete_facts(
         rows,
@@ -270,7 +280,9 @@ class _Arrived(NamedTuple):
     ids: Iterable[tuple[int, int, int]]
 
 
-def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[UncompactedCommits, int]:
+def load_ids_into_index(
+    connection: sqlite3.Connection, index: DuplicateIndex
+) -> tuple[UncompactedCommits, int]:
     """
     Load the known ids in order of arrival: first the stored sorted lists, then newer ids from entries, and
     further ids that commits added to earlier records.
@@ -297,9 +309,7 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unc
     by_topic_arrivals = [
         _arrived_records(connection, index, topic, state.first_uncompacted_number(topic)) for topic in TOPICS
     ]
-    for arrived in heapq.merge(
-        *by_topic_arrivals, _later_names_with_arrival(connection), key=attrgetter("at")
-    ):
+    for arrived in heapq.merge(*by_topic_arrivals, _added_ids_with_arrival(connection), key=attrgetter("at")):
         new: dict[int, int] = {}
         hours = []
         for id, place, hour in arrived.ids:
@@ -312,7 +322,7 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unc
     return unfolded, names
 
 
-def _later_names_with_arrival(connection: sqlite3.Connection) -> Iterator[_Arrived]:
+def _added_ids_with_arrival(connection: sqlite3.Connection) -> Iterator[_Arrived]:
     between = (following.FIRST, following.AFTER)
     for name, value in connection.execute(queries.FACTS_BETWEEN, between):
         at, new = following.unpack_ids_added_to_earlier_records(value)
@@ -372,7 +382,7 @@ def next_record_numbers_by_topic(connection: sqlite3.Connection) -> Mapping[str,
     return numbers
 
 
-def commits_with_open_records(
+def commits_with_records_in_no_delivery(
     connection: sqlite3.Connection, routes: RouteNeeds, since: float, until: float
 ) -> list[OpenRecords]:
     """
@@ -385,7 +395,7 @@ def commits_with_open_records(
     commits = []
     try:
         for topic in TOPICS:
-            cut_below = routes.first_number_outside_deliveries(connection, topic)
+            cut_below = routes.first_number_in_no_delivery(connection, topic)
             for at, first, count in connection.execute(queries.NEWEST_ENTRIES, (topic,)):
                 if not since < at <= until or first + count <= cut_below:
                     break

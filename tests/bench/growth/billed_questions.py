@@ -29,7 +29,7 @@ from spool.ledger.sums import DAY_S, Dimensions
 from spool.postgres.database import Database
 from spool.postgres.ledger import PostgresLedger
 from spool.postgres.migrations import migrate_schema
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from spool.sqlite.ledger import open_ledger
 from tests.bench.growth.billed import END, MONTH, Bills
 from tests.bench.growth.engines import SCHEMA, Engine, Postgres, postgres
@@ -133,7 +133,7 @@ class AnyEngine:
             await migrate_schema(database)
             ledger = await Ledger(PostgresLedger(database), clock=clock, tags=("service", "project")).load()
         elif self._name == MEMORY:
-            ledger = await Ledger(new_ledger(), clock=clock, tags=("service", "project")).load()
+            ledger = await Ledger(new_in_memory_ledger(), clock=clock, tags=("service", "project")).load()
         else:
             ledger = await open_ledger(self._place, clock=clock, tags=("service", "project"))
         ledger.set_derived_dimensions([PROJECT])

@@ -17,7 +17,7 @@ from exporters.notifications.schedule import build_schedule
 from exporters.probe import OK, Probe
 from spool.registry.notices import SENT
 from spool.registry.registry import Registry
-from spool.sqlite.in_memory import new_registry
+from spool.sqlite.in_memory import new_in_memory_registry
 from tests.exporters.notifications.examples import NOW, notice
 from tests.exporters.notifications.examples import settings as channel_settings
 from tests.moved_clock import MovedClock
@@ -73,7 +73,7 @@ def test_every_notice_arrives_once_and_in_order(answers: list[str], steps: list[
 
 
 async def _play(answers: list[str], steps: list[Step], groups: bool) -> None:
-    clock, store, receiver = MovedClock(NOW), new_registry(), Receiver(answers)
+    clock, store, receiver = MovedClock(NOW), new_in_memory_registry(), Receiver(answers)
     registry = await Registry.open(store, secret=b"i" * 32, clock=clock)
     schedule = build_schedule(channel_settings(group_wait=30.0), groups=groups)
 

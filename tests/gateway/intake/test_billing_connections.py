@@ -16,7 +16,7 @@ from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.tables.connections import ConnectionTable
-from spool.sqlite.in_memory import new_registry
+from spool.sqlite.in_memory import new_in_memory_registry
 from tests.moved_clock import MovedClock
 
 ADA = Actor("ada@example.com", "127.0.0.1")
@@ -40,7 +40,7 @@ async def test_a_connection_that_another_gateway_has_just_made_keeps_its_rows() 
     Rows of a connection that another gateway has just created stay, because the check reads the stored rows
     of the registry, not its memory.
     """
-    store, clock = new_registry(), MovedClock()
+    store, clock = new_in_memory_registry(), MovedClock()
     here, there = [await Registry.open(store, secret=b"i" * 32, clock=clock) for _ in range(2)]
     draft = ConnectionDraft(name="bill", cloud_provider="MongoDB")
     await there.connections.create(draft, id="new", most=9, actor=ADA)
@@ -54,7 +54,7 @@ async def test_a_deletion_that_was_not_confirmed_leaves_no_decision(monkeypatch:
     The decision to use a connection in costs is deleted before the connection. If the deletion is not
     confirmed, its repeat finds no connection, so the decision would stay.
     """
-    registry = await Registry.open(new_registry(), secret=b"i" * 32, clock=MovedClock())
+    registry = await Registry.open(new_in_memory_registry(), secret=b"i" * 32, clock=MovedClock())
     connections = BillingConnections(registry, cast(Any, Rows("new")), MovedClock(), BillingSettings())
     draft = ConnectionDraft(name="bill", cloud_provider="MongoDB")
     await connections.create(draft, id="new", actor=ADA)

@@ -30,7 +30,7 @@ from spool.registry.registry import Registry
 from spool.registry.tables.sender_fields import OTHER, FieldCounts, SenderFieldTable
 from spool.settings import SpoolSettings
 from spool.sqlite import in_memory
-from spool.sqlite.in_memory import new_registry
+from spool.sqlite.in_memory import new_in_memory_registry
 from tests.gateway.normalise.otlp.items import finished
 from tests.gateway.normalise.otlp.payloads import in_json, in_protobuf, span, traces
 from tests.moved_clock import MovedClock
@@ -139,7 +139,7 @@ async def test_counts_that_cannot_be_stored_are_retained_for_retry(clock: MovedC
         async def add(self, *_: object, **__: object) -> None:
             raise SpoolUnavailable("away")
 
-    registry = await Registry.open(new_registry(), secret=b"s" * 32, clock=clock)
+    registry = await Registry.open(new_in_memory_registry(), secret=b"s" * 32, clock=clock)
     counter = SenderFieldCounter(clock)
     counter.put_back({counter.today: {("kong", "1"): FieldCounts(first=1, last=2, calls=3)}})
     with pytest.raises(SpoolError):

@@ -200,8 +200,10 @@ async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -
     await put_on_record(spool, *records)
     read, sizes = spool.log.read, list[int]()
 
-    async def watched(topic: str, first: int, last: int, *, with_open: bool = False) -> Sequence[LogEntry]:
-        entries = await read(topic, first, last, with_open=with_open)
+    async def watched(
+        topic: str, first: int, last: int, *, includes_open_records: bool = False
+    ) -> Sequence[LogEntry]:
+        entries = await read(topic, first, last, includes_open_records=includes_open_records)
         sizes.append(sum(len(entry.records) for entry in entries))
         return entries
 

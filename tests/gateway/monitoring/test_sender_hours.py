@@ -22,7 +22,7 @@ from spool.registry.tables.sender_hours import (
     SourceAndKey,
     hours_of_new_sender,
 )
-from spool.sqlite.in_memory import new_registry
+from spool.sqlite.in_memory import new_in_memory_registry
 from tests.moved_clock import MovedClock
 
 NOW = 1_790_000_000.0 // HOUR_S * HOUR_S
@@ -35,7 +35,7 @@ def clock() -> MovedClock:
 
 @pytest_asyncio.fixture
 async def registry(clock: MovedClock) -> AsyncIterator[Registry]:
-    registry = await Registry.open(new_registry(), secret=b"s" * 32, clock=clock)
+    registry = await Registry.open(new_in_memory_registry(), secret=b"s" * 32, clock=clock)
     yield registry
     await registry.close()
 

@@ -11,7 +11,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.periods import named_span
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.record import NS, Correction, Record, UsageMetric
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 
 COUNTER: dict[str, Any] = {
@@ -53,7 +53,7 @@ async def test_a_record_has_the_values_that_it_is_counted_under(record: Record) 
     """
     log, clock = FakeLog(), FakeClock(BEGIN + 3600)
     log.add([record])
-    ledger = await Ledger(new_ledger(), clock=clock).load()
+    ledger = await Ledger(new_in_memory_ledger(), clock=clock).load()
     await ledger.catch_up(log)
     since, until = named_span("last_7d", clock.now())
     known = ledger.dimensions()

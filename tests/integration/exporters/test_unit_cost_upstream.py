@@ -157,7 +157,7 @@ async def test_a_sum_without_a_clear_answer_is_never_sent_twice(site: UnitCostSi
     async with site.forwarding():  # start again; a restart must not change the counts
         await site.until({"unknown": 1, "delivered": 1})
     assert 2 == len(site.upstream.requests)
-    (unknown,) = await site.spool.deliveries.unknown_deliveries()
+    (unknown,) = await site.spool.deliveries.deliveries_with_unknown_outcome()
     assert unknown.route == ROUTE
     assert unknown.first == 1
     assert unknown.last == 1
@@ -184,7 +184,7 @@ async def test_an_operator_settles_what_is_unknown(site: UnitCostSite) -> None:
     await site.add(operation(1, stream="a"), operation(2, stream="b"))
     async with site.forwarding() as routes:
         await site.until({"unknown": 2})
-        first, second = await site.spool.deliveries.unknown_deliveries()
+        first, second = await site.spool.deliveries.deliveries_with_unknown_outcome()
         await site.spool.deliveries.settle_unknown(first.id, sent=True)
         await site.until({"unknown": 1, "delivered": 1})
         assert 2 == len(site.upstream.requests)

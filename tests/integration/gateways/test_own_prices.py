@@ -31,7 +31,7 @@ async def estimate(serving: Serving) -> tuple[str | None, str]:
     assert 200 == (await serving.send("/v1/traces", json_traces(span))).status
     log = serving.app.services.storage.log
     last = log.next_number(AI_TELEMETRY) - 1
-    [entry] = await log.read(AI_TELEMETRY, last, last, with_open=True)
+    [entry] = await log.read(AI_TELEMETRY, last, last, includes_open_records=True)
     record = entry.records[-1]
     assert isinstance(record, Inference)
     return record.estimated_cost, record.price_book or ""

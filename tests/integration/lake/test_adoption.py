@@ -137,7 +137,7 @@ def test_records_from_a_lake_bring_no_erased_name_back(tmp_path: Path) -> None:
     async def users() -> set[str | None]:
         async with opened(tmp_path / "data") as house:
             log = house.storage.log
-            found = await log.read(AI_TELEMETRY, 1, log.next_number(AI_TELEMETRY), with_open=True)
+            found = await log.read(AI_TELEMETRY, 1, log.next_number(AI_TELEMETRY), includes_open_records=True)
             return {getattr(each, "user", None) for entry in found for each in entry.records}
 
     erasure = asyncio.run(erased())

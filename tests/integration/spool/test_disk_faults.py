@@ -276,7 +276,7 @@ async def test_a_start_on_a_full_disk_reads(start: Starter, monkeypatch: pytest.
     await first.close()
     (first.directory / "reserve").unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(DiskReserve, "restore", lambda self: False)
+        patch.setattr(DiskReserve, "reallocate_if_possible", lambda self: False)
         spool = await start()
         assert [call(1)[0]] == await everything(spool.log)
         with pytest.raises(SpoolFull):
@@ -359,7 +359,7 @@ async def test_a_start_whose_reserve_cannot_be_reached_is_a_start(
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     with monkeypatch.context() as patch:
-        patch.setattr(DiskReserve, "restore", fail)
+        patch.setattr(DiskReserve, "reallocate_if_possible", fail)
         spool = await start()
         assert [call(1)[0]] == await everything(spool.log)
         assert not (await spool.log.stats()).writable

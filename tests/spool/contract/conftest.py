@@ -160,7 +160,7 @@ async def open_registry(
     opened: list[Registry] = []
     async with AsyncExitStack() as stack:
         is_postgres = request.param in (POSTGRES, POOLED)
-        without_file = in_memory.new_registry()
+        without_file = in_memory.new_in_memory_registry()
         if is_postgres:
             database = await stack.enter_async_context(migrated(schemas_of(request.param, request)()))
 

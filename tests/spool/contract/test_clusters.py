@@ -58,7 +58,7 @@ async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 async def opened(rows: ClusterRows, clock: MovedClock) -> ClusterTable:
     table = await ClusterTable.open(rows, clock=clock)
-    registry = await Registry.open(in_memory.new_registry(), secret=SECRET, clock=clock)
+    registry = await Registry.open(in_memory.new_in_memory_registry(), secret=SECRET, clock=clock)
     table.settings = registry.cluster_settings
     return table
 

@@ -116,7 +116,7 @@ async def test_what_is_held_back_is_settled_by_hand(spooled: Spooled) -> None:
     await spooled.deliveries.set_routes([SPEC])
     assert None is await due(spooled)
     assert {"delivered": 10, "unknown": 20} == await spooled.terms()
-    cut, rest = await spooled.deliveries.unknown_deliveries()
+    cut, rest = await spooled.deliveries.deliveries_with_unknown_outcome()
     assert [(11, 20), (21, 30), "of a backup"] == [
         (cut.first, cut.last),
         (rest.first, rest.last),
@@ -611,7 +611,7 @@ async def test_an_unknown_delivery_is_settled_once(spooled: Spooled, sent: bool)
     await spooled.deliveries.store_mark(delivery, "0")
     await spooled.deliveries.mark_outcome_unknown(delivery, reason="no answer")
     assert await due(spooled) is None
-    (unknown,) = await spooled.deliveries.unknown_deliveries()
+    (unknown,) = await spooled.deliveries.deliveries_with_unknown_outcome()
     assert delivery.id == unknown.id
     assert unknown.first == 1
     assert unknown.last == 2
@@ -662,7 +662,7 @@ async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
         each.replay for each in await spooled.deliveries.unsettled_deliveries() if each.first == 1
     ]
     assert 3 == (await spooled.deliveries.route_states())[0].unknown
-    for unknown in await spooled.deliveries.unknown_deliveries():
+    for unknown in await spooled.deliveries.deliveries_with_unknown_outcome():
         await spooled.deliveries.settle_unknown(unknown.id, sent=True)
     assert (await spooled.deliveries.route_states())[0].unknown == 0
     assert len(await spooled.deliveries.unsettled_deliveries()) == 1
@@ -679,7 +679,7 @@ async def test_a_retried_letter_may_become_unknown(spooled: Spooled) -> None:
         [letter.id for letter in await spooled.deliveries.dead_letters()]
     )
     await spooled.deliveries.mark_outcome_unknown(await taken(spooled), reason="no answer")
-    (unknown,) = await spooled.deliveries.unknown_deliveries()
+    (unknown,) = await spooled.deliveries.deliveries_with_unknown_outcome()
     assert unknown.kept is not None
     assert [call(1)] == list(unknown.kept.records)
     assert {"unknown": 1} == await spooled.terms()

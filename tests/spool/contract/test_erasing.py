@@ -100,7 +100,7 @@ async def stored_users(storage: Storage) -> Counter[str | None]:
     found = Counter[str | None]()
     for topic in (AI_TELEMETRY, USAGE_EVENTS):
         last = await storage.log.newest_number(topic) - 1
-        for entry in await storage.log.read(topic, 1, last, with_open=True) if last else ():
+        for entry in await storage.log.read(topic, 1, last, includes_open_records=True) if last else ():
             for record in entry.records:
                 for each in (record.before, record.after) if isinstance(record, Correction) else (record,):
                     found[getattr(each, "user", None) or getattr(each, "subject", None)] += 1

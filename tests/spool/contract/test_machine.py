@@ -216,7 +216,7 @@ class Engines(RuleBasedStateMachine):
             if letters:
                 decide = one.deliveries.retry_dead_letters if again else one.deliveries.discard_dead_letters
                 assert 1 == self.run(decide([letters[choice % len(letters)].id]))
-            unknowns = self.run(one.deliveries.unknown_deliveries())
+            unknowns = self.run(one.deliveries.deliveries_with_unknown_outcome())
             if unknowns:
                 self.run(one.deliveries.settle_unknown(unknowns[choice % len(unknowns)].id, sent=not again))
 

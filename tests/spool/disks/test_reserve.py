@@ -22,20 +22,20 @@ def test_a_quota_that_the_disk_does_not_know_makes_no_reserve_flap(tmp_path: Pat
     reserve = DiskReserve(tmp_path, clock)
     turns = 0
     for _ in range(2400):  # every 0.1 s, a commit fails, and then the test commit succeeds
-        turns += reserve.restore() and (tmp_path / FILE).exists()
+        turns += reserve.reallocate_if_possible() and (tmp_path / FILE).exists()
         reserve.release()
         clock.move(0.1)
     assert 2 < turns <= 12
     clock.move(MOST_WAIT_S)
-    assert reserve.restore()
+    assert reserve.reallocate_if_possible()
 
 
 def test_reserve_is_restored_at_once_when_space_is_free(tmp_path: Path) -> None:
     reserve = DiskReserve(tmp_path, MovedClock())
-    assert reserve.restore()
+    assert reserve.reallocate_if_possible()
     reserve.release()
     assert not (tmp_path / FILE).exists()
-    assert reserve.restore()
+    assert reserve.reallocate_if_possible()
     assert (tmp_path / FILE).stat().st_size == SIZE
     assert (tmp_path / START_FILE).stat().st_size == START_SIZE
 
@@ -46,7 +46,7 @@ def test_a_start_gives_up_no_more_than_it_needs(tmp_path: Path, monkeypatch: pyt
     no free space.
     """
     reserve = DiskReserve(tmp_path, MovedClock())
-    reserve.restore()
+    reserve.reallocate_if_possible()
     free = 0
 
     def usage(_: object) -> object:

@@ -14,7 +14,7 @@ from spool.ledger.ledger_rows import LedgerStore
 from spool.postgres.database import Connection, Database
 from spool.postgres.ledger import PostgresLedger
 from spool.postgres.migrations import Migration
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from spool.sqlite.ledger import SqliteLedger
 from tests.spool.ledger_log import FakeClock, opened
 from tests.spool.postgres_cluster import Schema
@@ -54,7 +54,7 @@ class Ledgers:
         self.engine = engine
         self._directory = directory
         self._schema = schema
-        self._in_memory = new_ledger()
+        self._in_memory = new_in_memory_ledger()
         self._database: Database | None = None
         self._opened: list[Ledger] = []
 

@@ -18,7 +18,7 @@ from spool.ledger.queries import CostQuery, CostRow, narrow_query
 from spool.record import NS, Inference
 from spool.registry.document_table import draft_fields
 from spool.registry.views import NewView, View, check_view
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from tests.rounds import examples
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
@@ -107,7 +107,7 @@ async def answered(records: list[Inference], query: CostQuery) -> Sequence[CostR
     log = FakeLog()
     log.add(records, at=END)
     clock = FakeClock(END)
-    ledger = await Ledger(new_ledger(), clock=clock).load()
+    ledger = await Ledger(new_in_memory_ledger(), clock=clock).load()
     try:
         await ledger.catch_up(log)
         return await ledger.costs(query)

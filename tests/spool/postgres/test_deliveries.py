@@ -329,7 +329,7 @@ class Verbs:
 
     async def decide(self) -> None:
         table = self.node.deliveries
-        letters, unknowns = await table.dead_letters(), await table.unknown_deliveries()
+        letters, unknowns = await table.dead_letters(), await table.deliveries_with_unknown_outcome()
         if letters:
             decision = self.random.choice([table.retry_dead_letters, table.discard_dead_letters])
             await decision([each.id for each in self.random.sample(letters, min(2, len(letters)))])
@@ -408,7 +408,7 @@ async def test_operator_requests_to_one_gateway_reach_the_others(node: Opener) -
     await first.deliveries.mark_outcome_unknown(await first.taken(max_records=1), reason="cut off")
     await first.deliver(await first.taken(max_records=1))
     (letter,) = await second.deliveries.dead_letters()
-    (unknown,) = await second.deliveries.unknown_deliveries()
+    (unknown,) = await second.deliveries.deliveries_with_unknown_outcome()
     assert 1 == await second.deliveries.retry_dead_letters([letter.id])
     await second.deliveries.settle_unknown(unknown.id, sent=False)
     assert 1 == await second.deliveries.replay_records(ROUTE, since=0, until=2e9, dry_run=False)

@@ -680,7 +680,7 @@ async def test_retention_outlives_a_full_disk(open_log: LogOpener, monkeypatch: 
         raise SpoolFull("the disk of the database is full", retry_after_s=60)
 
     with monkeypatch.context() as patch:
-        patch.setattr(log._retention, "remove_entries", full)
+        patch.setattr(log._retention, "delete_expired_or_excess_entries", full)
         assert 0 == await log.run_retention()
 
 

@@ -60,7 +60,7 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
         await one.read_foreign_commits()
         # This node cannot know yet whether the standby has the newest record.
         assert 4 == one.lowest_open_number(AI_TELEMETRY)
-        found = await one.read(AI_TELEMETRY, 1, 4, with_open=True)
+        found = await one.read(AI_TELEMETRY, 1, 4, includes_open_records=True)
         assert [call(number)[0] for number in (1, 0, 2, 3)] == [
             each for entry in found for each in entry.records
         ]

@@ -16,7 +16,7 @@ from spool.registry.operators import ROLES, Actor
 from spool.registry.permission_sets import ALL, VIEW_COSTS
 from spool.registry.registry import Registry
 from spool.registry.roles import FULL, NO_DATA, NewRole, RoleHolder, RoleLimits, Roles
-from spool.sqlite.in_memory import new_registry
+from spool.sqlite.in_memory import new_in_memory_registry
 from tests.moved_clock import MovedClock
 from tests.rounds import examples
 
@@ -96,7 +96,7 @@ def test_an_organizer_remains(steps: list[Step]) -> None:
     """
 
     async def run() -> None:
-        registry = await Registry.open(new_registry(), secret=b"i" * 32, clock=MovedClock())
+        registry = await Registry.open(new_in_memory_registry(), secret=b"i" * 32, clock=MovedClock())
         await registry.operators.add(PEOPLE[0], role="admin", password="x" * 12, actor=ACTOR)
         for step in steps:
             before = (await registry.operators.all(), registry.roles.all())

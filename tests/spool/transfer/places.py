@@ -252,7 +252,8 @@ async def shown(storage: Storage) -> dict[str, Any]:
     return {
         "closed": {topic: await log.read(topic, 1, log.next_number(topic)) for topic in TOPICS},
         "records": {
-            topic: await log.read(topic, 1, log.next_number(topic), with_open=True) for topic in TOPICS
+            topic: await log.read(topic, 1, log.next_number(topic), includes_open_records=True)
+            for topic in TOPICS
         },
         "numbers": {topic: log.next_number(topic) for topic in TOPICS},
         "books": books_of(await log.verify()),
@@ -263,7 +264,7 @@ async def shown(storage: Storage) -> dict[str, Any]:
         "routes": await deliveries.route_states(),
         "unsettled": await deliveries.unsettled_deliveries(),
         "dead": await deliveries.dead_letters(),
-        "unknown": await deliveries.unknown_deliveries(),
+        "unknown": await deliveries.deliveries_with_unknown_outcome(),
         "partial reports": sorted(await storage.partial_reports.load()),
         "devices": storage.devices.all(),
         "streams": await storage.streams.streams(),

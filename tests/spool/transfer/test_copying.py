@@ -119,7 +119,7 @@ async def _works(storage: Storage, places: Places, receipt: str) -> None:
     assert due is not None
     assert due.first == 3
     assert places.idempotency_key == due.idempotency_key
-    [unknown] = await deliveries.unknown_deliveries()
+    [unknown] = await deliveries.deliveries_with_unknown_outcome()
     assert OTHER == (await deliveries.settle_unknown(unknown.id, sent=False)).route
     [letter] = await deliveries.dead_letters()
     assert 1 == await deliveries.retry_dead_letters([letter.id])

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from spool.turns import threads
-from spool.turns.threads import STEP, sort_in_steps, sum_columns
+from spool.turns.threads import STEP, sort_in_short_steps, sum_columns
 
 
 @pytest.mark.parametrize("length", [0, 1, STEP, STEP + 1, 3 * STEP + 7])
@@ -15,7 +15,9 @@ def test_the_order_is_that_of_all_at_once(length: int) -> None:
     """Equal values keep their order, also across steps. The values themselves are never compared."""
     chance = random.Random(length)
     values = [(chance.randrange(50), object()) for _ in range(length)]
-    assert sorted(values, key=lambda each: -each[0]) == sort_in_steps(iter(values), key=lambda each: -each[0])
+    assert sorted(values, key=lambda each: -each[0]) == sort_in_short_steps(
+        iter(values), key=lambda each: -each[0]
+    )
 
 
 @pytest.mark.parametrize("length", [0, 1, STEP, STEP + 1, 2 * STEP + 7])
@@ -40,5 +42,5 @@ def test_no_step_orders_more_than_a_part(monkeypatch: pytest.MonkeyPatch) -> Non
             said.append("compared")
             return self.value < other.value
 
-    assert [*range(20)] == sort_in_steps(range(19, -1, -1), key=Key)
+    assert [*range(20)] == sort_in_short_steps(range(19, -1, -1), key=Key)
     assert 4 == said.index("compared")

@@ -16,7 +16,7 @@ from spool.ledger import ledger as ledger_module
 from spool.ledger.ledger import Ledger
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from spool.sqlite.memory_log import MemoryDatabase
 from spool.turns.fair_turns import FairTurns
 from tests.spool.contract.test_devices import Counted, device
@@ -58,7 +58,7 @@ async def countings() -> tuple[Callable[[], Awaitable[object]], Callable[[], int
     """
     Return work that makes two queries, each after a new call, and a function that returns the number of queries.
     """
-    log, ledger = FakeLog(), await Ledger(new_ledger(), clock=FakeClock()).load()
+    log, ledger = FakeLog(), await Ledger(new_in_memory_ledger(), clock=FakeClock()).load()
 
     async def work() -> None:
         for _ in range(2):

@@ -32,7 +32,7 @@ from spool.ledger.queries import TOTAL, CostQuery, next_full_hour
 from spool.ledger.sums import OTHER, Dimensions
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS
-from spool.turns.threads import sort_in_steps
+from spool.turns.threads import sort_in_short_steps
 
 REPEATED = ("by", "where")
 REQUIRED = ("model",)
@@ -197,8 +197,8 @@ def _largest_first(
     """
     Return the MAX_TOP groups with the largest change, and the sum of all other groups. Ties are sorted by name.
     """
-    by_name = sort_in_steps(groups.items(), lambda item: [word or "" for word in item[0]])
-    rows = sort_in_steps(by_name, lambda item: -abs(item[1].saves))
+    by_name = sort_in_short_steps(groups.items(), lambda item: [word or "" for word in item[0]])
+    rows = sort_in_short_steps(by_name, lambda item: -abs(item[1].saves))
     rest = [instead for _, instead in rows[MAX_TOP:]]
     return [*rows[:MAX_TOP], *([(other_group, ReplacementCosts.sum_of(rest))] if rest else [])]
 

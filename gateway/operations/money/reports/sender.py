@@ -50,7 +50,7 @@ from spool.registry.notices import INFO, REPORT, Notice
 from spool.registry.registry import Registry
 from spool.registry.roles import COUNTED_TYPES, Rights
 from spool.registry.views import View
-from spool.turns.threads import sort_in_steps
+from spool.turns.threads import sort_in_short_steps
 
 LARGEST = 3  # maximum drivers of the change, and maximum insights, that are named
 LOOK_S = 15.0
@@ -235,7 +235,7 @@ async def read_figures(
 
 def _cost_by_group(rows: Sequence[CostRow]) -> tuple[list[tuple[str | None, int]], Mapping[str, str]]:
     groups = [(row.group[0], money.text_to_units(row.cost)) for row in rows]
-    return sort_in_steps(groups, key=lambda item: -item[1]), money.add_by_currency(
+    return sort_in_short_steps(groups, key=lambda item: -item[1]), money.add_by_currency(
         row.unconverted for row in rows
     )
 

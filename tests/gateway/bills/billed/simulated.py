@@ -25,7 +25,7 @@ from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES, CostQuery
 from spool.record import NS, Inference
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from spool.statements import StatementInfo, StatementRow
 from tests.gateway.bills.reconciliation.plants import Plant, both_sides
 from tests.gateway.bills.reconciliation.simulator import (
@@ -140,7 +140,7 @@ async def billed_month(
     for report in reports:
         prices.price_record(report)
     log.add(reports, at=clock.at)
-    ledger = await Ledger(new_ledger(), clock=clock).load()
+    ledger = await Ledger(new_in_memory_ledger(), clock=clock).load()
     told_rows = Statements(rows)
     closed: dict[str, Mapping[str, Any]] = {}
     sources = StatementSources(

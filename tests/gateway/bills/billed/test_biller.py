@@ -21,7 +21,7 @@ from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES, CostQuery
 from spool.record import NS
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from spool.statements import StatementInfo, StatementRow
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
@@ -72,7 +72,7 @@ class World:
         self.log, self.told = FakeLog(), Told()
 
     async def open(self) -> World:
-        self.ledger = await Ledger(new_ledger(), clock=self.clock).load()
+        self.ledger = await Ledger(new_in_memory_ledger(), clock=self.clock).load()
         sources = StatementSources(
             ledger=self.ledger,
             log=self.log,  # type: ignore[arg-type]

@@ -49,7 +49,7 @@ from spool.record import BILLING_DATA, BillingDrop
 from spool.registry.connections import BillingConnection
 from spool.registry.roles import EXCEPT, LedgerSlice, RoleFilter
 from spool.settings import SpoolSettings
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from spool.storage import StorageOptions
 from tests.spool.contract.examples import add
 from tests.spool.ledger_log import FakeClock
@@ -96,7 +96,7 @@ class Rows:
     async def open(self) -> Rows:
         self.clock, self.drops = FakeClock(), Drops()
         self.clock.at = (OCTOBER + timedelta(days=40)).timestamp()
-        self.ledger = await Ledger(new_ledger(), clock=self.clock).load()
+        self.ledger = await Ledger(new_in_memory_ledger(), clock=self.clock).load()
         self.connections = [
             BillingConnection(
                 id=id, name=id, cloud_provider="MongoDB", expected_ingest_rate=None, is_enabled=True, s3_bucket=None,

@@ -18,7 +18,7 @@ from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.money import UNIT
 from spool.ledger.queries import BILLED_TYPES
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from tests.gateway.bills.billed.clusters_planted import (
     CAUSES,
     CLOUD,
@@ -45,7 +45,7 @@ class ClusterMonth:
 
     async def open(self, causes: Sequence[str]) -> ClusterMonth:
         self.clock = FakeClock(MARCH.end + 3 * DAY_S)
-        self.ledger = await Ledger(new_ledger(), clock=self.clock).load()
+        self.ledger = await Ledger(new_in_memory_ledger(), clock=self.clock).load()
         self.clusters: PlannedClusters = await with_clusters(self.ledger, self.clock, planned(causes))
         return self
 

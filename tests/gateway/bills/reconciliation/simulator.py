@@ -23,7 +23,7 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import Clause, Model, Price, RateCard, Seller, Tier
 from spool.ledger.ledger import Ledger
 from spool.record import NS, Inference
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from spool.statements import StatementRow
 from tests.spool.ledger_log import FakeClock, FakeLog
 
@@ -432,7 +432,7 @@ async def count(records: Sequence[Inference], prices: PriceBook) -> Counts:
                 report.output_tokens or 0
             )
     log.add(records, at=clock.at)
-    ledger = await Ledger(new_ledger(), clock=clock).load()
+    ledger = await Ledger(new_in_memory_ledger(), clock=clock).load()
     await ledger.catch_up(log)
     token_prices = TokenPrices(prices)
     uses: dict[str, list[CountedUse]] = defaultdict(list)

@@ -26,7 +26,7 @@ from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.registry.operators import Actor
 from spool.settings import SpoolSettings
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from spool.statements import StatementOutcome, billed_total, token_total
 from spool.storage import StorageOptions
 from tests.gateway.bills.reconciliation.report_files import files
@@ -100,7 +100,7 @@ async def books(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     for report in records:
         prices.price_record(report)
     log.add(records, at=clock.at)
-    ledger = await Ledger(new_ledger(), clock=clock).load()
+    ledger = await Ledger(new_in_memory_ledger(), clock=clock).load()
     async with AsyncExitStack() as stack:
         options = StorageOptions(
             declared=declared_tables(),

@@ -17,7 +17,7 @@ from gateway.operations.list import declared_tables
 from spool.ledger.ledger import Ledger
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.sqlite.in_memory import new_ledger, new_registry
+from spool.sqlite.in_memory import new_in_memory_ledger, new_in_memory_registry
 from spool.sqlite.registry import SqliteRegistry
 from tests.moved_clock import MovedClock
 
@@ -44,7 +44,7 @@ class Gateway:
     @classmethod
     async def start(cls, store: SqliteRegistry) -> Gateway:
         clock = MovedClock()
-        ledger = await Ledger(new_ledger(), clock=clock).load()
+        ledger = await Ledger(new_in_memory_ledger(), clock=clock).load()
         gateway = cls(
             await Registry.open(store, secret=b"i" * 32, clock=clock, declared=declared_tables()), ledger
         )
@@ -62,7 +62,7 @@ def definition(name: str) -> bytes:
 
 @pytest.fixture
 def store() -> SqliteRegistry:
-    return new_registry()
+    return new_in_memory_registry()
 
 
 @pytest_asyncio.fixture

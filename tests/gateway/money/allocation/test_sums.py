@@ -19,7 +19,7 @@ from gateway.money.allocation.published import Published
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from spool.sqlite.ledger import SqliteLedger
 from tests.spool.contract.test_ledger import records
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog
@@ -84,7 +84,7 @@ def test_elements_add_up_to_the_total(
 
     async def run() -> None:
         clock = FakeClock(BEGIN + 8 * HOUR)
-        store: Any = new_ledger()
+        store: Any = new_in_memory_ledger()
         if engine == "sqlite":
             store = await SqliteLedger.open(tmp_path_factory.mktemp("ledger"), clock)
         log, ledger = FakeLog(), await Ledger(store, clock=clock).load()

@@ -19,7 +19,7 @@ from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.views import NewView, View
 from spool.sqlite.directory import REGISTRY
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from spool.sqlite.memory_log import MemoryDatabase
 from spool.sqlite.registry import SqliteRegistry
 from tests.spool.ledger_log import FakeClock, FakeLog, call
@@ -69,7 +69,7 @@ class House:
         self.log = FakeLog()
         self.store = KillableStore()
         self.known: tuple[str, ...] = ("service",)
-        self._rows = new_ledger()
+        self._rows = new_in_memory_ledger()
         self._max_owners = max_owners
 
     async def start(self) -> House:

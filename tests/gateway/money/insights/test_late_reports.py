@@ -16,7 +16,7 @@ from spool.errors import SpoolUnavailable
 from spool.log.values import Commit
 from spool.registry.registry import Registry
 from spool.registry.tables.late_reports import MAX_SOURCES, Counts, LateReportTable
-from spool.sqlite.in_memory import new_registry
+from spool.sqlite.in_memory import new_in_memory_registry
 from tests.gateway.money.insights.examples import found
 from tests.moved_clock import MovedClock
 
@@ -45,7 +45,7 @@ def test_late_reports_of_a_source_are_one_finding() -> None:
 
 @pytest_asyncio.fixture
 async def table() -> AsyncIterator[LateReportTable]:
-    registry = await Registry.open(new_registry(), secret=b"s" * 32, clock=MovedClock())
+    registry = await Registry.open(new_in_memory_registry(), secret=b"s" * 32, clock=MovedClock())
     yield registry.late_reports
     await registry.close()
 

@@ -15,7 +15,7 @@ from gateway.money.recommendations.gathering import Sources, gather_saving_facts
 from spool.ledger.ledger import Ledger
 from spool.record import NS, Inference
 from spool.registry.recommendations import Saving, TypeSettings
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from tests.spool.ledger_log import FakeClock, FakeLog
 
 BOOK = PriceBook.load()
@@ -37,7 +37,7 @@ def call(days_ago: float = 1, **fields: Any) -> Inference:
 
 async def facts_of(calls: Sequence[Inference], *, now: float = NOW) -> SavingFacts:
     clock, log = FakeClock(now), FakeLog()
-    ledger = Ledger(new_ledger(), clock=clock)
+    ledger = Ledger(new_in_memory_ledger(), clock=clock)
     if calls:
         log.add(calls, at=now)
     facts, _ = await gather_saving_facts(Sources(ledger=ledger, log=log, prices=lambda: BOOK), now=now)  # type: ignore[arg-type]

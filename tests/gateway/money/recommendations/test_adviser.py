@@ -22,7 +22,7 @@ from spool.registry.insights import Merged
 from spool.registry.operators import Actor
 from spool.registry.recommendations import Recommendation
 from spool.registry.registry import Registry
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from spool.sqlite.registry import open_registry
 from tests.gateway.money.recommendations.examples import BOOK, NOW, call
 from tests.spool.ledger_log import FakeClock, FakeLog
@@ -60,7 +60,7 @@ class House:
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     clock, log = FakeClock(NOW), FakeLog()
     registry = await open_registry(tmp_path, secret=b"s" * 32, clock=clock, declared=declared_tables())
-    sources = Sources(ledger=Ledger(new_ledger(), clock=clock), log=log, prices=lambda: BOOK)  # type: ignore[arg-type]
+    sources = Sources(ledger=Ledger(new_in_memory_ledger(), clock=clock), log=log, prices=lambda: BOOK)  # type: ignore[arg-type]
     yield House(clock, log, registry, Adviser(sources, registry.recommendations, clock))
     await registry.close()
 

@@ -19,7 +19,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostRow
 from spool.record import Inference
 from spool.registry.recommendations import Realized, Recommendation
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from tests.gateway.money.recommendations.examples import NOW, call
 from tests.spool.ledger_log import FakeClock, FakeLog
 from tests.spool.savings import SAVING
@@ -58,7 +58,7 @@ async def measured(calls: list[Inference], *, days_later: float = 20, **fields: 
     recommendation = Recommendation(
         id="r", saving=SAVING, status_at=ADDRESSED, created=0, last_updated=0, found_at=0, **values
     )
-    log, ledger = FakeLog(), Ledger(new_ledger(), clock=FakeClock(NOW))
+    log, ledger = FakeLog(), Ledger(new_in_memory_ledger(), clock=FakeClock(NOW))
     log.add(calls, at=NOW)
     await ledger.catch_up(log)
     return await realized_saving(ledger, recommendation, ADDRESSED + days_later * DAY_S)

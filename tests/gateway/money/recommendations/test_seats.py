@@ -16,7 +16,7 @@ from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.registry.insights import ADDRESSED
 from spool.registry.recommendations import Recommendation, Saving, TypeSettings
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from tests.gateway.money.recommendations.examples import DIMENSIONS, NOW
 from tests.spool.ledger_log import FakeClock
 
@@ -114,6 +114,6 @@ def test_addressed_seats_are_reported_only_for_later_cycles() -> None:
 
 async def test_what_seats_save_is_not_measured_on_calls() -> None:
     [one] = found(StoredAdvice(settings=EVERYTHING), SEATS[:2])
-    ledger = Ledger(new_ledger(), clock=FakeClock(NOW))
+    ledger = Ledger(new_in_memory_ledger(), clock=FakeClock(NOW))
     assert await realized_saving(ledger, kept(one, ADDRESSED, NOW - 60 * DAY_S), NOW) is None
     assert Decimal(one.monthly_savings) == 55

@@ -13,7 +13,7 @@ from gateway.people.authentication.tool_calls import ToolCalls
 from spool.registry.assistant_tools import ToolCallTable
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.sqlite.in_memory import new_registry
+from spool.sqlite.in_memory import new_in_memory_registry
 from tests.moved_clock import MovedClock
 
 ASSISTANT = Actor("assistant", "127.0.0.1")
@@ -21,7 +21,7 @@ ASSISTANT = Actor("assistant", "127.0.0.1")
 
 @pytest_asyncio.fixture
 async def tool_calls() -> AsyncIterator[ToolCallTable]:
-    registry = await Registry.open(new_registry(), secret=b"s" * 32, clock=MovedClock())
+    registry = await Registry.open(new_in_memory_registry(), secret=b"s" * 32, clock=MovedClock())
     yield registry.tool_calls
     await registry.close()
 

@@ -9,7 +9,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, record_to_json
-from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.in_memory import new_in_memory_ledger
 from tests.integration.order.running import Row
 from tests.spool.contract.examples import assert_books_balance, everything
 
@@ -23,7 +23,7 @@ async def judge(log: Log, clock: Any) -> Judged:
     await assert_books_balance(log)
     rows = [record_to_json(record) for record in await everything(log) if record is not None]
     assert log.lowest_open_number(AI_TELEMETRY) == log.next_number(AI_TELEMETRY)
-    ledger = await Ledger(new_ledger(), clock=clock).load()
+    ledger = await Ledger(new_in_memory_ledger(), clock=clock).load()
     await ledger.catch_up(log)
     (sums,) = await ledger.costs(CostQuery(since=ALL[0], until=ALL[1], granularity="total", group_by=()))
     return rows, (sums.calls, sums.input_tokens, sums.output_tokens)

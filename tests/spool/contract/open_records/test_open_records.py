@@ -35,11 +35,11 @@ async def test_open_records_are_returned_with_later_additions(open_spool: Opener
     """Open records are returned with everything that later reports added so far."""
     log = (await open_spool(hold=10)).log
     assert log.next_number(AI_TELEMETRY) == 1
-    assert await log.read(AI_TELEMETRY, 1, 9, with_open=True) == []
+    assert await log.read(AI_TELEMETRY, 1, 9, includes_open_records=True) == []
     await add(log, call(1), call(2))
     await add(log, call(1, user="ada"))
 
-    [entry] = await log.read(AI_TELEMETRY, 1, 9, with_open=True)
+    [entry] = await log.read(AI_TELEMETRY, 1, 9, includes_open_records=True)
     assert log.next_number(AI_TELEMETRY) == 3
     assert entry.first == 1
     assert [call(1, user="ada")[0], call(2)[0]] == entry.records

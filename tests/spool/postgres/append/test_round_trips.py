@@ -92,5 +92,5 @@ async def test_append_with_repeated_calls_needs_one_more_round_trip(
     for number in range(10, 16):
         expected += [call(number, team="search", user="ada"), call(number + 10, user="ada")]
     expected.append(call(30, user="ada"))
-    found = [entry.records for entry in await one.log.read(AI_TELEMETRY, 1, 99, with_open=True)]
+    found = [entry.records for entry in await one.log.read(AI_TELEMETRY, 1, 99, includes_open_records=True)]
     assert [record for record, _ in expected] == [record for records in found for record in records]

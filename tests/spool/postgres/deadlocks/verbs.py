@@ -205,7 +205,7 @@ async def decide_on_dead_letters(gateway: Gateway) -> None:
 
 
 async def resolve(gateway: Gateway) -> None:
-    unknowns = list(await gateway.storage.deliveries.unknown_deliveries())
+    unknowns = list(await gateway.storage.deliveries.deliveries_with_unknown_outcome())
     for unknown in gateway.chance.sample(unknowns, min(2, len(unknowns))):
         await gateway.storage.deliveries.settle_unknown(unknown.id, sent=gateway.chance.random() < 0.5)
 

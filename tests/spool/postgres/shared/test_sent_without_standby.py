@@ -96,7 +96,7 @@ async def test_operator_gets_no_success_without_a_standby(node: Node, strict: Da
     strict.needs_standby = False
     await deliveries.mark_outcome_unknown(await node.taken(max_records=5), reason="no answer")
     await deliveries.set_aside(await node.taken(max_records=1), error="no", status="400")
-    [unknown], [dead] = await deliveries.unknown_deliveries(), await deliveries.dead_letters()
+    [unknown], [dead] = await deliveries.deliveries_with_unknown_outcome(), await deliveries.dead_letters()
     strict.needs_standby = True
     refused: list[Callable[[], Awaitable[object]]] = [
         lambda: deliveries.settle_unknown(unknown.id, sent=True),
@@ -108,7 +108,7 @@ async def test_operator_gets_no_success_without_a_standby(node: Node, strict: Da
     for ask in refused:
         with pytest.raises(SpoolUnavailable, match=GONE):
             await ask()
-    assert [unknown.id] == [one.id for one in await deliveries.unknown_deliveries()]
+    assert [unknown.id] == [one.id for one in await deliveries.deliveries_with_unknown_outcome()]
     assert [dead.id] == [one.id for one in await deliveries.dead_letters()]
     strict.needs_standby = False
     with pytest.raises(NotThere):
