@@ -33,7 +33,7 @@ class Answers:
         registry = SimpleNamespace(
             **{name: SimpleNamespace(all=lambda found=found: found) for name, found in documents.items()}
         )
-        self.reader = SimpleNamespace(is_limited=is_limited, require_registry=lambda: registry)
+        self.reader = SimpleNamespace(has_limited_data_access=is_limited, require_registry=lambda: registry)
 
     async def read_report_rows(
         self,
