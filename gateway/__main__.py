@@ -5,21 +5,21 @@ from __future__ import annotations
 import sys
 
 
-def run_agent_hook_if_called() -> None:
+def answer_assistant_hook_and_exit_if_called() -> None:
     """
     If this process is `tollhouse agent verdict`, answer the hook and exit, without importing modules of other
     commands.
     """
     if sys.argv[1:3] == ["agent", "verdict"]:
-        from gateway.devices.agent.hook import parse_hook_arguments, run_hook
+        from gateway.devices.agent.hook import answer_assistant_hook, parse_hook_arguments
 
         question = parse_hook_arguments(sys.argv[3:])
         if question is not None:
-            sys.exit(run_hook(question))
+            sys.exit(answer_assistant_hook(question))
 
 
 def main() -> None:
-    run_agent_hook_if_called()
+    answer_assistant_hook_and_exit_if_called()
     from gateway.cli import main as commands
 
     commands(prog_name="tollhouse")

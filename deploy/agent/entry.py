@@ -24,16 +24,18 @@ def find_certificates() -> None:
 
 
 def main() -> None:
-    from gateway.__main__ import run_agent_hook_if_called
+    from gateway.__main__ import answer_assistant_hook_and_exit_if_called
 
-    run_agent_hook_if_called()
+    answer_assistant_hook_and_exit_if_called()
     find_certificates()
-    from gateway.cli import Program, version
+    from gateway.cli import TollhouseProgram, version
     from gateway.cli.agent import agent
 
     text = "The Tollhouse agent: forwards the telemetry of this machine's coding assistants to a gateway."
     names = {"help_option_names": ["-h", "--help"]}
-    Program("tollhouse", commands=[agent, version], help=text, context_settings=names)(prog_name="tollhouse")
+    TollhouseProgram("tollhouse", commands=[agent, version], help=text, context_settings=names)(
+        prog_name="tollhouse"
+    )
 
 
 if __name__ == "__main__":

@@ -213,7 +213,7 @@ data_option = click.option(
 WIDEST = max(map(len, COMMANDS))  # with one width for all names, the groups of commands share one column
 
 
-def _is_raised_by_echo(error: OSError) -> bool:
+def _is_raised_by_click_echo(error: OSError) -> bool:
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
@@ -228,7 +228,7 @@ def _fails_to_flush_output() -> bool:
     return False
 
 
-class Program(click.Group):
+class TollhouseProgram(click.Group):
     """
     The program `tollhouse`, or the self-contained agent. If the output cannot be written, for example on a
     full disk, it prints an error and exits with 1.
@@ -241,14 +241,14 @@ class Program(click.Group):
             finally:
                 sys.stdout.flush()
         except OSError as error:
-            if not (_is_raised_by_echo(error) or _fails_to_flush_output()):
+            if not (_is_raised_by_click_echo(error) or _fails_to_flush_output()):
                 raise
             # At exit, the interpreter flushes the output again. Without this, that would fail with a second message.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             exit_with_message(f"the output cannot be written: {error.strerror}")
 
 
-class Commands(Program):
+class Commands(TollhouseProgram):
     """The commands of `tollhouse`. The module of a command is loaded when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

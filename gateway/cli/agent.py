@@ -19,7 +19,7 @@ from gateway.cli.agent_settings import (
     load_agent_config,
 )
 from gateway.devices.agent.assistants import ASSISTANTS, Assistant
-from gateway.devices.agent.hook import ADDRESS, HookQuestion, run_hook
+from gateway.devices.agent.hook import ADDRESS, HookArguments, answer_assistant_hook
 
 if TYPE_CHECKING:
     from gateway.devices.agent.settings import EditedSettings
@@ -131,10 +131,10 @@ def judge_session(session_limit: str, is_closed: bool, endpoint: str) -> None:
     The hook's JSON is read from standard input, and only its session_id is used. The exit code is 0 (go on) or 2
     (refuse). Then standard error has the reason.
     """
-    question = HookQuestion(endpoint, session_limit, is_closed)
+    question = HookArguments(endpoint, session_limit, is_closed)
     if question.argument_problem:
         exit_with_message(question.argument_problem, 2)
-    sys.exit(run_hook(question))
+    sys.exit(answer_assistant_hook(question))
 
 
 # -- settings of assistants ----------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ def policy(
                 f"{option} must begin with a digit and may have letters, digits and the characters . + ~", 2
             )
     if mode == DIRECT:
-        destination = _gateway_destination_without_agent(gateway, key_file, config, data)
+        destination = _direct_gateway_destination_or_exit(gateway, key_file, config, data)
     else:
         if key_file:
             exit_with_message("--key-file is only for --mode direct, because the agent needs no key", 2)
@@ -240,7 +240,7 @@ def _check_gateway_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def _gateway_destination_without_agent(
+def _direct_gateway_destination_or_exit(
     gateway: str | None, key_file: Path | None, config: Path | None, data: Path | None
 ) -> Destination:
     from gateway.cli.data_directory import load_config_with_data

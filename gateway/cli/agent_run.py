@@ -30,7 +30,7 @@ from gateway.configuration.reader import load_config
 from gateway.configuration.sections import Config, ConfigError
 from gateway.configuration.values import is_loopback, split_address
 from gateway.devices.agent.activity import ActivityRecorder
-from gateway.devices.agent.hook import HookQuestion, reason_to_refuse_hook_call
+from gateway.devices.agent.hook import HookArguments, reason_to_refuse_hook_call
 from gateway.devices.agent.identity import (
     KEY_FILE,
     DeviceIdentity,
@@ -44,9 +44,9 @@ from gateway.devices.agent.link import (
     USER,
     HeartbeatNumbers,
     LinkFile,
-    ProbedStates,
+    ProbedAssistantStates,
     resident_memory,
-    service_kind,
+    service_manager_kind,
 )
 from gateway.devices.own_verdicts import NewestBudgetVerdicts
 from gateway.monitoring import logs
@@ -149,7 +149,7 @@ def with_gateway_upstream(config: Config) -> Config:
 
 @asynccontextmanager
 async def _keep_gateway_link(
-    config: Config, who: DeviceIdentity, recorder: ActivityRecorder, app: TollhouseApp
+    config: Config, device_identity: DeviceIdentity, recorder: ActivityRecorder, app: TollhouseApp
 ) -> AsyncIterator[None]:
     """Send heartbeats to the gateway, with the states of the assistants, while the block runs."""
     from exporters.device_reporter import DeviceReporter
@@ -159,8 +159,8 @@ async def _keep_gateway_link(
     upstream, directory = config.upstream, config.data_dir
     key_file = directory / KEY_FILE
     numbers, link_file, is_full = HeartbeatNumbers(directory), LinkFile(directory), False
-    probed = ProbedStates(directory, is_full=lambda: is_full)
-    started_at, facts = utc_iso(int(time.time())), _device_facts(config, who)
+    probed = ProbedAssistantStates(directory, is_full=lambda: is_full)
+    started_at, facts = utc_iso(int(time.time())), _device_facts(config, device_identity)
     verdicts = NewestBudgetVerdicts(time.time)
 
     async def queue_depth_and_age() -> tuple[int, float]:
@@ -174,7 +174,7 @@ async def _keep_gateway_link(
             "sent_at": utc_iso(time.time()),
             "spool": {"records": records, "oldest_age_s": age_s},
             "sources": recorder.activity_by_source(),
-            "agent": {"service": service_kind(), "started_at": started_at, **resident_memory()},
+            "agent": {"service": service_manager_kind(), "started_at": started_at, **resident_memory()},
             "key_storage": "file",
             **_number_next_heartbeat(numbers),
         }
@@ -209,12 +209,12 @@ async def _keep_gateway_link(
     async def connect_and_run_link() -> None:
         # the first answer imports modules, which takes longer than a hook waits
         await asyncio.to_thread(
-            reason_to_refuse_hook_call, HookQuestion(app.url, "0"), b'{"session_id": "none"}', FIRST_ANSWER_S
+            reason_to_refuse_hook_call, HookArguments(app.url, "0"), b'{"session_id": "none"}', FIRST_ANSWER_S
         )
         await store_link_state()
-        if service_kind() == DAEMON and not key_file.exists():
+        if service_manager_kind() == DAEMON and not key_file.exists():
             # the enrolment states the hardware id, which only the probe can read
-            await probed.wait_for_file(FIRST_LOOK_S)
+            await probed.wait_for_probed_fields(FIRST_LOOK_S)
         await link.run()
 
     app.services.topics.devices.called = recorder.record_call_ends
@@ -256,21 +256,21 @@ def _store_heartbeat_token(numbers: HeartbeatNumbers, heartbeat_token: str) -> N
         )
 
 
-def _device_facts(config: Config, who: DeviceIdentity) -> dict[str, object]:
+def _device_facts(config: Config, device_identity: DeviceIdentity) -> dict[str, object]:
     facts: dict[str, object] = {
-        "device_id": who.device_id,
+        "device_id": device_identity.device_id,
         "hostname": socket.gethostname(),
         "platform": f"{platform.system().lower()}/{platform.machine()}",
         "agent_version": version("tollhouse"),
         "user": (config.agent.user or process_user_unless_service()) if USER in config.agent.report else "",
-        "fingerprint": who.fingerprint,
+        "fingerprint": device_identity.fingerprint,
         "labels": dict(config.agent.labels),
     }
     return {name: value for name, value in facts.items() if value}
 
 
 def process_user_unless_service() -> str | None:
-    if service_kind() == DAEMON:
+    if service_manager_kind() == DAEMON:
         return None
     if sys.platform != "win32" and hasattr(os, "getuid") and _is_service_account(os.getuid()):
         return None

@@ -89,7 +89,7 @@ def _exit_code(result: DeliveryResult) -> int:
 
 
 def _show_results(results: Sequence[DeliveryResult]) -> None:
-    repairs = {result: _repair_for_result(result) for result in results if not result.arrived}
+    repairs = {result: _cause_and_repair_of_result(result) for result in results if not result.arrived}
     rows = [
         {
             "assistant": result.assistant,
@@ -103,7 +103,7 @@ def _show_results(results: Sequence[DeliveryResult]) -> None:
         click.echo(advice)
 
 
-def _repair_for_result(result: DeliveryResult) -> CauseRepair:
+def _cause_and_repair_of_result(result: DeliveryResult) -> CauseRepair:
     from gateway.devices.fleet.repairs import CauseRepair, repair_of_cause
 
     if result.cause not in _OF_WAY:

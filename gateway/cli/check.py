@@ -28,7 +28,7 @@ from exporters.service.unit_cost import STREAM as UNIT_COST
 from gateway.cli import config_option, load_config_or_exit
 from gateway.cli.data_directory import require_data_directory
 from gateway.cli.output import readable_value
-from gateway.configuration.certificates import certificate_troubles, read_certificate_ends
+from gateway.configuration.certificates import certificate_troubles, read_certificate_expiries
 from gateway.configuration.problems import config_warnings
 from gateway.configuration.secret_file import SecretFile
 from gateway.configuration.sections import Config, ConfigError, SourceSettings
@@ -80,7 +80,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     problems = list(configured_file_problems(settings))
     server = asyncio.run(fetch_server_state(settings))
     problems += server.problems
-    certificates = certificate_troubles(read_certificate_ends(settings), now=SystemClock().now())
+    certificates = certificate_troubles(read_certificate_expiries(settings), now=SystemClock().now())
     problems += [each.text for each in certificates if each.severity == CRITICAL]
     streams, destinations = asyncio.run(try_receivers(settings, server.stopped, send=send))
     problems += stopped_routes_not_listed(server.stopped, streams, destinations)

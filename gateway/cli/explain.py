@@ -161,7 +161,7 @@ async def explain_payload(
     options = ReadOptions(
         keep_attributes=frozenset(config.privacy.keep_attributes),
         keep_tags=config.kept_tags,
-        counted=config.counted_sources,
+        counted=config.explicitly_counted_sources,
         max_items=MOST_ITEMS,
         explain=why,
     )

@@ -29,7 +29,7 @@ _FORM = f"TYPE:TARGET, where TYPE is one of {', '.join(TYPES)}, such as ndjson:a
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class InitAnswers:
     data: str
     listen: str
     upstream: str
@@ -129,7 +129,7 @@ def init(
         )
     if not upstream and (upstream_key_file or upstream_key_env or use_cases):
         exit_with_message("--upstream-key-file, --upstream-key-env and --use-case need --upstream URL", 2)
-    answers = Answers(
+    answers = InitAnswers(
         data=data,
         listen=listen or ServerSettings().listen,
         upstream=upstream or "",
@@ -171,7 +171,7 @@ def _write_configuration(path: Path, text: str) -> Path:
         exit_with_message(f"{error.filename or path} cannot be written: {error.strerror}", 2)
 
 
-def _configuration_lines(answers: Answers) -> Iterator[str]:
+def _configuration_lines(answers: InitAnswers) -> Iterator[str]:
     yield "# Keys after a # show their defaults. Relative paths are relative to this file."
     yield ""
     yield from _setting_lines(Config, {"data_dir": answers.data})

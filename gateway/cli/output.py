@@ -69,7 +69,7 @@ _TIME_FIELD = re.compile(r"created|creation_date|submitted|\w+_(at|updated)")
 _EPOCH = re.compile(r"\d{10}(\.\d+)?")
 
 
-def add_form_options(command: Callable[..., None]) -> Callable[..., None]:
+def add_output_form_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add --json and --csv to a command that prints a list. Its parameter `form` is None for a table."""
     return _as_json_form(_as_csv_form(command))
 

@@ -204,7 +204,7 @@ async def run_app_until_stopped(
         asked_to_stop.set()
         app.stop_waiting_for_space()
 
-    reload = _Reload(app, manager)
+    reload = _ConfigReloader(app, manager)
     _handle_signals(loop, request_stop, reload.request_reload)
     if stdin_stops:
         threading.Thread(
@@ -222,11 +222,11 @@ async def run_app_until_stopped(
     try:
         await announce()
         manager.send_state("READY=1")
-        reload.allow_reloads()
+        reload.start_handling_reloads()
         return await _wait_until_stopped(app, asked_to_stop)
     finally:
         manager.send_state("STOPPING=1")
-        with exit_if_block_exceeds(loop):
+        with exit_process_if_block_takes_longer(loop):
             await app.stop()
         watch.cancel()
 
@@ -266,9 +266,10 @@ async def _wait_until_stopped(app: TollhouseApp, asked_to_stop: asyncio.Event) -
     return 1
 
 
-class _Reload:
+class _ConfigReloader:
     """
-    Reloads on SIGHUP, one at a time. Signals during a reload, or before `allow_reloads`, cause one further reload.
+    Reloads on SIGHUP, one at a time. Signals during a reload, or before `start_handling_reloads`, cause one
+    further reload.
     """
 
     def __init__(self, app: TollhouseApp, manager: ServiceManager) -> None:
@@ -278,7 +279,7 @@ class _Reload:
         self._again = False
         self._has_begun = False
 
-    def allow_reloads(self) -> None:
+    def start_handling_reloads(self) -> None:
         self._has_begun = True
         if self._again:
             self.request_reload()
@@ -355,7 +356,7 @@ def describe_stop(error: Exception) -> str:
 
 
 @contextmanager
-def exit_if_block_exceeds(
+def exit_process_if_block_takes_longer(
     loop: asyncio.AbstractEventLoop, *, within_s: float = STOP_WITHIN_S
 ) -> Iterator[None]:
     """

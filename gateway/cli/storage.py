@@ -153,7 +153,9 @@ def copy_storage(directory: Path | None, source_config: Path | None, config: Pat
         source = _storage_and_engine(source_config)
     else:
         source = replace(target[0], directory=directory, storage=StorageSettings()), load_engine(SQLITE)
-    _show_copied_storage(_run_or_exit(copy_storage(*source, *target, _Progress().print_progress)), as_json)
+    _show_copied_storage(
+        _run_or_exit(copy_storage(*source, *target, _ProgressPrinter().print_progress)), as_json
+    )
 
 
 @storage.command("export")
@@ -176,7 +178,7 @@ def export_storage(file: Path, config: Path | None, as_json: bool) -> None:
             file.absolute(),
             version=version("tollhouse"),
             made_at=utc_iso(time.time()),
-            progress=_Progress().print_progress,
+            progress=_ProgressPrinter().print_progress,
         )
     )
     _show_copied_storage(result.books, as_json)
@@ -198,7 +200,7 @@ def import_storage(file: Path, config: Path | None, as_json: bool) -> None:
     require_named_data_directory(config, None)
     _show_copied_storage(
         _run_or_exit(
-            import_archive(file.absolute(), *_storage_and_engine(config), _Progress().print_progress)
+            import_archive(file.absolute(), *_storage_and_engine(config), _ProgressPrinter().print_progress)
         ),
         as_json,
     )
@@ -228,7 +230,7 @@ def _show_copied_storage(copied_storage: CopiedStorage, as_json: bool) -> None:
     )
 
 
-class _Progress:
+class _ProgressPrinter:
     """
     Progress messages on standard error, at most one every PROGRESS_INTERVAL_S. Safe to call from several threads.
     """

@@ -162,7 +162,7 @@ def chart_values(config: Mapping[str, Any]) -> dict[str, Any]:
         for path in paths if name in config else ():
             _set_at_path(values, path, config[name])
     if "labels" in config:
-        _set_label_values(values, config["labels"])
+        _set_chart_values_of_labels(values, config["labels"])
     return values
 
 
@@ -170,7 +170,7 @@ def fields_without_value(config: Mapping[str, Any]) -> list[str]:
     return sorted(name for name in config if name not in _PATHS and name != "labels")
 
 
-def _set_label_values(values: dict[str, Any], labels: Mapping[str, list[str]]) -> None:
+def _set_chart_values_of_labels(values: dict[str, Any], labels: Mapping[str, list[str]]) -> None:
     """
     Set the chart values for labels of pods and namespaces: one list of patterns, and a switch for each kind.
     """

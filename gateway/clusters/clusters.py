@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from gateway.clusters.agent_config import APPLIED, FAILED, NONE, PENDING, config_state, hash_config
 from gateway.configuration.sections import ClusterSettings
 from gateway.core.errors import Refusal
-from gateway.devices.fleet.heartbeat_facts import CLUSTER, is_in_cluster
+from gateway.devices.fleet.heartbeat_facts import CLUSTER, has_cluster_label
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import MISSED, OFFLINE, ONLINE
 from gateway.people.authentication.bearer import Bearer
@@ -134,7 +134,7 @@ class Clusters:
         A heartbeat without changes writes nothing, because the device row has its time. A device is never
         rejected because of its cluster.
         """
-        if device.state != ENROLLED or not is_in_cluster(device.all_labels):
+        if device.state != ENROLLED or not has_cluster_label(device.all_labels):
             return
         reported = _reported_cluster(device)
         cluster = self.table.find(reported.id)

@@ -22,7 +22,7 @@ OWN, AUTHORITIES = "cert_file", "ca_file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CertificateEnd:
+class CertificateExpiry:
     """
     A setting with a certificate. `ends_at` is when the certificate expires, or None if it cannot be read.
     """
@@ -43,9 +43,9 @@ class CertificateTrouble:
         return f"{self.title}. {self.seen}"
 
 
-def read_certificate_ends(
+def read_certificate_expiries(
     config: Config, in_use: Mapping[str, bytes] | None = None
-) -> Sequence[CertificateEnd]:
+) -> Sequence[CertificateExpiry]:
     """
     Read the expiry of all certificates of a configuration. `in_use` has the PEM text of certificates that a
     running server has loaded, by setting. It counts instead of the file, because the server uses it until the
@@ -53,25 +53,27 @@ def read_certificate_ends(
     """
     loaded = in_use or {}
     return [
-        CertificateEnd(setting=name, ends_at=_expiry_time(name, loaded.get(name) or _read_or_empty(path)))
+        CertificateExpiry(setting=name, ends_at=_expiry_time(name, loaded.get(name) or _read_or_empty(path)))
         for name, path in (*_certificate_files(config, ""), *certificate_files(config.storage))
     ]
 
 
-def certificate_troubles(ends: Iterable[CertificateEnd], *, now: float) -> Sequence[CertificateTrouble]:
+def certificate_troubles(
+    expiries: Iterable[CertificateExpiry], *, now: float
+) -> Sequence[CertificateTrouble]:
     """Return the certificates that cannot be read, have expired or expire within two weeks."""
-    troubles = (_certificate_trouble(end, now) for end in ends)
+    troubles = (_certificate_trouble(end, now) for end in expiries)
     return [trouble for trouble in troubles if trouble is not None]
 
 
-def _certificate_trouble(end: CertificateEnd, now: float) -> CertificateTrouble | None:
-    at = end.ends_at
+def _certificate_trouble(expiry: CertificateExpiry, now: float) -> CertificateTrouble | None:
+    at = expiry.ends_at
     if at is None:
-        title, severity = f"The certificate of {end.setting} cannot be read", CRITICAL
+        title, severity = f"The certificate of {expiry.setting} cannot be read", CRITICAL
     elif at <= now:
-        title, severity = f"The certificate of {end.setting} expired on {utc_iso(at)}", CRITICAL
+        title, severity = f"The certificate of {expiry.setting} expired on {utc_iso(at)}", CRITICAL
     elif at <= now + SOON_S:
-        title = f"The certificate of {end.setting} expires on {utc_iso(at)}"
+        title = f"The certificate of {expiry.setting} expires on {utc_iso(at)}"
         severity = CRITICAL if at <= now + CRITICAL_S else WARNING
     else:
         return None
@@ -80,7 +82,7 @@ def _certificate_trouble(end: CertificateEnd, now: float) -> CertificateTrouble 
         if at is None or at <= now
         else "Connections that need it fail after that."
     )
-    return CertificateTrouble(setting=end.setting, severity=severity, title=title, seen=seen)
+    return CertificateTrouble(setting=expiry.setting, severity=severity, title=title, seen=seen)
 
 
 def _certificate_files(section: object, name: str) -> Iterator[tuple[str, Path]]:

@@ -30,18 +30,18 @@ def config_problems(config: Config) -> Iterator[str]:
             yield from _MORE[field.name](config)
 
 
-def _nested_problems(at: str, value: Any) -> Iterator[str]:
+def _nested_problems(setting_path: str, value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         for name, item in value.items():
-            yield from _nested_problems(f"{at}.{name}", item)
+            yield from _nested_problems(f"{setting_path}.{name}", item)
     elif isinstance(value, tuple):
         for index, item in enumerate(value):
-            yield from _nested_problems(f"{at}[{index}]", item)
+            yield from _nested_problems(f"{setting_path}[{index}]", item)
     elif is_dataclass(value):
         if hasattr(value, "problems"):
-            yield from value.problems(at)
+            yield from value.problems(setting_path)
         for field in fields(value):
-            yield from _nested_problems(f"{at}.{field.name}", getattr(value, field.name))
+            yield from _nested_problems(f"{setting_path}.{field.name}", getattr(value, field.name))
 
 
 def missing_settings(config: Config, given: Mapping[str, Any]) -> Iterator[str]:

@@ -321,12 +321,12 @@ class UnitCostStream:
         ),
     )
 
-    def problems(self, at: str) -> Iterator[str]:
-        yield from problems_of_stream_name(f"{at}.name", self.name)
+    def problems(self, setting_path: str) -> Iterator[str]:
+        yield from problems_of_stream_name(f"{setting_path}.name", self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Publication:
+class UnitCostPublication:
     """Totals that are published as a unit-cost stream."""
 
     stream: str = setting("", "name of the stream")
@@ -342,10 +342,10 @@ class Publication:
     granularity: str = setting("DAILY", "period of one sum", choices=("HOURLY", "DAILY"))
     dimensions: Mapping[str, str] = setting({}, "name in the stream = dimension in the totals; at most 5")
 
-    def problems(self, at: str) -> Iterator[str]:
-        yield from problems_of_stream_name(f"{at}.stream", self.stream)
+    def problems(self, setting_path: str) -> Iterator[str]:
+        yield from problems_of_stream_name(f"{setting_path}.stream", self.stream)
         if len(self.dimensions) > MAX_STREAM_KEYS:
-            yield f"{at}.dimensions must have at most {MAX_STREAM_KEYS} entries"
+            yield f"{setting_path}.dimensions must have at most {MAX_STREAM_KEYS} entries"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -562,18 +562,18 @@ class PriceOverride:
         {}, 'prices of meters other than text tokens, such as `web_searches = "8"` per thousand searches'
     )
 
-    def problems(self, at: str) -> Iterator[str]:
+    def problems(self, setting_path: str) -> Iterator[str]:
         if not self.model:
-            yield f"{at}.model is required"
+            yield f"{setting_path}.model is required"
         if self.input is None and self.output is None and not self.meters:
-            yield f"{at} needs input or output, in dollars per million tokens, or meters"
+            yield f"{setting_path} needs input or output, in dollars per million tokens, or meters"
         for name in self.meters:
             if name not in METERS:
-                yield f"{at}.meters.{name} is not a meter; docs/meters.md lists the meters"
+                yield f"{setting_path}.meters.{name} is not a meter; docs/meters.md lists the meters"
         if self.tier and self.tier not in PRICED_TIERS:
-            yield f"{at}.tier must be one of {', '.join(PRICED_TIERS)}"
+            yield f"{setting_path}.tier must be one of {', '.join(PRICED_TIERS)}"
         if self.since and not _is_iso_day(self.since):
-            yield f'{at}.since must be a day such as "2026-11-20"'
+            yield f'{setting_path}.since must be a day such as "2026-11-20"'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -615,13 +615,13 @@ class CurrencyRate:
         "", 'first UTC day on which the rate applies, such as "2026-01-01"; if empty, it always applies'
     )
 
-    def problems(self, at: str) -> Iterator[str]:
+    def problems(self, setting_path: str) -> Iterator[str]:
         if self.usd is None or not self.usd.is_finite() or self.usd <= 0:
-            yield f"{at}.usd is required: the number of dollars per unit, more than 0"
+            yield f"{setting_path}.usd is required: the number of dollars per unit, more than 0"
         if not _needs_conversion(self.currency):
-            yield f'{at}.currency must be the code of a currency other than USD, such as "EUR"'
+            yield f'{setting_path}.currency must be the code of a currency other than USD, such as "EUR"'
         if self.since and not _is_iso_day(self.since):
-            yield f'{at}.since must be a day such as "2026-11-20"'
+            yield f'{setting_path}.since must be a day such as "2026-11-20"'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -669,11 +669,11 @@ class AttributionRule:
     match: Match = setting(Match(), "which calls")
     set: Assignment = setting(Assignment(), "values for fields that are null")
 
-    def problems(self, at: str) -> Iterator[str]:
+    def problems(self, setting_path: str) -> Iterator[str]:
         if self.match == Match():
-            yield f"{at}.match needs api_key, user, device, model or tag"
+            yield f"{setting_path}.match needs api_key, user, device, model or tag"
         if self.set == Assignment():
-            yield f"{at}.set needs team, user or tags"
+            yield f"{setting_path}.set needs team, user or tags"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -720,10 +720,10 @@ class BillingSettings:
         "costs](billed-costs.md); if empty, the tag `team` names the team",
     )
 
-    def problems(self, at: str) -> Iterator[str]:
+    def problems(self, setting_path: str) -> Iterator[str]:
         for name in self.owner_tags:
             if name not in ROW_OWNERS:
-                yield f"{at}.owner_tags.{name[:40]} is not one of {', '.join(ROW_OWNERS)}"
+                yield f"{setting_path}.owner_tags.{name[:40]} is not one of {', '.join(ROW_OWNERS)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -761,9 +761,9 @@ class LedgerSettings:
         "tags by which costs can be grouped, at most 8; a change applies to calls counted from then on",
     )
 
-    def problems(self, at: str) -> Iterator[str]:
+    def problems(self, setting_path: str) -> Iterator[str]:
         if len(self.tags) > MAX_LEDGER_TAGS or not all(self.tags):
-            yield f"{at}.tags must have at most {MAX_LEDGER_TAGS} names"
+            yield f"{setting_path}.tags must have at most {MAX_LEDGER_TAGS} names"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1003,11 +1003,11 @@ class KeyOwner:
     team: str = setting("", "team of the calls")
     source: str = setting("", "source of the calls")
 
-    def problems(self, at: str) -> Iterator[str]:
+    def problems(self, setting_path: str) -> Iterator[str]:
         if not (self.provider and self.billed):
-            yield f"{at} needs provider and billed, as the report names them"
+            yield f"{setting_path} needs provider and billed, as the report names them"
         if not (self.api_key or self.team or self.source):
-            yield f"{at} needs api_key, team or source"
+            yield f"{setting_path} needs api_key, team or source"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1041,26 +1041,26 @@ class StatementPullSettings:
         ),
     )
 
-    def problems(self, at: str) -> Iterator[str]:
-        yield from problems_of_choice(f"{at}.source", self.source, (*PULLED_SOURCES, *SEAT_SOURCES))
+    def problems(self, setting_path: str) -> Iterator[str]:
+        yield from problems_of_choice(f"{setting_path}.source", self.source, (*PULLED_SOURCES, *SEAT_SOURCES))
         if (self.source in SEAT_SOURCES) != bool(self.plan):
-            yield f"{at}.plan is required for a list of seats, and not allowed for any other source"
+            yield f"{setting_path}.plan is required for a list of seats, and not allowed for any other source"
         if self.key_file is None:
-            yield f"{at}.key_file is required: the file with an admin key of the provider"
-        yield from problems_of_url(f"{at}.base_url", self.base_url)
+            yield f"{setting_path}.key_file is required: the file with an admin key of the provider"
+        yield from problems_of_url(f"{setting_path}.base_url", self.base_url)
         if any(mark in self.base_url for mark in "?#"):
             yield (
-                f"{at}.base_url must be an address without a query or a fragment; put the key into "
-                f"{at}.key_file"
+                f"{setting_path}.base_url must be an address without a query or a fragment; put the key into "
+                f"{setting_path}.key_file"
             )
         if self.source == "litellm_spend_logs" and not self.base_url:
-            yield f"{at}.base_url is required: the address of your LiteLLM"
+            yield f"{setting_path}.base_url is required: the address of your LiteLLM"
         if self.source.startswith("github_copilot") and not self.account:
-            yield f"{at}.account is required: the name of your organization at GitHub"
+            yield f"{setting_path}.account is required: the name of your organization at GitHub"
         if self.source in OF_GOOGLE and not self.account:
-            yield f"{at}.account is required: the resource at Google that has the licenses"
+            yield f"{setting_path}.account is required: the resource at Google that has the licenses"
         if self.days > MOST_PULL_DAYS:
-            yield f"{at}.days must be at most {MOST_PULL_DAYS}"
+            yield f"{setting_path}.days must be at most {MOST_PULL_DAYS}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1075,17 +1075,17 @@ class EnforcerSettings:
     key_file: Path | None = setting(None, "file with a key that may read the limits")
     every: Duration = setting(900.0, "time between two readings, at least five minutes", least=300)
 
-    def problems(self, at: str) -> Iterator[str]:
+    def problems(self, setting_path: str) -> Iterator[str]:
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", self.name):
-            yield f"{at}.name is required: letters, digits, '.', '_' and '-', at most 64"
-        yield from problems_of_choice(f"{at}.type", self.type, ENFORCER_TYPES)
+            yield f"{setting_path}.name is required: letters, digits, '.', '_' and '-', at most 64"
+        yield from problems_of_choice(f"{setting_path}.type", self.type, ENFORCER_TYPES)
         if self.key_file is None:
-            yield f"{at}.key_file is required: the file with a key that may read the limits"
-        yield from problems_of_url(f"{at}.base_url", self.base_url)
+            yield f"{setting_path}.key_file is required: the file with a key that may read the limits"
+        yield from problems_of_url(f"{setting_path}.base_url", self.base_url)
         if any(mark in self.base_url for mark in "?#"):
-            yield f"{at}.base_url must be an address without a query or a fragment"
+            yield f"{setting_path}.base_url must be an address without a query or a fragment"
         if self.type == "litellm" and not self.base_url:
-            yield f"{at}.base_url is required: the address of your LiteLLM"
+            yield f"{setting_path}.base_url is required: the address of your LiteLLM"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1143,14 +1143,14 @@ class ReconciliationSettings:
         (), "keys and accounts of providers that have other names in Tollhouse"
     )
 
-    def problems(self, at: str) -> Iterator[str]:
+    def problems(self, setting_path: str) -> Iterator[str]:
         for name in ("tolerance_money", "tolerance_tokens"):
             if not 0 <= getattr(self, name) <= 100:
-                yield f"{at}.{name} must be a percentage from 0 to 100"
+                yield f"{setting_path}.{name} must be a percentage from 0 to 100"
         names: set[str] = set()
         reports: dict[tuple[str, str, str], str] = {}
         for index, pull in enumerate(self.pull):
-            shown = f"{at}.pull[{index}]"
+            shown = f"{setting_path}.pull[{index}]"
             if not pull.name or pull.name in names:
                 yield f"{shown}.name is required and must be unique"
             names.add(pull.name)
@@ -1333,10 +1333,10 @@ class OperatorSettings:
         "`TOLLHOUSE_AS`, or USER@HOSTNAME if it is not set",
     )
 
-    def problems(self, at: str) -> Iterator[str]:
+    def problems(self, setting_path: str) -> Iterator[str]:
         for user, email in self.local.items():
             if not is_email(email):
-                yield f"{at}.local.{user} must be an e-mail address, such as ops@example.com"
+                yield f"{setting_path}.local.{user} must be an e-mail address, such as ops@example.com"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1357,10 +1357,10 @@ class SourceSettings:
         ),
     )
 
-    def problems(self, at: str) -> Iterator[str]:
-        if self.signing_secret_file and at != "sources.helicone":
+    def problems(self, setting_path: str) -> Iterator[str]:
+        if self.signing_secret_file and setting_path != "sources.helicone":
             yield (
-                f"{at}.signing_secret_file is only for helicone, because other sources do not sign; remove it"
+                f"{setting_path}.signing_secret_file is only for helicone, because other sources do not sign; remove it"
             )
 
 
@@ -1421,7 +1421,7 @@ class Config:
     billing: BillingSettings = setting(BillingSettings(), "")
     billed: BilledSettings = setting(BilledSettings(), "")
     streams: tuple[UnitCostStream, ...] = setting((), "")
-    publish: tuple[Publication, ...] = setting((), "")
+    publish: tuple[UnitCostPublication, ...] = setting((), "")
     log: LoggingSettings = setting(LoggingSettings(), "")
 
     def limit_value(self, limit: str) -> int:
@@ -1429,7 +1429,7 @@ class Config:
         return int(getattr(getattr(self, section), name))
 
     @property
-    def counted_sources(self) -> frozenset[str]:
+    def explicitly_counted_sources(self) -> frozenset[str]:
         """
         Return the sources with an explicit `count = true` in `[sources.NAME]`. A source without an entry
         is not included.

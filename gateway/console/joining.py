@@ -29,10 +29,12 @@ _LOADED_LATER = re.compile(r'import\("(\.[^"]+)"\)')
 Graph = Mapping[str, Collection[str]]
 
 
-def join_modules(modules: Mapping[str, str], sources: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return each file and its source map by path. `modules` have the lines of their `sources`, without comments."""
-    graph = imports_by_module(modules)
-    parts = _divide_into_files(graph, _lazy_module_paths(modules))
+def join_script_modules(
+    minified_by_path: Mapping[str, str], source_by_path: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
+    """Return each file and its source map by path. A minified text has the lines of its source."""
+    graph = imports_by_module(minified_by_path)
+    parts = _divide_into_files(graph, _lazy_module_paths(minified_by_path))
     home = {module: path for path, inside in parts.items() for module in inside}
     found = {}
     for path, inside in parts.items():
@@ -43,8 +45,8 @@ def join_modules(modules: Mapping[str, str], sources: Mapping[str, str]) -> dict
         ]
         sections, exports = [], list[str]()
         for module in inside:
-            text, exports = _module_as_function(module, modules[module], up)
-            sections.append(_source_map_section(len(lines), module, sources[module]))
+            text, exports = _module_as_function(module, minified_by_path[module], up)
+            sections.append(_source_map_section(len(lines), module, source_by_path[module]))
             lines += text
         lines.append(f"export {{{', '.join(map(_variable_name, inside))}}};")
         if path != FIRST:
@@ -54,18 +56,20 @@ def join_modules(modules: Mapping[str, str], sources: Mapping[str, str]) -> dict
     return found
 
 
-def imports_by_module(modules: Mapping[str, str]) -> Graph:
+def imports_by_module(minified_by_path: Mapping[str, str]) -> Graph:
     """Return the modules that each module imports at once. Modules loaded later are left out."""
     found = {}
-    for path, text in modules.items():
+    for path, text in minified_by_path.items():
         names = [name for pattern in (_IMPORT, _EXPORTS) for _, name in pattern.findall(text) if name]
         found[path] = dict.fromkeys(_resolve_path(path, name) for name in names)
     return found
 
 
-def modules_in_import_order(graph: Graph, first: Iterable[str], apart: Collection[str] = ()) -> list[str]:
+def modules_in_import_order(
+    graph: Graph, entry_modules: Iterable[str], left_out: Collection[str] = ()
+) -> list[str]:
     """
-    Return these modules and those that they import, each module after its imports. Modules in `apart` are
+    Return these modules and those that they import, each module after its imports. Modules in `left_out` are
     left out.
     """
     found: dict[str, None] = {}
@@ -73,18 +77,22 @@ def modules_in_import_order(graph: Graph, first: Iterable[str], apart: Collectio
     def add_with_imports(path: str) -> None:
         if path not in found:
             for module in graph[path]:
-                if module not in apart:
+                if module not in left_out:
                     add_with_imports(module)
             found[path] = None
 
-    for path in first:
+    for path in entry_modules:
         add_with_imports(path)
     return list(found)
 
 
-def _lazy_module_paths(modules: Mapping[str, str]) -> list[str]:
+def _lazy_module_paths(minified_by_path: Mapping[str, str]) -> list[str]:
     return sorted(
-        {_resolve_path(path, name) for path, text in modules.items() for name in _LOADED_LATER.findall(text)}
+        {
+            _resolve_path(path, name)
+            for path, text in minified_by_path.items()
+            for name in _LOADED_LATER.findall(text)
+        }
     )
 
 

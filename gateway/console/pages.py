@@ -17,7 +17,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gateway.console.joining import join_modules
+from gateway.console.joining import join_script_modules
 from gateway.core.paths import CONSOLE
 
 _STATIC = Path(__file__).parent / "static"
@@ -96,10 +96,10 @@ def load_console() -> Console:
 
 @cache
 def minified_console_modules() -> dict[str, str]:
-    return {path: _minify_own_text(path, text) for path, text in _module_sources().items()}
+    return {path: _minify_unless_vendored(path, text) for path, text in _script_source_by_path().items()}
 
 
-def _module_sources() -> dict[str, str]:
+def _script_source_by_path() -> dict[str, str]:
     return {path.relative_to(_STATIC).as_posix(): path.read_text() for path in _STATIC.rglob("*.mjs")}
 
 
@@ -108,19 +108,21 @@ def _find_assets(folder: Path) -> Iterator[tuple[str, Asset]]:
         media = _MEDIA.get(path.suffix)
         if media is not None:
             name = path.relative_to(folder).as_posix()
-            yield name, Asset(_minify_own_text(name, path.read_text()).encode(), media)
-    for name, (body, source_map) in join_modules(minified_console_modules(), _module_sources()).items():
+            yield name, Asset(_minify_unless_vendored(name, path.read_text()).encode(), media)
+    for name, (body, source_map) in join_script_modules(
+        minified_console_modules(), _script_source_by_path()
+    ).items():
         yield name, Asset(body.encode(), "text/javascript")
         yield f"{name}.map", Asset(source_map.encode(), "application/json")
 
 
-def _minify_own_text(path: str, text: str) -> str:
+def _minify_unless_vendored(path: str, text: str) -> str:
     if not path.endswith(_OWN) or path.startswith(_VENDOR):
         return text
-    return _INDENTATION.sub("", _strip_comments(text))
+    return _INDENTATION.sub("", _strip_script_comments(text))
 
 
-def _strip_comments(text: str) -> str:
+def _strip_script_comments(text: str) -> str:
     alone = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
     return _END_COMMENT.sub("", alone)
 

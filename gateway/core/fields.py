@@ -58,7 +58,9 @@ def changes_struct(
         fields.append(("version", Annotated[str | None, _READ_VERSION], None))
     for field in msgspec.structs.fields(new):
         if field.name not in unchangeable_fields:
-            kind = _with_annotations_of(field.type, (types_by_field or {}).get(field.name, field.type))
+            kind = _type_with_copied_annotations(
+                field.type, (types_by_field or {}).get(field.name, field.type)
+            )
             fields.append((field.name, kind | UnsetType, UNSET))
     name = f"{_resource_noun(new)}Changes"
     return msgspec.defstruct(
@@ -89,11 +91,12 @@ def item_struct(
         if field.name not in omitted_fields
     }
     replaced = {
-        name: _with_annotations_of(fields.get(name), kind) for name, kind in (types_by_field or {}).items()
+        name: _type_with_copied_annotations(fields.get(name), kind)
+        for name, kind in (types_by_field or {}).items()
     }
     members = {**({"id": id_type} if has_id else {}), **fields, **replaced, **answer_only_fields}
     item = noun.replace("_", " ")
-    return _answer_struct(
+    return _define_answer_struct(
         f"{_resource_noun(new)}Item",
         doc,
         {name: _fill_item_name(kind, item) for name, kind in members.items()},
@@ -112,10 +115,10 @@ def _with_default_example(field: msgspec.structs.FieldInfo) -> Any:
     return Annotated[field.type, example(msgspec.json.decode(msgspec.json.encode(default)))]
 
 
-def _with_annotations_of(declared: Any, kind: Any) -> Any:
-    if get_origin(kind) is Annotated or get_origin(declared) is not Annotated:
-        return kind
-    return Annotated[(kind, *get_args(declared)[1:])]
+def _type_with_copied_annotations(annotated_type: Any, bare_type: Any) -> Any:
+    if get_origin(bare_type) is Annotated or get_origin(annotated_type) is not Annotated:
+        return bare_type
+    return Annotated[(bare_type, *get_args(annotated_type)[1:])]
 
 
 def _fill_item_name(kind: Any, item: str) -> Any:
@@ -131,12 +134,12 @@ def _fill_item_name(kind: Any, item: str) -> Any:
     return Annotated[(plain, *own)]
 
 
-def single_item_struct(new: type[msgspec.Struct], item: Any, about: str = "", **beside: Any) -> Any:
+def one_item_answer_struct(new: type[msgspec.Struct], item: Any, about: str = "", **beside: Any) -> Any:
     noun = _resource_noun(new)
-    return _answer_struct(f"One{noun}", about, {_snake_case(noun): item, **beside})
+    return _define_answer_struct(f"One{noun}", about, {_snake_case(noun): item, **beside})
 
 
-def _answer_struct(name: str, about: str, members: Mapping[str, Any]) -> Any:
+def _define_answer_struct(name: str, about: str, members: Mapping[str, Any]) -> Any:
     fields = [
         (field, kind, UNSET) if _may_be_left_out(kind) else (field, kind) for field, kind in members.items()
     ]

@@ -31,13 +31,13 @@ def read_columns(name: str, file: BinaryIO, *, most: int) -> tuple[str, ...]:
     """
     Return the columns. Raises Invalid if the file is not Parquet, or has more than `most` bytes unpacked.
     """
-    with _start_reader(name, file, "columns", most) as lines:
+    with _rows_from_reader_process(name, file, "columns", most) as lines:
         return tuple(next(lines))
 
 
 def read_rows(name: str, file: BinaryIO, *, most: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield the rows, numbered from 1. Raises Invalid if the file is damaged."""
-    with _start_reader(name, file, "rows", most) as lines:
+    with _rows_from_reader_process(name, file, "rows", most) as lines:
         names = next(lines)
         for number, cells in enumerate(lines, start=1):
             yield number, dict(zip(names, cells, strict=True))
@@ -53,12 +53,23 @@ def open_brotli(name: str, content: bytes) -> Any:
 
 
 @contextmanager
-def _start_reader(name: str, file: BinaryIO, what: str, most: int) -> Iterator[Iterator[list[Any]]]:
+def _rows_from_reader_process(
+    name: str, file: BinaryIO, printed_part: str, max_unpacked_bytes: int
+) -> Iterator[Iterator[list[Any]]]:
     if find_spec("pyarrow") is None:
         raise Invalid(f"{name}: {_MISSING}")
     file.seek(0)
     os.lseek(file.fileno(), 0, os.SEEK_SET)
-    command = [sys.executable, "-P", "-m", _CHILD, what, str(most), str(MAX_ROWS), str(MAX_ROW)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        _CHILD,
+        printed_part,
+        str(max_unpacked_bytes),
+        str(MAX_ROWS),
+        str(MAX_ROW),
+    ]
     environment = {
         **{key: os.environ[key] for key in ("PATH", "PYTHONPATH", "TZ") if key in os.environ},
         "ARROW_DEFAULT_MEMORY_POOL": "system",  # only this allocator respects the process's memory limit
@@ -68,12 +79,12 @@ def _start_reader(name: str, file: BinaryIO, what: str, most: int) -> Iterator[I
         command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     ) as process:
         try:
-            yield _read_lines(name, process)
+            yield _read_printed_json_lines(name, process)
         finally:
             process.kill()
 
 
-def _read_lines(name: str, process: subprocess.Popen[bytes]) -> Iterator[list[Any]]:
+def _read_printed_json_lines(name: str, process: subprocess.Popen[bytes]) -> Iterator[list[Any]]:
     """
     Yield the JSON lines that a reader process prints. If the process fails, raises Invalid with its message.
     """

@@ -24,7 +24,7 @@ _BATCH_ROWS: Final = 64  # rows that exist as Python objects at the same time
 _BUFFER_BYTES: Final = 64 * 1024  # bytes per piece of a column
 
 
-def print_columns_or_rows(
+def print_parquet_columns_or_rows(
     printed_part: str, max_unpacked_bytes: int, max_rows: int, max_row_characters: int
 ) -> int:
     _limit_memory()
@@ -116,7 +116,7 @@ def _maps_as_dicts(value: Any) -> Any:
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
-    status = print_columns_or_rows(sys.argv[1], *map(int, sys.argv[2:]))
+    status = print_parquet_columns_or_rows(sys.argv[1], *map(int, sys.argv[2:]))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # skip the library's slow release of memory

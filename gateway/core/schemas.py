@@ -16,7 +16,9 @@ ANYTHING: Schema = {}
 OBJECT: Schema = {"type": "object"}
 
 
-def closed_object(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
+def closed_object_schema(
+    required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None
+) -> Schema:
     return {
         "type": "object",
         "properties": {**required, **(optional or {})},
@@ -25,14 +27,14 @@ def closed_object(required: Mapping[str, Schema], optional: Mapping[str, Schema]
     }
 
 
-def described(schema: Schema, meaning: str) -> Schema:
+def schema_with_description(schema: Schema, meaning: str) -> Schema:
     return {**schema, "description": meaning}
 
 
-def open_object(properties: Mapping[str, Schema]) -> Schema:
+def open_object_schema(properties: Mapping[str, Schema]) -> Schema:
     """An object that may have other fields, too."""
     return {**OBJECT, "properties": properties}
 
 
-def array_of(items: Schema) -> Schema:
+def array_schema(items: Schema) -> Schema:
     return {"type": "array", "items": items}

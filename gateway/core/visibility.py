@@ -19,7 +19,7 @@ from spool.registry.views import EXCLUDES, View
 WHOLE, SLICED, NOTHING, OPERATION = "whole", "sliced", "nothing", "operation"
 
 
-class ViewObject(Protocol):
+class ViewBoundObject(Protocol):
     """
     An object that belongs to a view. `cost_type_mask` is not 0 if the object includes amounts that belong to no
     call.
@@ -47,7 +47,7 @@ class VisiblePart:
     def can_see_view(self, view: View | None) -> bool:
         return self.is_whole or (view is not None and self.contains(view.include, view.exclude))
 
-    def can_see_budget(self, budget: ViewObject) -> bool:
+    def can_see_budget(self, budget: ViewBoundObject) -> bool:
         """
         Return whether a budget is visible. A budget with amounts that belong to no call needs access to all
         calls.

@@ -63,14 +63,16 @@ class DeviceAssignment:
         ):
             return
         if outcome.forwarded and not bearer.may_chain:
-            refused = outcome.forwarded if bearer.device is None else _reports_that_lower_sums(outcome)
+            refused = outcome.forwarded if bearer.device is None else _positions_of_negative_reports(outcome)
             _reject_items(outcome, set(refused), MAY_NOT_CHAIN, _NO_CHAIN)
-        names = {name for _, name, _ in _items_with_named_device(outcome, bearer)}
+        names = {name for _, name, _ in _items_with_device_and_whether_forwarded(outcome, bearer)}
         if bearer.device is None:
             await self._enrol_unknown_devices(sorted(name for name in names if name is not None), bearer)
         verdicts = {name: self._match_device_and_note_revoked(name, bearer) for name in names}
         claims, revoked_positions = 0, []
-        for position, (record, name, forwarded) in enumerate(_items_with_named_device(outcome, bearer)):
+        for position, (record, name, forwarded) in enumerate(
+            _items_with_device_and_whether_forwarded(outcome, bearer)
+        ):
             verdict = verdicts[name]
             if verdict.revoked:
                 revoked_positions.append(position)
@@ -84,7 +86,7 @@ class DeviceAssignment:
             self._count_claims(claims)
         if revoked_positions:
             _reject_items(outcome, set(revoked_positions), DEVICE_REVOKED, "its device was revoked")
-        _ignore_test_calls(outcome)
+        _remove_and_count_test_calls(outcome)
         if bearer.device is not None and not bearer.may_chain:
             _identify_as_device_reports(outcome, bearer.device)
             if not bearer.is_local:
@@ -150,7 +152,7 @@ class DeviceAssignment:
                 self._lifecycle.note_telemetry(device, ends, bearer)
 
 
-def _items_with_named_device(
+def _items_with_device_and_whether_forwarded(
     outcome: ReadOutcome, bearer: Bearer
 ) -> Iterator[tuple[AiRecord, str | None, bool]]:
     for position, record in enumerate(outcome.records):
@@ -168,7 +170,7 @@ def _is_revoked_by_another(device: Device, bearer: Bearer) -> bool:
     return device.state == REVOKED and device.revoked_by != bearer.name
 
 
-def _reports_that_lower_sums(outcome: ReadOutcome) -> set[int]:
+def _positions_of_negative_reports(outcome: ReadOutcome) -> set[int]:
     """Return the positions of reports that reduce a sum, which a device's own report never does."""
     return {
         position
@@ -221,7 +223,7 @@ def _with_claimed_device_tag(tags: Mapping[str, str], device_name: str) -> dict[
     return tagged
 
 
-def _ignore_test_calls(outcome: ReadOutcome) -> None:
+def _remove_and_count_test_calls(outcome: ReadOutcome) -> None:
     """
     Remove test calls and count them as ignored. This rule is last, so that all others apply to test calls as
     well.

@@ -30,8 +30,8 @@ from gateway.devices.fleet.heartbeat_facts import (
     UNKNOWN,
     UNUSED,
     decode_instances,
+    has_cluster_label,
     is_collector,
-    is_in_cluster,
 )
 from gateway.devices.fleet.uses import HEARD, LOSING, RECENT_S
 from spool.devices.device import ENROLLED, PENDING, REVOKED, REVOKED_UPSTREAM, Device
@@ -216,7 +216,7 @@ def _additional_causes(device: Device) -> Iterator[Cause]:
 
 
 def is_collector_or_in_cluster(device: Device) -> bool:
-    return is_collector(device.id) or is_in_cluster(device.all_labels)
+    return is_collector(device.id) or has_cluster_label(device.all_labels)
 
 
 def has_unhealthy_instance(device: Device, now: float) -> bool:
@@ -278,9 +278,9 @@ class MachineStates:
         self._known[id] = evidence, state, now
         return state
 
-    def forget_all_but(self, there: Collection[str]) -> None:
-        if len(self._known) > len(there):
-            self._known = {id: known for id, known in self._known.items() if id in there}
+    def forget_all_but(self, kept_ids: Collection[str]) -> None:
+        if len(self._known) > len(kept_ids):
+            self._known = {id: known for id, known in self._known.items() if id in kept_ids}
 
     def forget_unless_unchanged(self, id: str, device: Device | None) -> None:
         """Forget the state of a device, unless its new row has the same reports."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from gateway.core.schemas import BOOLEAN, COUNT, TEXT, Schema, array_of, closed_object
+from gateway.core.schemas import BOOLEAN, COUNT, TEXT, Schema, array_schema, closed_object_schema
 from gateway.http.address import (
     API_KEY,
     API_KEY_HEADER,
@@ -105,7 +105,7 @@ def _describe_parameters(address: Address) -> Iterator[dict[str, Any]]:
     for name in address.optional:
         yield {"name": name, "in": "query", "schema": TEXT}
     for name in address.repeated:
-        yield {"name": name, "in": "query", "explode": True, "schema": array_of(TEXT)}
+        yield {"name": name, "in": "query", "explode": True, "schema": array_schema(TEXT)}
     if address.takes_idempotency_key:
         yield {"name": IDEMPOTENCY_KEY, "in": "header", "description": _ONE_BODY, "schema": TEXT}
     for parameter in _list_parameters(address.lists) if address.lists else ():
@@ -154,7 +154,7 @@ def _filter_parameter(name: str, filter_: Filter[Any]) -> dict[str, Any]:
     schema = _value_schema(filter_.type, filter_.valid_values)
     if filter_.is_single:
         return {"name": name, "in": "query", "schema": schema}
-    return {"name": name, "in": "query", "explode": True, "schema": array_of(schema)}
+    return {"name": name, "in": "query", "explode": True, "schema": array_schema(schema)}
 
 
 def _value_schema(type: str, valid: Sequence[str]) -> dict[str, Any]:
@@ -164,13 +164,13 @@ def _value_schema(type: str, valid: Sequence[str]) -> dict[str, Any]:
 
 def _envelope_schema(list_definition: ListDefinition[Any], item: type | Schema) -> Schema:
     properties = {
-        list_definition.root: array_of(_schema_of_kind(item)),
+        list_definition.root: array_schema(_schema_of_kind(item)),
         **{name: _schema_of_kind(kind) for name, kind in list_definition.beside.items()},
         "pagination": _schema_reference("Pagination"),
         "filtering": _schema_reference("Filtering"),
         "sorting": _schema_reference("Sorting"),
     }
-    return closed_object(properties, list_definition.at_times)
+    return closed_object_schema(properties, list_definition.at_times)
 
 
 def _schema_reference(name: str) -> Schema:
@@ -183,16 +183,18 @@ _ONE_BODY = (
     "remembered for spool.duplicate_window, per API key and path."
 )
 _CURSOR = {"type": ["string", "null"]}
-_FAULT = closed_object({"error": TEXT, "value": TEXT, "path": array_of({"type": ["string", "integer"]})})
-_ERROR = closed_object(
-    {"error": closed_object({"type": TEXT, "message": TEXT})}, {"errors": array_of(_FAULT)}
+_FAULT = closed_object_schema(
+    {"error": TEXT, "value": TEXT, "path": array_schema({"type": ["string", "integer"]})}
 )
-_PAGINATION = closed_object(
+_ERROR = closed_object_schema(
+    {"error": closed_object_schema({"type": TEXT, "message": TEXT})}, {"errors": array_schema(_FAULT)}
+)
+_PAGINATION = closed_object_schema(
     {
         "page_count": COUNT,
         "item_count": COUNT,
         "total_count": COUNT,
-        "cursor": closed_object(
+        "cursor": closed_object_schema(
             {
                 "next_cursor": _CURSOR,
                 "previous_cursor": _CURSOR,
@@ -202,18 +204,20 @@ _PAGINATION = closed_object(
         ),
     }
 )
-_FILTERING = closed_object(
+_FILTERING = closed_object_schema(
     {
-        "available": array_of(
-            closed_object({"field": TEXT, "valid_values": array_of(TEXT), "valid_types": array_of(TEXT)})
+        "available": array_schema(
+            closed_object_schema(
+                {"field": TEXT, "valid_values": array_schema(TEXT), "valid_types": array_schema(TEXT)}
+            )
         ),
-        "current": {"type": "object", "additionalProperties": array_of(TEXT)},
+        "current": {"type": "object", "additionalProperties": array_schema(TEXT)},
     }
 )
-_SORTING = closed_object(
+_SORTING = closed_object_schema(
     {
-        "available": array_of(TEXT),
-        "current": array_of(closed_object({"sort_key": TEXT, "sort_order": TEXT})),
-        "ordering": array_of(TEXT),
+        "available": array_schema(TEXT),
+        "current": array_schema(closed_object_schema({"sort_key": TEXT, "sort_order": TEXT})),
+        "ordering": array_schema(TEXT),
     }
 )

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, localcontext
 
-from gateway.configuration.sections import Publication
+from gateway.configuration.sections import UnitCostPublication
 from gateway.intake.deposits import RecordDeposits
 from spool.clock import Clock
 from spool.errors import SpoolError
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 class UnitCostPublisher:
     def __init__(
         self,
-        rules: Sequence[Publication],
+        rules: Sequence[UnitCostPublication],
         *,
         ledger: Ledger,
         deposits: RecordDeposits,
@@ -64,7 +64,7 @@ class UnitCostPublisher:
         self._book = book
         self._clock = clock
 
-    def configure(self, rules: Sequence[Publication]) -> None:
+    def configure(self, rules: Sequence[UnitCostPublication]) -> None:
         self._rules = rules
 
     async def run(self) -> None:
@@ -77,7 +77,7 @@ class UnitCostPublisher:
                     _log.warning("%s cannot be published now: %s", rule.stream, error, extra=fields)
             await asyncio.sleep(PUBLISH_EVERY_S)
 
-    async def publish_changed_costs(self, rule: Publication) -> int:
+    async def publish_changed_costs(self, rule: UnitCostPublication) -> int:
         """
         Store unit-cost operations for the values of a publication rule that changed since they were last
         stored.
@@ -105,7 +105,7 @@ class UnitCostPublisher:
         await self._store_operations(changed)
         return len(changed)
 
-    async def _read_costs_to_publish(self, publication: Publication) -> Sequence[CostRow]:
+    async def _read_costs_to_publish(self, publication: UnitCostPublication) -> Sequence[CostRow]:
         now = datetime.fromtimestamp(self._clock.now(), UTC)
         since = (now - BACK[publication.granularity]).replace(hour=0, minute=0, second=0, microsecond=0)
         granularity = "daily"
@@ -119,7 +119,7 @@ class UnitCostPublisher:
         return await self._ledger.costs(query)
 
     def _operations_from_sums(
-        self, rule: Publication, rows: Sequence[CostRow]
+        self, rule: UnitCostPublication, rows: Sequence[CostRow]
     ) -> Iterator[UnitCostOperation]:
         names = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
         for row in rows:
@@ -155,7 +155,7 @@ class UnitCostPublisher:
             await self._deposits.store_operations(operations, identities)
 
 
-def _published_value(rule: Publication, row: CostRow) -> str | None:
+def _published_value(rule: UnitCostPublication, row: CostRow) -> str | None:
     measures = _row_measures(row)
     with localcontext(_EXACT):
         value = measures[rule.measure]

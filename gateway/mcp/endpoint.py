@@ -16,7 +16,13 @@ from gateway.configuration.assistants import FOR_ALL, FOR_PEOPLE
 from gateway.configuration.sections import McpOAuthSettings
 from gateway.configuration.values import is_loopback
 from gateway.core.errors import Refusal
-from gateway.core.schemas import OBJECT, TEXT, closed_object, described, open_object
+from gateway.core.schemas import (
+    OBJECT,
+    TEXT,
+    closed_object_schema,
+    open_object_schema,
+    schema_with_description,
+)
 from gateway.http import answers
 from gateway.http.address import API_KEY_HEADER, AS_API_KEY, ERROR, Address, authorization_header
 from gateway.http.admission import hostname_without_port, is_own_name, parse_authority
@@ -112,42 +118,44 @@ def _parse_person_token(header: str, oauth: McpOAuthSettings, *, takes_keys: boo
 
 MAX_BYTES = 256 * 1024  # maximum bytes of a message; the arguments of a tool are much smaller
 
-_VERSION = described({"const": "2.0"}, "Always `2.0`.")
-_QUESTION = open_object(
+_VERSION = schema_with_description({"const": "2.0"}, "Always `2.0`.")
+_QUESTION = open_object_schema(
     {
         "jsonrpc": _VERSION,
-        "id": described(
+        "id": schema_with_description(
             {"type": ["string", "integer"]}, "The id of the request. Its answer has the same id."
         ),
-        "method": described(TEXT, "The method of the Model Context Protocol."),
-        "params": described(
-            open_object(
+        "method": schema_with_description(TEXT, "The method of the Model Context Protocol."),
+        "params": schema_with_description(
+            open_object_schema(
                 {
-                    "name": described(TEXT, "The name of the tool."),
-                    "arguments": described(OBJECT, "The arguments of the tool."),
+                    "name": schema_with_description(TEXT, "The name of the tool."),
+                    "arguments": schema_with_description(OBJECT, "The arguments of the tool."),
                 }
             ),
             "The parameters of the method.",
         ),
     }
 )
-_MESSAGE = closed_object(
+_MESSAGE = closed_object_schema(
     {
         "jsonrpc": _VERSION,
-        "id": described({"type": ["string", "integer"]}, "The id of the request."),
-        "result": described(OBJECT, "The result of the method."),
+        "id": schema_with_description({"type": ["string", "integer"]}, "The id of the request."),
+        "result": schema_with_description(OBJECT, "The result of the method."),
     }
 )
-_FAILURE = closed_object(
+_FAILURE = closed_object_schema(
     {
         "jsonrpc": _VERSION,
-        "id": described({"type": ["string", "integer", "null"]}, "The id of the request, or null."),
-        "error": closed_object(
+        "id": schema_with_description(
+            {"type": ["string", "integer", "null"]}, "The id of the request, or null."
+        ),
+        "error": closed_object_schema(
             {
-                "code": described({"type": "integer"}, "The code of JSON-RPC."),
-                "message": described(TEXT, "What is wrong and what to do."),
+                "code": schema_with_description({"type": "integer"}, "The code of JSON-RPC."),
+                "message": schema_with_description(TEXT, "What is wrong and what to do."),
             },
-            {"data": described(OBJECT, "Details of the error.")},
+            {"data": schema_with_description(OBJECT, "Details of the error.")},
         ),
     }
 )

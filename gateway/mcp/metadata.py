@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.configuration.assistants import FOR_ALL, FOR_PEOPLE
 from gateway.configuration.sections import McpOAuthSettings
 from gateway.core.errors import Refusal
-from gateway.core.schemas import TEXT, array_of, closed_object, described
+from gateway.core.schemas import TEXT, array_schema, closed_object_schema, schema_with_description
 from gateway.http import answers
 from gateway.http.address import Address
 from gateway.http.answers import JSON
@@ -27,13 +27,15 @@ _READABLE = {
 }
 
 
-_METADATA = closed_object(
+_METADATA = closed_object_schema(
     {
-        "resource": described(TEXT, "The address of the MCP endpoint."),
-        "authorization_servers": described(array_of(TEXT), "The address of the OpenID provider."),
-        "scopes_supported": described(array_of(TEXT), "The scopes that a token may have."),
-        "bearer_methods_supported": described(array_of(TEXT), "How to send the token."),
-        "resource_name": described(TEXT, "The name of the server."),
+        "resource": schema_with_description(TEXT, "The address of the MCP endpoint."),
+        "authorization_servers": schema_with_description(
+            array_schema(TEXT), "The address of the OpenID provider."
+        ),
+        "scopes_supported": schema_with_description(array_schema(TEXT), "The scopes that a token may have."),
+        "bearer_methods_supported": schema_with_description(array_schema(TEXT), "How to send the token."),
+        "resource_name": schema_with_description(TEXT, "The name of the server."),
     }
 )
 

@@ -18,7 +18,7 @@ from gateway.cli.drill.surroundings import (
     CutDisk,
     DrillReceiver,
     DrillTraffic,
-    NoPowerCut,
+    PowerCutFailed,
     build_drill_request,
 )
 from gateway.configuration.reader import load_config
@@ -101,7 +101,7 @@ def test_power_cut_loses_only_unflushed_content(tmp_path: Path) -> None:
     """
     try:
         disk = CutDisk(tmp_path)
-    except NoPowerCut as error:
+    except PowerCutFailed as error:
         pytest.skip(str(error))
     try:
         for name, is_flushed in (("flushed", True), ("not flushed", False)):
@@ -148,7 +148,7 @@ def test_a_cut_finds_the_server_stopped(tmp_path: Path, monkeypatch: pytest.Monk
         traffic=DrillTraffic(server),
         hold_s=0.0,
     )
-    result = drill_command.power_cut(site)
+    result = drill_command.run_power_cut_drill(site)
     receiver.close()
     if not result.rounds:
         pytest.skip(result.note)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.configuration.sections import Config, Publication
+from gateway.configuration.sections import Config, UnitCostPublication
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import RecordDeposits
 from gateway.intake.publisher import UnitCostPublisher
@@ -51,7 +51,7 @@ class Publishing:
         )
         await self.ledger.catch_up(self.spool.log)
 
-    async def publish(self, rule: Publication) -> int:
+    async def publish(self, rule: UnitCostPublication) -> int:
         log, streams = self.spool.log, self.spool.streams
         publisher = UnitCostPublisher(
             [rule],
@@ -93,7 +93,7 @@ async def test_measures_by_team(
     """Each team has a record, and calls without a team share one. Nothing is published twice."""
     for team in ("search", "search", None):
         await publishing.spend(team)
-    published = Publication(stream="ai", **rule)
+    published = UnitCostPublication(stream="ai", **rule)
     assert await publishing.publish(published) == 2
     assert await publishing.publish(published) == 0
     assert {"search": search, "(unknown)": unknown} == await publishing.totals("ai")
@@ -101,7 +101,7 @@ async def test_measures_by_team(
 
 async def test_late_data_replaces_what_was_published(publishing: Publishing) -> None:
     """When late data arrive, only the published sum that changed is replaced."""
-    rule = Publication(stream="ai", granularity="HOURLY")
+    rule = UnitCostPublication(stream="ai", granularity="HOURLY")
     await publishing.spend("search")
     await publishing.spend("ads")
     await publishing.publish(rule)
@@ -120,7 +120,7 @@ async def test_hours_that_became_days_stay_as_published(publishing: Publishing) 
     If the clock was months ahead for a while, hours have become days. The published hourly sums then stay,
     and publishing goes on.
     """
-    rule = Publication(stream="ai", granularity="HOURLY")
+    rule = UnitCostPublication(stream="ai", granularity="HOURLY")
     for hours in (0, 1):
         await publishing.spend("search", start_time=int(publishing.clock.at - (72 + hours) * 3600) * NS)
     await publishing.publish(rule)
@@ -140,7 +140,7 @@ async def test_published_sums_stay_while_the_ledger_lacks_records(
     After the loss of ledger.sqlite, published sums stay where records are already deleted. Until the totals
     are counted again, nothing is published.
     """
-    rule = Publication(stream="ai", granularity="HOURLY")
+    rule = UnitCostPublication(stream="ai", granularity="HOURLY")
     await publishing.spend("search")
     await publishing.publish(rule)
     now, left = publishing.clock.at, FakeLog()
@@ -163,7 +163,7 @@ async def test_published_sums_stay_while_the_ledger_lacks_records(
 async def test_another_stream_of_the_name_is_left_alone(publishing: Publishing) -> None:
     """If a stream of the rule's name has another granularity, the rule publishes nothing."""
     await publishing.spend("search")
-    await publishing.publish(Publication(stream="ai"))
+    await publishing.publish(UnitCostPublication(stream="ai"))
     before = await publishing.totals("ai")
-    await publishing.publish(Publication(stream="ai", granularity="HOURLY"))
+    await publishing.publish(UnitCostPublication(stream="ai", granularity="HOURLY"))
     assert before == await publishing.totals("ai")

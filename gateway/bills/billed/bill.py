@@ -16,8 +16,8 @@ from gateway.bills.reconciliation.matching import (
     Owner,
     choose_source_by_day,
     classify_bill_rows,
-    day_of_middle,
     match_model_families,
+    middle_day_of_row,
 )
 from gateway.bills.reconciliation.sides import ANYWHERE, DAY_S, BilledMoney, BilledTokens, CountedUse
 from spool.ledger import money
@@ -53,7 +53,7 @@ class Bill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BillSides:
+class BillInputs:
     """
     The inputs of a bill. `counted` are the month's calls. `covered` and `unsettled` are the days that each
     source's reports cover, and those that may still change. Days from `open_from` on are not over.
@@ -72,35 +72,35 @@ class BillSides:
     refunds: Sequence[BilledMoney] = ()
 
 
-def build_bill(sides: BillSides) -> Bill:
+def build_bill(bill_inputs: BillInputs) -> Bill:
     """Build the bill. Each day takes all amounts from one source, and all quantities from one source."""
-    in_month = set(sides.days)
-    rows = list(_split_rows_by_day(sides))
+    in_month = set(bill_inputs.days)
+    rows = list(_split_rows_by_day(bill_inputs))
     report = classify_bill_rows(rows, as_billed=True)
-    of_money = choose_source_by_day([*report.money, *report.accrued], sides.covered)
-    of_tokens = choose_source_by_day(report.tokens, sides.covered)
+    of_money = choose_source_by_day([*report.money, *report.accrued], bill_inputs.covered)
+    of_tokens = choose_source_by_day(report.tokens, bill_inputs.covered)
     amounts = [row for row in report.money if row.day in in_month and of_money[row.day] == row.source]
     tokens = [row for row in report.tokens if row.day in in_month and of_tokens[row.day] == row.source]
-    owners = [owner for owner in sides.owners if owner.provider == sides.provider]
-    named = [*amounts, *sides.refunds]
+    owners = [owner for owner in bill_inputs.owners if owner.provider == bill_inputs.provider]
+    named = [*amounts, *bill_inputs.refunds]
     theirs = {*(row.key for row in tokens), *(row.key for row in named)}
     states = {
-        day: PROVISIONAL if _is_unsettled(sides, report.unsettled, source, day) else CLOSED
+        day: PROVISIONAL if _is_unsettled(bill_inputs, report.unsettled, source, day) else CLOSED
         for day, source in of_money.items()
-        if day in in_month and day < sides.open_from
+        if day in in_month and day < bill_inputs.open_from
     }
     foreign: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for row in rows:
         if row.currency not in (None, "USD"):
-            foreign[day_of_middle(row)][str(row.currency)] += 1
-    families = match_model_families(tokens, named, sides.counted)
+            foreign[middle_day_of_row(row)][str(row.currency)] += 1
+    families = match_model_families(tokens, named, bill_inputs.counted)
     return Bill(
-        provider=sides.provider,
+        provider=bill_inputs.provider,
         amounts=_rows_by_day(amounts),
         accrued=_rows_by_day(row for row in report.accrued if of_money.get(row.day) == row.source),
         quantities=_rows_by_day(tokens),
         families=families,
-        keys=KeyMatching(owners, theirs, {row.key for row in sides.counted}),
+        keys=KeyMatching(owners, theirs, {row.key for row in bill_inputs.counted}),
         states=states,
         sources={day: of_money[day] for day in states},
         foreign=foreign,
@@ -117,8 +117,10 @@ def _regions_by_model(rows: Iterable[BilledMoney | BilledTokens], families: Mapp
     return {model: frozenset(regions) for model, regions in regions_by_model.items()}
 
 
-def _is_unsettled(sides: BillSides, unsettled: Mapping[str, frozenset[int]], source: str, day: int) -> bool:
-    return day in unsettled.get(source, ()) or day in sides.unsettled.get(source, ())
+def _is_unsettled(
+    bill_inputs: BillInputs, unsettled: Mapping[str, frozenset[int]], source: str, day: int
+) -> bool:
+    return day in unsettled.get(source, ()) or day in bill_inputs.unsettled.get(source, ())
 
 
 def _rows_by_day(rows: Iterable[_BilledRow]) -> Mapping[int, Sequence[_BilledRow]]:
@@ -128,21 +130,21 @@ def _rows_by_day(rows: Iterable[_BilledRow]) -> Mapping[int, Sequence[_BilledRow
     return rows_by_day
 
 
-def _split_rows_by_day(sides: BillSides) -> Iterator[StatementRow]:
+def _split_rows_by_day(bill_inputs: BillInputs) -> Iterator[StatementRow]:
     """
     Yield rows of at most one day. A longer bucket within the month is divided among its days in proportion to
     their calls' value. A bucket that spans two months is divided evenly, so that both months calculate the
     same parts.
     """
     worth: dict[int, int] = defaultdict(int)
-    for use in sides.counted:
+    for use in bill_inputs.counted:
         worth[use.day] += sum(use.values.values())
-    for row in sides.rows:
+    for row in bill_inputs.rows:
         if row.end - row.start <= _LONG_S:
             yield row
             continue
         days = range(row.start // DAY_S * DAY_S, row.end, DAY_S)
-        is_within = sides.days[0] <= days[0] and days[-1] <= sides.days[-1]
+        is_within = bill_inputs.days[0] <= days[0] and days[-1] <= bill_inputs.days[-1]
         weights = [max(0, worth[day]) if is_within else 0 for day in days]
         amount, effective = row.amount, row.amount_effective
         parts = divide_in_sequence(money.text_to_units(f"{amount:f}"), weights)

@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from gateway.bills.billed.bill import Bill, BillSides, build_bill
+from gateway.bills.billed.bill import Bill, BillInputs, build_bill
 from gateway.bills.billed.closing import Invoice, MonthFigures, closed_month_id, day_digest
 from gateway.bills.billed.layers import (
     BillDivisionRules,
@@ -30,7 +30,12 @@ from gateway.bills.billed.layers import (
     refunds_billed_later,
     split_by_corrected_day,
 )
-from gateway.bills.billed.restating import BilledLater, DaysWithSums, FrozenMonths, read_month_figures
+from gateway.bills.billed.restating import (
+    DaysWithSums,
+    FrozenMonths,
+    LaterBilledCorrection,
+    read_month_figures,
+)
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.counting import (
     TokenPrices,
@@ -91,9 +96,9 @@ class Biller:
         self,
         sources: StatementSources,
         clock: Clock,
-        layers: Callable[[], BillDivisionRules] = BillDivisionRules,
+        division_rules: Callable[[], BillDivisionRules] = BillDivisionRules,
     ) -> None:
-        self.layers = layers  # a function that returns the rules of the current settings
+        self.layers = division_rules  # a function that returns the rules of the current settings
         self._sources = sources
         self._clock = clock
         self._turn = asyncio.Lock()
@@ -319,11 +324,11 @@ class Biller:
 
     async def _read_later_refunds(
         self, month_inputs: _MonthInputs, provider: str, infos: Sequence[StatementInfo]
-    ) -> list[BilledLater]:
+    ) -> list[LaterBilledCorrection]:
         later_infos = [
             info for info in infos if info.provider == provider and info.end > month_inputs.month.end
         ]
-        later_rows: list[BilledLater] = []
+        later_rows: list[LaterBilledCorrection] = []
         month, until = (
             CalendarMonth.at(month_inputs.month.end),
             max((info.end for info in later_infos), default=0),
@@ -410,7 +415,7 @@ class Biller:
                 covered[info.source] |= days
                 if not info.settled:
                     unsettled[info.source] |= days
-        sides = BillSides(
+        sides = BillInputs(
             provider=provider,
             days=month.days,
             open_from=int(now) // DAY_S * DAY_S,

@@ -52,7 +52,7 @@ class BilledCell(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedCell:
+class CellWithPayingCalls:
     """
     A billed cell with the calls that pay for it. `weights` has the share of each group of calls. If no call
     matches, `reason` says why. `quantity` is the billed quantity in the unit of the weights, or None if the
@@ -244,7 +244,7 @@ def _includes_cell(cell: BilledCell, finer: BilledCell) -> bool:
 
 def match_calls_to_cells(
     calls: DayCalls, cells_and_quantities: Sequence[tuple[BilledCell, int | None]]
-) -> list[PlacedCell]:
+) -> list[CellWithPayingCalls]:
     """
     Return the calls of each part of a bill's amount, in order.
 
@@ -276,7 +276,7 @@ def match_calls_to_cells(
             weights, quantity = _subtract_billed_tokens(
                 pool, quantity, [*exact_quantities.items(), *other_quantities.items()]
             )
-        placed_cells.append(PlacedCell(cell, weights, basis, pool.reason, quantity))
+        placed_cells.append(CellWithPayingCalls(cell, weights, basis, pool.reason, quantity))
     return placed_cells
 
 

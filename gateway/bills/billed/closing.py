@@ -250,27 +250,27 @@ def freeze_day(day: BilledDay, sums: Sequence[BilledSum]) -> tuple[BilledDay, li
 
 
 def build_invoice_day(
-    closed: Mapping[str, Any],
+    closed_month: Mapping[str, Any],
     provider: str,
     usage: Mapping[Dimensions, int],
-    billed: int,
+    billed_total: int,
     template: BilledDay,
 ) -> tuple[BilledDay, list[BilledSum]]:
     """
     Return the amounts that a closed month's invoices have in addition to its billed days: tax, rounding and
     the unexplained difference.
 
-    `billed` is the current sum of the days. If it has changed since closing, the difference changes by the
+    `billed_total` is the current sum of the days. If it has changed since closing, the difference changes by the
     opposite amount.
     """
     nobody = unassigned_dimensions(provider)
-    changed = billed - money.text_to_units(closed["billed"])
-    amounts = {name: money.text_to_units(closed[name]) for name in (ROUNDING, DIFFERENCE)}
+    changed = billed_total - money.text_to_units(closed_month["billed"])
+    amounts = {name: money.text_to_units(closed_month[name]) for name in (ROUNDING, DIFFERENCE)}
     amounts[DIFFERENCE] -= changed
     sums = [BilledSum(nobody, name, UNALLOCATED, EVERY, amount) for name, amount in amounts.items() if amount]
-    if tax := money.text_to_units(closed[TAX]):
+    if tax := money.text_to_units(closed_month[TAX]):
         sums.append(BilledSum(nobody, TAX, UNALLOCATED, _ALONE, tax))
-        is_divided = closed.get("layers", {}).get(TAX, True)
+        is_divided = closed_month.get("layers", {}).get(TAX, True)
         parts = divide_by_weights(tax, usage if is_divided else {})
         within = EVERY & ~_ALONE
         for dimensions, share in parts.shares.items():
@@ -278,7 +278,9 @@ def build_invoice_day(
             sums.append(BilledSum(dimensions, TAX, basis, within, share))
         sums.append(BilledSum(nobody, TAX, UNALLOCATED, within, parts.unreported))
         sums.append(BilledSum(nobody, ROUNDING, UNALLOCATED, within, parts.rest))
-    mark = f"{INVOICE} {closed[ROUNDING]} {money.units_to_text(amounts[DIFFERENCE])} {closed[TAX]}"
+    mark = (
+        f"{INVOICE} {closed_month[ROUNDING]} {money.units_to_text(amounts[DIFFERENCE])} {closed_month[TAX]}"
+    )
     reasons = {DIFFERENCE: amounts[DIFFERENCE]} if amounts[DIFFERENCE] else {}
     day = replace(template, provider=provider + INVOICE, mark=mark, reasons=reasons, accrued={}, foreign={})
     return day, sorted(billed_sum for billed_sum in sums if billed_sum.amount)

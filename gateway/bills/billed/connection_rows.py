@@ -79,7 +79,7 @@ AmountsByDay = dict[int, Counter[ChargeKey]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowRules:
+class ConnectionRowRules:
     """
     Rules for reading a connection's rows.
 
@@ -99,7 +99,7 @@ class RowRules:
     is_closed: bool = False
     nodes: Collection[str] = frozenset()
 
-    def owners(self, tags: Mapping[str, str]) -> dict[str, str]:
+    def owner_by_dimension(self, tags: Mapping[str, str]) -> dict[str, str]:
         """Return the team, user, device and key that the tags name. If a tag is missing, the value is ""."""
         owner_tags = self.owner_tags.items()
         return {
@@ -109,7 +109,7 @@ class RowRules:
         }
 
 
-def add_json_rows(sums_by_day: AmountsByDay, text: bytes, rules: RowRules) -> None:
+def add_json_rows(sums_by_day: AmountsByDay, text: bytes, rules: ConnectionRowRules) -> None:
     """
     Add the rows of one hour, given as JSON objects separated by commas. Rows that Tollhouse generated are
     skipped.
@@ -243,14 +243,17 @@ def _parse_seconds(text: str) -> int:
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
 
 
-def _row_dimensions(row: Mapping[str, Any], rules: RowRules) -> Dimensions:
+def _row_dimensions(row: Mapping[str, Any], rules: ConnectionRowRules) -> Dimensions:
     tags = {name: value[:MAX_TAG] for name, value in _resource_tags(row) if not name.startswith(ROW_TAG)}
     row_tags = {name: row[column] for name, column in _COLUMNS.items() if row.get(column)}
     row_tags |= {"origin": BILLING, "connection": rules.connection}
     text = json.dumps({**tags, **{ROW_TAG + name: value for name, value in row_tags.items()}}, sort_keys=True)
     of_row = dict(_resource_tags(row))
     return billing_dimensions(
-        provider=rules.provider, region=row.get("resource/region", ""), tags=text, **rules.owners(of_row)
+        provider=rules.provider,
+        region=row.get("resource/region", ""),
+        tags=text,
+        **rules.owner_by_dimension(of_row),
     )
 
 

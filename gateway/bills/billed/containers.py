@@ -16,7 +16,7 @@ from gateway.bills.billed.connection_rows import (
     IDLE,
     OWNERS,
     ChargeKey,
-    RowRules,
+    ConnectionRowRules,
     billing_columns_in_tags,
     billing_dimensions,
     mask_of_all_cost_types,
@@ -129,7 +129,7 @@ def price_cluster_day(
 
 
 def divide_among_workloads(
-    amounts: Mapping[ChargeKey, int], clusters: Sequence[ClusterDay], rules: RowRules
+    amounts: Mapping[ChargeKey, int], clusters: Sequence[ClusterDay], rules: ConnectionRowRules
 ) -> DividedRows:
     """
     Divide amounts about a whole cluster or node among the workloads that ran there. Rows that name a
@@ -156,7 +156,7 @@ def divide_among_workloads(
 
 
 def price_unbilled_usage(
-    clusters: Sequence[ClusterDay], billed_nodes: Collection[Node], rules: RowRules
+    clusters: Sequence[ClusterDay], billed_nodes: Collection[Node], rules: ConnectionRowRules
 ) -> Counter[ChargeKey]:
     """Return the cost of usage on nodes that no billed row is about, at the prices from the settings."""
     totals: Counter[ChargeKey] = Counter()
@@ -215,7 +215,7 @@ def _usage_value(
         (
             price
             for price in prices
-            if _price_matches(
+            if _is_price_for_node(
                 price,
                 identity.name,
                 node,
@@ -233,7 +233,7 @@ def _usage_value(
     return processors * _OTHER_UNITS + amounts[MEMORY] * memory * _MEMORY_UNITS
 
 
-def _price_matches(price: ContainerPrice, cluster: str, node: str) -> bool:
+def _is_price_for_node(price: ContainerPrice, cluster: str, node: str) -> bool:
     return fnmatchcase(cluster, price.cluster) and fnmatchcase(node, price.node)
 
 
@@ -265,10 +265,10 @@ def _divide_row_among_workloads(
     divided_rows: DividedRows,
     row_key: ChargeKey,
     amount: int,
-    whose: tuple[ClusterDay, str],
-    rules: RowRules,
+    cluster_and_node: tuple[ClusterDay, str],
+    rules: ConnectionRowRules,
 ) -> None:
-    cluster, node = whose
+    cluster, node = cluster_and_node
     dimensions, charge, mask = row_key
     parts = divide_by_weights(
         amount,
@@ -301,7 +301,7 @@ def _workload_dimensions(
     row: Dimensions,
     cluster: ClusterIdentity,
     key: str,
-    rules: RowRules,
+    rules: ConnectionRowRules,
 ) -> Dimensions:
     """Return the dimensions of the part of a row that one workload gets. Idle capacity has no owner."""
     where = WorkloadOnNode.from_key(key)
@@ -310,5 +310,5 @@ def _workload_dimensions(
     tags |= {ROW_TAG + name: value for name, value in row_tags.items() if value}
     tags |= {name: value for name, value in where.tags.items() if TAG + name in rules.tags}
     known: dict[str, Any] = dict.fromkeys(OWNERS, "") if where.workload == IDLE else {}
-    known |= {name: value for name, value in rules.owners(where.tags).items() if value}
+    known |= {name: value for name, value in rules.owner_by_dimension(where.tags).items() if value}
     return row._replace(tags=json.dumps(tags, sort_keys=True), **known)

@@ -27,8 +27,8 @@ from gateway.bills.billed.cells import (
     divide_into_parts_and_rounding_rest,
     match_calls_to_cells,
 )
-from gateway.bills.billed.restating import BilledLater
-from gateway.bills.billed.spreading import Spread, divide_by_weights, divide_in_sequence
+from gateway.bills.billed.restating import LaterBilledCorrection
+from gateway.bills.billed.spreading import DividedAmount, divide_by_weights, divide_in_sequence
 from gateway.bills.reconciliation.counting import KIND_OF_FEE
 from gateway.bills.reconciliation.sides import DAY_S, METERS, POOLED, WHOLE, BilledMoney, CountedUse
 from spool.ledger.billed import AMORTIZED, CLOSED, EVERY, INVOICED, UNALLOCATED, USAGE, BilledSum
@@ -129,17 +129,17 @@ def divide_day(
     day: int,
     uses: Iterable[tuple[Dimensions, CountedUse]],
     *,
-    month: BilledUsageByModel | None = None,
+    month_usage: BilledUsageByModel | None = None,
     refunds: Iterable[RefundShare] = (),
     rules: BillDivisionRules = _RULES,
 ) -> DividedDay:
     """
-    Divide a day of a bill among its calls. Taxes are divided in proportion to `month`, the usage amounts of
+    Divide a day of a bill among its calls. Taxes are divided in proportion to `month_usage`, the usage amounts of
     the month. `refunds` are the parts of this day's refunds and corrections.
     """
     day_sums = _DayDivision(bill, day, DayCalls(bill, uses), rules)
     day_sums.add_refunds(refunds)
-    return day_sums.divide_amounts(month or {})
+    return day_sums.divide_amounts(month_usage or {})
 
 
 def bill_dimensions(provider: str, row: BilledMoney | None = None) -> Dimensions:
@@ -176,7 +176,7 @@ class _DayDivision:
         for dimensions, charge, basis, amount in refunds:
             self._add_amount(dimensions, charge, basis, _WITHIN, amount)
 
-    def divide_amounts(self, month: BilledUsageByModel) -> DividedDay:
+    def divide_amounts(self, month_usage: BilledUsageByModel) -> DividedDay:
         for rows_by_day, charge, arranged in (
             (self._bill.amounts, USAGE, EVERY),
             (self._bill.accrued, COMMITMENT, AMORTIZED),
@@ -185,7 +185,7 @@ class _DayDivision:
             self._divide_usage([row for row in rows if row.is_for_tokens], charge, arranged)
             for row in rows:
                 if not row.is_for_tokens:
-                    self._divide_line(row, arranged, month)
+                    self._divide_line(row, arranged, month_usage)
         sums = [BilledSum(*key, amount) for key, amount in self._found.items() if amount]
         return DividedDay(
             sums=sorted(sums),
@@ -199,7 +199,7 @@ class _DayDivision:
         reasons = self._reasons[cost_type_mask].items()
         return {reason: amount for reason, amount in reasons if amount}
 
-    def _divide_line(self, row: BilledMoney, cost_type_mask: int, month: BilledUsageByModel) -> None:
+    def _divide_line(self, row: BilledMoney, cost_type_mask: int, month_usage: BilledUsageByModel) -> None:
         charge = classify_charge(row)
         # `refunds` has the calls' shares of this amount, so the line itself stays unallocated
         if row.corrects and charge in (REFUND, CORRECTION):
@@ -207,11 +207,11 @@ class _DayDivision:
         elif charge == OTHER:
             self._divide_non_token_amount(row, cost_type_mask)
         elif self._rules.is_divided_by_month(charge) and cost_type_mask == EVERY:
-            self._divide_in_proportion_to_usage(row, charge, month)
+            self._divide_in_proportion_to_usage(row, charge, month_usage)
         elif charge == DISCOUNT and cost_type_mask == EVERY:
             is_of_day = bool(self._usage_amounts_covered_by_line(self._base, row))
             self._wants_month |= not is_of_day
-            self._divide_in_proportion_to_usage(row, charge, self._base if is_of_day else month)
+            self._divide_in_proportion_to_usage(row, charge, self._base if is_of_day else month_usage)
         else:
             self._add_unassigned(row, charge, row.amount, cost_type_mask)
 
@@ -299,10 +299,10 @@ def dated_refunds(rows: Iterable[BilledMoney]) -> list[BilledMoney]:
     return [row for row in rows if row.corrects and row.line in (REFUND, CORRECTION)]
 
 
-def refunds_billed_later(rows: Iterable[BilledMoney]) -> list[BilledLater]:
+def refunds_billed_later(rows: Iterable[BilledMoney]) -> list[LaterBilledCorrection]:
     """Return the refunds and corrections that state the time of their calls."""
     return [
-        BilledLater(row.corrects_until - row.corrects, row.corrects, row.amount)
+        LaterBilledCorrection(row.corrects_until - row.corrects, row.corrects, row.amount)
         for row in dated_refunds(rows)
     ]
 
@@ -376,7 +376,7 @@ def _divide_non_token_refund(row: BilledMoney, bill: Bill, calls: DayCalls) -> I
 
 
 def _refund_shares(
-    row: BilledMoney, bill: Bill, shared: Spread[Dimensions], basis: str
+    row: BilledMoney, bill: Bill, shared: DividedAmount[Dimensions], basis: str
 ) -> Iterator[RefundShare]:
     for dimensions, share in shared.shares.items():
         yield RefundShare(dimensions, row.line, basis, share)

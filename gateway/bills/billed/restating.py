@@ -94,10 +94,10 @@ class DayRestatement:
     def total(self) -> int:
         return _sum_of_cost_type(self.sums, _AS_BILLED)
 
-    def unbilled_part(self, billed: int) -> DayRestatement:
+    def unbilled_part(self, billed_amount: int) -> DayRestatement:
         """Return the part that the provider has not billed itself, with every row reduced in proportion."""
         whole = abs(self.total)
-        unbilled_amount = whole - min(whole, abs(billed))
+        unbilled_amount = whole - min(whole, abs(billed_amount))
         if unbilled_amount == whole:
             return self
         sums = [
@@ -129,7 +129,7 @@ def _sum_of_cost_type(sums: Iterable[BilledSum], cost_type_bit: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class BilledLater:
+class LaterBilledCorrection:
     """A refund or correction in a later bill. `start` and `length` are the time of its calls, in seconds."""
 
     length: int
@@ -137,7 +137,9 @@ class BilledLater:
     amount: int
 
 
-def amounts_billed_later(totals: Mapping[int, int], later: Iterable[BilledLater]) -> Mapping[int, int]:
+def amounts_billed_later(
+    totals: Mapping[int, int], later_corrections: Iterable[LaterBilledCorrection]
+) -> Mapping[int, int]:
     """
     Return the amounts of restated days that the provider billed itself.
 
@@ -145,7 +147,7 @@ def amounts_billed_later(totals: Mapping[int, int], later: Iterable[BilledLater]
     Rows about shorter times are applied first.
     """
     remaining, billed_by_day = dict(totals), Counter[int]()
-    for row in sorted(later):
+    for row in sorted(later_corrections):
         first, end = row.start // DAY_S * DAY_S, row.start + row.length
         days = [day for day in sorted(remaining) if first <= day < end and remaining[day] * row.amount > 0]
         whole = sum(abs(remaining[day]) for day in days)
@@ -236,7 +238,9 @@ class FrozenMonths:
     def restated_providers(self) -> set[str]:
         return {provider for (_, provider), restatement in self._found.items() if restatement.sums}
 
-    async def build_correction_entries(self, later: Mapping[str, Sequence[BilledLater]]) -> DaysWithSums:
+    async def build_correction_entries(
+        self, later: Mapping[str, Sequence[LaterBilledCorrection]]
+    ) -> DaysWithSums:
         """
         Return correction entries for the changes of closed days. Changes that the provider bills itself
         (`later`) get no entry, and existing entries for them are reduced.

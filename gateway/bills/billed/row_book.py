@@ -17,7 +17,7 @@ from gateway.bills.billed.closing import day_digest
 from gateway.bills.billed.connection_rows import (
     AmountsByDay,
     ChargeKey,
-    RowRules,
+    ConnectionRowRules,
     add_json_rows,
     build_day_sums,
     unowned_and_accrued_amounts_by_reason,
@@ -31,7 +31,7 @@ from gateway.bills.billed.containers import (
     price_unbilled_usage,
 )
 from gateway.bills.months import CalendarMonth
-from gateway.clusters.usage.reader import UsageReader
+from gateway.clusters.usage.reader import ContainerUsageReader
 from spool.billing import BillingDrops, HourRows
 from spool.clock import Clock
 from spool.errors import SpoolError
@@ -62,7 +62,7 @@ class RowSources:
     connections: Callable[[], Sequence[BillingConnection]]
     owner_tags: Callable[[], Mapping[str, str]]
     people: Callable[[], People]
-    usage: UsageReader | None = None
+    usage: ContainerUsageReader | None = None
 
 
 class ConnectionCostUpdater:
@@ -200,8 +200,8 @@ class ConnectionCostUpdater:
         connection: str,
         provider: str,
         month: str,
-    ) -> RowRules:
-        return RowRules(
+    ) -> ConnectionRowRules:
+        return ConnectionRowRules(
             connection=connection,
             provider=provider,
             owner_tags=dict(self._sources.owner_tags()),
@@ -212,7 +212,7 @@ class ConnectionCostUpdater:
 
     async def _recalculate_month(
         self,
-        rules: RowRules,
+        rules: ConnectionRowRules,
         month: str,
         read_at: float,
     ) -> int:
@@ -259,7 +259,12 @@ class ConnectionCostUpdater:
         return changed
 
     async def _divide_and_store_day(
-        self, day: int, amounts: Mapping[ChargeKey, int], provider_key: str, rules: RowRules, read_at: float
+        self,
+        day: int,
+        amounts: Mapping[ChargeKey, int],
+        provider_key: str,
+        rules: ConnectionRowRules,
+        read_at: float,
     ) -> int:
         """Store a day after all of its rows were read. Return 1 if it changed."""
         clusters = await self._clusters_of_day(day)
@@ -294,7 +299,7 @@ class ConnectionCostUpdater:
         day: int,
         amounts: Mapping[ChargeKey, int],
         provider_key: str,
-        rules: RowRules,
+        rules: ConnectionRowRules,
         *,
         source: str,
         read_at: float,
@@ -338,7 +343,7 @@ class ConnectionCostUpdater:
         return [day for day in days if day.connection]
 
 
-def _add_hour(sums_by_day: AmountsByDay, hour: HourRows, rules: RowRules) -> None:
+def _add_hour(sums_by_day: AmountsByDay, hour: HourRows, rules: ConnectionRowRules) -> None:
     add_json_rows(
         sums_by_day,
         hour.json_rows,

@@ -14,7 +14,7 @@ K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread(Generic[K]):
+class DividedAmount(Generic[K]):
     """
     The parts of an amount: `shares`, the `unreported` part without known usage, and the rounding `rest`.
     Shares of 0 are omitted. The sum of all parts is the amount.
@@ -25,7 +25,9 @@ class Spread(Generic[K]):
     rest: int
 
 
-def divide_by_weights(amount: int, weights: Mapping[K, int], *, quantity: int | None = None) -> Spread[K]:
+def divide_by_weights(
+    amount: int, weights: Mapping[K, int], *, quantity: int | None = None
+) -> DividedAmount[K]:
     """
     Divide an amount by weights; negative weights count as 0. `quantity` is the billed quantity in the unit of
     the weights. The excess of `quantity` over the weights becomes `unreported`. If there are no weights, the
@@ -35,12 +37,14 @@ def divide_by_weights(amount: int, weights: Mapping[K, int], *, quantity: int | 
     known = sum(positive.values())
     whole = known if quantity is None else max(known, abs(quantity))
     if not whole:
-        return Spread(shares={}, unreported=amount, rest=0)
+        return DividedAmount(shares={}, unreported=amount, rest=0)
     sign = -1 if amount < 0 else 1
     size = abs(amount)
     shares = {key: sign * share for key, weight in positive.items() if (share := size * weight // whole)}
     unreported = sign * (size * (whole - known) // whole)
-    return Spread(shares=shares, unreported=unreported, rest=amount - unreported - sum(shares.values()))
+    return DividedAmount(
+        shares=shares, unreported=unreported, rest=amount - unreported - sum(shares.values())
+    )
 
 
 def divide_in_sequence(amount: int, weights: Sequence[int]) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.core.fields import KEPT_IN_SECONDS, changes_struct, item_struct, single_item_struct
+from gateway.core.fields import KEPT_IN_SECONDS, changes_struct, item_struct, one_item_answer_struct
 from spool.registry.connections import MAX_NAME, MAX_TEXT
 from spool.registry.field_notes import Option, example, example_id, words
 
@@ -107,4 +107,4 @@ ConnectionItem = item_struct(
         "last_updated": KEPT_IN_SECONDS["last_updated"],
     },
 )
-OneConnection = single_item_struct(NewConnection, ConnectionItem)
+OneConnection = one_item_answer_struct(NewConnection, ConnectionItem)

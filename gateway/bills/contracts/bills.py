@@ -21,7 +21,7 @@ from gateway.bills.contracts.declared import (
     Contract,
     contract_charge_of_line,
 )
-from gateway.bills.reconciliation.matching import day_of_middle
+from gateway.bills.reconciliation.matching import middle_day_of_row
 from gateway.intake.price_terms import PREPAID, PRIORITY
 from spool.currencies import CurrencyConverter, divide_by_scale
 from spool.ledger import money
@@ -77,7 +77,7 @@ def _contract_charge_kind(row: StatementRow) -> str:
 def _sum_rows(rows: Iterable[StatementRow], converter: CurrencyConverter) -> int | None:
     amounts = []
     for row in rows:
-        rate = converter.rate(str(row.currency), day_of_middle(row))
+        rate = converter.rate(str(row.currency), middle_day_of_row(row))
         if rate is None:
             return None
         amounts.append(divide_by_scale(money.text_to_units(f"{row.amount:f}") * rate))

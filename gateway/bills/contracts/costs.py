@@ -205,7 +205,7 @@ async def contract_costs(question: ContractQuestion) -> ContractCosts:
     unconverted = Counter[str]()
     for (charged, currency), amount in lacking.items():
         unconverted[currency] += 0 if charged in billed else amount
-    for each, of_month, days in await _read_workloads(question):
+    for each, of_month, days in await _workload_terms_with_use_and_days(question):
         own = Counter[SourcedPlace]()
         unconverted[CURRENCY] += _add_workload_cost_and_sum_unconverted(
             own, each.term.contract.name, days, question.converter
@@ -215,7 +215,7 @@ async def contract_costs(question: ContractQuestion) -> ContractCosts:
     return _build_contract_costs(question, sums, unconverted, capacity)
 
 
-async def _read_workloads(
+async def _workload_terms_with_use_and_days(
     question: ContractQuestion,
 ) -> list[tuple[WorkloadMonth, WorkloadOfMonth, list[WorkloadDay]]]:
     """

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gateway.core.fields import KEPT, changes_struct, item_struct, single_item_struct
+from gateway.core.fields import KEPT, changes_struct, item_struct, one_item_answer_struct
 from gateway.intake.price_terms import CAPACITY, DISCOUNT, KINDS, PREPAID, PRIORITY, TIER_PRICE, PriceTerm
 from gateway.intake.rate_cards.card import CardPrices
 from spool import providers
@@ -358,4 +358,4 @@ class ContractTable(ManagedTable[Contract], NamedTable[Contract]):
 
 ContractChanges = changes_struct(NewContract)
 ContractItem = item_struct(NewContract, "A stored contract. Times are RFC 3339.", answer_only_fields=KEPT)
-OneContract = single_item_struct(NewContract, ContractItem)
+OneContract = one_item_answer_struct(NewContract, ContractItem)

@@ -32,7 +32,7 @@ from gateway.bills.contracts.declared import (
 from gateway.bills.contracts.sums import ContractSums, DayCharge, ModelUse
 from gateway.bills.contracts.workloads import WorkloadMonth, WorkloadUse, add_reported_calls, workload_terms
 from gateway.bills.months import CalendarMonth
-from gateway.bills.plans.coverage import DividedLedger, SeatRule, usable_plans
+from gateway.bills.plans.coverage import LedgerLimitedByCoverage, SeatCoverageRule, usable_plans
 from gateway.bills.reconciliation.counting import TokenPrices, token_values_and_fees, tokens_by_kind
 from gateway.bills.reconciliation.sides import WRITE_1H, WRITE_5M
 from gateway.intake.prices import PriceBook
@@ -181,10 +181,12 @@ class ContractChargeReader:
 def contract_charge_reader(
     whole_ledger: Ledger, registry: Registry, prices: PriceBook, now: float
 ) -> ContractChargeReader:
-    coverage = SeatRule(usable_plans(registry, whole_ledger.dimensions()), whole_ledger, registry.people)
+    coverage = SeatCoverageRule(
+        usable_plans(registry, whole_ledger.dimensions()), whole_ledger, registry.people
+    )
     return ContractChargeReader(
         ledger=whole_ledger,
-        metered=DividedLedger(whole_ledger, coverage, METERED_COST),
+        metered=LedgerLimitedByCoverage(whole_ledger, coverage, METERED_COST),
         contracts=all_contracts(registry),
         prices=prices,
         now=now,

@@ -95,7 +95,7 @@ class EnforcerAuditor:
             readings = await self._sources.table.readings(enforcer.name)
             if readings:
                 of_type = TYPES[enforcer.type]
-                sums = _EnforcerSums(
+                sums = _EnforcerTotalsQueries(
                     self._sources.ledger, of_type, now, _call_delay_of_enforcer_s(of_type, delays)
                 )
                 budgets = self._sources.budgets()
@@ -118,7 +118,7 @@ def _call_delay_of_enforcer_s(enforcer_type: EnforcerType, delay_s_by_source: Ma
 
 
 @dataclass(slots=True)
-class _EnforcerSums:
+class _EnforcerTotalsQueries:
     """
     Queries of the totals for one enforcer. Results are cached, because many limits have the same window.
     """
@@ -195,7 +195,7 @@ class _EnforcerSums:
         rows = await self.ledger.costs(query) if since < _next_hour(self.now) else ()
         return [(row.start.timestamp(), row.calls, Decimal(row.cost)) for row in rows if row.calls]
 
-    async def complete_since(self) -> int:
+    async def complete_records_since(self) -> int:
         if self._whole_since is None:
             self._whole_since = await self.ledger.no_record_missing_since()
         return self._whole_since
@@ -215,12 +215,12 @@ class _EnforcerSums:
             self._newest = max((row.start.timestamp() for row in rows if row.calls), default=0.0)
         return self._newest
 
-    def is_complete_until(self, at: float, newest: float) -> bool:
+    def has_all_calls_until(self, at: float, newest_call_hour: float) -> bool:
         """
         Return whether all calls until a time have arrived: the time is long past, and a later call has
         arrived.
         """
-        return at <= self.now - max(SETTLE_S, 2 * self.delay_s) and at < newest
+        return at <= self.now - max(SETTLE_S, 2 * self.delay_s) and at < newest_call_hour
 
 
 class _EnforcerAudit:
@@ -230,7 +230,7 @@ class _EnforcerAudit:
         self,
         enforcer: EnforcerSettings,
         readings: Sequence[EnforcerReading],
-        sums: _EnforcerSums,
+        sums: _EnforcerTotalsQueries,
         budgets: Sequence[MoneyBudget],
     ) -> None:
         self._enforcer = enforcer
@@ -296,7 +296,7 @@ class _EnforcerAudit:
             return "the counter of this limit is for one model"
         if limit.starts_at is None:
             return "the enforcer does not state when its window began"
-        if await self._sums.complete_since() > limit.starts_at:
+        if await self._sums.complete_records_since() > limit.starts_at:
             return "the totals lack a part of this limit's window"
         return ""
 
@@ -317,7 +317,7 @@ class _EnforcerAudit:
     ) -> Sequence[tuple[float, EnforcerLimit]]:
         newest = await self._sums.newest_call_hour()
         last = limit_series[-1][1]
-        settled = [(at, limit) for at, limit in limit_series if self._sums.is_complete_until(at, newest)][
+        settled = [(at, limit) for at, limit in limit_series if self._sums.has_all_calls_until(at, newest)][
             -faults.IN_A_ROW :
         ]
         same = [

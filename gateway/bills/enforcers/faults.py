@@ -119,7 +119,8 @@ def proven_miscount_cause(judged_readings: Sequence[JudgedReading], limits: Sequ
         number
         for number in range(2, MOST_TIMES + 1)
         if all(
-            _is_within(value / number, each.band) for value, each in zip(spent, judged_readings, strict=True)
+            _is_within_band_with_tolerance(value / number, each.band)
+            for value, each in zip(spent, judged_readings, strict=True)
         )
     ]
     if len(times) == 1:
@@ -140,7 +141,7 @@ def standstill_cause(first: JudgedReading, last: JudgedReading) -> str:
     return f"it stood still since {utc_iso(first.at)} while our sum rose from ${before:,.2f} to ${after:,.2f}"
 
 
-def _is_within(spent: Decimal, band: SpendBounds) -> bool:
+def _is_within_band_with_tolerance(spent: Decimal, band: SpendBounds) -> bool:
     return is_at_least_with_tolerance(spent, band.low) and is_at_most_with_tolerance(spent, band.high)
 
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.sums import PlanDays, SeatMonth
-from gateway.bills.reconciliation.matching import day_of_middle
+from gateway.bills.reconciliation.matching import middle_day_of_row
 from spool.ledger import money
 from spool.statements import SEAT, SEATS, StatementInfo, StatementRow, StatementStore
 
@@ -79,7 +79,7 @@ async def final_bill_rows(
         rows = await statements.statement_rows(provider=provider, start=month.start, end=month.end)
         source_rows = [row for row in rows if row.source == source]
         if all(row.settled for row in source_rows):
-            rows_by_provider[provider] = [row for row in source_rows if day_of_middle(row) in month.days]
+            rows_by_provider[provider] = [row for row in source_rows if middle_day_of_row(row) in month.days]
     return rows_by_provider
 
 
@@ -108,11 +108,12 @@ def sum_bill(rows: Sequence[StatementRow], asked_days: PlanDays) -> PlanBill:
         elif row.currency is not None and row.kind != TAX:
             units = money.text_to_units(f"{row.amount:f}")
             kind = _KINDS.get(row.kind, OVERAGE)
-            sums[kind][row.currency][day_of_middle(row)] += units
+            sums[kind][row.currency][middle_day_of_row(row)] += units
     lacking: Counter[str] = Counter()
     totals = {
         kind: sum(
-            asked_days.convert_and_sum(days, currency, lacking) for currency, days in by_currency.items()
+            asked_days.sum_converted_and_collect_unconverted(days, currency, lacking)
+            for currency, days in by_currency.items()
         )
         for kind, by_currency in sums.items()
     }
@@ -182,7 +183,7 @@ def find_bill_differences(
             counted_seats=held,
         )
         bill_differences.append(difference)
-    included = sum(month.included_part(month.use.worth) for month in seat_months)
+    included = sum(month.value_included_in_fee(month.use.worth) for month in seat_months)
     overage = sum(month.overage for month in seat_months)
     pairs = ((INCLUDED, bill.included, included), (OVERAGE, bill.overage, overage))
     for cause, billed, counted in pairs:

@@ -18,11 +18,11 @@ import msgspec
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.bills import BillDifference, PlanBill, apply_bills_to_seat_months, read_bills
-from gateway.bills.plans.coverage import SeatRule, split_seat_id, usable_plans
+from gateway.bills.plans.coverage import SeatCoverageRule, split_seat_id, usable_plans
 from gateway.bills.plans.declared import AssistantPlan, PlanTable
 from gateway.bills.plans.fees import seat_dimension_values
 from gateway.bills.plans.name_mismatches import name_mismatch_sentences
-from gateway.bills.plans.seat_use import UseReader
+from gateway.bills.plans.seat_use import SeatUseReader
 from gateway.bills.plans.sums import (
     NOTHING,
     PlanDays,
@@ -204,14 +204,14 @@ async def read_plan_costs(question: PlanQuestion) -> PlanCosts:
     plans = usable_plans(question.registry, question.ledger.dimensions())
     # read names and plans at the same time, because a seat's mark is its position in its plan
     names = SeatNames(question.registry)
-    coverage = SeatRule(plans, question.ledger, question.registry.people)
+    coverage = SeatCoverageRule(plans, question.ledger, question.registry.people)
     days = PlanDays(
         days=month.days,
         begun=sum(day <= question.now for day in month.days),
         converter=CurrencyConverter(question.whole.rates or find_no_rate, currency),
     )
     known = [plan for plan, _ in plans]
-    reader = UseReader(coverage=coverage, plans=known, month=month, currency=currency)
+    reader = SeatUseReader(coverage=coverage, plans=known, month=month, currency=currency)
     shown = used = await reader.read_uses(question.ledger)
     if not question.ledger.is_whole:
         used = await reader.read_uses(question.whole)
@@ -260,7 +260,7 @@ def _build_plan_costs(inputs: _PlanCostInputs, seat_usage: SeatUsage, shown_usag
         chain.from_iterable(months_of_seats(plan, inputs.days, seat_usage) for plan in inputs.plans)
     )
     months, differing, billed = apply_bills_to_seat_months(by_plans, inputs.bills)
-    seen = _visible_months(months, inputs)
+    seen = _visible_seat_months(months, inputs)
     return PlanCosts(
         plan_costs=PlanMonth(
             month=month.name,
@@ -278,7 +278,7 @@ def _build_plan_costs(inputs: _PlanCostInputs, seat_usage: SeatUsage, shown_usag
     )
 
 
-def _visible_months(months: Iterable[SeatMonth], inputs: _PlanCostInputs) -> list[SeatMonth]:
+def _visible_seat_months(months: Iterable[SeatMonth], inputs: _PlanCostInputs) -> list[SeatMonth]:
     return [month for month in months if inputs.ledger.has_call(partial(_seat_dimension, month, inputs))]
 
 
@@ -293,26 +293,29 @@ def _shown_use_of_seat(month: SeatMonth, shown_usage: SeatUsage) -> SeatUse:
 
 def _usage_value_included_in_fees(months: Iterable[SeatMonth], shown_usage: SeatUsage) -> str:
     values = [
-        seat_month.included_part(_shown_use_of_seat(seat_month, shown_usage).worth) for seat_month in months
+        seat_month.value_included_in_fee(_shown_use_of_seat(seat_month, shown_usage).worth)
+        for seat_month in months
     ]
     return money.units_to_text(sum(values))
 
 
 def _total_of_visible_seats(
-    months: Sequence[SeatMonth], seen: Sequence[SeatMonth], shown_usage: SeatUsage
+    all_seat_months: Sequence[SeatMonth], visible_seat_months: Sequence[SeatMonth], shown_usage: SeatUsage
 ) -> PlanTotal:
     """
     Sum the seats that the person sees. The value of visible calls counts even if their seat is not visible.
     """
-    fees = sum(seat_month.fee for seat_month in seen)
-    overage = sum(seat_month.overage for seat_month in seen)
+    fees = sum(seat_month.fee for seat_month in visible_seat_months)
+    overage = sum(seat_month.overage for seat_month in visible_seat_months)
     return PlanTotal(
         paid=money.units_to_text(fees + overage + shown_usage.metered),
         fees=money.units_to_text(fees),
         overage=money.units_to_text(overage),
         metered=money.units_to_text(shown_usage.metered),
-        included_value=_usage_value_included_in_fees(months, shown_usage),
-        unconverted=_sum_by_currency([shown_usage.unpaid, *(seat_month.lacking for seat_month in seen)]),
+        included_value=_usage_value_included_in_fees(all_seat_months, shown_usage),
+        unconverted=_sum_by_currency(
+            [shown_usage.unpaid, *(seat_month.lacking for seat_month in visible_seat_months)]
+        ),
         included_unconverted=_sum_by_currency([shown_usage.unvalued]),
     )
 
@@ -341,13 +344,13 @@ def _format_seat_count(count: Fraction | None) -> str | None:
 
 
 def _plan_rows(
-    seen: Sequence[SeatMonth],
+    visible_seat_months: Sequence[SeatMonth],
     shown_usage: SeatUsage,
-    billed: Collection[str],
+    billed_plan_ids: Collection[str],
     reason_without_cost_by_plan: Mapping[str, str],
 ) -> Iterator[PlanOfMonth]:
     by_plan: dict[str, list[SeatMonth]] = defaultdict(list)
-    for seat_month in seen:
+    for seat_month in visible_seat_months:
         by_plan[seat_month.plan.id].append(seat_month)
     for months in by_plan.values():
         plan = months[0].plan
@@ -369,7 +372,7 @@ def _plan_rows(
             used=money.units_to_text(sum(used)),
             included=None if included is None else money.units_to_text(included),
             beyond=money.units_to_text(sum(seat_month.beyond for seat_month in months)),
-            source="statement" if plan.id in billed else "plan",
+            source="statement" if plan.id in billed_plan_ids else "plan",
             unmet=reason_without_cost_by_plan.get(plan.id),
         )
 
@@ -387,7 +390,9 @@ def _idle_seats(inputs: _PlanCostInputs, seat_usage: SeatUsage) -> list[IdleSeat
             if plan.is_pooled and any(seat_month.beyond for seat_month in months):
                 continue
             idle = (
-                seat_month for seat_month in _visible_months(months, inputs) if _is_idle(seat_month, inputs)
+                seat_month
+                for seat_month in _visible_seat_months(months, inputs)
+                if _is_idle(seat_month, inputs)
             )
             idle_seats += [
                 (seat_month.fee, _idle_seat(seat_month, days, inputs.names)) for seat_month in idle
@@ -425,13 +430,13 @@ def _idle_seat(month: SeatMonth, days: PlanDays, names: SeatNames) -> IdleSeat:
 
 
 def _seat_rows(
-    seen: Sequence[SeatMonth], shown_usage: SeatUsage, limit: int, names: SeatNames
+    visible_seat_months: Sequence[SeatMonth], shown_usage: SeatUsage, limit: int, names: SeatNames
 ) -> list[SeatOfMonth]:
     plans: dict[str, set[str]] = defaultdict(set)
-    for seat_month in seen:
+    for seat_month in visible_seat_months:
         plans[seat_month.seat.user.casefold()].add(seat_month.plan.name)
     rows = []
-    for seat_month in seen[:limit]:
+    for seat_month in visible_seat_months[:limit]:
         other_plans = plans[seat_month.seat.user.casefold()] - {seat_month.plan.name}
         rows.append(
             _seat_row(

@@ -79,7 +79,7 @@ def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[As
     ]
 
 
-class SeatRule:
+class SeatCoverageRule:
     """
     The rule that decides which seat covers a call.
 
@@ -129,9 +129,11 @@ class SeatRule:
             for seat_index, seat in enumerate(plan.seats)
             if is_seat_held(seat, day)
         ]
-        return self._lasting((NAME, marks, self._plans, self._derived), partial(self._define, day))
+        return self._lasting(
+            (NAME, marks, self._plans, self._derived), partial(self._define_seat_dimension, day)
+        )
 
-    def _define(self, day: str) -> DerivedDimension:
+    def _define_seat_dimension(self, day: str) -> DerivedDimension:
         held = self._seats_by_user(day)
         # If nobody has a seat, any dimension gives the same result. The provider has few values, so the query
         # reads few sums.
@@ -184,20 +186,24 @@ class VisibleLedger(Protocol):
     def dimensions(self) -> Sequence[str]: ...
 
 
-class Charges(Protocol):
+class ChargeRowSource(Protocol):
     """A source of amounts that belong to no call. It returns them as rows of a query."""
 
     async def charge_rows(self, query: CostQuery) -> Sequence[CostRow]: ...
 
 
-class DividedLedger:
+class LedgerLimitedByCoverage:
     """
     A ledger limited to the calls that no plan covers, or to the covered calls. The amounts of `charges` are
     added.
     """
 
     def __init__(
-        self, ledger: VisibleLedger, coverage: SeatRule, cost_type: str, charges: Sequence[Charges] = ()
+        self,
+        ledger: VisibleLedger,
+        coverage: SeatCoverageRule,
+        cost_type: str,
+        charges: Sequence[ChargeRowSource] = (),
     ) -> None:
         self._ledger = ledger
         self._coverage = coverage

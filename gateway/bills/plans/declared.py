@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
 
-from gateway.core.fields import KEPT, changes_struct, item_struct, single_item_struct
+from gateway.core.fields import KEPT, changes_struct, item_struct, one_item_answer_struct
 from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.people import People
@@ -260,4 +260,4 @@ PlanItem = item_struct(
         **KEPT,
     },
 )
-OnePlan = single_item_struct(NewPlan, PlanItem)
+OnePlan = one_item_answer_struct(NewPlan, PlanItem)

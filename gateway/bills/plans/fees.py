@@ -31,9 +31,15 @@ from gateway.bills.plans.charge_rows import (
     sums_to_rows,
     value_or_empty,
 )
-from gateway.bills.plans.coverage import DividedLedger, SeatRule, is_seat_held, make_seat_id, usable_plans
+from gateway.bills.plans.coverage import (
+    LedgerLimitedByCoverage,
+    SeatCoverageRule,
+    is_seat_held,
+    make_seat_id,
+    usable_plans,
+)
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
-from gateway.bills.plans.seat_use import UseReader
+from gateway.bills.plans.seat_use import SeatUseReader
 from gateway.bills.plans.sums import PlanDays, SeatMonth, SeatUsage, fees_by_day, months_of_seats
 from gateway.intake.prices import PriceBook
 from spool.currencies import CurrencyConverter, find_no_rate
@@ -72,7 +78,7 @@ class SeatFees:
 
     plans: Sequence[tuple[AssistantPlan, View]]
     names: Mapping[str, str]
-    coverage: SeatRule
+    coverage: SeatCoverageRule
     people: People
     ledger: SlicedLedger
     whole: Ledger
@@ -85,7 +91,7 @@ class SeatFees:
         with_overage = [plan for plan, _ in self.plans if _has_overage(plan)]
         uses: dict[CalendarMonth, SeatUsage] = {}
         for month in calendar_months(days) if with_overage else ():
-            reader = UseReader(coverage=self.coverage, plans=with_overage, month=month, currency=CURRENCY)
+            reader = SeatUseReader(coverage=self.coverage, plans=with_overage, month=month, currency=CURRENCY)
             uses[month] = await reader.read_uses(self.whole)
         users = await self.whole.values("user")
         return await asyncio.to_thread(self._fee_rows, query, days, uses, users)
@@ -186,7 +192,7 @@ class SeatFees:
         lacking: Counter[str] = Counter()
         converter = self._currency_converter(currency)
         in_currency = PlanDays(days=asked_days.days, begun=asked_days.begun, converter=converter)
-        cost = in_currency.convert_and_sum(
+        cost = in_currency.sum_converted_and_collect_unconverted(
             {asked_days.days[begun[-1]]: month.overage}, month.plan.currency, lacking
         )
         even = [1] * len(held)
@@ -226,7 +232,7 @@ def _convert_by_day(
 ) -> Iterator[DayAmount]:
     for day in asked_days.days:
         lacking: Counter[str] = Counter()
-        cost = asked_days.convert_and_sum({day: amounts[day]}, plan.currency, lacking)
+        cost = asked_days.sum_converted_and_collect_unconverted({day: amounts[day]}, plan.currency, lacking)
         yield DayAmount(amounts[day], cost, lacking[plan.currency])
 
 
@@ -242,15 +248,15 @@ def ledger_divided_by_plans(
     now: float,
     *,
     prices: Callable[[], PriceBook],
-) -> DividedLedger:
+) -> LedgerLimitedByCoverage:
     """
     Return the ledger, limited to the calls that today's plans cover, or to all other calls. With PAID_COST,
     contract amounts are added, and fees and overage of the seats that `ledger` shows.
     """
     plans = usable_plans(registry, ledger.dimensions())
-    coverage = SeatRule(plans, ledger, registry.people)
+    coverage = SeatCoverageRule(plans, ledger, registry.people)
     if cost_type != PAID_COST:
-        return DividedLedger(ledger, coverage, cost_type)
+        return LedgerLimitedByCoverage(ledger, coverage, cost_type)
     fees = SeatFees(
         plans=plans,
         names=_recorded_user_by_seat(registry),
@@ -261,7 +267,7 @@ def ledger_divided_by_plans(
         now=now,
     )
     contracts = ContractCharges(ledger=ledger, whole=whole, registry=registry, prices=prices, now=now)
-    return DividedLedger(ledger, coverage, cost_type, (fees, contracts))
+    return LedgerLimitedByCoverage(ledger, coverage, cost_type, (fees, contracts))
 
 
 def _recorded_user_by_seat(registry: Registry) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.coverage import (
     NAME,
     NOT_COVERED,
-    SeatRule,
+    SeatCoverageRule,
     VisibleLedger,
     is_seat_held,
     make_seat_id,
@@ -29,7 +29,7 @@ PlanAndView = tuple[AssistantPlan, View]
 
 async def name_mismatch_sentences(
     ledger: VisibleLedger,
-    coverage: SeatRule,
+    coverage: SeatCoverageRule,
     plans: Sequence[PlanAndView],
     seat_usage: SeatUsage,
     month: CalendarMonth,
@@ -73,7 +73,7 @@ def _plans_without_users(
 
 
 async def _count_calls_without_seat(
-    ledger: VisibleLedger, coverage: SeatRule, view: View, month: CalendarMonth
+    ledger: VisibleLedger, coverage: SeatCoverageRule, view: View, month: CalendarMonth
 ) -> int:
     queries = [
         narrow_query(

@@ -329,7 +329,10 @@ def parse_user_names(name: str, content: bytes) -> dict[str, str]:
 
 
 def seats_of_tier(
-    listed: Iterable[ListedSeat], *, tier: str = "", names: Mapping[str, str] | None = None
+    listed: Iterable[ListedSeat],
+    *,
+    tier: str = "",
+    telemetry_user_by_listed_user: Mapping[str, str] | None = None,
 ) -> list[ListedSeat]:
     """
     Return the seats of a tier, or of all tiers if it is "", with telemetry user names. Each person appears
@@ -340,7 +343,7 @@ def seats_of_tier(
     for seat in listed:
         if tier and _normalize_tier(seat.tier) != wanted_tier:
             continue
-        user = (names or {}).get(seat.user.casefold(), seat.user)
+        user = (telemetry_user_by_listed_user or {}).get(seat.user.casefold(), seat.user)
         by_user[user.casefold()].append(replace(seat, user=user))
     if not by_user:
         tier_text = f" of the tier {tier}" if tier else ""
@@ -368,24 +371,24 @@ def repeated_people_message(listed: Iterable[ListedSeat]) -> str:
 
 def merge_seat_list(
     seats: Sequence[Seat],
-    listed: Sequence[ListedSeat],
+    listed_seats: Sequence[ListedSeat],
     today: str,
-    identity: Callable[[str], str] = str.casefold,
+    normalize_user_name: Callable[[str], str] = str.casefold,
 ) -> SeatChanges:
     """
     Update the seats of a plan from a vendor's list of the day `today`.
 
     New people get a seat from the day that the list states, or from today. Seats of people who are no longer
-    listed end today. Past seats stay unchanged. `identity` maps all forms of a person's name to the same value.
+    listed end today. Past seats stay unchanged. `normalize_user_name` maps all forms of a name to one value.
     """
     seats_by_user: dict[str, list[Seat]] = defaultdict(list)
     for seat in sorted(seats, key=lambda item: item.since):
-        seats_by_user[identity(seat.user)].append(seat)
-    named = {identity(listed_seat.user): listed_seat for listed_seat in listed}
+        seats_by_user[normalize_user_name(seat.user)].append(seat)
+    named = {normalize_user_name(listed_seat.user): listed_seat for listed_seat in listed_seats}
     added, ended, new_seats = [], [], list[Seat]()
     for user, listed_seat in named.items():
         own_seats = seats_by_user.pop(user, [])
-        last = own_seats[-1] if own_seats and _is_running(own_seats[-1], today) else None
+        last = own_seats[-1] if own_seats and _is_held_after_today(own_seats[-1], today) else None
         if last is None:
             before = own_seats[-1].until if own_seats else ""
             last = Seat(user=listed_seat.user, since=max(listed_seat.since or today, before))
@@ -395,7 +398,7 @@ def merge_seat_list(
         new_seats += [*own_seats, _updated_seat(last, listed_seat)]
     for own_seats in seats_by_user.values():
         for seat in own_seats:
-            if not _is_running(seat, today) or seat.since > today:
+            if not _is_held_after_today(seat, today) or seat.since > today:
                 new_seats.append(seat)
                 continue
             ended.append(seat.user)
@@ -404,11 +407,11 @@ def merge_seat_list(
         seats=tuple(new_seats),
         added=tuple(added),
         ended=tuple(ended),
-        repeats=repeated_people_message(listed),
+        repeats=repeated_people_message(listed_seats),
     )
 
 
-def _is_running(seat: Seat, today: str) -> bool:
+def _is_held_after_today(seat: Seat, today: str) -> bool:
     return not seat.until or seat.until > today
 
 
@@ -465,7 +468,7 @@ def _merge_pulled_pages(
         except OSError as error:
             raise Invalid(f"names_file {seat_pull.names_file}: {error.strerror}") from error
         names = parse_user_names(str(seat_pull.names_file), content)
-    seats = seats_of_tier(listed, tier=seat_pull.tier, names=names)
+    seats = seats_of_tier(listed, tier=seat_pull.tier, telemetry_user_by_listed_user=names)
     people.reject_dropped_names(seat.user for seat in seats)
     return merge_seat_list(plan.seats, seats, today, people.person_identity)
 

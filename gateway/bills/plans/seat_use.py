@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import chain
 
 from gateway.bills.months import CalendarMonth
-from gateway.bills.plans.coverage import NAME, SeatRule, VisibleLedger
+from gateway.bills.plans.coverage import NAME, SeatCoverageRule, VisibleLedger
 from gateway.bills.plans.declared import AssistantPlan
 from gateway.bills.plans.sums import SeatUsage, SeatUse, billing_cycles
 from spool.ledger import money
@@ -20,13 +20,13 @@ _MEASURES = ("cost", "estimated", "errors", "cached", "unpriced")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UseReader:
+class SeatUseReader:
     """
     Reads the usage of seats in a month and since their billing cycles began, and the calls that no plan
     covers. Corrections are included.
     """
 
-    coverage: SeatRule
+    coverage: SeatCoverageRule
     plans: Sequence[AssistantPlan]
     month: CalendarMonth
     currency: str

@@ -146,16 +146,18 @@ class PlanDays:
     def end(self) -> int:
         return self.days[-1] + DAY_S
 
-    def convert_and_sum(self, amounts: Mapping[int, int], currency: str, lacking: Counter[str]) -> int:
+    def sum_converted_and_collect_unconverted(
+        self, amounts: Mapping[int, int], currency: str, unconverted_by_currency: Counter[str]
+    ) -> int:
         """
         Convert amounts by day to the requested currency, and add them. Each day is rounded once. Amounts
-        without a rate are added to `lacking`.
+        without a rate are added to `unconverted_by_currency`.
         """
         converted = 0
         for day, units in amounts.items():
             rate = self.converter.rate(currency, day)
             if rate is None:
-                lacking[currency] += units
+                unconverted_by_currency[currency] += units
             else:
                 converted += divide_by_scale(units * rate)
         return converted
@@ -186,7 +188,7 @@ class SeatMonth:
     included_value: int
     lacking: Mapping[str, int] = field(default_factory=dict)
 
-    def included_part(self, call_value: int) -> int:
+    def value_included_in_fee(self, call_value: int) -> int:
         """Return the part of `call_value` that the plan's fee includes."""
         return call_value * self.included_value // self.use.value if self.use.value else 0
 
@@ -235,7 +237,9 @@ def _seat_month(
     overage = 0
     if seat_overage.overage:
         last = asked_days.days[max(0, asked_days.begun - 1)]
-        overage = asked_days.convert_and_sum({last: seat_overage.overage}, plan.currency, lacking)
+        overage = asked_days.sum_converted_and_collect_unconverted(
+            {last: seat_overage.overage}, plan.currency, lacking
+        )
     return SeatMonth(
         plan=plan,
         seat=seat,
@@ -244,7 +248,7 @@ def _seat_month(
         end=asked_days.end,
         held_days=len(held),
         days=len(asked_days.days),
-        fee=asked_days.convert_and_sum(own_fees, plan.currency, lacking),
+        fee=asked_days.sum_converted_and_collect_unconverted(own_fees, plan.currency, lacking),
         use=use,
         used=usage_in_plan_unit(plan, use),
         beyond=seat_overage.quantity,
@@ -309,8 +313,8 @@ def _add_overage(
             beyond.value += value * quantity // part
 
 
-def _overage_price(plan: AssistantPlan, beyond: int) -> int:
-    return int(beyond * money.text_to_units(plan.overage_price or "0") // money.UNIT)
+def _overage_price(plan: AssistantPlan, overage_quantity: int) -> int:
+    return int(overage_quantity * money.text_to_units(plan.overage_price or "0") // money.UNIT)
 
 
 def fees_by_day(plan: AssistantPlan, asked_days: PlanDays) -> dict[int, int]:

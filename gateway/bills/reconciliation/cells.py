@@ -23,7 +23,7 @@ from operator import attrgetter
 
 from gateway.bills.reconciliation.counting import non_token_meter_of_line_kind
 from gateway.bills.reconciliation.limits import SAME
-from gateway.bills.reconciliation.repeats import Repeats, find_repeats
+from gateway.bills.reconciliation.repeats import RepeatedTokens, find_repeated_tokens
 from gateway.bills.reconciliation.sides import (
     ANYWHERE,
     INPUT_METERS,
@@ -153,7 +153,7 @@ class SplitDifference:
     extra: dict[MeterPlace, int] = field(default_factory=dict)  # billed minus counted tokens of each place
     values: dict[MeterPlace, int] = field(default_factory=new_counts)
     listed: dict[MeterPlace, int] = field(default_factory=dict)
-    repeats: Repeats = field(default_factory=Repeats)
+    repeats: RepeatedTokens = field(default_factory=RepeatedTokens)
     worth: dict[MeterPlace, int] = field(default_factory=new_counts)
     full: dict[MeterPlace, int] = field(default_factory=new_counts)
     premium: dict[MeterPlace, int] = field(default_factory=new_counts)
@@ -176,11 +176,11 @@ class SplitDifference:
     def cells_of_model(self, model: str) -> set[ComparisonCell]:
         return {cell for cell, _ in self.worth if cell.model == model}
 
-    def names_on_side(self, dimension: str, *, billed: bool) -> set[str]:
+    def names_on_side(self, dimension: str, *, is_on_bill: bool) -> set[str]:
         field_of = attrgetter(dimension)
-        side: Mapping[ComparisonCell, BilledSums | CountedSums] = self.billed if billed else self.counted
+        side: Mapping[ComparisonCell, BilledSums | CountedSums] = self.billed if is_on_bill else self.counted
         found = {field_of(cell) for cell, sums in side.items() if sums.calls or any(sums.tokens.values())}
-        if billed:
+        if is_on_bill:
             found |= {field_of(cell) for cell, amount in self.billed_money.items() if amount}
         return found
 
@@ -206,11 +206,11 @@ def split_difference(
     no bill states money, so billed tokens are valued at our prices.
     """
     result = SplitDifference(levels=levels, metered=set(days_with_token_counts))
-    _add_sides(result, tokens, money, counted_uses, prices)
+    _add_rows_of_both_sides(result, tokens, money, counted_uses, prices)
     paid_rates = _paid_rates(result)
     theirs_of = {cell: _billed_or_counted_tokens(result, cell) for cell in {*result.billed, *result.counted}}
-    result.repeats = find_repeats(theirs_of, result.counted)
-    matched_moves = list(find_moves(theirs_of, result.counted, prices, result.repeats.billed_times))
+    result.repeats = find_repeated_tokens(theirs_of, result.counted)
+    matched_moves = list(find_token_moves(theirs_of, result.counted, prices, result.repeats.billed_times))
     arrived: dict[MeterPlace, list[TokenMove]] = defaultdict(list)
     for move in matched_moves:
         arrived[move.target].append(move)
@@ -270,7 +270,7 @@ def split_difference(
     return result
 
 
-def _add_sides(
+def _add_rows_of_both_sides(
     split_sides: SplitDifference,
     tokens: Iterable[BilledTokens],
     money: Iterable[BilledMoney],
@@ -471,7 +471,7 @@ class TokenMove:
         return self.tokens * self.price
 
 
-def find_moves(
+def find_token_moves(
     billed: Mapping[ComparisonCell, Mapping[str, int]],
     counted_sums: Mapping[ComparisonCell, CountedSums],
     prices: Prices,

@@ -171,18 +171,21 @@ class BillComparison:
         )
 
     def are_amounts_as_expected(
-        self, rest: Mapping[MeterPlace, int], expected: Mapping[MeterPlace, int]
+        self, unclaimed_amounts: Mapping[MeterPlace, int], expected_amounts: Mapping[MeterPlace, int]
     ) -> bool:
         """
-        Return whether the unclaimed amounts `rest` are as expected. Differences within the rounding, or
+        Return whether the unclaimed amounts are as expected. Differences within the rounding, or
         within the share NOTHING of the value, are ignored. The rounding must be small compared with the
         amounts, because otherwise it fits any amount.
         """
         are_near = all(
-            self.is_negligible(place, amount - expected.get(place, 0)) for place, amount in rest.items()
+            self.is_negligible(place, amount - expected_amounts.get(place, 0))
+            for place, amount in unclaimed_amounts.items()
         )
-        size = sum(abs(amount) for amount in rest.values())
-        chance = sum(self.largest_rounding_error(place) for place in rest if expected.get(place))
+        size = sum(abs(amount) for amount in unclaimed_amounts.values())
+        chance = sum(
+            self.largest_rounding_error(place) for place in unclaimed_amounts if expected_amounts.get(place)
+        )
         return are_near and chance <= LARGE_SHARE * size
 
     def are_few_days(self, days: Collection[int]) -> bool:

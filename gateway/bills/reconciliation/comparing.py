@@ -31,14 +31,14 @@ from gateway.bills.reconciliation.matching import (
     choose_source_by_day,
     classify_bill_rows,
     common_comparison_levels,
-    rename_to_families,
+    rename_models_to_families,
 )
 from gateway.bills.reconciliation.overrides import BilledPriceOverride, suggest_overrides
 from gateway.bills.reconciliation.owed import OwedLine, lines_owed_by_provider
 from gateway.bills.reconciliation.restating import (
     EXCHANGE_RATE,
     BillConversion,
-    FixedRate,
+    FixedExchangeRate,
     claim_exchange_rate,
     claim_keys_swapped_in_bill,
     claim_late_rows,
@@ -88,7 +88,7 @@ class DayTolerance:
     money: Decimal = Decimal("0.5")
     tokens: Decimal = Decimal(1)
 
-    def is_line_within(self, line: Line, claimed: int) -> bool:
+    def is_line_within(self, line: ComparisonLine, claimed: int) -> bool:
         """
         Return whether the line's difference is within the tolerance. A cent is always tolerated, except in
         causes about tokens or prices: `claimed` is their largest amount.
@@ -98,7 +98,7 @@ class DayTolerance:
         is_within = difference <= max(COARSEST, share) and claimed <= share
         return is_within and self.are_tokens_within(line)
 
-    def is_unexplained_part_within(self, line: Line, unexplained_tokens: int) -> bool:
+    def is_unexplained_part_within(self, line: ComparisonLine, unexplained_tokens: int) -> bool:
         """
         Return whether the unexplained amount of a line, and its unexplained `unexplained_tokens`, are within the
         tolerance.
@@ -107,12 +107,12 @@ class DayTolerance:
         is_whole = unexplained_tokens <= line.billed_tokens * self.tokens / 100
         return is_whole and abs(line.unexplained) <= max(COARSEST, share)
 
-    def are_tokens_within(self, line: Line) -> bool:
+    def are_tokens_within(self, line: ComparisonLine) -> bool:
         return abs(line.billed_tokens - line.counted_tokens) <= line.billed_tokens * self.tokens / 100
 
 
 @dataclass(slots=True, kw_only=True)
-class Line:
+class ComparisonLine:
     """
     Sums of a day, a model, a key, or everything. `billed` is `counted` plus the four parts, without any remainder.
     It is also `counted` plus the amounts in `causes` plus `unexplained`.
@@ -156,15 +156,15 @@ class Reconciliation:
     """
 
     provider: str
-    total: Line
+    total: ComparisonLine
     finest: str
     has_money: bool
     sources: Sequence[str]
     set_aside: Sequence[str]  # bill sources that are ignored, because other sources report the same days
     foreign: Mapping[str, int]  # number of bill rows in each currency except dollars
-    days: Sequence[Line] = ()
-    models: Sequence[Line] = ()
-    keys: Sequence[Line] = ()
+    days: Sequence[ComparisonLine] = ()
+    models: Sequence[ComparisonLine] = ()
+    keys: Sequence[ComparisonLine] = ()
     claims: Sequence[CauseClaim] = ()
     only_billed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     only_counted: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -178,7 +178,7 @@ class Reconciliation:
     accounts: Sequence[str] = ()  # accounts of the compared bills
     owed: Sequence[OwedLine] = ()  # discounts that the provider owes
     overrides: Sequence[BilledPriceOverride] = ()
-    owners: Sequence[OwnerPair] = ()
+    owners: Sequence[KeysWithSameTokens] = ()
     error: int = 0  # sum of the unexplained amounts by day and model, without their signs
     # number of calls whose cost may be wrong, by reason
     doubtful_calls: Mapping[str, int] = field(default_factory=dict)
@@ -193,7 +193,7 @@ class Reconciliation:
         regions = sorted(self.regions.intersection(claim.regions))
         return {name: values for name, values in (("model", names), ("region", regions)) if values}
 
-    def lines_of_level(self, level: str) -> Sequence[Line]:
+    def lines_of_level(self, level: str) -> Sequence[ComparisonLine]:
         return {DAY: self.days, MODEL: self.models, KEY: self.keys}[level]
 
 
@@ -226,7 +226,7 @@ class ComparisonInput:
     listed: Prices | None = None  # prices without contracts, if there are contracts
 
 
-def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True) -> Reconciliation:
+def compare_bill_with_ledger(comparison_input: ComparisonInput, *, has_causes: bool = True) -> Reconciliation:
     """
     Compare a provider's bills with the ledger, and find the causes.
 
@@ -240,7 +240,9 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
     # a source without rows states that nothing was used
     for source in sorted(comparison_input.covered.keys() - bill_rows.sources):
         of_tokens = dict.fromkeys(comparison_input.covered[source], source) | of_tokens
-    states = _day_states(comparison_input, of_tokens, of_money, bill_rows.unsettled, bill_rows.wide)
+    states = _comparison_state_by_day(
+        comparison_input, of_tokens, of_money, bill_rows.unsettled, bill_rows.wide
+    )
     compared = {day for day, state in states.items() if state not in (OPEN, UNKNOWN)}
     tokens = [row for row in bill_rows.tokens if of_tokens.get(row.day) == row.source]
     tokens = _rows_on_days(tokens, bill_rows.wide, compared)
@@ -255,7 +257,7 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
             frozenset(comparison_input.prices(name, STANDARD, day, 0).items()) for day in sorted(edges)
         )
 
-    tokens, amounts, counted, priced_as, renamed = rename_to_families(
+    tokens, amounts, counted, priced_as, renamed = rename_models_to_families(
         tokens, amounts, counted, standard_prices_on_first_and_last_day
     )
     spelled: dict[str, set[str]] = defaultdict(set)
@@ -316,7 +318,7 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
     at_contracts, billed_at = counted, BilledPrices(levels=levels)
     at_prices: Prices = prices_of_family
     of_contracts: SplitDifference | None = None
-    market_rates: Sequence[FixedRate] = ()
+    market_rates: Sequence[FixedExchangeRate] = ()
     if comparison_input.listed is not None:
         all_listed = replace(billed_at, every=Fraction(1)).reprice_uses(counted)
         of_contracts, without = (
@@ -420,7 +422,7 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
         total=_line_over_all_cells(split_sides, claimed),
         days=[
             _set_line_state(
-                days.get(str(day), Line(name=str(day))),
+                days.get(str(day), ComparisonLine(name=str(day))),
                 state,
                 comparison_input.tolerance,
                 largest[day],
@@ -439,15 +441,15 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
         sources=sorted({*of_tokens.values(), *of_money.values()}),
         set_aside=sorted(bill_rows.sources - {*of_tokens.values(), *of_money.values()}),
         foreign=bill_rows.foreign,
-        only_billed=_names_on_one_side(split_sides, billed=True),
-        only_counted=_names_on_one_side(split_sides, billed=False),
+        only_billed=_names_by_dimension_on_one_side(split_sides, is_on_bill=True),
+        only_counted=_names_by_dimension_on_one_side(split_sides, is_on_bill=False),
         renamed=renamed,
         spelled={name: sorted(names) for name, names in spelled.items() if name},
         regions=frozenset(row.region for row in counted if row.region),
         accounts=sorted({*(row.account for row in tokens), *(row.account for row in amounts)} - {""}),
         owed=lines_owed_by_provider(claimed, split_sides),
         overrides=suggest_overrides(comparison_input.provider, case, claimed, at_prices, spelled),
-        owners=owner_pairs(comparison_input.provider, key_tokens, own_keys),
+        owners=keys_with_same_tokens(comparison_input.provider, key_tokens, own_keys),
         error=sum(
             abs(line.unexplained)
             for line in _lines_by_name(split_sides, claimed, lambda cell: f"{cell.day} {cell.model}").values()
@@ -457,7 +459,7 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
 
 
 def _last_decimal_unit_by_day(
-    amounts: Sequence[BilledMoney], of_money: Mapping[int, str], conversion: BillConversion | None
+    amounts: Sequence[BilledMoney], money_source_by_day: Mapping[int, str], conversion: BillConversion | None
 ) -> Mapping[int, int]:
     rows_by_source: dict[str, list[BilledMoney]] = defaultdict(list)
     for row in amounts:
@@ -468,7 +470,7 @@ def _last_decimal_unit_by_day(
         else last_decimal_unit(row.amount for row in rows)
         for source, rows in rows_by_source.items()
     }
-    return {day: digits[source] for day, source in of_money.items() if source in digits}
+    return {day: digits[source] for day, source in money_source_by_day.items() if source in digits}
 
 
 def _rows_on_days(
@@ -483,13 +485,15 @@ def _rows_on_days(
     return [row for row in placed if row.day in days]
 
 
-def _subtract_hours(hours: Mapping[int, int], less: Mapping[int, int]) -> Mapping[int, int]:
-    return {hour: count - less.get(hour, 0) for hour, count in hours.items()}
+def _subtract_hours(
+    tokens_by_hour: Mapping[int, int], subtracted_tokens_by_hour: Mapping[int, int]
+) -> Mapping[int, int]:
+    return {hour: count - subtracted_tokens_by_hour.get(hour, 0) for hour, count in tokens_by_hour.items()}
 
 
-def merge_lines(lines: Sequence[Line], *, name: str) -> Line:
+def merge_lines(lines: Sequence[ComparisonLine], *, name: str) -> ComparisonLine:
     """Sum lines of the comparison into one, without their states and cost filters."""
-    total = Line(name=name)
+    total = ComparisonLine(name=name)
     for line in lines:
         total.billed += line.billed
         total.counted += line.counted
@@ -507,10 +511,10 @@ def merge_lines(lines: Sequence[Line], *, name: str) -> Line:
     return total
 
 
-def _day_states(
+def _comparison_state_by_day(
     comparison_input: ComparisonInput,
-    of_tokens: Mapping[int, str],
-    of_money: Mapping[int, str],
+    token_source_by_day: Mapping[int, str],
+    money_source_by_day: Mapping[int, str],
     unsettled: Mapping[str, frozenset[int]],
     bucket_start_by_day: Mapping[int, int],
 ) -> dict[int, str]:
@@ -518,7 +522,7 @@ def _day_states(
     Return the state of each compared day before amounts are compared: AGREES, OPEN, or UNKNOWN without a
     bill.
 
-    `of_tokens` and `of_money` name the source by day. `unsettled` are days that may still change, by source.
+    `unsettled` are days that may still change, by source.
     `bucket_start_by_day` maps the days of a longer billing period to its first day, which alone has a state.
     """
     last: dict[int, int] = defaultdict(int)
@@ -527,7 +531,9 @@ def _day_states(
         last[shown_day] = max(last[shown_day], day)
     states = {}
     for day, end in last.items():
-        day_sources = [sources[day] for sources in (of_tokens, of_money) if day in sources]
+        day_sources = [
+            sources[day] for sources in (token_source_by_day, money_source_by_day) if day in sources
+        ]
         is_open = any(
             day in days.get(source, ())
             for source in day_sources
@@ -535,7 +541,7 @@ def _day_states(
         )
         if end >= comparison_input.open_from or is_open:
             states[day] = OPEN
-        elif not day_sources or (of_money and day not in of_money):
+        elif not day_sources or (money_source_by_day and day not in money_source_by_day):
             states[day] = UNKNOWN
         else:
             states[day] = AGREES
@@ -558,16 +564,16 @@ def _billed_and_counted_tokens_of_unmatched_keys(
 
 def _lines_by_name(
     split_sides: SplitDifference, claimed: Sequence[CauseClaim], name_of: Naming
-) -> dict[str, Line]:
+) -> dict[str, ComparisonLine]:
     """
     Sum cells into lines by the name that `name_of` returns. The billed amount of a line is its counted amount
     plus its parts of the difference.
     """
-    lines: dict[str, Line] = {}
+    lines: dict[str, ComparisonLine] = {}
 
-    def find_or_add_line(cell: ComparisonCell) -> Line:
+    def find_or_add_line(cell: ComparisonCell) -> ComparisonLine:
         name = name_of(cell)
-        return lines.setdefault(name, Line(name=name))
+        return lines.setdefault(name, ComparisonLine(name=name))
 
     for cell, sums in split_sides.counted.items():
         cell_line = find_or_add_line(cell)
@@ -598,8 +604,8 @@ def _lines_by_name(
     return lines
 
 
-def _line_over_all_cells(split_sides: SplitDifference, claimed: Sequence[CauseClaim]) -> Line:
-    return _lines_by_name(split_sides, claimed, lambda _: "").get("", Line())
+def _line_over_all_cells(split_sides: SplitDifference, claimed: Sequence[CauseClaim]) -> ComparisonLine:
+    return _lines_by_name(split_sides, claimed, lambda _: "").get("", ComparisonLine())
 
 
 def _largest_claimed_amount_by_day(claimed: Sequence[CauseClaim]) -> dict[int, int]:
@@ -635,7 +641,7 @@ def _days_with_key_tokens_outside_tolerance(
 
 
 def _set_line_state(
-    line: Line,
+    line: ComparisonLine,
     state: str,
     tolerance: DayTolerance,
     largest_claim: int,
@@ -643,7 +649,7 @@ def _set_line_state(
     *,
     are_keys_apart: bool,
     has_doubtful_claims: bool,
-) -> Line:
+) -> ComparisonLine:
     if state == AGREES and (not tolerance.is_line_within(line, largest_claim) or are_keys_apart):
         state = (
             EXPLAINED
@@ -654,23 +660,25 @@ def _set_line_state(
     return line
 
 
-def _names_on_one_side(split_sides: SplitDifference, *, billed: bool) -> dict[str, list[str]]:
+def _names_by_dimension_on_one_side(
+    split_sides: SplitDifference, *, is_on_bill: bool
+) -> dict[str, list[str]]:
     return {
         f"{name}s": sorted(
-            split_sides.names_on_side(name, billed=billed)
-            - split_sides.names_on_side(name, billed=not billed)
+            split_sides.names_on_side(name, is_on_bill=is_on_bill)
+            - split_sides.names_on_side(name, is_on_bill=not is_on_bill)
             - {""}
         )
         for name in (MODEL, KEY)
     }
 
 
-def _difference_rank(line: Line) -> tuple[int, int, str]:
+def _difference_rank(line: ComparisonLine) -> tuple[int, int, str]:
     return -abs(line.difference), -line.billed, line.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerPair:
+class KeysWithSameTokens:
     """A provider's key and one of ours with the same tokens by day."""
 
     provider: str
@@ -684,18 +692,26 @@ class OwnerPair:
         return "\n".join((*lines, f'api_key = "{self.api_key}"'))
 
 
-def owner_pairs(
-    provider: str, theirs: Mapping[str, Mapping[tuple[int, str], int]], ours: Mapping[str, Mapping[int, int]]
-) -> list[OwnerPair]:
+def keys_with_same_tokens(
+    provider: str,
+    billed_tokens_by_key: Mapping[str, Mapping[tuple[int, str], int]],
+    counted_tokens_by_key: Mapping[str, Mapping[int, int]],
+) -> list[KeysWithSameTokens]:
     """
     Return pairs of keys whose tokens agree for at least a week. A pair is omitted if another key fits as well.
     """
     pairs = []
-    for key, tokens in sorted(theirs.items()):
+    for key, tokens in sorted(billed_tokens_by_key.items()):
         days: dict[int, int] = defaultdict(int)
         for (day, _), count in tokens.items():
             days[day] += count
-        partners = [own_key for own_key, by_day in sorted(ours.items()) if are_series_alike(days, by_day)]
+        partners = [
+            own_key
+            for own_key, by_day in sorted(counted_tokens_by_key.items())
+            if are_series_alike(days, by_day)
+        ]
         if len(partners) == 1 and len(days) >= OWNER_DAYS:
-            pairs.append(OwnerPair(provider=provider, billed=key, api_key=partners[0], days=len(days)))
+            pairs.append(
+                KeysWithSameTokens(provider=provider, billed=key, api_key=partners[0], days=len(days))
+            )
     return pairs

@@ -118,7 +118,7 @@ def non_token_meter_of_line_kind(kind: str) -> str:
     return next(filter(None, known), "")
 
 
-class _Priced(NamedTuple):
+class _PriceKey(NamedTuple):
     provider: str | None
     response: str | None
     request: str | None
@@ -128,7 +128,7 @@ class _Priced(NamedTuple):
     until: int
 
     @classmethod
-    def of(cls, total: TokenSum) -> _Priced:
+    def of_sum(cls, total: TokenSum) -> _PriceKey:
         names = total.provider, total.response_model, total.request_model, total.mode
         return cls(*names, total.time, total.beyond, total.until)
 
@@ -141,7 +141,7 @@ class TokenPrices:
 
     def __init__(self, price_book: PriceBook) -> None:
         self._book = price_book
-        self._known: dict[_Priced, Mapping[str, int]] = {}
+        self._known: dict[_PriceKey, Mapping[str, int]] = {}
         self._without: TokenPrices | None = None
 
     def without_contracts(self) -> TokenPrices:
@@ -153,7 +153,7 @@ class TokenPrices:
         return self._book.contract_that_prices(total)
 
     def unit_prices_of_sum(self, total: TokenSum) -> Mapping[str, int]:
-        price_key = _Priced.of(total)
+        price_key = _PriceKey.of_sum(total)
         known_values = self._known.get(price_key)
         if known_values is None:
             known_values = self._known[price_key] = {
@@ -185,7 +185,7 @@ class TokenPrices:
         """
         amounts = {}
         for name in FEES.intersection(total.meters):
-            fee_sum = _token_sum(_Priced.of(total), _NONE)
+            fee_sum = _token_sum(_PriceKey.of_sum(total), _NONE)
             fee = self._book.estimate_sum(replace(fee_sum, meters={name: total.meters[name]}))
             if fee is not None:
                 amounts[KIND_OF_FEE.get(name, name)] = money.text_to_units(fee)
@@ -196,10 +196,12 @@ class TokenPrices:
     ) -> Mapping[str, int]:
         """Return list prices on a day, for inputs in the context window that begins at `context` tokens."""
         span = day * NS, context, (day + DAY_S) * NS
-        return self.unit_prices_of_sum(_token_sum(_Priced(provider, model or None, None, tier, *span), _NONE))
+        return self.unit_prices_of_sum(
+            _token_sum(_PriceKey(provider, model or None, None, tier, *span), _NONE)
+        )
 
 
-def _token_sum(price_key: _Priced, counts: Mapping[str, int]) -> TokenSum:
+def _token_sum(price_key: _PriceKey, counts: Mapping[str, int]) -> TokenSum:
     return TokenSum(
         provider=price_key.provider,
         response_model=price_key.response,

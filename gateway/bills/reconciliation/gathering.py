@@ -26,7 +26,7 @@ from gateway.bills.reconciliation.counting import (
     seller_filter,
 )
 from gateway.bills.reconciliation.limits import DAYS_OF_RATES
-from gateway.bills.reconciliation.matching import Owner, day_of_middle
+from gateway.bills.reconciliation.matching import Owner, middle_day_of_row
 from gateway.bills.reconciliation.restating import BillConversion
 from gateway.bills.reconciliation.set_aside import has_failed
 from gateway.bills.reconciliation.sides import DAY_S, Commitment, ContractSum, CountedUse, Prices
@@ -156,7 +156,9 @@ async def read_bills_and_counted_usage(
         if hours and any(map(has_failed, uses)):
             failed_hours = await _tokens_by_hour(sources.ledger, name, month, now, {"status": ("error",)})
         sides.append(
-            await _build_sides(sources, inputs, now, name, billed, uses, prices, hours, failed_hours)
+            await _build_comparison_input(
+                sources, inputs, now, name, billed, uses, prices, hours, failed_hours
+            )
         )
     return BillsAndCountedUsage(sides=sides, without=without, is_foreign=has_foreign)
 
@@ -207,7 +209,7 @@ async def convert_rows_at_ledger_rates(
     return rows if rates is None else await asyncio.to_thread(convert_to_dollars, rows, rates)
 
 
-async def _build_sides(
+async def _build_comparison_input(
     sources: StatementSources,
     inputs: ReconciliationInputs,
     now: float,
@@ -310,11 +312,11 @@ async def _tokens_by_hour(
     provider: str,
     month: CalendarMonth,
     now: float,
-    chosen: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    filters: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> dict[int, int]:
     """
-    Return counted tokens of `chosen` calls by hour, including one day before and after. Return nothing if the ledger
-    no longer has these hours.
+    Return counted tokens by hour of the calls that match `filters`, including one day before and after. Return
+    nothing if the ledger no longer has these hours.
     """
     since = datetime.fromtimestamp(month.start - DAY_S, UTC)
     if await ledger.earliest_moment_with_hourly_sums(since) > since:
@@ -328,7 +330,7 @@ async def _tokens_by_hour(
         since=since,
         until=until,
         granularity="hourly",
-        include={**include, **chosen},
+        include={**include, **filters},
         exclude=exclude,
         measures=_TOKENS,
     )
@@ -373,7 +375,7 @@ def foreign_currencies(rows: Sequence[StatementRow]) -> set[str]:
 def _convert_row(row: StatementRow, rates: Rates) -> StatementRow:
     # a row of up to a day and a half may be one day in another time zone
     is_long = row.end - row.start > DAY_S + DAY_S // 2
-    day = row.start // DAY_S * DAY_S if is_long else day_of_middle(row)
+    day = row.start // DAY_S * DAY_S if is_long else middle_day_of_row(row)
     rate = rates(str(row.currency), CURRENCY, day)
     if rate is None:
         return row

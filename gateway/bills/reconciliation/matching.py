@@ -76,7 +76,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Billed:
+class ClassifiedBillRows:
     """
     The rows of bills by type. For cost types that move fees to the usage that they cover, `accrued` is added
     to `money`. `foreign` counts the rows in each currency except dollars.
@@ -94,7 +94,7 @@ class Billed:
         return {*(row.source for row in self.tokens), *(row.source for row in self.money)}
 
 
-def classify_bill_rows(rows: Iterable[StatementRow], *, as_billed: bool = False) -> Billed:
+def classify_bill_rows(rows: Iterable[StatementRow], *, as_billed: bool = False) -> ClassifiedBillRows:
     """
     Return bill rows by day, meter and tier. Refunded money counts as a credit, or under the bill's own
     name if `as_billed`.
@@ -106,12 +106,12 @@ def classify_bill_rows(rows: Iterable[StatementRow], *, as_billed: bool = False)
     unsettled: dict[str, set[int]] = defaultdict(set)
     wide: dict[int, int] = {}
     for row in rows:
-        day = day_of_middle(row)
+        day = middle_day_of_row(row)
         if row.end - row.start > DAY_S + _HALF_DAY:
             day = row.start // DAY_S * DAY_S
             # For lines of calls, all days of the bucket count as its first day. Monthly fees and taxes do not
             # join days, because the other days have rows of their own.
-            if _is_about_calls(row):
+            if _is_row_about_calls(row):
                 wide.update(dict.fromkeys(range(day, row.end, DAY_S), day))
         if not row.settled:
             unsettled[row.source].add(day)
@@ -145,7 +145,7 @@ def classify_bill_rows(rows: Iterable[StatementRow], *, as_billed: bool = False)
                 tokens.append(
                     BilledTokens(**fields, meter=meter, quantity=quantity, is_reasoning=is_reasoning)  # type: ignore[arg-type]
                 )
-    return Billed(
+    return ClassifiedBillRows(
         tokens=tokens,
         money=amounts,
         accrued=accrued,
@@ -176,7 +176,7 @@ def _effective_minus_billed_amount(row: StatementRow) -> int:
     return money.text_to_units(f"{row.amount_effective:f}") - money.text_to_units(f"{row.amount:f}")
 
 
-def _is_about_calls(row: StatementRow) -> bool:
+def _is_row_about_calls(row: StatementRow) -> bool:
     if row.line_type in (REFUND, CORRECTION):
         return False
     return row.unit in (TOKENS, REQUESTS) or token_meter(row.kind) in (*METERS, *POOLED, WHOLE)
@@ -187,7 +187,7 @@ def _as_credit_if_given_back(row: BilledMoney) -> BilledMoney:
     return replace(row, meter=CREDIT) if is_given_back else row
 
 
-def day_of_middle(row: StatementRow) -> int:
+def middle_day_of_row(row: StatementRow) -> int:
     """
     Return the UTC day that contains the middle of a row's time. So a day in another time zone keeps its date.
     """
@@ -296,12 +296,14 @@ def _has_same_region_names(tokens: Sequence[BilledTokens], counted_uses: Sequenc
 class KeyMatching:
     """The matching of provider keys with our keys, by a configured owner or by equal names."""
 
-    def __init__(self, owners: Sequence[Owner], theirs: Iterable[str], ours: Iterable[str]) -> None:
+    def __init__(
+        self, owners: Sequence[Owner], billed_keys: Iterable[str], counted_keys: Iterable[str]
+    ) -> None:
         self._owners = owners
         self._named = {owner.billed for owner in owners}
-        known = set(ours)
-        self.matched = {key for key in theirs if key in known} - self._named
-        self._theirs = set(theirs) - self.matched - self._named - {""}
+        known = set(counted_keys)
+        self.matched = {key for key in billed_keys if key in known} - self._named
+        self._theirs = set(billed_keys) - self.matched - self._named - {""}
         self._ours = known - self.matched - {owner.api_key for owner in owners if owner.api_key}
 
     @property
@@ -337,7 +339,7 @@ class KeyMatching:
         return UNMATCHED if self._theirs or not row.key else row.key
 
 
-def rename_to_families(
+def rename_models_to_families(
     tokens: Sequence[BilledTokens],
     amounts: Sequence[BilledMoney],
     counted_uses: Sequence[CountedUse],

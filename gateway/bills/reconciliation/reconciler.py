@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gateway.bills.months import CalendarMonth
-from gateway.bills.reconciliation.comparing import Reconciliation, compare_sides
+from gateway.bills.reconciliation.comparing import Reconciliation, compare_bill_with_ledger
 from gateway.bills.reconciliation.gathering import (
     ReconciliationInputs,
     StatementSources,
@@ -107,7 +107,7 @@ class Reconciler:
         gathered = await read_bills_and_counted_usage(
             self._sources, inputs, book, now=now, includes_hours=has_causes
         )
-        search = partial(compare_sides, has_causes=has_causes)
+        search = partial(compare_bill_with_ledger, has_causes=has_causes)
         results = [await asyncio.to_thread(search, sides) for sides in gathered.sides]
         reconciled = ReconciledMonth(month=month, providers=results, without=gathered.without)
         if has_causes and not gathered.is_foreign:

@@ -22,7 +22,7 @@ _Sums = dict[Owner, dict[int, list[int]]]  # input and output tokens by owner an
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repeats:
+class RepeatedTokens:
     """
     Tokens that the bill or the ledger has more than once. `billed` maps days to how many times the bill has
     their tokens. `counted` maps keys and models that the ledger has twice to the two sources.
@@ -36,7 +36,9 @@ class Repeats:
         return Fraction(self.billed.get(cell.day, 1), 2 if (cell.key, cell.model) in self.counted else 1)
 
 
-def find_repeats(billed: BilledByCell, counted_sums: Mapping[ComparisonCell, CountedSums]) -> Repeats:
+def find_repeated_tokens(
+    billed: BilledByCell, counted_sums: Mapping[ComparisonCell, CountedSums]
+) -> RepeatedTokens:
     """
     Find repeated tokens. A day is repeated if the bill has an exact multiple of the counted input and output
     tokens. A key and model is repeated if the ledger has exactly twice the billed tokens from two sources.
@@ -70,7 +72,7 @@ def find_repeats(billed: BilledByCell, counted_sums: Mapping[ComparisonCell, Cou
         # If most days have a multiple, but not in every tier, the additional tokens are calls and
         # not repeated rows.
         repeated_days = {}
-    return Repeats(billed=repeated_days, counted=twice)
+    return RepeatedTokens(billed=repeated_days, counted=twice)
 
 
 def _sums_by_owner(tokens: BilledByCell) -> _Sums:
@@ -82,10 +84,10 @@ def _sums_by_owner(tokens: BilledByCell) -> _Sums:
     return sums_by_owner
 
 
-def _owners_on_both_sides(theirs: _Sums, ours: _Sums) -> set[Owner]:
-    keys = {key for key, _ in theirs} & {key for key, _ in ours}
-    models = {model for _, model in theirs} & {model for _, model in ours}
-    owners = theirs.keys() | ours.keys()
+def _owners_on_both_sides(billed_sums: _Sums, counted_sums: _Sums) -> set[Owner]:
+    keys = {key for key, _ in billed_sums} & {key for key, _ in counted_sums}
+    models = {model for _, model in billed_sums} & {model for _, model in counted_sums}
+    owners = billed_sums.keys() | counted_sums.keys()
     return {(key, model) for key, model in owners if key in keys and model in models}
 
 

@@ -329,7 +329,7 @@ class BillConversion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedRate:
+class FixedExchangeRate:
     """
     A rate at which a whole bill was converted. `is_of_market` means that the market had this rate as well.
     """
@@ -340,7 +340,7 @@ class FixedRate:
 
 def find_fixed_exchange_rate(
     split: SplitDifference, conversion: BillConversion, decimal_unit_by_day: Mapping[int, int]
-) -> FixedRate | None:
+) -> FixedExchangeRate | None:
     """
     Find the constant c with paid = worth * rate(day) / c, where paid is converted at the rate of each day.
 
@@ -372,18 +372,18 @@ def find_fixed_exchange_rate(
         if value > least and len({place.day for place in chosen}) >= LEAST_DAYS:
             paid = sum((place.paid for place in chosen), Fraction(0))
             mean = sum(place.worth for place in chosen) / paid
-            return FixedRate(rate=mean, is_of_market=is_of_market)
+            return FixedExchangeRate(rate=mean, is_of_market=is_of_market)
     return None
 
 
 def find_market_rates(
     splits: Iterable[SplitDifference], conversion: BillConversion, decimal_unit_by_day: Mapping[int, int]
-) -> Sequence[FixedRate]:
+) -> Sequence[FixedExchangeRate]:
     """
     Return the exchange rates that explain the bill's amounts and are also market rates, each once. `splits`
     value the same tokens at different prices.
     """
-    rates: list[FixedRate] = []
+    rates: list[FixedExchangeRate] = []
     for split in splits:
         found = find_fixed_exchange_rate(split, conversion, decimal_unit_by_day)
         if found is not None and found.is_of_market:
@@ -451,7 +451,7 @@ def last_decimal_unit_in_currency(amounts: Iterable[BilledMoney], conversion: Bi
 
 
 def convert_at_fixed_rate(
-    amounts: Sequence[BilledMoney], conversion: BillConversion, fixed: FixedRate
+    amounts: Sequence[BilledMoney], conversion: BillConversion, fixed: FixedExchangeRate
 ) -> list[BilledMoney]:
     return [
         replace(row, amount=round(row.amount * fixed.rate / conversion.rate(row.day)))
@@ -466,7 +466,7 @@ def claim_exchange_rate(
     amounts: Sequence[BilledMoney],
     restated: Sequence[BilledMoney],
     conversion: BillConversion,
-    fixed: FixedRate,
+    fixed: FixedExchangeRate,
 ) -> CauseClaim:
     """
     Claim the sum of A * (rate(day) - c), where A are amounts in the currency of the bill and c is its constant rate.

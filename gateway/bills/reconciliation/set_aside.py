@@ -46,7 +46,7 @@ class _FailedCallGroup(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetAside:
+class SetAsideCalls:
     """
     The counted uses, without the failed calls that the bill leaves out, of which only the cost stays.
 
@@ -70,7 +70,7 @@ def set_aside_unbilled_failed_calls(
     counted_uses: Sequence[CountedUse],
     levels: ComparisonLevels,
     days_with_token_counts: Collection[int],
-) -> SetAside:
+) -> SetAsideCalls:
     """
     Set aside the failed calls that the bill leaves out.
 
@@ -80,7 +80,7 @@ def set_aside_unbilled_failed_calls(
     a cost are set aside, and calls with a cost are compared.
     """
     if not any(map(has_failed, counted_uses)):
-        return SetAside(counted=counted_uses, left_out=[False] * len(counted_uses))
+        return SetAsideCalls(counted=counted_uses, left_out=[False] * len(counted_uses))
     known = _proven_omission_by_group(tokens, counted_uses, levels, days_with_token_counts)
     unanimous = _unanimous_omission_by_group(known)
     rest, left_out, is_exact = [], [], True
@@ -103,7 +103,7 @@ def set_aside_unbilled_failed_calls(
         left_out.append(is_out)
         if use.calls or use.cost:
             rest.append(use)
-    return SetAside(
+    return SetAsideCalls(
         counted=rest,
         left_out=left_out,
         are_all=sum(left_out) == sum(map(has_failed, counted_uses)),

@@ -94,7 +94,7 @@ def _copy_bytes(source: BinaryIO | gzip.GzipFile, target: IO[bytes], limit: int)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadReport:
+class ParsedReport:
     """The result of reading all files of one bill source."""
 
     source: ReportSource
@@ -148,7 +148,7 @@ class ReportReader:
         self._read_at = file.read_at if self._read_at is None else min(file.read_at, self._read_at)
         return self._cells.read - before
 
-    def build_report(self, *, account: str | None, settle_s: float = 0) -> ReadReport:
+    def build_report(self, *, account: str | None, settle_s: float = 0) -> ParsedReport:
         source = self._source
         cells = self._cells
         statement = None
@@ -167,7 +167,7 @@ class ReportReader:
                 settled_until=settled_until,
                 name=", ".join(self._names)[:200],
             )
-        return ReadReport(
+        return ParsedReport(
             source=source,
             names=tuple(self._names),
             statement=statement,
@@ -194,7 +194,7 @@ def report_file_at(path: Path, *, most: int, now: float) -> ReportFile:
 
 def read_reports(
     files: Iterable[ReportFile], *, source: str | None, account: str | None, most: int, settle_s: float = 0
-) -> list[ReadReport]:
+) -> list[ParsedReport]:
     """
     Read files into statements, in the given order. Each file is read only after the one before it.
 

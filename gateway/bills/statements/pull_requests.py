@@ -23,7 +23,7 @@ Query = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PullRequest:
+class ReportRequest:
     """
     Rules for requesting the reports of one source. `query` builds the query for a span of past whole days, at
     most `span_days`. Its arguments are epoch seconds.
@@ -114,7 +114,7 @@ def _no_next_page(page: Row) -> str | None:
     return None
 
 
-def _openai_request(path: str, *groups: str) -> PullRequest:
+def _openai_request(path: str, *groups: str) -> ReportRequest:
     def query_for_span(start: int, end: int) -> Query:
         span = [
             ("start_time", str(start)),
@@ -124,7 +124,7 @@ def _openai_request(path: str, *groups: str) -> PullRequest:
         ]
         return [*span, *(("group_by[]", group) for group in groups)]
 
-    return PullRequest(
+    return ReportRequest(
         base_url="https://api.openai.com/v1",
         paths=(path,),
         headers=bearer_header,
@@ -134,18 +134,18 @@ def _openai_request(path: str, *groups: str) -> PullRequest:
     )
 
 
-def _anthropic_report(path: str, width: str, limit: int, *groups: str, **fields: Any) -> PullRequest:
+def _anthropic_report(path: str, bucket_width: str, limit: int, *groups: str, **fields: Any) -> ReportRequest:
     def query_for_span(start: int, end: int) -> Query:
         span = [
             ("starting_at", _format_moment(start)),
             ("ending_at", _format_moment(end)),
-            (width, "1d"),
+            (bucket_width, "1d"),
             ("limit", str(limit)),
         ]
         return [*span, *(("group_by[]", group) for group in groups)]
 
     url = "https://api.anthropic.com"
-    return PullRequest(
+    return ReportRequest(
         base_url=url,
         paths=(path,),
         headers=anthropic_headers,
@@ -155,7 +155,7 @@ def _anthropic_report(path: str, width: str, limit: int, *groups: str, **fields:
     )
 
 
-def _analytics_request(path: str, *groups: str) -> PullRequest:
+def _analytics_request(path: str, *groups: str) -> ReportRequest:
     return _anthropic_report(path, "time_bucket_width", ANALYTICS_ROWS, *groups, span_days=1)
 
 
@@ -189,7 +189,7 @@ _USAGE = ("project_id", "api_key_id", "model", "batch", "service_tier")
 _ANTHROPIC = ("api_key_id", "workspace_id", "model", "service_tier", "inference_geo")
 _COPILOT = "/organizations/{account}/settings/billing"
 
-PULL_REQUESTS: Mapping[str, PullRequest] = {
+PULL_REQUESTS: Mapping[str, ReportRequest] = {
     "openai_usage": _openai_request("/organization/usage/completions", *_USAGE),
     "openai_usage_embeddings": _openai_request(
         "/organization/usage/embeddings", "project_id", "api_key_id", "model"
@@ -215,7 +215,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
     "anthropic_analytics_costs": _analytics_request(
         "/v1/organizations/analytics/cost", *_ANTHROPIC, "cost_type", "token_type"
     ),
-    "openrouter_activity": PullRequest(
+    "openrouter_activity": ReportRequest(
         base_url="https://openrouter.ai",
         paths=("/api/v1/activity",),
         headers=bearer_header,
@@ -223,7 +223,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         next_page=_no_next_page,
         days=OPENROUTER_DAYS,
     ),
-    "github_copilot": PullRequest(
+    "github_copilot": ReportRequest(
         base_url="https://api.github.com",
         paths=(f"{_COPILOT}/ai_credit/usage", f"{_COPILOT}/premium_request/usage"),
         headers=github_headers,
@@ -232,7 +232,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         rows_in="usageItems",
         span_days=1,
     ),
-    "cursor_usage_events": PullRequest(
+    "cursor_usage_events": ReportRequest(
         base_url="https://api.cursor.com",
         paths=("/teams/filtered-usage-events",),
         headers=basic_header,
@@ -242,7 +242,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         span_days=1,
         posts=True,
     ),
-    "litellm_spend_logs": PullRequest(
+    "litellm_spend_logs": ReportRequest(
         base_url="",
         paths=("/spend/logs/v2",),
         headers=bearer_header,

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote, urlencode
 
 from gateway.bills.statements.importing import ReportFile, ReportReader, open_document
-from gateway.bills.statements.pull_requests import PULL_REQUESTS, PullRequest, Query
+from gateway.bills.statements.pull_requests import PULL_REQUESTS, Query, ReportRequest
 from gateway.bills.statements.source import Document
 from gateway.bills.statements.sources.list import SOURCES
 from gateway.configuration.sections import SEAT_SOURCES, ReconciliationSettings, StatementPullSettings
@@ -56,7 +56,7 @@ class PullFailed(Exception):
         self.is_absent = is_absent
 
 
-class Fetch(Protocol):
+class FetchReport(Protocol):
     """
     Fetches one page with a pull's key, by POST if there is a `body`. Raises PullFailed if no page arrives;
     messages never contain the key.
@@ -106,7 +106,7 @@ class StatementPuller:
         table: StatementStore,
         clock: Clock,
         settings: Callable[[], ReconciliationSettings],
-        fetch: Fetch,
+        fetch: FetchReport,
         *,
         keep_seats: KeepSeats | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
@@ -263,7 +263,7 @@ class StatementPuller:
     async def _pull_span(
         self,
         pull_settings: StatementPullSettings,
-        request: PullRequest,
+        request: ReportRequest,
         progress: dict[str, Any],
         span: tuple[int, int],
     ) -> None:
@@ -294,7 +294,7 @@ class StatementPuller:
     async def _fetch_pages(
         self,
         pull_settings: StatementPullSettings,
-        request: PullRequest,
+        request: ReportRequest,
         url_and_span: tuple[str, tuple[int, int]],
         cursor: str,
     ) -> AsyncIterator[tuple[_PulledPage, str | None]]:
@@ -397,7 +397,7 @@ def _can_continue_pull(progress: Mapping[str, Any], today: int) -> bool:
     return bool(progress.get("cursor")) or progress.get("day", 0) > progress["start"]
 
 
-def _open_page(file: ReportFile, request: PullRequest) -> _PulledPage:
+def _open_page(file: ReportFile, request: ReportRequest) -> _PulledPage:
     document = open_document(file)
     if not isinstance(document.root_object().get(request.rows_in), list):
         raise PullFailed(

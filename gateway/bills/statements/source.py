@@ -71,7 +71,7 @@ class ReportSource:
     read_table: Callable[[CsvTable, ReportCells], None] | None = None
 
 
-class Edges(NamedTuple):
+class BucketFieldNames(NamedTuple):
     """The names of the fields that state the start and the end of a bucket in a provider's report."""
 
     start: str
@@ -90,7 +90,9 @@ def buckets_with_results(document: Document) -> Iterator[tuple[Row, Row]]:
                 )
 
 
-def read_results(document: Document, edges: Edges, cells: ReportCells, add: Add) -> None:
+def read_results(
+    document: Document, bucket_field_names: BucketFieldNames, cells: ReportCells, add: Add
+) -> None:
     """
     Add every result in the document to the cells. A bucket without results still counts as covered. A damaged
     bucket or result does not affect the others.
@@ -100,11 +102,18 @@ def read_results(document: Document, edges: Edges, cells: ReportCells, add: Add)
             where = f"page {number}, bucket {bucket_number}"
             results = object_list(None, "results")
             with cells.collect_row(where):
-                cells.extend_span(epoch_seconds(bucket, edges.start), epoch_seconds(bucket, edges.end))
+                cells.extend_span(
+                    epoch_seconds(bucket, bucket_field_names.start),
+                    epoch_seconds(bucket, bucket_field_names.end),
+                )
                 results = object_list(bucket.get("results"), "results")
             for result_number, result in enumerate(results, start=1):
-                content = (bucket.get(edges.start), bucket.get(edges.end), result)
+                content = (bucket.get(bucket_field_names.start), bucket.get(bucket_field_names.end), result)
                 with cells.collect_row(
                     f"{where}, result {result_number}", content, is_identical_row_repeat=True
                 ):
-                    add(result, epoch_seconds(bucket, edges.start), epoch_seconds(bucket, edges.end))
+                    add(
+                        result,
+                        epoch_seconds(bucket, bucket_field_names.start),
+                        epoch_seconds(bucket, bucket_field_names.end),
+                    )

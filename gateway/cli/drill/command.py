@@ -24,7 +24,7 @@ from gateway.cli.drill.surroundings import (
     CutDisk,
     DrillReceiver,
     DrillTraffic,
-    NoPowerCut,
+    PowerCutFailed,
     build_drill_request,
 )
 from gateway.cli.output import show_json, show_table
@@ -157,7 +157,7 @@ def drill(config: Path | None, as_json: bool) -> None:
 
 def _run_all_faults(site: DrillSite, *, shows_progress: bool) -> list[DrillResult]:
     site.server.start()
-    site.traffic.send_until_acknowledged(build_drill_request(1))
+    site.traffic.send_and_measure_acknowledgement_s(build_drill_request(1))
     results = []
     for number, fault in enumerate(FAULTS, 1):
         if shows_progress:
@@ -167,7 +167,7 @@ def _run_all_faults(site: DrillSite, *, shows_progress: bool) -> list[DrillResul
     return results
 
 
-def kills(site: DrillSite) -> DrillResult:
+def run_kill_drill(site: DrillSite) -> DrillResult:
     """Kill the server under load. `recovery_s` is measured from the start of the next process."""
     before = set(site.traffic.acknowledged)
     slowest = 0.0
@@ -177,25 +177,25 @@ def kills(site: DrillSite) -> DrillResult:
             site.server.kill()
         began = time.monotonic()
         site.server.start()
-        site.traffic.send_until_acknowledged(build_drill_request(1))
+        site.traffic.send_and_measure_acknowledgement_s(build_drill_request(1))
         slowest = max(slowest, time.monotonic() - began)
     site.wait_until_delivered()
     return site.fault_result("kill -9", before, rounds=KILLS, recovery_s=slowest)
 
 
-def power_cut(site: DrillSite) -> DrillResult:
+def run_power_cut_drill(site: DrillSite) -> DrillResult:
     """
     Cut the power of a separate file system under load. `recovery_s` is measured from the start of the next process.
     """
     try:
         disk = CutDisk(site.scratch)
-    except NoPowerCut as error:
+    except PowerCutFailed as error:
         return DrillResult(fault="power cut", note=f"not tried: {error}")
     server = DrillServer(site.config, scratch=disk.directory, receiver=site.receiver.url)
     cut_site = replace(site, server=server, traffic=DrillTraffic(server))
     try:
         return _cut_power(cut_site, disk)
-    except NoPowerCut as error:
+    except PowerCutFailed as error:
         return DrillResult(fault="power cut", note=f"not tried: {error}")
     finally:
         server.kill()
@@ -204,28 +204,28 @@ def power_cut(site: DrillSite) -> DrillResult:
 
 def _cut_power(site: DrillSite, disk: CutDisk) -> DrillResult:
     site.server.start()
-    site.traffic.send_until_acknowledged(build_drill_request(1))
+    site.traffic.send_and_measure_acknowledgement_s(build_drill_request(1))
     slowest = 0.0
     for _ in range(CUTS):
         with site.traffic.sending_continuously():
             time.sleep(random.uniform(0.3, 1.0))
             # While a file system shuts down, a flush may report success for data that are already lost. A real cut
             # stops the server as well, so it acknowledges none of them.
-            site.server.freeze()
+            site.server.suspend_process()
             disk.cut_power()
             site.server.kill()
         disk.unmount()
         disk.mount()
         began = time.monotonic()
         site.server.start()
-        site.traffic.send_until_acknowledged(build_drill_request(1))
+        site.traffic.send_and_measure_acknowledgement_s(build_drill_request(1))
         slowest = max(slowest, time.monotonic() - began)
     site.wait_until_delivered()
     note = "ext4 in an image file next to data_dir, shut down without a flush"
     return site.fault_result("power cut", set(), rounds=CUTS, recovery_s=slowest, note=note)
 
 
-def full_disk(site: DrillSite) -> DrillResult:
+def run_full_disk_drill(site: DrillSite) -> DrillResult:
     """Limit the server's files to a small size, so that every write to the log fails as on a full disk."""
     before = set(site.traffic.acknowledged)
     refused = site.traffic.refused
@@ -239,7 +239,7 @@ def full_disk(site: DrillSite) -> DrillResult:
         resource.prlimit(site.server.pid, resource.RLIMIT_FSIZE, (SMALL_FILE, unbounded[1]))
         time.sleep(FULL_S)
         resource.prlimit(site.server.pid, resource.RLIMIT_FSIZE, unbounded)
-        recovery_s = site.traffic.send_until_acknowledged(build_drill_request(1))
+        recovery_s = site.traffic.send_and_measure_acknowledgement_s(build_drill_request(1))
         time.sleep(0.5)
     site.wait_until_delivered()
     waited = site.traffic.refused - refused
@@ -247,7 +247,7 @@ def full_disk(site: DrillSite) -> DrillResult:
     return site.fault_result("full disk", before, recovery_s=recovery_s, note=note)
 
 
-def outage(site: DrillSite) -> DrillResult:
+def run_outage_drill(site: DrillSite) -> DrillResult:
     """Let the destination answer 503. Recovery ends when all waiting records have arrived."""
     before = set(site.traffic.acknowledged)
     site.receiver.is_down = True
@@ -263,13 +263,13 @@ def outage(site: DrillSite) -> DrillResult:
     return site.fault_result("cost service outage", before, recovery_s=time.monotonic() - began, note=note)
 
 
-def poison(site: DrillSite) -> DrillResult:
+def run_poison_record_drill(site: DrillSite) -> DrillResult:
     """Send one record that the destination always rejects, together with others."""
     before = set(site.traffic.acknowledged)
     calls = build_drill_request(50)
     site.receiver.poison = calls.names[17]
     began = time.monotonic()
-    site.traffic.send_until_acknowledged(calls)
+    site.traffic.send_and_measure_acknowledgement_s(calls)
     site.wait_until_delivered()
     recovery_s = time.monotonic() - began
     note = (
@@ -279,4 +279,10 @@ def poison(site: DrillSite) -> DrillResult:
     return site.fault_result("poison record", before, recovery_s=recovery_s, note=note)
 
 
-FAULTS: Sequence[Callable[[DrillSite], DrillResult]] = (kills, power_cut, full_disk, outage, poison)
+FAULTS: Sequence[Callable[[DrillSite], DrillResult]] = (
+    run_kill_drill,
+    run_power_cut_drill,
+    run_full_disk_drill,
+    run_outage_drill,
+    run_poison_record_drill,
+)

@@ -78,7 +78,7 @@ class DrillServer:
         ready = json.loads(line)
         self.url, self.key = ready["url"], ready["key"] or self.key
 
-    def freeze(self) -> None:
+    def suspend_process(self) -> None:
         """Stop all threads of the server, and return when none of them runs any more."""
         os.kill(self.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -90,11 +90,11 @@ class DrillServer:
     def stop(self) -> None:
         self._end_process(signal.SIGTERM)
 
-    def _end_process(self, how: signal.Signals) -> None:
+    def _end_process(self, signal_number: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is None:
             return
-        process.send_signal(how)
+        process.send_signal(signal_number)
         try:
             process.wait(STOP_S)
         except subprocess.TimeoutExpired:

@@ -87,7 +87,7 @@ class DrillTraffic:
                 self.refused += 1
         return status == 200
 
-    def send_until_acknowledged(self, request: DrillRequest, timeout_s: float = 60.0) -> float:
+    def send_and_measure_acknowledgement_s(self, request: DrillRequest, timeout_s: float = 60.0) -> float:
         """
         Retry until the calls are acknowledged; return how many seconds that took. Raises
         TimeoutError after `timeout_s`.
@@ -123,7 +123,7 @@ class DrillTraffic:
 
     def retry_unacknowledged(self) -> None:
         while self._waiting:
-            self.send_until_acknowledged(self._waiting.pop())
+            self.send_and_measure_acknowledgement_s(self._waiting.pop())
 
     def _send_calls_until_stopped(self, stop: threading.Event) -> None:
         calls = None
@@ -227,7 +227,7 @@ class DrillReceiver:
         self._server.server_close()
 
 
-class NoPowerCut(Exception):
+class PowerCutFailed(Exception):
     """Raised if a drill cannot simulate a power cut. The message names the missing prerequisite."""
 
 
@@ -243,10 +243,10 @@ class CutDisk:
         self.directory = scratch / "disk"
         self._image = scratch / "disk.img"
         if os.geteuid() != 0:
-            raise NoPowerCut("mounting a test file system needs root")
+            raise PowerCutFailed("mounting a test file system needs root")
         for command in ("mkfs.ext4", "mount", "umount"):
             if shutil.which(command) is None:
-                raise NoPowerCut(f"the command {command} is missing")
+                raise PowerCutFailed(f"the command {command} is missing")
         self.directory.mkdir()
         with self._image.open("wb") as file:
             file.truncate(IMAGE_BYTES)
@@ -261,7 +261,7 @@ class CutDisk:
         try:
             fcntl.ioctl(descriptor, _SHUTDOWN, _WITHOUT_FLUSH)
         except OSError as error:
-            raise NoPowerCut(f"this kernel cannot shut down a file system: {error.strerror}") from error
+            raise PowerCutFailed(f"this kernel cannot shut down a file system: {error.strerror}") from error
         finally:
             os.close(descriptor)
 
@@ -272,10 +272,10 @@ class CutDisk:
                 return
             subprocess.run(["umount", str(self.directory)], capture_output=True, check=False)
             time.sleep(0.1)
-        raise NoPowerCut(f"{self.directory} cannot be unmounted")
+        raise PowerCutFailed(f"{self.directory} cannot be unmounted")
 
 
 def _run_program_or_fail(*words: str) -> None:
     result = subprocess.run(words, capture_output=True, text=True, check=False)
     if result.returncode:
-        raise NoPowerCut(f"{words[0]} failed: {result.stderr.strip()[-200:]}")
+        raise PowerCutFailed(f"{words[0]} failed: {result.stderr.strip()[-200:]}")

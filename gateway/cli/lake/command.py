@@ -251,7 +251,9 @@ def reconcile_with_lake(
     settings = load_config_with_data(config)
     destination = _require_lake_with_records(_find_lake_or_exit(config, name))
     topic = _find_topic_or_exit(destination, topic)
-    result = run_or_fail(adopt_lake(settings, destination, topic, leave=leave, dry_run=dry_run))
+    result = run_or_fail(
+        adopt_lake(settings, destination, topic, leaves_records_only_in_lake=leave, dry_run=dry_run)
+    )
     if as_json:
         show_json({"adopted": asdict(result)})
     else:
@@ -329,11 +331,13 @@ def deliver_waiting_records(
         exit_with_message(f"{route} has not landed all records yet: {state['reason'] or state['state']}")
 
 
-def _wait_until_delivered(client: OperatorClient, route: str, below: int, wait_s: float) -> JsonObject | None:
+def _wait_until_delivered(
+    client: OperatorClient, route: str, target_progress: int, wait_s: float
+) -> JsonObject | None:
     until = time.monotonic() + wait_s
     while True:
         [state] = client.request("GET", "/routes", query=[("route", route)])["routes"]
-        if not state["queued"] or state["progress"] >= below:
+        if not state["queued"] or state["progress"] >= target_progress:
             return None
         if time.monotonic() >= until:
             return dict(state)

@@ -25,7 +25,12 @@ from spool.registry.operators import Actor
 
 
 async def adopt_lake(
-    config: Config, settings: DestinationSettings, topic: str, *, leave: bool, dry_run: bool
+    config: Config,
+    settings: DestinationSettings,
+    topic: str,
+    *,
+    leaves_records_only_in_lake: bool,
+    dry_run: bool,
 ) -> AdoptionResult:
     """
     In a restored storage, mark records that the lake has as delivered, and import records that exist only in
@@ -56,7 +61,7 @@ async def adopt_lake(
                 directory=Path(directory),
                 records=RECORDS[topic],
             )
-            result = await adoption.adopt_records(leaves_in_lake=leave, dry_run=dry_run)
+            result = await adoption.adopt_records(leaves_in_lake=leaves_records_only_in_lake, dry_run=dry_run)
             if not dry_run:
                 await repeat_erasures_in_all_records(storage)
                 actor = Actor(local_address(config), "command line")

@@ -59,7 +59,7 @@ WRONG_USE = (400, 404, 409, 422)
 
 
 @dataclass(frozen=True)
-class OpenDirectory:
+class OpenDataDirectory:
     """
     An opened data directory that serves many requests: its socket, and the event loop that answers on it.
     """
@@ -76,7 +76,7 @@ class OperatorClient:
     actor: str
     # True if `config` was read from a file; only then, a route that `config` does not name is orphaned
     has_file: bool = False
-    opened: OpenDirectory | None = None
+    opened: OpenDataDirectory | None = None
     reason: str = ""  # why the person looks at figures of people
 
     def request(
@@ -107,7 +107,7 @@ class OperatorClient:
                 return
             stack = AsyncExitStack()
             reached = stack.enter_async_context(self._find_or_open_socket())
-            opened = OpenDirectory(_run_or_exit(reached, runner), runner)
+            opened = OpenDataDirectory(_run_or_exit(reached, runner), runner)
             try:
                 yield replace(self, opened=opened)
             finally:
@@ -119,7 +119,7 @@ class OperatorClient:
     def _find_or_open_socket(self) -> AbstractAsyncContextManager[Path]:
         if self.opened is not None:
             return nullcontext(self.opened.socket)
-        return _find_or_serve_socket(self.config, names_routes=self.has_file)
+        return _find_or_serve_socket(self.config, orphans_unnamed_routes=self.has_file)
 
     def has_running_server(self) -> bool:
         """Return whether a server runs on the data directory. Never opens the storage."""
@@ -276,7 +276,7 @@ def _run_or_exit(call: Coroutine[Any, Any, T], runner: asyncio.Runner | None) ->
 
 
 @asynccontextmanager
-async def _find_or_serve_socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
+async def _find_or_serve_socket(config: Config, *, orphans_unnamed_routes: bool) -> AsyncIterator[Path]:
     """
     Yield a socket with the operator API: the running server's, or one that this process opens.
 
@@ -293,7 +293,7 @@ async def _find_or_serve_socket(config: Config, *, names_routes: bool) -> AsyncI
 
         with suppress(SpoolLocked):  # a server is starting or stopping, or another command uses the directory
             async with open_offline_operator_socket(
-                config, version=version("tollhouse"), orphans_unnamed_routes=names_routes
+                config, version=version("tollhouse"), orphans_unnamed_routes=orphans_unnamed_routes
             ) as socket:
                 yield socket
                 return

@@ -17,7 +17,7 @@ from gateway.cli.operator.config_job import apply
 from gateway.cli.output import (
     JsonObject,
     OutputForm,
-    add_form_options,
+    add_output_form_options,
     as_json,
     show_fields,
     show_json,
@@ -174,7 +174,7 @@ def print_agent_config(client: OperatorClient, id: str, form: str) -> None:
 
 @clusters.command("versions")
 @click.argument("id")
-@add_form_options
+@add_output_form_options
 @with_client
 def list_config_versions(client: OperatorClient, id: str, form: OutputForm | None) -> None:
     """List the configurations set for a cluster, newest first, and who set them."""

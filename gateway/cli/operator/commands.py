@@ -18,7 +18,7 @@ from gateway.cli.operator.client import OperatorClient, quote_segment, with_clie
 from gateway.cli.output import (
     JsonObject,
     OutputForm,
-    add_form_options,
+    add_output_form_options,
     as_json,
     column_title,
     show_fields,
@@ -181,7 +181,7 @@ def with_page_options(command: Callable[..., None]) -> Callable[..., None]:
     )
     @click.option("--sort-key", help="Field to sort by.")
     @click.option("--sort-order", help="Sort order: asc or desc.")
-    @add_form_options
+    @add_output_form_options
     @functools.wraps(command)
     def run_command_with_page(*args: object, form: OutputForm | None, **rest: Any) -> None:
         page_options = {name: rest.pop(name) for name in ("limit", "cursor", "sort_key", "sort_order")}

@@ -31,9 +31,9 @@ KINDS = ("deployments", "daemonsets", "statefulsets")
 
 
 @dataclass(frozen=True, kw_only=True)
-class JsonServer:
+class JsonApiClient:
     """
-    A server that responds in JSON. Redirects are not followed, because the credential is only for this
+    A client of a JSON API. Redirects are not followed, because the credential is only for this
     address.
     """
 
@@ -73,10 +73,10 @@ class JsonServer:
 
 
 @dataclass(frozen=True)
-class Gateway:
+class GatewayConfigSource:
     """The gateway as a `ConfigSource`. `cluster` is the query that identifies the cluster."""
 
-    server: JsonServer
+    server: JsonApiClient
     cluster: Mapping[str, str]
 
     def report_version_and_fetch_config(
@@ -91,10 +91,10 @@ class Gateway:
         return GivenConfig(version=answer.get("version"), config=answer.get("config") or {})
 
 
-class Kubernetes:
+class KubernetesConfigTarget:
     """The cluster as a `ConfigTarget`. `workload` is KIND/NAME, or None."""
 
-    def __init__(self, server: JsonServer, namespace: str, config_map: str, workload: str | None) -> None:
+    def __init__(self, server: JsonApiClient, namespace: str, config_map: str, workload: str | None) -> None:
         self._server = server
         namespace_path = f"namespaces/{quote(namespace, safe='')}"
         self._map = f"/api/v1/{namespace_path}/configmaps/{quote(config_map, safe='')}"
@@ -192,14 +192,16 @@ def apply(
         exit_with_message(f"--workload must be KIND/NAME, where KIND is one of {', '.join(KINDS)}", 2)
     cluster_query = {"cluster_name": cluster, "cloud_account_id": account, "region": region}
     try:
-        source = JsonServer(name="the gateway", url=gateway, authorization=_read_text(Path(key_file)))
-        target = Kubernetes(
-            _kubernetes_server(api, service_account),
+        source = JsonApiClient(name="the gateway", url=gateway, authorization=_read_text(Path(key_file)))
+        target = KubernetesConfigTarget(
+            _kubernetes_api_client(api, service_account),
             _read_text(service_account / "namespace"),
             config_map,
             workload,
         )
-        outcome, version = apply_wanted_config(Gateway(source, cluster_query), target, restores=restore)
+        outcome, version = apply_wanted_config(
+            GatewayConfigSource(source, cluster_query), target, restores=restore
+        )
     except JobProblem as problem:
         exit_with_message(str(problem))
     shown = version or "none"
@@ -209,11 +211,11 @@ def apply(
         click.echo(f"{'unchanged' if outcome == SAME else 'applied'}: {shown}")
 
 
-def _kubernetes_server(url: str, account: Path) -> JsonServer:
+def _kubernetes_api_client(url: str, account: Path) -> JsonApiClient:
     authority = account / "ca.crt"
     context = ssl.create_default_context(cafile=authority) if authority.exists() else None
     token = _read_text(account / "token")
-    return JsonServer(name="the API server", url=url, authorization=f"Bearer {token}", context=context)
+    return JsonApiClient(name="the API server", url=url, authorization=f"Bearer {token}", context=context)
 
 
 def _read_text(file: Path) -> str:

@@ -15,7 +15,7 @@ from gateway.cli.operator.resources import add_resource_commands, request_body
 from gateway.cli.output import (
     JsonObject,
     OutputForm,
-    add_form_options,
+    add_output_form_options,
     show_list,
 )
 from spool.ledger.money import unconverted_amounts_sentence
@@ -112,7 +112,7 @@ add_resource_commands(
 )
 @click.option("--by-team", is_flag=True, help="Show the amounts of all terms, one line per team.")
 @click.option("--currency", metavar="CODE", help="The currency of amounts, such as EUR; default: USD.")
-@add_form_options
+@add_output_form_options
 @with_client
 def show_capacity_costs(
     client: OperatorClient, month: str | None, by_team: bool, currency: str | None, form: OutputForm | None

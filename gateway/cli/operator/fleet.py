@@ -18,7 +18,7 @@ from gateway.cli.operator.commands import (
 from gateway.cli.output import (
     JsonObject,
     OutputForm,
-    add_form_options,
+    add_output_form_options,
     as_json,
     show_fields,
     show_json,
@@ -81,7 +81,7 @@ list_command(
 @fleet.command("missing")
 @click.option("--team", multiple=True, help=filter_help("team"))
 @click.option("--system", multiple=True, help=_FILTERS["system"])
-@add_form_options
+@add_output_form_options
 @with_client
 def list_missing_machines(client: OperatorClient, form: OutputForm | None, **filters: Sequence[str]) -> None:
     """List all machines of the inventory that never reported."""
@@ -138,7 +138,7 @@ def _covered_percent_text(part: JsonObject) -> str:
 
 
 @fleet.command("causes")
-@add_form_options
+@add_output_form_options
 @with_client
 def show_causes(client: OperatorClient, form: OutputForm | None) -> None:
     """Show why machines do not report: by cause, the machines and their assistants."""

@@ -58,7 +58,7 @@ def _format_time(seconds: str) -> str:
     return datetime.fromtimestamp(float(seconds), UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _status_request_body(**given: str | None) -> JsonObject:
+def _insight_change_body(**given: str | None) -> JsonObject:
     stated = {name: value for name, value in given.items() if value is not None}
     if not stated:
         raise click.UsageError("nothing to change: give --status or --effort")
@@ -95,7 +95,7 @@ add_commands(
             "Change the status or the effort of an insight. An addressed insight that recurs becomes new again.",
             click.option("--status", type=click.Choice(STATUSES), help="New status."),
             click.option("--effort", type=click.Choice(EFFORTS), help="Effort of the suggested action."),
-            request_body=_status_request_body, show_response="{id} is {insight[status]}, effort {insight[effort]}"),
+            request_body=_insight_change_body, show_response="{id} is {insight[status]}, effort {insight[effort]}"),
 )  # fmt: skip
 
 

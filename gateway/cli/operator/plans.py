@@ -28,7 +28,7 @@ from gateway.cli.operator.resources import add_resource_commands, request_body
 from gateway.cli.output import (
     JsonObject,
     OutputForm,
-    add_form_options,
+    add_output_form_options,
     as_json,
     show_fields,
     show_json,
@@ -174,7 +174,9 @@ def update_seats_from_list(
     try:
         listed = list(chain.from_iterable(_read_seat_lists(files)))
         known = None if names is None else parse_user_names(names.name, read_bounded(names, names.name))
-        changes = merge_seat_list(seats, seats_of_tier(listed, tier=tier, names=known), today)
+        changes = merge_seat_list(
+            seats, seats_of_tier(listed, tier=tier, telemetry_user_by_listed_user=known), today
+        )
     except Invalid as error:
         exit_with_message(str(error), 2)
     _warn_about_other_cycle_day(listed, before["cycle_day"])
@@ -232,7 +234,7 @@ def _parse_day_or_today(day: str | None) -> str:
     help="Show differences between the plans and the provider's bills for the month.",
 )
 @click.option("--currency", metavar="CODE", help="The currency of amounts, such as EUR; default: USD.")
-@add_form_options
+@add_output_form_options
 @with_client
 def show_plan_costs(
     client: OperatorClient,

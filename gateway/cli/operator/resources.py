@@ -169,7 +169,7 @@ def build_resource_group(name: str, resource: ManagedResource[Any, Any]) -> clic
 
 
 def _option_for_field(field: str, kind: Any, is_required: bool) -> Callable[[Command], Command] | None:
-    kind, notes = _type_and_notes(kind)
+    kind, notes = _type_and_annotated_metadata(kind)
     declared = next((note for note in notes if isinstance(note, Option)), Option())
     if declared.is_by_hand:
         return None
@@ -188,7 +188,7 @@ def _option_for_field(field: str, kind: Any, is_required: bool) -> Callable[[Com
     return click.option(name, field, **{**settings, "type": Choice(choices) if choices else kind})
 
 
-def _type_and_notes(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+def _type_and_annotated_metadata(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     notes: tuple[Any, ...] = ()
     if get_origin(kind) is Annotated:
         kind, *further_notes = get_args(kind)

@@ -407,10 +407,10 @@ def format_accounting(
 
 
 def _format_record_counts(parts: Iterable[tuple[str, int]]) -> str:
-    return " + ".join(f"{_format_accounting_term(name)} {n:,}" for name, n in parts if n) or "0"
+    return " + ".join(f"{_format_accounting_count_name(name)} {n:,}" for name, n in parts if n) or "0"
 
 
-def _format_accounting_term(name: str) -> str:
+def _format_accounting_count_name(name: str) -> str:
     kind, _, reason = name.partition(".")
     return f"{kind} ({reason.replace('_', ' ')})" if reason else _WORDS.get(name, name.replace("_", " "))
 
@@ -456,7 +456,7 @@ def _show_dead_letter(payload: JsonObject) -> None:
     show_json(letter["record"])
 
 
-def _show_clock_trust(payload: JsonObject) -> None:
+def _show_result_of_trusting_clock(payload: JsonObject) -> None:
     result = payload["clock"]
     if result["was_held_s"]:
         click.echo(f"the clock is trusted; time moved by {result['moved_s']:+.0f} s")
@@ -474,7 +474,7 @@ add_commands(
             "Show what became of a request, by the id in its Tollhouse-Receipt header."),
     request_command("accept-clock", "POST /clock/accept",
             "Confirm that the server clock is right after it jumped. It is then trusted at once, and "
-            "retention deletes records by it.", show_response=_show_clock_trust),
+            "retention deletes records by it.", show_response=_show_result_of_trusting_clock),
 )  # fmt: skip
 
 add_commands(

@@ -26,7 +26,7 @@ _UNKNOWN = "-"
 _WIDTHS = (24, 14, 24, 12, 12)  # column widths in characters; a longer value shifts the rest of its line
 
 
-def _add_filter_options(command: Callable[..., None]) -> Callable[..., None]:
+def _add_record_filter_options(command: Callable[..., None]) -> Callable[..., None]:
     for name in reversed(FILTERS):
         option = f"--{name.replace('_', '-')}"
         command = click.option(option, name, multiple=True, metavar="VALUE", help=filter_help(name))(command)
@@ -34,7 +34,7 @@ def _add_filter_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command()
-@_add_filter_options
+@_add_record_filter_options
 @click.option(
     "--last",
     type=click.IntRange(0, MAX_LIMIT),

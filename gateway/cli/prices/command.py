@@ -14,7 +14,14 @@ from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import add_resource_commands
-from gateway.cli.output import JsonObject, OutputForm, add_form_options, show_csv, show_json, show_table
+from gateway.cli.output import (
+    JsonObject,
+    OutputForm,
+    add_output_form_options,
+    show_csv,
+    show_json,
+    show_table,
+)
 from gateway.cli.parameters import Moment
 from gateway.cli.prices.download import download_list, is_url
 from gateway.configuration.sections import Config, PriceOverride
@@ -82,7 +89,7 @@ add_resource_commands(
 @click.option(
     "--at", "moment", type=Moment(), metavar="TIME", help="Day or time (UTC) of the calls; default: now."
 )
-@add_form_options
+@add_output_form_options
 @with_client
 def show_model_prices(
     client: OperatorClient, model: str, provider: str | None, moment: str | None, form: OutputForm | None

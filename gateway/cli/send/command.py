@@ -98,7 +98,7 @@ def send(
     target = UploadTarget(url, key_file, key_env, path=_upload_path(wanted or format))
     older = OlderCalls(wanted or format, time.time())
     single = None if wanted is None else (UploadBody(items=[example_payload(wanted)]), f"example {wanted}")
-    deliver_uploads(target, named, single, older, again=again, as_json=as_json)
+    deliver_uploads(target, named, single, older, resends_acknowledged=again, as_json=as_json)
 
 
 def _upload_path(format: str | None) -> str:

@@ -17,7 +17,7 @@ from gateway.cli import exit_with_message
 from gateway.cli.output import show_json
 from gateway.cli.send.request_bodies import (
     UNREADABLE,
-    Acknowledged,
+    AcknowledgedBodies,
     RunningDigest,
     UploadBody,
     file_type_and_size,
@@ -98,28 +98,30 @@ class UploadTarget:
 
 def deliver_uploads(
     target: UploadTarget,
-    named: tuple[str, ...],
-    single: tuple[UploadBody, str] | None,
-    older: BodyCounts | None,
+    file_names: tuple[str, ...],
+    named_body: tuple[UploadBody, str] | None,
+    older_calls: BodyCounts | None,
     *,
-    again: bool,
+    resends_acknowledged: bool,
     as_json: bool,
 ) -> None:
     """
-    Send the body in `single`, which has a name for messages, or else the named files. Exits with 1 if
+    Send the body in `named_body`, which has a name for messages, or else the named files. Exits with 1 if
     anything was rejected. Prints the counts even if sending fails.
     """
 
     async def send_uploads_and_report() -> bool:
         async with new_http_session() as client:
             upload = UploadClient(client, target.endpoint, target.key, notify=_print_error)
-            sent_before = Acknowledged(url=target.endpoint, key=target.key)
-            run = _SendRun(upload, sent_before, older, again=again, as_json=as_json)
+            sent_before = AcknowledgedBodies(url=target.endpoint, key=target.key)
+            run = _SendRun(
+                upload, sent_before, older_calls, resends_acknowledged=resends_acknowledged, as_json=as_json
+            )
             try:
-                if single is not None:
-                    await run.send_body(*single)
+                if named_body is not None:
+                    await run.send_body(*named_body)
                 else:
-                    await run.send_files(named)
+                    await run.send_files(file_names)
             finally:
                 run.print_result()
         return run.complete
@@ -138,16 +140,16 @@ class _SendRun:
     def __init__(
         self,
         client: UploadClient,
-        taken: Acknowledged,
-        older: BodyCounts | None,
+        acknowledged_bodies: AcknowledgedBodies,
+        older_calls: BodyCounts | None,
         *,
-        again: bool,
+        resends_acknowledged: bool,
         as_json: bool,
     ) -> None:
         self._client = client
-        self._taken = taken
-        self._older = older
-        self._again = again
+        self._taken = acknowledged_bodies
+        self._older = older_calls
+        self._again = resends_acknowledged
         self._counts = UploadCounts()
         self._skipped = 0
         self._rejected = 0
@@ -157,9 +159,9 @@ class _SendRun:
         self._cannot_remember = False
         self.complete = True
 
-    async def send_files(self, named: tuple[str, ...]) -> None:
+    async def send_files(self, file_names: tuple[str, ...]) -> None:
         """Send files one after the other. Reports files that cannot be read, and continues."""
-        names = list(files_to_send(named, self._report_failure))
+        names = list(files_to_send(file_names, self._report_failure))
         with _progress_bar(names) as advance:
             for name in names:
                 try:
@@ -175,7 +177,7 @@ class _SendRun:
             if isinstance(error, BodyTooLarge) and len(body.items) > 1:
                 return all([await self.send_body(half, name) for half in body.split_in_halves()])
             self._counts.rejected["refused"] += len(body.items)
-            self._report_failure(f"{name}, {body.place_in_file(None)}: {error}")
+            self._report_failure(f"{name}, {body.position_in_file(None)}: {error}")
             return False
         self._counts.add_answer(answer)
         if self._older is not None:
@@ -185,7 +187,7 @@ class _SendRun:
             self._hints[answer.hint] = None
         for item in answer.items:
             self._report_rejected_item(
-                name, item, item.place_in_file(body, may_item_become_several=answer.unfolds)
+                name, item, item.position_in_file(body, may_item_become_several=answer.unfolds)
             )
         return True
 
@@ -226,7 +228,7 @@ class _SendRun:
                 if body.known and not self._again:
                     self._skipped += len(body.items)
                 elif await self.send_body(body, name):
-                    self._store_mark_or_warn(body.mark)
+                    self._store_body_digest_or_warn(body.mark)
                 advance(raw)
 
     def _report_rejected_item(self, file: str, item: RejectedItem, where: str) -> None:
@@ -244,9 +246,9 @@ class _SendRun:
         elif self._rejected <= MOST_NAMED:
             _print_error(replace_unprintable(f"{file}, {where}: {item.explanation}"))
 
-    def _store_mark_or_warn(self, mark: bytes) -> None:
+    def _store_body_digest_or_warn(self, body_digest: bytes) -> None:
         try:
-            self._taken.store_mark(mark)
+            self._taken.store_body_digest(body_digest)
         except OSError as error:
             if not self._cannot_remember:
                 _print_error(f"{error.filename}: {error.strerror}; a later run cannot skip what is sent now")

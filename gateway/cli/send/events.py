@@ -61,7 +61,7 @@ def send_events(
     single = None
     if event_type is not None:
         single = (UploadBody(items=[_build_event(event_type, stated, data)]), "the event")
-    deliver_uploads(target, named, single, None, again=again, as_json=as_json)
+    deliver_uploads(target, named, single, None, resends_acknowledged=again, as_json=as_json)
 
 
 def _build_event(event_type: str, stated: dict[str, str | None], data: tuple[str, ...]) -> bytes:

@@ -72,12 +72,12 @@ class UploadBody:
             numbers if self.is_array else sorted(numbers, key=lambda number: self.items[number][:1] != b"{")
         )
 
-    def place_in_file(self, sent: int | None) -> str:
+    def position_in_file(self, request_item_index: int | None) -> str:
         """
         Return the position in the file of the item with this index in the request. None means all items.
         """
-        if sent is not None and sent < len(self.places):
-            return self.places[self.item_indexes_in_sending_order[sent]]
+        if request_item_index is not None and request_item_index < len(self.places):
+            return self.places[self.item_indexes_in_sending_order[request_item_index]]
         if not self.places:
             return "the payload"
         first = self.places[0]
@@ -94,21 +94,21 @@ class UploadBody:
         return replace(self, items=self.items[part], places=self.places[part])
 
 
-class _Item(NamedTuple):
+class _UploadItem(NamedTuple):
     content: bytes
     place: str
     is_element: bool = False
 
 
-def files_to_send(named: Iterable[str], complain: Callable[[str], None]) -> Iterator[str]:
+def files_to_send(file_names: Iterable[str], report_problem: Callable[[str], None]) -> Iterator[str]:
     """Yield the named files, and the data files of named directories in order. `-` is standard input."""
-    for name in named:
+    for name in file_names:
         if name == "-" or not stat.S_ISDIR(file_type_and_size(name).mode):
             yield name
             continue
-        paths = sorted(_data_files_in(name, complain))
+        paths = sorted(_data_files_in(name, report_problem))
         if not paths:
-            complain(f"{name}: contains no file that ends in {', '.join(SUFFIXES[:4])}, gzipped or not")
+            report_problem(f"{name}: contains no file that ends in {', '.join(SUFFIXES[:4])}, gzipped or not")
         yield from paths
 
 
@@ -129,16 +129,16 @@ def read_bodies(content: IO[bytes], digest: RunningDigest) -> Iterator[UploadBod
 
     Raises an UNREADABLE error after the bodies that could be read, or BadPayload if the file is not JSON.
     """
-    return _pack_bodies(_read_items(content), digest)
+    return _pack_bodies(_read_upload_items(content), digest)
 
 
-def _data_files_in(directory: str, complain: Callable[[str], None]) -> Iterator[str]:
+def _data_files_in(directory: str, report_problem: Callable[[str], None]) -> Iterator[str]:
     """
     Yield the data files that are not hidden. Links to directories are not followed: they may form a loop.
     """
 
     def report_unreadable_directory(error: OSError) -> None:
-        complain(unreadable_message(directory, error))
+        report_problem(unreadable_message(directory, error))
 
     for folder, directories, names in os.walk(directory, onerror=report_unreadable_directory):
         directories[:] = [name for name in directories if not name.startswith(".")]
@@ -154,10 +154,10 @@ class FileStatus(NamedTuple):
     size: int
 
 
-def file_type_and_size(name: str) -> FileStatus:
+def file_type_and_size(file_path: str) -> FileStatus:
     """Return type and size of a file, or _UNKNOWN. Opening the file later reports the error."""
     try:
-        status = Path(name).stat()
+        status = Path(file_path).stat()
     except OSError:
         return FileStatus(_UNKNOWN, 0)
     return FileStatus(stat.S_IFMT(status.st_mode), status.st_size)
@@ -169,7 +169,7 @@ def unreadable_message(name: str, error: Exception) -> str:
     return f"{getattr(error, 'filename', None) or name}: {getattr(error, 'strerror', None) or error}"
 
 
-def _read_items(content: IO[bytes]) -> Iterator[_Item]:
+def _read_upload_items(content: IO[bytes]) -> Iterator[_UploadItem]:
     """Yield the items of a file of lines, an array or a document. The first lines may be malformed."""
     number, first = _read_first_nonblank_line_with_number(content)
     if first[:1] == b"[":
@@ -187,7 +187,9 @@ def _read_items(content: IO[bytes]) -> Iterator[_Item]:
     fits = len(whole) <= MAX_DOCUMENT
     if first[:1] == b"{" and fits:
         documents = map(bytes, filter(len, payload.items_of_body(whole)))
-        return (_Item(document, f"document {index}") for index, document in enumerate(documents, start=1))
+        return (
+            _UploadItem(document, f"document {index}") for index, document in enumerate(documents, start=1)
+        )
     if any(line[:1] == b"{" and payload.undecoded_members(line) for line in io.BytesIO(whole)):
         return _items_of_lines(
             number, _read_lines(io.BytesIO(whole + content.readline(MAX_DOCUMENT)), content)
@@ -223,8 +225,8 @@ def _read_lines(*contents: IO[bytes]) -> Iterator[bytes]:
         raise BadPayload(f"{left_out} of its lines are longer than 64 MiB and were left out")
 
 
-def _items_of_lines(first: int, lines: Iterable[bytes]) -> Iterator[_Item]:
-    for number, line in enumerate(lines, start=first):
+def _items_of_lines(first_line_number: int, lines: Iterable[bytes]) -> Iterator[_UploadItem]:
+    for number, line in enumerate(lines, start=first_line_number):
         if not line:
             continue
         # This line is parsed as a stream, so that memory never holds a list of all its elements.
@@ -233,9 +235,9 @@ def _items_of_lines(first: int, lines: Iterable[bytes]) -> Iterator[_Item]:
             continue
         elements = _array_items(line) if line[:1] == b"[" else None
         if elements is None:
-            yield _Item(line.strip(), f"line {number}")
+            yield _UploadItem(line.strip(), f"line {number}")
         else:
-            yield from (_Item(bytes(element), f"line {number}", True) for element in elements)
+            yield from (_UploadItem(bytes(element), f"line {number}", True) for element in elements)
 
 
 def _array_items(line: bytes) -> list[payload.Raw] | None:
@@ -245,7 +247,7 @@ def _array_items(line: bytes) -> list[payload.Raw] | None:
         return None
 
 
-def _items_of_array_text(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
+def _items_of_array_text(text: bytes, content: IO[bytes]) -> Iterator[_UploadItem]:
     begin = offset = depth = number = 0
     while text:
         for token in _TOKEN.finditer(text, offset):
@@ -262,7 +264,7 @@ def _items_of_array_text(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
                 element = text[begin : token.start()].strip()
                 if element:
                     number += 1
-                    yield _Item(element, f"element {number}", True)
+                    yield _UploadItem(element, f"element {number}", True)
                 begin = offset
             elif depth == 1 and sign == b"[":
                 begin = offset
@@ -279,7 +281,7 @@ def _items_of_array_text(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
         )
 
 
-def _pack_bodies(items: Iterator[_Item], digest: RunningDigest) -> Iterator[UploadBody]:
+def _pack_bodies(items: Iterator[_UploadItem], digest: RunningDigest) -> Iterator[UploadBody]:
     """Pack items into as few bodies as the limits allow. Each OTLP request gets its own body."""
     filling = _OpenBody(digest)
     failure: Exception | None = None
@@ -312,11 +314,11 @@ class _OpenBody:
         self._is_array = False
         self._digest = digest
 
-    def has_room(self, item: _Item) -> bool:
+    def has_room(self, item: _UploadItem) -> bool:
         fits = len(self.items) < MAX_ITEMS and self._size + len(item.content) <= MAX_BYTES
         return fits and item.is_element == self._is_array
 
-    def add_item(self, item: _Item, *, is_alone_in_body: bool) -> bool:
+    def add_item(self, item: _UploadItem, *, is_alone_in_body: bool) -> bool:
         """Add an item. Return whether it is the last item of a body that the gateway acknowledged earlier."""
         self.items.append(item.content)
         self._places.append(item.place)
@@ -346,7 +348,7 @@ def _is_otlp_request(content: bytes) -> bool:
     return (recognise_item_format(payload.undecoded_members(content)) or "").startswith("otlp/")
 
 
-class Acknowledged:
+class AcknowledgedBodies:
     """
     The bodies that an address acknowledged for a key, so that a repeated run continues where the last one stopped.
 
@@ -364,19 +366,19 @@ class Acknowledged:
             self._path: Path | None = _state_directory() / name
         except RuntimeError:  # the user has no home directory
             self._path = None
-        self._marks = _load_and_trim_marks(self._path) if self._path else set()
+        self._marks = _load_and_trim_body_digests(self._path) if self._path else set()
 
     def __contains__(self, mark: object) -> bool:
         return mark in self._marks
 
-    def store_mark(self, mark: bytes) -> None:
+    def store_body_digest(self, body_digest: bytes) -> None:
         """Store the digest of an acknowledged body, before the next body is sent. Raises OSError."""
-        self._marks.add(mark)
+        self._marks.add(body_digest)
         if self._path is None:
             raise FileNotFoundError(ENOENT, "there is no home directory", "~")
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._path.open("a", encoding="ascii") as file:
-            file.write(f"{mark.hex()}\n")
+            file.write(f"{body_digest.hex()}\n")
 
 
 class RunningDigest:
@@ -387,8 +389,8 @@ class RunningDigest:
     name, the compression and appended items do not matter.
     """
 
-    def __init__(self, taken: Container[bytes]) -> None:
-        self._taken = taken
+    def __init__(self, acknowledged_digests: Container[bytes]) -> None:
+        self._taken = acknowledged_digests
         self._since = blake2b(digest_size=_DIGEST_BYTES)
         self.mark = b""
 
@@ -408,7 +410,7 @@ def _state_directory() -> Path:
     return (Path(base) if base else Path.home() / ".local/state") / "tollhouse/sent"
 
 
-def _load_and_trim_marks(path: Path) -> set[bytes]:
+def _load_and_trim_body_digests(path: Path) -> set[bytes]:
     try:
         lines = [line for line in path.read_text("ascii", "replace").split() if _MARK.fullmatch(line)]
         if len(lines) > 2 * MOST_MARKS:

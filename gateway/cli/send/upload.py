@@ -55,7 +55,7 @@ class BodyTooLarge(BodyRefused):
     """Raised if the body of an upload is larger than the gateway accepts."""
 
 
-class _Retryable(Exception):
+class _RetryableFailure(Exception):
     """Raised for a failure of an upload that a retry may overcome."""
 
     def __init__(self, problem: str, retry_after_s: float | None = None) -> None:
@@ -63,7 +63,7 @@ class _Retryable(Exception):
         self.retry_after_s = retry_after_s
 
 
-class _Unheard(_Retryable):
+class _NoServerListening(_RetryableFailure):
     """Raised if no server listens at the address."""
 
 
@@ -92,14 +92,14 @@ class RejectedItem(NamedTuple):
     def explanation(self) -> str:
         return f"{self.reason}{f': {self.message}' if self.message else ''}"
 
-    def place_in_file(self, body: UploadBody, *, may_item_become_several: bool) -> str:
+    def position_in_file(self, body: UploadBody, *, may_item_become_several: bool) -> str:
         """
         Return the item's position in the file. If `may_item_become_several`, one sent item may appear as several items
         in the response.
         """
         if self.item is None or not may_item_become_several:
-            return body.place_in_file(self.item)
-        return f"{body.place_in_file(None)}, item {self.item + 1}"
+            return body.position_in_file(self.item)
+        return f"{body.position_in_file(None)}, item {self.item + 1}"
 
 
 @dataclass(frozen=True)
@@ -149,11 +149,11 @@ class UploadClient:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return await self._post_body(body, headers)
-            except _Retryable as error:
+            except _RetryableFailure as error:
                 wait_s = _BACKOFF.delay_s(attempt, error.retry_after_s)
                 waited_s += wait_s
-                is_unheard = isinstance(error, _Unheard) and not self._was_heard
-                self._was_heard |= not isinstance(error, _Unheard)
+                is_unheard = isinstance(error, _NoServerListening) and not self._was_heard
+                self._was_heard |= not isinstance(error, _NoServerListening)
                 if is_unheard and waited_s > UNHEARD_S:
                     raise Undeliverable(
                         f"{error}; check that Tollhouse is running there, or name another address with --to"
@@ -187,12 +187,12 @@ class UploadClient:
         except aiohttp.ClientSSLError as error:
             raise Undeliverable(str(error)) from error
         except aiohttp.ClientConnectorDNSError as error:
-            raise _Unheard(f"the name of {self._server_url} cannot be resolved") from error
+            raise _NoServerListening(f"the name of {self._server_url} cannot be resolved") from error
         except aiohttp.ClientConnectorError as error:
             why = os.strerror(error.errno) if error.errno else type(error.os_error).__name__
-            raise _Unheard(f"no server listens at {self._server_url} ({why})") from error
+            raise _NoServerListening(f"no server listens at {self._server_url} ({why})") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _Retryable(str(error) or type(error).__name__) from error
+            raise _RetryableFailure(str(error) or type(error).__name__) from error
         self._was_heard = True
         if 200 <= response.status < 300:
             if RECEIPT not in response.headers:
@@ -200,10 +200,10 @@ class UploadClient:
                     f"{self._url} is not a Tollhouse gateway: its response {response.status} has no "
                     f"{RECEIPT} header"
                 )
-            return _parse_answer(content_of_answer, response.headers[RECEIPT])
+            return _parse_upload_answer(content_of_answer, response.headers[RECEIPT])
         problem = f"{response.status}: {_error_message(content_of_answer)}"
         if response.status in _RETRYABLE:
-            raise _Retryable(problem, _retry_after_s(response.headers.get("Retry-After")))
+            raise _RetryableFailure(problem, _retry_after_s(response.headers.get("Retry-After")))
         if response.status < 400:
             raise Undeliverable(f"{response.status}: {self._url} redirects; use the address of the redirect")
         if response.status == 401 or _error_object(content_of_answer).get("type") == "missing_scope":
@@ -221,9 +221,9 @@ def new_http_session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession()
 
 
-def _parse_answer(body: bytes, receipt: str) -> UploadAnswer:
+def _parse_upload_answer(body: bytes, counts_header: str) -> UploadAnswer:
     answer = _parse_json_object(body)
-    counts = dict(part.strip().partition("=")[::2] for part in receipt.split(";"))
+    counts = dict(part.strip().partition("=")[::2] for part in counts_header.split(";"))
     # the response for usage events states the result of each event, and how many were rejected
     stated = answer.get("events") or answer.get("rejected") or answer.get("errors") or ()
     items = [

@@ -70,7 +70,7 @@ class UsageSources:
     retention_s: Callable[[], float]
 
 
-class UsageReader:
+class ContainerUsageReader:
     """
     Reads metrics with `read_new_files`, which is called repeatedly. `usage_by_cluster` returns the resulting
     usage.
@@ -190,7 +190,7 @@ class UsageReader:
         for file in files:
             by_cluster[file.identity].append(file)
         for identity, theirs in by_cluster.items():
-            if documents := await self._documents_after_adding(identity, theirs):
+            if documents := await self._usage_documents_with_files(identity, theirs):
                 await self._sources.usage.store_documents(documents)
                 self._kept_bytes += sum(len(document.body) for document in documents)
         await self._sources.usage.store_documents([_usage_document(NOWHERE, OPEN, newest, b"{}")])
@@ -199,7 +199,7 @@ class UsageReader:
         oldest = newest - SLACK_S
         self._read = {id: at for id, at in self._read.items() if at >= oldest}
 
-    async def _documents_after_adding(
+    async def _usage_documents_with_files(
         self, identity: ClusterIdentity, files: Sequence[ContainerFile]
     ) -> Sequence[UsageDocument]:
         """

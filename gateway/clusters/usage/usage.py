@@ -128,8 +128,8 @@ _pods = msgspec.json.Decoder(dict[str, KnownPod])
 
 def encode_usage(usage: OpenUsage) -> bytes:
     document = _EncodedUsage(
-        series=_encode_in_parts(usage.series),
-        pods=_encode_in_parts(usage.pods),
+        series=_encode_mapping_in_parts(usage.series),
+        pods=_encode_mapping_in_parts(usage.pods),
         namespaces=usage.namespaces,
         nodes=usage.nodes,
         days=usage.days,
@@ -144,15 +144,15 @@ def decode_usage(body: bytes) -> OpenUsage:
     """
     document = _kept.decode(body)
     return OpenUsage(
-        series=_decode_and_merge_parts(document.series, _series),
-        pods=_decode_and_merge_parts(document.pods, _pods),
+        series=_decode_mapping_from_parts(document.series, _series),
+        pods=_decode_mapping_from_parts(document.pods, _pods),
         namespaces=document.namespaces,
         nodes=document.nodes,
         days=document.days,
     )
 
 
-def _encode_in_parts(mapping: Mapping[str, object]) -> msgspec.Raw:
+def _encode_mapping_in_parts(mapping: Mapping[str, object]) -> msgspec.Raw:
     return msgspec.Raw(b"[" + b",".join(map(msgspec.json.encode, _split_into_parts(mapping))) + b"]")
 
 
@@ -162,7 +162,7 @@ def _split_into_parts(mapping: Mapping[str, _Value]) -> Iterator[dict[str, _Valu
         yield part
 
 
-def _decode_and_merge_parts(
+def _decode_mapping_from_parts(
     raw: msgspec.Raw, decoder: msgspec.json.Decoder[dict[str, _Value]]
 ) -> dict[str, _Value]:
     merged: dict[str, _Value] = {}
@@ -230,7 +230,7 @@ class UsageMeter:
             _CPU_SECONDS: self._add_cpu_series,
             _MEMORY_BYTES: self._add_memory_series,
             _CAPACITY: self._add_capacity_series,
-            _REQUESTS: self._add_request_series,
+            _REQUESTS: self._add_gpu_request_series,
         }
 
     def add_series(self, received: Iterable[MetricSeries]) -> None:
@@ -287,12 +287,12 @@ class UsageMeter:
             pod = KnownPod()
             if len(self.usage.pods) < self._rules.most:
                 self.usage.pods[key] = pod
-        times = [at for at, _ in metric_series.samples if at <= self._latest_ms]
+        times = [at for at, _ in metric_series.samples if at <= self._latest_accepted_ms]
         pod.at = max([pod.at, *times])
         return pod
 
     @property
-    def _latest_ms(self) -> int:
+    def _latest_accepted_ms(self) -> int:
         return self._rules.now_ms + AHEAD_MS
 
     def _add_cpu_series(self, metric_series: MetricSeries) -> None:
@@ -338,7 +338,7 @@ class UsageMeter:
                 node,
             )
 
-    def _add_request_series(self, metric_series: MetricSeries) -> None:
+    def _add_gpu_request_series(self, metric_series: MetricSeries) -> None:
         if _KINDS.get(metric_series.labels.get("resource", "")) != GPU:
             return
         running = self.usage.series.get(_series_key(metric_series.labels, _MEMORY_BYTES))
@@ -380,7 +380,7 @@ class UsageMeter:
         newest = self._rules.now_ms - OLDEST_MS if last is None else last[0]
         for at, value in sorted(metric_series.samples):
             is_sound = isfinite(value) and value >= 0
-            if newest < at <= self._latest_ms and is_sound:
+            if newest < at <= self._latest_accepted_ms and is_sound:
                 newest = at
                 yield at, value
 

@@ -27,7 +27,7 @@ AMOUNT: Final = r"[0-9]{1,12}(\.[0-9]{1,12})?"
 _UNKNOWN: Final = "Tollhouse: the agent states no verdict on this session, and this hook refuses without one."
 
 
-class HookQuestion(NamedTuple):
+class HookArguments(NamedTuple):
     """
     The options of a hook. `session_limit` is decimal text in dollars, or "". With `is_closed`, the session is
     refused if the agent does not answer.
@@ -47,9 +47,9 @@ class HookQuestion(NamedTuple):
         return ""
 
 
-def parse_hook_arguments(words: Sequence[str]) -> HookQuestion | None:
+def parse_hook_arguments(words: Sequence[str]) -> HookArguments | None:
     """Parse the options of a hook. Return None if click must parse them, for example `--help`."""
-    question, left = HookQuestion(), [*words]
+    question, left = HookArguments(), [*words]
     while left:
         name, is_joined, value = left.pop(0).partition("=")
         if name == "--closed" and not is_joined:
@@ -65,56 +65,58 @@ def parse_hook_arguments(words: Sequence[str]) -> HookQuestion | None:
     return None if question.argument_problem else question
 
 
-def run_hook(question: HookQuestion) -> int:
+def answer_assistant_hook(hook_arguments: HookArguments) -> int:
     """Read the hook's input, ask the agent, and print a refusal. Return the exit code of the hook."""
-    reason = reason_to_refuse_hook_call(question, sys.stdin.buffer.read(_MOST_INPUT + 1))
+    reason = reason_to_refuse_hook_call(hook_arguments, sys.stdin.buffer.read(_MOST_INPUT + 1))
     if reason:
         sys.stderr.write(f"{reason}\n")
     return REFUSE if reason else GO_ON
 
 
-def reason_to_refuse_hook_call(question: HookQuestion, text: bytes, answer_s: float = ANSWER_S) -> str:
+def reason_to_refuse_hook_call(
+    hook_arguments: HookArguments, hook_input: bytes, timeout_s: float = ANSWER_S
+) -> str:
     """Return why the session in the hook's input may not continue, or ""."""
-    session = parse_session_id(text)
-    reason = _ask_agent_for_refusal(question, session, answer_s) if session else None
+    session = parse_session_id(hook_input)
+    reason = _ask_agent_for_refusal(hook_arguments, session, timeout_s) if session else None
     if reason is None:
-        return _UNKNOWN if question.is_closed else ""
+        return _UNKNOWN if hook_arguments.is_closed else ""
     return reason
 
 
-def parse_session_id(text: bytes) -> str:
+def parse_session_id(hook_input: bytes) -> str:
     try:
-        found = json.loads(text) if len(text) <= _MOST_INPUT else None
+        found = json.loads(hook_input) if len(hook_input) <= _MOST_INPUT else None
     except (ValueError, RecursionError):
         return ""
     session = found.get("session_id") if isinstance(found, dict) else None
     return session if isinstance(session, str) and len(session) <= MOST_SESSION else ""
 
 
-def _ask_agent_for_refusal(question: HookQuestion, session: str, answer_s: float) -> str | None:
+def _ask_agent_for_refusal(hook_arguments: HookArguments, session: str, timeout_s: float) -> str | None:
     """Return why the agent refuses a session, "" if it does not, or None if it does not answer in time."""
-    body = json.dumps({"session_id": session, "session_limit": question.session_limit}).encode()
+    body = json.dumps({"session_id": session, "session_limit": hook_arguments.session_limit}).encode()
     try:
-        head, _, answer = _send_question(question.endpoint, body, answer_s).partition(b"\r\n\r\n")
+        head, _, answer = _post_to_agent(hook_arguments.endpoint, body, timeout_s).partition(b"\r\n\r\n")
         reason = json.loads(answer)["refuse"] if head.split(b" ", 2)[1:2] == [b"200"] else None
     except (OSError, ValueError, LookupError, TypeError):
         return None
     return reason if isinstance(reason, str) else None
 
 
-def _send_question(endpoint: str, body: bytes, answer_s: float) -> bytes:
+def _post_to_agent(endpoint: str, body: bytes, timeout_s: float) -> bytes:
     """
     Send a request to the agent, and return its response. Raises OSError if the response is not complete in
     time.
     """
-    until = time.monotonic() + answer_s
+    until = time.monotonic() + timeout_s
     host, _, port = endpoint.removeprefix("http://").rstrip("/").rpartition(":")
     head = (
         f"POST {PATH} HTTP/1.0\r\nHost: {host}:{port}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     answer = b""
-    with socket.create_connection((host.strip("[]"), int(port)), answer_s) as connection:
+    with socket.create_connection((host.strip("[]"), int(port)), timeout_s) as connection:
         connection.sendall(head.encode() + body)
         while (left_s := until - time.monotonic()) > 0 and len(answer) <= _MOST_ANSWER:
             connection.settimeout(left_s)

@@ -38,7 +38,7 @@ DAEMON: Final = "daemon"
 PROBED: Final = "user", "hardware_id", "serial", "serial_hash", "os", "policy", "assistants"
 
 
-class ProbedStates:
+class ProbedAssistantStates:
     """
     The heartbeat fields that the probe stored. They are read again when the file is replaced. If the probe
     stored nothing for PROBE_STALE_S, or `is_full` returns True because the disk is full, the states of the
@@ -67,7 +67,7 @@ class ProbedStates:
             return {}
         stamp = (status.st_mtime_ns, status.st_ino)
         if stamp != self._stamp:
-            self._stamp, self._fields, self._stored_at = stamp, self._read_states(), self._monotonic()
+            self._stamp, self._fields, self._stored_at = stamp, self._read_state_file(), self._monotonic()
         cause = self._staleness_cause()
         return {**self._fields, "assistants": self._assistants_as_unknown(cause)} if cause else self._fields
 
@@ -87,7 +87,7 @@ class ProbedStates:
             if isinstance(row, dict)
         }
 
-    async def wait_for_file(self, most_s: float) -> None:
+    async def wait_for_probed_fields(self, most_s: float) -> None:
         from asyncio import sleep  # imported here, because the probe does not need it
 
         for _ in range(round(most_s / 0.5)):
@@ -107,7 +107,7 @@ class ProbedStates:
         states = [(name, *map(row.get, words)) for name, row in named]
         return states, self.probed_fields().get("policy"), self.probed_fields().get("hardware_id")
 
-    def _read_states(self) -> dict[str, Any]:
+    def _read_state_file(self) -> dict[str, Any]:
         try:
             with self._path.open("rb") as file:
                 content = file.read(MOST_BYTES + 1)
@@ -168,7 +168,7 @@ class LinkFile:
             self._text = text
 
 
-def service_kind() -> str:
+def service_manager_kind() -> str:
     """Return how this process was started: by the system's or a user's service manager, or by hand."""
     if "INVOCATION_ID" not in os.environ:
         return "manual"

@@ -48,7 +48,7 @@ class EditedSettings:
         return "".join(_diff_lines(self))
 
 
-class _Record(msgspec.Struct):
+class _EditRecord(msgspec.Struct):
     """
     The information for undoing a settings change. `exact`: nobody edited the file between Tollhouse's
     changes.
@@ -94,7 +94,7 @@ def write_settings(directory: Path, assistant: Assistant, edited: EditedSettings
         if edited.before is not None and not is_kept:
             _replace_file(backup, edited.before, _file_mode(edited.path))
         existed = is_kept or edited.before is not None
-        record = _Record(path=str(edited.path), existed=existed, written="", values=[], exact=not is_kept)
+        record = _EditRecord(path=str(edited.path), existed=existed, written="", values=[], exact=not is_kept)
     elif edited.before is None or _digest_data(edited.before) != record.written:
         record.exact = False
     record.written, record.values = (
@@ -214,9 +214,9 @@ def _path_of_edit_record(directory: Path, assistant: Assistant, path: Path) -> P
     return directory / FOLDER / f"{assistant.name}-{_digest_data(str(path).encode())[:12]}.json"
 
 
-def _read_edit_record(record_path: Path) -> _Record | None:
+def _read_edit_record(record_path: Path) -> _EditRecord | None:
     try:
-        return msgspec.json.decode(record_path.read_bytes(), type=_Record)
+        return msgspec.json.decode(record_path.read_bytes(), type=_EditRecord)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:

@@ -23,7 +23,7 @@ _QUOTES = ('"""', "'''", '"', "'")
 
 
 @dataclass(frozen=True, slots=True)
-class _Statement:
+class _TomlStatement:
     """
     A header or a key-value pair in TOML text, with its full path. `start`, `end` and `value`, the beginning
     of a pair's value, are positions in the text.
@@ -138,7 +138,7 @@ def _without_statements_below(text: str, path: tuple[str, ...]) -> str:
     return text
 
 
-def _parse_statements(text: str) -> Iterator[_Statement]:
+def _parse_statements(text: str) -> Iterator[_TomlStatement]:
     at = 1 if text.startswith("\ufeff") else 0
     table: tuple[str, ...] = ()
     while True:
@@ -153,12 +153,12 @@ def _parse_statements(text: str) -> Iterator[_Statement]:
                 table = (*_parse_key_path(header[2:-2]), "[]")
             else:
                 table = _parse_key_path(header[1:-1])
-            yield _Statement(at, at + len(header), table)
+            yield _TomlStatement(at, at + len(header), table)
         else:
             equals = _position_of_unquoted(text, at, "=")
             value = equals + 1 + len(text[equals + 1 :]) - len(text[equals + 1 :].lstrip(" \t"))
             end = _end_of_value(text, value)
-            yield _Statement(at, end, (*table, *_parse_key_path(text[at:equals])), value, table)
+            yield _TomlStatement(at, end, (*table, *_parse_key_path(text[at:equals])), value, table)
         at = _end_of_line(text, end)
 
 

@@ -247,21 +247,29 @@ def updated_remembered_evidence_json(
 
 
 def _remembered_evidence_after_sent_call(
-    memory: RememberedEvidence, sent: float | None, newest: float | None, device: Device, now: float
+    memory: RememberedEvidence,
+    sent_call_at: float | None,
+    newest_call_at: float | None,
+    device: Device,
+    now: float,
 ) -> RememberedEvidence:
     """
-    Return what is stored about an assistant after the agent stated that no records wait, and that it `sent` a
-    call in this hour.
+    Return what is stored about an assistant after the agent stated that no records wait, and that it sent a
+    call in the hour of `sent_call_at`.
 
     Calls from before the enrolment were sent elsewhere, so they cannot be missing.
     """
-    if memory.missing is not None and not is_use_without_call(memory.missing, newest):
+    if memory.missing is not None and not is_use_without_call(memory.missing, newest_call_at):
         memory = msgspec.structs.replace(memory, missing=None, missed=0.0)
-    if sent is None or (memory.heard is not None and sent <= memory.heard):
+    if sent_call_at is None or (memory.heard is not None and sent_call_at <= memory.heard):
         return memory
-    hour = sent - (device.clock_offset_s or 0.0)
+    hour = sent_call_at - (device.clock_offset_s or 0.0)
     # ignore a time that the agent stated before its clock was set back
-    if memory.missing is None and device.enrolled_at <= hour <= now and is_use_without_call(hour, newest):
+    if (
+        memory.missing is None
+        and device.enrolled_at <= hour <= now
+        and is_use_without_call(hour, newest_call_at)
+    ):
         return msgspec.structs.replace(memory, missing=hour, missed=now)
     return memory
 

@@ -117,7 +117,7 @@ def fleet_row_of_device(device: Device, machine: Machine | None, state: MachineS
     )
 
 
-def fleet_row_of_missing(machine: Machine, *, listed_at: float) -> FleetRow:
+def fleet_row_of_machine_without_device(machine: Machine, *, listed_at: float) -> FleetRow:
     """
     Return the row of a machine that does not report. If the inventory states no check-in, the time of the
     inventory counts as the machine's last sign of life.

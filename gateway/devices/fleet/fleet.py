@@ -14,7 +14,7 @@ from gateway.devices.fleet.coverage import (
     FleetRow,
     MachineNames,
     fleet_row_of_device,
-    fleet_row_of_missing,
+    fleet_row_of_machine_without_device,
     machine_names,
     measure_coverage,
 )
@@ -32,7 +32,7 @@ DAY_S = 86_400.0
 ROWS_PER_STEP = 200  # rows after which other requests get a turn
 
 
-class _Known(NamedTuple):
+class _CachedFleetRow(NamedTuple):
     """A computed row of the fleet. It can be reused while the device has the same state object."""
 
     row: FleetRow
@@ -45,7 +45,7 @@ class Fleet:
     def __init__(self, lifecycle: DeviceLifecycle, inventory: Callable[[], Inventory | None]) -> None:
         self._lifecycle = lifecycle
         self._inventory = inventory
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _CachedFleetRow] = {}
         lifecycle.table.watchers.append(self._forget_row)
         self._expected: tuple[Inventory | None, ExpectedMachines] = (None, NOBODY)
 
@@ -79,13 +79,17 @@ class Fleet:
             if device is not None:
                 rows.append(self._find_or_build_row(device, machine, heard_since))
             elif machine is not None:
-                rows.append(_mark_if_away(fleet_row_of_missing(machine, listed_at=listed_at), heard_since))
+                rows.append(
+                    _row_marked_away_if_unheard(
+                        fleet_row_of_machine_without_device(machine, listed_at=listed_at), heard_since
+                    )
+                )
             if number % ROWS_PER_STEP == 0:
                 await pause_if_step_was_long()
         self._forget_rows_except({row.device.id for row in rows if row.device is not None})
         return rows
 
-    def names(self) -> Iterator[MachineNames]:
+    def all_machine_names(self) -> Iterator[MachineNames]:
         """Yield the names of all machines of the fleet. No state is computed."""
         return (machine_names(device, machine) for device, machine in self._device_machine_pairs())
 
@@ -132,19 +136,21 @@ class Fleet:
             is_same = row.device is device and row.machine is machine and known.state is state
             if is_same and row.is_away == (row.heard_at < heard_since):
                 return row
-        row = _mark_if_away(fleet_row_of_device(device, machine, state, os=_reported_os(device)), heard_since)
-        self._known[device.id] = _Known(row, state)
+        row = _row_marked_away_if_unheard(
+            fleet_row_of_device(device, machine, state, os=_reported_os(device)), heard_since
+        )
+        self._known[device.id] = _CachedFleetRow(row, state)
         return row
 
     def _forget_row(self, id: str) -> None:
         self._known.pop(id, None)
 
-    def _forget_rows_except(self, there: Collection[str]) -> None:
-        if len(self._known) > len(there):
-            self._known = {id: known for id, known in self._known.items() if id in there}
+    def _forget_rows_except(self, kept_ids: Collection[str]) -> None:
+        if len(self._known) > len(kept_ids):
+            self._known = {id: known for id, known in self._known.items() if id in kept_ids}
 
 
-def _mark_if_away(row: FleetRow, heard_since: float) -> FleetRow:
+def _row_marked_away_if_unheard(row: FleetRow, heard_since: float) -> FleetRow:
     return replace(row, is_away=True) if row.heard_at < heard_since else row
 
 

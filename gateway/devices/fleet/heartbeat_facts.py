@@ -128,7 +128,7 @@ def is_collector(device_id: str) -> bool:
     return device_id.startswith(f"{OPAMP}:")
 
 
-def is_in_cluster(labels: Mapping[str, str]) -> bool:
+def has_cluster_label(labels: Mapping[str, str]) -> bool:
     return labels.get(KIND) == CLUSTER
 
 

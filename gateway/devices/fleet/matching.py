@@ -73,14 +73,14 @@ class ExpectedMachines:
             place = self._remembered_position(device)
             if place is not None:
                 rival = device_of.get(place)
-                if rival is None or _device_rank(rival) < _device_rank(device):
+                if rival is None or _device_preference_rank(rival) < _device_preference_rank(device):
                     device_of[place] = device
                 if device.state == PENDING and device.cause == SAME_HARDWARE:
                     waiting[place].append(device)
         for place, again in waiting.items():
             before = device_of[place]
             later = [each for each in again if _is_reinstallation_of(each, before)]
-            device_of[place] = max(later, key=_device_rank, default=before)
+            device_of[place] = max(later, key=_device_preference_rank, default=before)
         if len(self._places) > len(ids):
             self._places = {id: known for id, known in self._places.items() if id in ids}
         return {device.id: place for place, device in device_of.items()}, device_of
@@ -132,5 +132,5 @@ def _is_reinstallation_of(device: Device, before: Device) -> bool:
     return is_same and device.enrolled_at > before.last_seen
 
 
-def _device_rank(device: Device) -> tuple[bool, float, str]:
+def _device_preference_rank(device: Device) -> tuple[bool, float, str]:
     return device.state == ENROLLED, device.last_seen, device.id

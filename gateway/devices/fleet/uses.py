@@ -39,7 +39,7 @@ def is_use_without_call(used_at: float, newest_call_at: float | None) -> bool:
     return newest_call_at is None or newest_call_at + CALL_BEFORE_USE_S < used_at
 
 
-class UseLook(msgspec.Struct, frozen=True, kw_only=True):
+class UseObservation(msgspec.Struct, frozen=True, kw_only=True):
     """
     What one run of the probe found about an assistant in one home. Times are in epoch seconds of the laptop.
 
@@ -91,38 +91,40 @@ class RememberedUses(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
         return is_often and self.lost is not None and now - self.lost < DAY_S
 
 
-def remembered_uses_after_probe(before: RememberedUses, look: UseLook, *, now: float) -> RememberedUses:
+def remembered_uses_after_probe(
+    before: RememberedUses, observation: UseObservation, *, now: float
+) -> RememberedUses:
     """
     Return what is remembered after a run of the probe (a look). A loss of calls ends with a later call or a
     repaired setting, but not with time alone.
     """
     before = _shift_out_of_future(before, now)
-    is_same = before.setting == look.setting
+    is_same = before.setting == observation.setting
     is_new = before.setting == "" and before.looked > 0
     # ignore a time that was written before the clock was set back
-    used = before.used if look.used is not None and look.used > now else look.used
-    heard = before.heard if look.heard is not None and look.heard > now else look.heard
+    used = before.used if observation.used is not None and observation.used > now else observation.used
+    heard = before.heard if observation.heard is not None and observation.heard > now else observation.heard
     memory = msgspec.structs.replace(
         before,
-        setting=look.setting,
+        setting=observation.setting,
         since=before.since if is_same else before.looked if is_new else now,
-        cut_since=(now if before.cut_since is None else before.cut_since) if look.cut else None,
+        cut_since=(now if before.cut_since is None else before.cut_since) if observation.cut else None,
         looked=now,
         used=used,
         heard=heard,
     )
-    is_repaired = not is_same and before.setting != "" and not look.is_bad
+    is_repaired = not is_same and before.setting != "" and not observation.is_bad
     if memory.unheard is not None and (is_repaired or not is_use_without_call(memory.unheard, heard)):
         memory = msgspec.structs.replace(memory, unheard=None, newest=(), is_losing=False, cut="")
     for each in sorted({time for time in (before.used, used) if time is not None}):
         if each >= memory.since and now - each >= JUDGED_AFTER_S and is_use_without_call(each, heard):
             memory = _with_use_without_call(
-                memory, each, is_certain_loss=_is_certain_loss(memory, look, each)
+                memory, each, is_certain_loss=_is_certain_loss(memory, observation, each)
             )
     if not memory.is_losing:
         return memory
-    if look.cut and used is not None and used > min(before.looked, memory.cut_since or now):
-        memory = msgspec.structs.replace(memory, cut=look.cut)
+    if observation.cut and used is not None and used > min(before.looked, memory.cut_since or now):
+        memory = msgspec.structs.replace(memory, cut=observation.cut)
     return _with_call_loss_at(memory, now, is_new_loss=not before.is_losing)
 
 
@@ -139,10 +141,10 @@ def _shift_out_of_future(memory: RememberedUses, now: float) -> RememberedUses:
     return msgspec.structs.replace(memory, **earlier, **lists)
 
 
-def _is_certain_loss(memory: RememberedUses, look: UseLook, used: float) -> bool:
+def _is_certain_loss(memory: RememberedUses, observation: UseObservation, used: float) -> bool:
     if memory.cut_since is not None and used >= memory.cut_since:
         return True
-    return look.is_bad and (memory.heard is None or memory.heard < memory.since)
+    return observation.is_bad and (memory.heard is None or memory.heard < memory.since)
 
 
 def _with_use_without_call(

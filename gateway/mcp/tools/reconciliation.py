@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.claims import CauseClaim
-from gateway.bills.reconciliation.comparing import FINAL, Line, Reconciliation
+from gateway.bills.reconciliation.comparing import FINAL, ComparisonLine, Reconciliation
 from gateway.bills.reconciliation.sides import DAY, PARTS
 from gateway.bills.reconciliation.wording import build_rounded_comparison_row, day_text
 from gateway.intake.rate_cards.card import CardUnreadable
@@ -196,15 +196,15 @@ def _reconciled_provider(result: Reconciliation, dimension: str, count: int) -> 
     )
 
 
-def _has_final_state(line: Line) -> bool:
+def _has_final_state(line: ComparisonLine) -> bool:
     return line.state in FINAL
 
 
-def _shown_line_name(line: Line, dimension: str) -> str | None:
+def _shown_line_name(line: ComparisonLine, dimension: str) -> str | None:
     return day_text(int(line.name)) if dimension == DAY else remove_hidden_characters(line.name) or None
 
 
-def _sum_lines(lines: Sequence[Line], name: str | None) -> BilledLine:
+def _sum_lines(lines: Sequence[ComparisonLine], name: str | None) -> BilledLine:
     return BilledLine(
         name=name,
         billed=money.units_to_text(sum(line.billed for line in lines)),

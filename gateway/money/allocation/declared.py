@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.core.fields import KEPT_IN_SECONDS, changes_struct, item_struct, single_item_struct
+from gateway.core.fields import KEPT_IN_SECONDS, changes_struct, item_struct, one_item_answer_struct
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.changes import RegistryChanges
 from spool.registry.document_table import ManagedTable
@@ -208,7 +208,7 @@ NamespaceItem = item_struct(
         ],
     },
 )
-OneNamespace = single_item_struct(NewNamespace, NamespaceItem)
+OneNamespace = one_item_answer_struct(NewNamespace, NamespaceItem)
 
 
 @dataclass(frozen=True)

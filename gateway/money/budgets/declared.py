@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import UnsetType
 
-from gateway.core.fields import KEPT_IN_SECONDS, changes_struct, item_struct, single_item_struct
+from gateway.core.fields import KEPT_IN_SECONDS, changes_struct, item_struct, one_item_answer_struct
 from gateway.money.costs.times import parse_moment
 from spool.errors import AlreadyThere, AskedTooMuch, Invalid
 from spool.ledger.periods import period_beginning
@@ -671,7 +671,7 @@ BudgetItem = item_struct(
         FORECAST: Annotated[Expansion, words("Forecast for the running period.")],
     },
 )
-OneBudget = single_item_struct(
+OneBudget = one_item_answer_struct(
     NewBudget,
     BudgetItem,
     "`already_past` appears after a creation or a change. It lists the percentages that are already "

@@ -15,7 +15,7 @@ from gateway.bills.enforcers.faults import EnforcerFault
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.statements.arrivals import ReportArrival
 from gateway.clusters.clusters import UnappliedConfig
-from gateway.configuration.certificates import CertificateEnd
+from gateway.configuration.certificates import CertificateExpiry
 from gateway.devices.fleet.coverage import FleetRow
 from spool.clusters import Cluster
 from spool.deliveries.protocols import LakeState
@@ -149,7 +149,7 @@ class InsightFacts:
     # Age in seconds of the oldest open transaction of any client of the shared database. None if it is
     # unknown or no transaction is open.
     oldest_transaction_s: float | None = None
-    certificates: Sequence[CertificateEnd] = ()
+    certificates: Sequence[CertificateExpiry] = ()
     keys: Sequence[Key] = ()
     expired_tries: Mapping[int, ExpiredTries] = field(default_factory=dict)  # by the id of an expired key
     sender_hours: Sequence[SenderHours] = ()  # hours in which records arrived, by source and key

@@ -14,7 +14,7 @@ from gateway.bills.enforcers.faults import EnforcerFault
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.statements.arrivals import ReportArrival
 from gateway.clusters.clusters import UnappliedConfig
-from gateway.configuration.certificates import CertificateEnd
+from gateway.configuration.certificates import CertificateExpiry
 from gateway.devices.fleet.coverage import FleetRow
 from gateway.intake.prices import PriceBook
 from gateway.money.insights.detector_facts import (
@@ -61,7 +61,7 @@ _WHAT = ("source", "provider", "model")
 _MEASURES = ("cost", "calls", "errors", *KINDS, "input_tokens", "output_tokens")
 
 
-async def _no_certificates() -> Sequence[CertificateEnd]:
+async def _no_certificates() -> Sequence[CertificateExpiry]:
     return ()
 
 
@@ -114,7 +114,7 @@ class FactSources:
     devices: Callable[[], Sequence[Device]]
     prices: Callable[[], PriceBook]
     tokens: Callable[[], Sequence[EnrolmentToken]] = tuple
-    certificates: Callable[[], Awaitable[Sequence[CertificateEnd]]] = _no_certificates
+    certificates: Callable[[], Awaitable[Sequence[CertificateExpiry]]] = _no_certificates
     expired_tries: Callable[[], Awaitable[Mapping[int, ExpiredTries]]] = _no_expired_tries
     sender_hours: Callable[[], Awaitable[Sequence[SenderHours]]] = _no_sender_hours
     sender_fields: Callable[[], Awaitable[Mapping[int, SenderDay]]] = _no_sender_fields

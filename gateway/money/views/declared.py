@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from gateway.core.fields import KEPT, changes_struct, item_struct, single_item_struct
+from gateway.core.fields import KEPT, changes_struct, item_struct, one_item_answer_struct
 from spool.registry.field_notes import example, words
 from spool.registry.views import NewView
 
@@ -21,4 +21,4 @@ ViewItem = item_struct(
         **KEPT,
     },
 )
-OneView = single_item_struct(NewView, ViewItem)
+OneView = one_item_answer_struct(NewView, ViewItem)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.core.errors import BadPayload, Refusal
-from gateway.core.schemas import COUNT, TEXT, closed_object, described
+from gateway.core.schemas import COUNT, TEXT, closed_object_schema, schema_with_description
 from gateway.normalise.formats.engine.declaration import (
     ExampleCall,
     FormatAnswer,
@@ -51,12 +51,12 @@ from spool.turns.threads import prepare_types_for_msgspec
 
 NAME = "bedrock"
 FIREHOSE_ID_HEADER: Final = "X-Amz-Firehose-Request-Id"
-FIREHOSE_ANSWER = closed_object(
+FIREHOSE_ANSWER = closed_object_schema(
     {
-        "requestId": described(TEXT, "The id of the request, from its header."),
-        "timestamp": described(COUNT, "The time of the answer in epoch milliseconds."),
+        "requestId": schema_with_description(TEXT, "The id of the request, from its header."),
+        "timestamp": schema_with_description(COUNT, "The time of the answer in epoch milliseconds."),
     },
-    {"errorMessage": described(TEXT, "What is wrong and what to do.")},
+    {"errorMessage": schema_with_description(TEXT, "What is wrong and what to do.")},
 )
 _MAX_WRAPPERS: Final = 4  # maximum nested wrappers: Firehose, its data, the subscription, its messages
 

@@ -18,7 +18,7 @@ import msgspec
 import orjson
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import TEXT, described, open_object
+from gateway.core.schemas import TEXT, open_object_schema, schema_with_description
 from gateway.http.lists import Filter, ListDefinition, PageQuery, Sort, one_page_envelope
 from spool.billing import HourRows
 from spool.listing import DESCENDING, ListPage, Position, empty_page
@@ -41,12 +41,14 @@ class SentBillingRow:
 
 
 # a row has the columns of its file, such as a column for each tag
-DROP_ROW = open_object(
+DROP_ROW = open_object_schema(
     {
-        "time/usage_start": described(TEXT, "The start of the hour."),
-        "cost/cost": described(TEXT, "The cost of the hour."),
-        "resource/id": described(TEXT, "The id of the resource."),
-        "resource/tag:team": described(TEXT, "The tag `team` of the resource. Each tag has such a column."),
+        "time/usage_start": schema_with_description(TEXT, "The start of the hour."),
+        "cost/cost": schema_with_description(TEXT, "The cost of the hour."),
+        "resource/id": schema_with_description(TEXT, "The id of the resource."),
+        "resource/tag:team": schema_with_description(
+            TEXT, "The tag `team` of the resource. Each tag has such a column."
+        ),
     }
 )
 # list of a month's rows, which are shown as the received bytes, without decoding them

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation import owed
 from gateway.bills.reconciliation.claims import CauseClaim
-from gateway.bills.reconciliation.comparing import FINAL, Line, Reconciliation, merge_lines
+from gateway.bills.reconciliation.comparing import FINAL, ComparisonLine, Reconciliation, merge_lines
 from gateway.bills.reconciliation.counting import seller_filter
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.reconciliation.sides import DAY, FORMATS, LEVELS, PARTS
@@ -444,7 +444,7 @@ def _provider_fields(result: Reconciliation, dimension: str, limit: int) -> dict
     }
 
 
-def _describe_line(line: Line, dimension: str) -> dict[str, object]:
+def _describe_line(line: ComparisonLine, dimension: str) -> dict[str, object]:
     return {
         "name": day_text(int(line.name)) if dimension == DAY else line.name or None,
         "state": line.state if dimension == DAY else None,

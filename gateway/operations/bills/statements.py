@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.bills.statements.importing import ReadReport, ReportFile, read_reports, report_file_at
+from gateway.bills.statements.importing import ParsedReport, ReportFile, read_reports, report_file_at
 from gateway.bills.statements.puller import STATES as PULL_STATES
 from gateway.bills.statements.puller import PullState
 from gateway.bills.statements.sources.list import SOURCES
@@ -339,7 +339,7 @@ def _amounts_by_currency(statement: Statement) -> dict[str, str]:
     }
 
 
-def _describe_report(report: ReadReport, outcome: StatementOutcome | None) -> Mapping[str, object]:
+def _describe_report(report: ParsedReport, outcome: StatementOutcome | None) -> Mapping[str, object]:
     statement = report.statement
     shown: dict[str, object] = {
         "source": report.source.name,

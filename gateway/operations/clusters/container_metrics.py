@@ -26,9 +26,9 @@ from gateway.core.schemas import (
     OBJECT,
     TEXT,
     TEXT_OR_NULL,
-    array_of,
-    closed_object,
-    described,
+    array_schema,
+    closed_object_schema,
+    schema_with_description,
 )
 from gateway.http import bodies
 from gateway.http.address import AS_BEARER, WRITE, Address
@@ -96,7 +96,7 @@ class Abandonment(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 Abandonments = Annotated[list[Abandonment], Meta(max_length=1000)]
 
 _BASE = "/v1/container-metrics"
-_TAKEN = {200: {JSON: closed_object({})}}
+_TAKEN = {200: {JSON: closed_object_schema({})}}
 
 
 def check_protobuf(request: web.Request) -> None:
@@ -191,10 +191,10 @@ async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
     endpoint="container-metrics/abandon",
     scope=ABANDON_CONTAINER_FILES,
     takes={
-        JSON: array_of(
-            closed_object(
-                {"reference_id": described(TEXT, "The name of the file.")},
-                {"reason": described(TEXT, "Why the agent gives the file up.")},
+        JSON: array_schema(
+            closed_object_schema(
+                {"reference_id": schema_with_description(TEXT, "The name of the file.")},
+                {"reason": schema_with_description(TEXT, "Why the agent gives the file up.")},
             )
         )
     },
@@ -253,7 +253,11 @@ async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
     scope=CONTAINER_STATUS,
     key=AS_BEARER,
     gives={
-        200: {JSON: closed_object({"taken": described(BOOLEAN, "Whether the last status was accepted.")})}
+        200: {
+            JSON: closed_object_schema(
+                {"taken": schema_with_description(BOOLEAN, "Whether the last status was accepted.")}
+            )
+        }
     },
     refusals=(400, 401, 403, 415, 429, 500, 503),
     required=CLUSTER_PARAMETERS,
@@ -277,10 +281,12 @@ async def show_container_status(request: KeyRequest[TopicServices, None]) -> Res
     key=AS_BEARER,
     gives={
         200: {
-            JSON: closed_object(
+            JSON: closed_object_schema(
                 {
-                    "version": described(TEXT_OR_NULL, "The version of the configuration, or null."),
-                    "config": described(OBJECT, "The configuration of the agent."),
+                    "version": schema_with_description(
+                        TEXT_OR_NULL, "The version of the configuration, or null."
+                    ),
+                    "config": schema_with_description(OBJECT, "The configuration of the agent."),
                 }
             )
         }

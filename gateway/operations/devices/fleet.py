@@ -422,7 +422,9 @@ def _seat_coverage_fields(
 
 
 async def _names_of_machines(request: OperatorRequest[SenderServices, None]) -> Iterator[SearchableObject]:
-    return (SearchableObject(names.id, names) for names in request.services.require_fleet().names())
+    return (
+        SearchableObject(names.id, names) for names in request.services.require_fleet().all_machine_names()
+    )
 
 
 @operator_call(

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from gateway.core.errors import BadPayload
-from gateway.core.schemas import Schema, closed_object, described
+from gateway.core.schemas import Schema, closed_object_schema, schema_with_description
 from gateway.devices.fleet.heartbeat_facts import FACTS, valid_facts, valid_hardware_id
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.own_verdicts import OwnVerdicts
@@ -197,7 +197,7 @@ async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result
     PING,
     "devices/ping",
     "Report that a device is alive",
-    closed_object({"ok": described({"const": True}, "Always true.")}),
+    closed_object_schema({"ok": schema_with_description({"const": True}, "Always true.")}),
 )
 async def ping_device(request: KeyRequest[TopicServices, NamedDevice]) -> Result:
     request.services.devices.note_alive(_device_id(request.body, request.bearer), request.bearer)

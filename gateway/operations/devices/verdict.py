@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.core.errors import RECOUNT_RETRY_S, Refusal
-from gateway.core.schemas import TEXT, closed_object, described
+from gateway.core.schemas import TEXT, closed_object_schema, schema_with_description
 from gateway.devices.agent.hook import AMOUNT, MOST_SESSION, PATH
 from gateway.devices.agent.session_meter import sum_session_cost
 from gateway.http.address import WRITE, Address
@@ -41,8 +41,8 @@ class SessionQuestion(msgspec.Struct, kw_only=True):
     check=check_json_content_type,
     gives={
         200: {
-            JSON: closed_object(
-                {"refuse": described(TEXT, "Why the session may not go on; empty if it may.")}
+            JSON: closed_object_schema(
+                {"refuse": schema_with_description(TEXT, "Why the session may not go on; empty if it may.")}
             )
         }
     },

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
-from gateway.configuration.certificates import CertificateEnd, read_certificate_ends
+from gateway.configuration.certificates import CertificateExpiry, read_certificate_expiries
 from gateway.configuration.sections import (
     AllocationSettings,
     AnswerSettings,
@@ -238,8 +238,8 @@ class InstallationServices(WithRegistry):
         self.questions = QueryTurns(self.answers)
         self.cursor_secret = derive_secret(self.secret, "list cursors")
 
-    async def read_certificate_ends(self) -> Sequence[CertificateEnd]:
-        return await asyncio.to_thread(read_certificate_ends, self.config(), self.in_use())
+    async def read_certificate_ends(self) -> Sequence[CertificateExpiry]:
+        return await asyncio.to_thread(read_certificate_expiries, self.config(), self.in_use())
 
     @property
     def people(self) -> People:

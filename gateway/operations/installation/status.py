@@ -13,8 +13,8 @@ from gateway.core.schemas import (
     OBJECT,
     TEXT,
     Schema,
-    closed_object,
-    described,
+    closed_object_schema,
+    schema_with_description,
 )
 from gateway.http import answers
 from gateway.http.address import Address, addresses_of_handler
@@ -46,7 +46,7 @@ def _status_address(
     "Check whether Tollhouse is alive",
     200,
     503,
-    body=closed_object({"live": described(BOOLEAN, "Whether the server is alive.")}),
+    body=closed_object_schema({"live": schema_with_description(BOOLEAN, "Whether the server is alive.")}),
 )
 async def livez(request: KeyRequest[StatusServices, None]) -> web.Response:
     live = await request.services.health.is_live()

@@ -16,7 +16,7 @@ from gateway.core.fields import (
     changes_struct,
     given_fields,
     item_struct,
-    single_item_struct,
+    one_item_answer_struct,
 )
 from gateway.core.visibility import SLICED
 from gateway.http.lists import Filter, ListDefinition, Sort
@@ -156,7 +156,7 @@ class AnnotationResource(ManagedResource[Annotation, object]):
     new = NewAnnotation
     changes = changes_struct(NewAnnotation)
     item = AnnotationItem
-    one = single_item_struct(NewAnnotation, AnnotationItem)
+    one = one_item_answer_struct(NewAnnotation, AnnotationItem)
     lists: ListDefinition[Row] = ListDefinition(
         root="annotations",
         show=_describe_annotation,

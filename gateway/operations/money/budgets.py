@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from gateway.core.errors import Refusal
 from gateway.core.fields import build_answer, given_fields
-from gateway.core.schemas import TEXT, closed_object, described
+from gateway.core.schemas import TEXT, closed_object_schema, schema_with_description
 from gateway.core.visibility import SLICED
 from gateway.http.address import key_call
 from gateway.http.answers import JSON
@@ -203,7 +203,7 @@ OWNERS: ListDefinition[OwnerRow] = ListDefinition(
         "owner": Filter(values=lambda row: (row.owner,), names_people=True),
         "is_past": yes_no_filter(lambda row: row.fired),
     },
-    beside={"budget": closed_object({"id": described(TEXT, "The id of the budget.")})},
+    beside={"budget": closed_object_schema({"id": schema_with_description(TEXT, "The id of the budget.")})},
 )
 
 ALERTS: ListDefinition[AlertRow] = ListDefinition(
@@ -223,7 +223,7 @@ ALERTS: ListDefinition[AlertRow] = ListDefinition(
         "period": Filter(values=lambda row: (row.first_day,)),
         "owner": Filter(values=lambda row: (row.owner,), names_people=True),
     },
-    beside={"budget": closed_object({"id": described(TEXT, "The id of the budget.")})},
+    beside={"budget": closed_object_schema({"id": schema_with_description(TEXT, "The id of the budget.")})},
 )
 
 

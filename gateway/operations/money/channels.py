@@ -19,7 +19,7 @@ from gateway.core.fields import (
     changes_struct,
     given_fields,
     item_struct,
-    single_item_struct,
+    one_item_answer_struct,
 )
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObject, Sort
 from gateway.http.requests import Result
@@ -78,7 +78,7 @@ NotificationChannelItem = item_struct(
         "version": KEPT["version"],
     },
 )
-OneNotificationChannel = single_item_struct(NewNotificationChannel, NotificationChannelItem)
+OneNotificationChannel = one_item_answer_struct(NewNotificationChannel, NotificationChannelItem)
 
 
 def describe_kept_channel(row: KeptChannel) -> Mapping[str, object]:

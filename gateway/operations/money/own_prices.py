@@ -18,7 +18,7 @@ from gateway.core.fields import (
     build_answer,
     changes_struct,
     item_struct,
-    single_item_struct,
+    one_item_answer_struct,
 )
 from gateway.core.visibility import WHOLE
 from gateway.http.lists import Filter, ListDefinition, Sort
@@ -172,7 +172,7 @@ class PriceResource(ManagedResource[OwnPrice, object]):
     new = NewPrice
     changes = changes_struct(NewPrice)
     item = PriceItem
-    one = single_item_struct(NewPrice, PriceItem)
+    one = one_item_answer_struct(NewPrice, PriceItem)
     files = ResourceFiles(name="prices", key=("provider", "model", "tier", "since"), ignores_case=False)
     searched = ("model",)
     lists: ListDefinition[OwnPrice] = ListDefinition(

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import TEXT, closed_object, described
+from gateway.core.schemas import TEXT, closed_object_schema, schema_with_description
 from gateway.http.address import Served, key_call
 from gateway.http.answers import JSON
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort, yes_no_filter
@@ -174,7 +174,11 @@ RECOMMENDATION_COMMENTS: ListDefinition[RecommendationComment] = ListDefinition(
         "author": Sort(value=lambda comment: comment.author),
     },
     default_sort=("created", "asc"),
-    beside={"recommendation": closed_object({"id": described(TEXT, "The id of the recommendation.")})},
+    beside={
+        "recommendation": closed_object_schema(
+            {"id": schema_with_description(TEXT, "The id of the recommendation.")}
+        )
+    },
 )
 
 RECOMMENDATION_TYPES: ListDefinition[ShownType] = ListDefinition(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gateway.core.schemas import TEXT, array_of, described
+from gateway.core.schemas import TEXT, array_schema, schema_with_description
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObject, Sort, age_filter
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
@@ -139,9 +139,11 @@ KEYS: ListDefinition[ListedKey] = ListDefinition(
         "unused_for": age_filter(lambda key: key.last_accessed or key.last_modified),
     },
     at_times={
-        "not_open": described(TEXT, "Why the key of `server.api_key_file` is not accepted; empty if it is."),
-        "unknown_names": described(
-            array_of(TEXT), "Names in `server.key_addresses` that match no key, and so restrict nothing."
+        "not_open": schema_with_description(
+            TEXT, "Why the key of `server.api_key_file` is not accepted; empty if it is."
+        ),
+        "unknown_names": schema_with_description(
+            array_schema(TEXT), "Names in `server.key_addresses` that match no key, and so restrict nothing."
         ),
     },
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.core.paths import OPERATOR_API
-from gateway.core.schemas import TEXT, Schema, closed_object, described
+from gateway.core.schemas import TEXT, Schema, closed_object_schema, schema_with_description
 from gateway.core.visibility import VisiblePart
 from gateway.http.address import READ, WRITE, Address, Content
 from gateway.http.answers import JSON
@@ -158,8 +158,8 @@ def operation_caller_for_person(
 
 
 def _deleted_schema(resource: ManagedResource[Any, Any]) -> Schema:
-    id = described(TEXT, f"The id of the deleted {resource.noun.replace('_', ' ')}.")
-    return closed_object({resource.root: closed_object({"id": id})})
+    id = schema_with_description(TEXT, f"The id of the deleted {resource.noun.replace('_', ' ')}.")
+    return closed_object_schema({resource.root: closed_object_schema({"id": id})})
 
 
 def build_people_rows(resource: ManagedResource[Any, Any]) -> Iterator[OperatorAddress]:
@@ -226,7 +226,9 @@ def build_people_rows(resource: ManagedResource[Any, Any]) -> Iterator[OperatorA
     gone = (
         _deleted_schema(resource)
         if by.is_shown_when_deleted
-        else closed_object({"deleted": described(TEXT, "The id or name of the deleted item.")})
+        else closed_object_schema(
+            {"deleted": schema_with_description(TEXT, "The id or name of the deleted item.")}
+        )
     )
     required = ("confirm",) if by.is_confirmed else ()
     yield build_row(

@@ -18,7 +18,16 @@ from aiohttp import web
 
 from gateway.configuration.secret_file import SecretFile
 from gateway.core.errors import Refusal
-from gateway.core.schemas import ANYTHING, COUNT, OBJECT, TEXT, Schema, array_of, closed_object, described
+from gateway.core.schemas import (
+    ANYTHING,
+    COUNT,
+    OBJECT,
+    TEXT,
+    Schema,
+    array_schema,
+    closed_object_schema,
+    schema_with_description,
+)
 from gateway.http import answers
 from gateway.http.address import (
     AS_BASIC,
@@ -101,29 +110,29 @@ def _json_content(schemas: list[Schema]) -> Content:
     return {JSON: schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}
 
 
-_REJECT = closed_object(
+_REJECT = closed_object_schema(
     {
-        "item": described(COUNT, "The number of the item in the payload."),
-        "reason": described(TEXT, "The type of the error."),
-        "message": described(TEXT, "What is wrong and what to do."),
+        "item": schema_with_description(COUNT, "The number of the item in the payload."),
+        "reason": schema_with_description(TEXT, "The type of the error."),
+        "message": schema_with_description(TEXT, "What is wrong and what to do."),
     }
 )
-_TAKEN = closed_object(
+_TAKEN = closed_object_schema(
     {
-        "format": described(TEXT, "The detected format."),
-        "accepted": described(COUNT, "The number of accepted items."),
-        "ignored": described(COUNT, "The number of items that are no calls."),
-        "rejected": described(array_of(_REJECT), "The rejected items with their reasons."),
+        "format": schema_with_description(TEXT, "The detected format."),
+        "accepted": schema_with_description(COUNT, "The number of accepted items."),
+        "ignored": schema_with_description(COUNT, "The number of items that are no calls."),
+        "rejected": schema_with_description(array_schema(_REJECT), "The rejected items with their reasons."),
     }
 )
 _INGESTED: Mapping[int, Content] = _response_schemas(_TAKEN)
 _OWN_REFUSALS = [format.refusal_schema for format in FORMATS if format.refusal_schema is not None]
 _INGEST_ERRORS: Content = {JSON: {"anyOf": [ERROR, *_OWN_REFUSALS]}}
 _LANGFUSE_ERRORS: Content = {
-    JSON: closed_object(
+    JSON: closed_object_schema(
         {
-            "error": described(TEXT, "The type of the error."),
-            "message": described(TEXT, "What is wrong and what to do."),
+            "error": schema_with_description(TEXT, "The type of the error."),
+            "message": schema_with_description(TEXT, "What is wrong and what to do."),
         }
     )
 }
@@ -270,10 +279,10 @@ async def keywords_ai_traces(request: KeyRequest[ReceiverServices, bytes]) -> we
     endpoint="langfuse/health",
     gives={
         200: {
-            JSON: closed_object(
+            JSON: closed_object_schema(
                 {
-                    "status": described(TEXT, "Always `OK`."),
-                    "version": described(TEXT, "The version of Tollhouse."),
+                    "status": schema_with_description(TEXT, "Always `OK`."),
+                    "version": schema_with_description(TEXT, "The version of Tollhouse."),
                 }
             )
         }
@@ -296,7 +305,13 @@ async def langfuse_health(request: KeyRequest[ReceiverServices, None]) -> Result
     key=AS_BASIC,
     gives={
         200: {
-            JSON: closed_object({"data": described(array_of(OBJECT), "One project, the same for every key.")})
+            JSON: closed_object_schema(
+                {
+                    "data": schema_with_description(
+                        array_schema(OBJECT), "One project, the same for every key."
+                    )
+                }
+            )
         }
     },
     errors=_LANGFUSE_ERRORS,

@@ -17,9 +17,9 @@ from gateway.core.errors import Refusal
 from gateway.core.schemas import (
     OBJECT,
     TEXT,
-    array_of,
-    described,
-    open_object,
+    array_schema,
+    open_object_schema,
+    schema_with_description,
 )
 from gateway.http import answers
 from gateway.http.address import WRITE, Address
@@ -58,11 +58,11 @@ class ValidatedDrop(msgspec.Struct, kw_only=True):
     connection: Annotated[DropCheck, words("The result of the check, with the fields below.")]
 
 
-_DROP = open_object(
+_DROP = open_object_schema(
     {
-        "month": described(TEXT, "The month that the rows belong to, such as `2026-11`."),
-        "operation": described(TEXT, "How the rows change the month."),
-        "data": described(array_of(OBJECT), "The rows of the file."),
+        "month": schema_with_description(TEXT, "The month that the rows belong to, such as `2026-11`."),
+        "operation": schema_with_description(TEXT, "How the rows change the month."),
+        "data": schema_with_description(array_schema(OBJECT), "The rows of the file."),
     }
 )
 

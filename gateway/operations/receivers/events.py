@@ -11,7 +11,15 @@ import orjson
 from aiohttp import web
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import ANYTHING, COUNT, TEXT, Schema, array_of, closed_object, described
+from gateway.core.schemas import (
+    ANYTHING,
+    COUNT,
+    TEXT,
+    Schema,
+    array_schema,
+    closed_object_schema,
+    schema_with_description,
+)
 from gateway.http import answers
 from gateway.http.address import Address
 from gateway.http.answers import CLOUD_EVENTS, JSON
@@ -47,30 +55,34 @@ def check_media_type(request: web.Request) -> None:
         raise Refusal(415, "unsupported_media_type", message)
 
 
-_ERROR = closed_object(
+_ERROR = closed_object_schema(
     {
-        "type": described(TEXT, "The type of the error."),
-        "message": described(TEXT, "What is wrong and what to do."),
+        "type": schema_with_description(TEXT, "The type of the error."),
+        "message": schema_with_description(TEXT, "What is wrong and what to do."),
     }
 )
 MOST_NAMED = 3  # maximum types that the hint of a response names
 # the fields of an event; a body may also be an array of events
 _EVENT: Schema = {
     "properties": {
-        "id": described(ANYTHING, "The id of the event. The same id from the same source is counted once."),
-        "source": described(ANYTHING, "The system that sends the event."),
-        "type": described(ANYTHING, "The type of the event."),
-        "subject": described(ANYTHING, "The customer or object that the event is about."),
-        "time": described(ANYTHING, "When the event happened."),
-        "data": described(ANYTHING, "The fields of the event."),
+        "id": schema_with_description(
+            ANYTHING, "The id of the event. The same id from the same source is counted once."
+        ),
+        "source": schema_with_description(ANYTHING, "The system that sends the event."),
+        "type": schema_with_description(ANYTHING, "The type of the event."),
+        "subject": schema_with_description(ANYTHING, "The customer or object that the event is about."),
+        "time": schema_with_description(ANYTHING, "When the event happened."),
+        "data": schema_with_description(ANYTHING, "The fields of the event."),
     }
 }
-_ITEM_RESULT = closed_object(
+_ITEM_RESULT = closed_object_schema(
     {
-        "item": described(COUNT, "The number of the event in the request."),
-        "status": described({"enum": ["accepted", "rejected"]}, "Whether the event was accepted."),
+        "item": schema_with_description(COUNT, "The number of the event in the request."),
+        "status": schema_with_description(
+            {"enum": ["accepted", "rejected"]}, "Whether the event was accepted."
+        ),
     },
-    {"error": described(_ERROR, "Why the event was rejected.")},
+    {"error": schema_with_description(_ERROR, "Why the event was rejected.")},
 )
 
 
@@ -84,13 +96,17 @@ _ITEM_RESULT = closed_object(
     takes=dict.fromkeys((JSON, *CLOUD_EVENTS), _EVENT),
     gives={
         200: {
-            JSON: closed_object(
+            JSON: closed_object_schema(
                 {
-                    "accepted": described(COUNT, "The number of accepted events."),
-                    "rejected": described(COUNT, "The number of rejected events."),
-                    "events": array_of(_ITEM_RESULT),
+                    "accepted": schema_with_description(COUNT, "The number of accepted events."),
+                    "rejected": schema_with_description(COUNT, "The number of rejected events."),
+                    "events": array_schema(_ITEM_RESULT),
                 },
-                {"hint": described(TEXT, "What to do so that events of these types are sent on.")},
+                {
+                    "hint": schema_with_description(
+                        TEXT, "What to do so that events of these types are sent on."
+                    )
+                },
             )
         }
     },

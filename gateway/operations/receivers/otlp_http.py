@@ -13,7 +13,14 @@ from aiohttp import web
 
 from gateway.core.errors import BadPayload, Refusal
 from gateway.core.first_use import import_in_thread
-from gateway.core.schemas import BYTES, OBJECT, TEXT, closed_object, described, open_object
+from gateway.core.schemas import (
+    BYTES,
+    OBJECT,
+    TEXT,
+    closed_object_schema,
+    open_object_schema,
+    schema_with_description,
+)
 from gateway.http import answers
 from gateway.http.address import IN_HEADER, Address, Content, KeyCarriage
 from gateway.http.answers import JSON, PROTOBUF
@@ -35,10 +42,10 @@ _IS_JSON: Final = {JSON: True, PROTOBUF: False}
 
 _ERRORS: Content = {
     PROTOBUF: BYTES,
-    JSON: closed_object(
+    JSON: closed_object_schema(
         {
-            "code": described({"type": "integer"}, "The code of gRPC."),
-            "message": described(TEXT, "What is wrong and what to do."),
+            "code": schema_with_description({"type": "integer"}, "The code of gRPC."),
+            "message": schema_with_description(TEXT, "What is wrong and what to do."),
         }
     ),
 }
@@ -79,11 +86,13 @@ def otlp_address(
     # The API description lists only the outermost members, because opentelemetry-proto defines the inner ones.
     members: tuple[str, ...] = decoded.__struct_fields__  # type: ignore[attr-defined]
     member = {"type": ["array", "null"], "items": {"type": ["object", "null"]}}
-    message = open_object(dict.fromkeys(members, described(member, f"{signal.capitalize()}, as in OTLP.")))
-    partial_success = closed_object(
+    message = open_object_schema(
+        dict.fromkeys(members, schema_with_description(member, f"{signal.capitalize()}, as in OTLP."))
+    )
+    partial_success = closed_object_schema(
         {
-            MEMBERS[signal]: described(TEXT, "The number of rejected items."),
-            "errorMessage": described(TEXT, "Why items were rejected."),
+            MEMBERS[signal]: schema_with_description(TEXT, "The number of rejected items."),
+            "errorMessage": schema_with_description(TEXT, "Why items were rejected."),
         }
     )
     return Address(
@@ -100,8 +109,13 @@ def otlp_address(
         gives={
             200: {
                 PROTOBUF: BYTES,
-                JSON: closed_object(
-                    {}, {"partialSuccess": described(partial_success, "Present if items were rejected.")}
+                JSON: closed_object_schema(
+                    {},
+                    {
+                        "partialSuccess": schema_with_description(
+                            partial_success, "Present if items were rejected."
+                        )
+                    },
                 ),
             }
         },
@@ -180,7 +194,7 @@ async def read_export(
     scope=INGEST,
     check=check_media_type,
     takes={PROTOBUF: BYTES, JSON: OBJECT},
-    gives={200: {PROTOBUF: BYTES, JSON: closed_object({})}},
+    gives={200: {PROTOBUF: BYTES, JSON: closed_object_schema({})}},
     errors=_ERRORS,
     error_form=otlp_error_response,
 )

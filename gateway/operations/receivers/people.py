@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.core.errors import BadPayload, Refusal
-from gateway.core.schemas import COUNT, OBJECT, array_of, closed_object
+from gateway.core.schemas import COUNT, OBJECT, array_schema, closed_object_schema
 from gateway.http.address import WRITE, Address
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
@@ -62,7 +62,9 @@ class ConfirmedErasures(msgspec.Struct, kw_only=True):
     summary="Link the hashes that Tollhouses have for an address",
     endpoint="people/addresses",
     scope=INGEST,
-    gives={200: {JSON: closed_object({"accepted": {**COUNT, "description": "The number of addresses."}})}},
+    gives={
+        200: {JSON: closed_object_schema({"accepted": {**COUNT, "description": "The number of addresses."}})}
+    },
     refusals=WRITE,
 )
 async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) -> Result:
@@ -97,10 +99,10 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
     scope=INGEST,
     gives={
         200: {
-            JSON: closed_object(
+            JSON: closed_object_schema(
                 {
                     "format": {**COUNT, "description": "1."},
-                    "erasures": {**array_of(OBJECT), "description": "The erasures."},
+                    "erasures": {**array_schema(OBJECT), "description": "The erasures."},
                 }
             )
         }

@@ -24,10 +24,10 @@ from gateway.core.schemas import (
     OBJECT,
     TEXT,
     TEXT_OR_NULL,
-    array_of,
-    closed_object,
-    described,
-    open_object,
+    array_schema,
+    closed_object_schema,
+    open_object_schema,
+    schema_with_description,
 )
 from gateway.http import answers
 from gateway.http.address import READ, WHOLE_BYTES, WRITE, Address, Content
@@ -113,38 +113,49 @@ class OneStream(msgspec.Struct, kw_only=True):
 
 
 _STREAM_SHOWN: Content = {JSON: OneStream}
-_ACCEPTED: Content = {JSON: closed_object({"accepted": described(COUNT, "The number of accepted records.")})}
+_ACCEPTED: Content = {
+    JSON: closed_object_schema(
+        {"accepted": schema_with_description(COUNT, "The number of accepted records.")}
+    )
+}
 _RECORD_FIELDS = {
-    "timestamp": described(TEXT, "The start of the period."),
-    "granularity": described(TEXT_OR_NULL, "The length of the period."),
-    "value": described(TEXT_OR_NULL, "The amount."),
+    "timestamp": schema_with_description(TEXT, "The start of the period."),
+    "granularity": schema_with_description(TEXT_OR_NULL, "The length of the period."),
+    "value": schema_with_description(TEXT_OR_NULL, "The amount."),
 }
 _OF_ELEMENT = {
-    "element_name": described(TEXT, "The element that the amount belongs to, such as a customer."),
-    "filter": described(OBJECT, "Values of the dimensions of the stream."),
+    "element_name": schema_with_description(
+        TEXT, "The element that the amount belongs to, such as a customer."
+    ),
+    "filter": schema_with_description(OBJECT, "Values of the dimensions of the stream."),
 }
-_RECORD = closed_object(
+_RECORD = closed_object_schema(
     _RECORD_FIELDS,
-    {**_OF_ELEMENT, "associated_cost": described(OBJECT, "The cost of the element in the period.")},
-)
-_NEW_RECORDS = open_object(
     {
-        "records": array_of(
-            open_object(
+        **_OF_ELEMENT,
+        "associated_cost": schema_with_description(OBJECT, "The cost of the element in the period."),
+    },
+)
+_NEW_RECORDS = open_object_schema(
+    {
+        "records": array_schema(
+            open_object_schema(
                 {
                     **_RECORD_FIELDS,
-                    "value": described(ANYTHING, "The amount, as text or a number."),
+                    "value": schema_with_description(ANYTHING, "The amount, as text or a number."),
                     **_OF_ELEMENT,
-                    "telemetry_stream": described(TEXT, "The name of the stream, if the address has none."),
+                    "telemetry_stream": schema_with_description(
+                        TEXT, "The name of the stream, if the address has none."
+                    ),
                 }
             )
         )
     }
 )
-_NEW_STREAM = open_object(
+_NEW_STREAM = open_object_schema(
     {
-        "granularity": described(TEXT, "The length of a period."),
-        "filter": described(array_of(TEXT), "The names of the dimensions of the stream."),
+        "granularity": schema_with_description(TEXT, "The length of a period."),
+        "filter": schema_with_description(array_schema(TEXT), "The names of the dimensions of the stream."),
     }
 )
 
@@ -269,12 +280,12 @@ async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
     max_bytes=WHOLE_BYTES,
     gives={
         200: {
-            JSON: closed_object(
+            JSON: closed_object_schema(
                 {
-                    "stream": closed_object(
+                    "stream": closed_object_schema(
                         {
-                            "name": described(TEXT, "The name of the deleted stream."),
-                            "deleted": described({"const": True}, "Always true."),
+                            "name": schema_with_description(TEXT, "The name of the deleted stream."),
+                            "deleted": schema_with_description({"const": True}, "Always true."),
                         }
                     )
                 }

@@ -15,7 +15,7 @@ from gateway.core.fields import (
     build_answer,
     changes_struct,
     item_struct,
-    single_item_struct,
+    one_item_answer_struct,
 )
 from gateway.core.visibility import WHOLE
 from gateway.http.lists import Filter, ListDefinition, Sort
@@ -164,7 +164,7 @@ class EventMappingResource(ManagedResource[EventMapping, object]):
     new = NewEventMapping
     changes = changes_struct(NewEventMapping)
     item = EventMappingItem
-    one = single_item_struct(NewEventMapping, EventMappingItem)
+    one = one_item_answer_struct(NewEventMapping, EventMappingItem)
     files = ResourceFiles(name="event-mappings", key=("event_type",), ignores_case=False)
     lists: ListDefinition[EventMapping] = ListDefinition(
         root="event_mappings",

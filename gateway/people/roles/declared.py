@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.core.fields import changes_struct, item_struct, single_item_struct
+from gateway.core.fields import changes_struct, item_struct, one_item_answer_struct
 from spool.registry.field_notes import example, words
 from spool.registry.roles import NewRole
 
@@ -47,7 +47,7 @@ RoleItem = item_struct(
         ],
     },
 )
-OneRole = single_item_struct(NewRole, RoleItem)
+OneRole = one_item_answer_struct(NewRole, RoleItem)
 
 
 class PermissionSetItem(msgspec.Struct, kw_only=True):

@@ -121,7 +121,7 @@ def make_connection_cost_updater(
 
     def import_and_make_updater() -> ConnectionCostUpdater:
         from gateway.bills.billed.row_book import ConnectionCostUpdater, RowSources
-        from gateway.clusters.usage.reader import UsageReader, UsageSources
+        from gateway.clusters.usage.reader import ContainerUsageReader, UsageSources
         from spool.container_files.container_rows import CONTAINER_USAGE
 
         metrics = UsageSources(
@@ -141,7 +141,7 @@ def make_connection_cost_updater(
             ],
             owner_tags=billing_owner_tags,
             people=lambda: People.for_installation(storage.secret, config().privacy.emails),
-            usage=UsageReader(metrics, clock),
+            usage=ContainerUsageReader(metrics, clock),
         )
         return ConnectionCostUpdater(sources, clock)
 

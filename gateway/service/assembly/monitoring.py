@@ -25,7 +25,7 @@ from spool.settings import MAX_SENDERS
 
 if TYPE_CHECKING:
     from gateway.bills.reconciliation.reconciler import Reconciler
-    from gateway.configuration.certificates import CertificateEnd
+    from gateway.configuration.certificates import CertificateExpiry
     from gateway.money.budgets.evaluator import BudgetEvaluator
     from gateway.monitoring.snapshot import BudgetGauge, KeyGauges, SenderGauges
     from gateway.monitoring.spend import SpendSeries
@@ -53,7 +53,7 @@ def build_exposition(
     budgets: LazyValue[BudgetEvaluator] | None,
     reconciler: LazyValue[Reconciler] | None,
     spend: SpendSeries | None,
-    certificates: Callable[[], Awaitable[Sequence[CertificateEnd]]],
+    certificates: Callable[[], Awaitable[Sequence[CertificateExpiry]]],
 ) -> Exposition:
     storage = parts.storage
     devices = parts.devices

@@ -204,7 +204,7 @@ class Assembler:
         return ReadOptions(
             keep_attributes=frozenset(config.privacy.keep_attributes),
             keep_tags=config.kept_tags,
-            counted=config.counted_sources,
+            counted=config.explicitly_counted_sources,
             host_id=config.devices.host_id,
             max_items=config.server.max_items,
         )

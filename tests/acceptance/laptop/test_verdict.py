@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.devices.agent.hook import HookQuestion, reason_to_refuse_hook_call
+from gateway.devices.agent.hook import HookArguments, reason_to_refuse_hook_call
 from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
 from tests.acceptance.payloads import post
 from tests.acceptance.test_devices import AGENT, FLEET, Agent
@@ -28,7 +28,7 @@ verdicts = "amounts"
 
 
 def asks(agent: Agent, limit: str = "") -> str:
-    return reason_to_refuse_hook_call(HookQuestion(agent.url, limit, is_closed=True), INPUT, PATIENT_S)
+    return reason_to_refuse_hook_call(HookArguments(agent.url, limit, is_closed=True), INPUT, PATIENT_S)
 
 
 def holders_of(text: str, agent: Agent) -> list[str]:

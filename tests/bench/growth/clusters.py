@@ -22,7 +22,7 @@ from typing import Any
 import click
 import pyarrow
 
-from gateway.clusters.usage.reader import REST_S, UsageReader, UsageSources
+from gateway.clusters.usage.reader import REST_S, ContainerUsageReader, UsageSources
 from gateway.clusters.usage.series import NAME
 from gateway.clusters.usage.usage import CPU, WorkloadOnNode
 from gateway.monitoring.memory import trim_and_freeze_memory
@@ -123,7 +123,7 @@ async def _read(place: Path, nodes: int, rounds: int, at_once: bool) -> ReadClus
         tags=lambda: ["team"],
         retention_s=lambda: 60.0 * DAY_S,
     )
-    reader, took, pauses, samples = UsageReader(sources, clock), 0.0, [0.0], 0
+    reader, took, pauses, samples = ContainerUsageReader(sources, clock), 0.0, [0.0], 0
     written = 0
     for round in range(rounds):
         for body in bodies(nodes, round):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.send import request_bodies
-from gateway.cli.send.request_bodies import MOST_MARKS, Acknowledged, RunningDigest
+from gateway.cli.send.request_bodies import MOST_MARKS, AcknowledgedBodies, RunningDigest
 from gateway.core.errors import BadPayload
 
 
@@ -42,7 +42,7 @@ def test_lines_of_a_long_file_keep_their_numbers() -> None:
     for number in (2, 10_000, 20_001):
         lines[number - 1] = b"nonsense"
     places = [
-        body.place_in_file(sent)
+        body.position_in_file(sent)
         for body in cut(b"\n".join(lines))
         for sent, line in enumerate(body.content.splitlines())
         if line == b"nonsense"
@@ -237,16 +237,16 @@ def test_accepted_content_is_remembered_per_address_and_key(
     """Marks of accepted content are stored per address and key. A damaged file of marks counts as empty."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     one, two, three = (bytes([n]) * 16 for n in range(3))
-    Acknowledged(url="http://a", key="k").store_mark(one)
-    Acknowledged(url="http://a", key="k").store_mark(two)
+    AcknowledgedBodies(url="http://a", key="k").store_body_digest(one)
+    AcknowledgedBodies(url="http://a", key="k").store_body_digest(two)
     assert [True, True, False] == [
-        mark in Acknowledged(url="http://a", key="k") for mark in (one, two, three)
+        mark in AcknowledgedBodies(url="http://a", key="k") for mark in (one, two, three)
     ]
-    assert one not in Acknowledged(url="http://b", key="k")
-    assert one not in Acknowledged(url="http://a", key="l")
+    assert one not in AcknowledgedBodies(url="http://b", key="k")
+    assert one not in AcknowledgedBodies(url="http://a", key="l")
     (state,) = (tmp_path / "tollhouse/sent").iterdir()
     state.write_text("{damaged")
-    assert one not in Acknowledged(url="http://a", key="k")
+    assert one not in AcknowledgedBodies(url="http://a", key="k")
 
 
 def test_without_a_home_directory_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,9 +255,9 @@ def test_without_a_home_directory_nothing_is_remembered(monkeypatch: pytest.Monk
 
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", no_home)
-    taken = Acknowledged(url="http://a", key=None)
+    taken = AcknowledgedBodies(url="http://a", key=None)
     with pytest.raises(FileNotFoundError, match="no home directory"):
-        taken.store_mark(b"o" * 16)
+        taken.store_body_digest(b"o" * 16)
     assert b"o" * 16 in taken
 
 
@@ -265,26 +265,26 @@ def test_half_a_line_costs_no_other_mark(tmp_path: Path, monkeypatch: pytest.Mon
     """Half a line and noise in the file of marks, as a full disk may leave them, cost no other mark."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     marks = [bytes([n]) * 16 for n in range(4)]
-    Acknowledged(url="http://a", key=None).store_mark(marks[0])
+    AcknowledgedBodies(url="http://a", key=None).store_body_digest(marks[0])
     (state,) = (tmp_path / "tollhouse/sent").iterdir()
     for mark, noise in zip(marks[1:], (b"", b"0a1b2", b"\xff\x00\n"), strict=True):
         with state.open("ab") as file:
             file.write(noise)
-        Acknowledged(url="http://a", key=None).store_mark(mark)
-    again = Acknowledged(url="http://a", key=None)
+        AcknowledgedBodies(url="http://a", key=None).store_body_digest(mark)
+    again = AcknowledgedBodies(url="http://a", key=None)
     assert [True, True, False, True] == [mark in again for mark in marks]
 
 
 def test_the_oldest_marks_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest marks of accepted content are deleted, so their file does not grow without limit."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    taken = Acknowledged(url="http://a", key=None)
+    taken = AcknowledgedBodies(url="http://a", key=None)
     old = b"o" * 16
-    taken.store_mark(old)
+    taken.store_body_digest(old)
     (state,) = (tmp_path / "tollhouse/sent").iterdir()
     with state.open("a") as file:
         file.writelines(f"{n:032x}\n" for n in range(2 * MOST_MARKS))
-    again = Acknowledged(url="http://a", key=None)
+    again = AcknowledgedBodies(url="http://a", key=None)
     assert old not in again
     assert (2 * MOST_MARKS - 1).to_bytes(16, "big") in again
     assert MOST_MARKS == len(state.read_text().split())

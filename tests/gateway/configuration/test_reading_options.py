@@ -11,4 +11,4 @@ def test_only_what_is_written_down_counts_by_itself(tmp_path: Path) -> None:
     """By default only calls count. Counters that repeat calls count only with `count = true`."""
     file = tmp_path / "tollhouse.toml"
     file.write_text("[sources.cursor]\ncount = true\n[sources.vllm]\ncount = false\n")
-    assert {"cursor"} == load_config(file, env={}).counted_sources
+    assert {"cursor"} == load_config(file, env={}).explicitly_counted_sources

@@ -22,7 +22,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway.cli.operator.clusters import clusters
-from gateway.cli.operator.config_job import JsonServer
+from gateway.cli.operator.config_job import JsonApiClient
 from gateway.clusters.agent_config import hash_config
 from gateway.clusters.config_job import JobProblem
 from spool.container_files.values import ClusterIdentity
@@ -240,7 +240,7 @@ async def test_an_error_without_a_message_has_only_its_status(body: str) -> None
     application = web.Application()
     application.router.add_get("/", answer)
     async with TestServer(application) as proxy:
-        server = JsonServer(name="the gateway", url=str(proxy.make_url("")), authorization="Bearer a")
+        server = JsonApiClient(name="the gateway", url=str(proxy.make_url("")), authorization="Bearer a")
         with pytest.raises(JobProblem, match=r"^the gateway answered 502 to GET: $"):
             await asyncio.to_thread(server.send_request, "GET", "/")
 

@@ -24,7 +24,13 @@ from gateway.devices.agent.identity import (
     load_or_create_identity,
     write_private_file,
 )
-from gateway.devices.agent.link import BACKLOG_S, STATES_FILE, USES_FILE, HeartbeatNumbers, ProbedStates
+from gateway.devices.agent.link import (
+    BACKLOG_S,
+    STATES_FILE,
+    USES_FILE,
+    HeartbeatNumbers,
+    ProbedAssistantStates,
+)
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder, replace_file
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
@@ -87,7 +93,7 @@ class Laptop:
         self.url, self.enrolment_key = url, enrolment_key
         self.who: DeviceIdentity = load_or_create_identity(self.data, device_id=self.name)
         self._numbers = HeartbeatNumbers(self.data)
-        self._probed = ProbedStates(
+        self._probed = ProbedAssistantStates(
             self.data, is_full=lambda: self._is(history.DISK_FULL), monotonic=lambda: self._awake_s
         )
         key_file = self.data / KEY_FILE

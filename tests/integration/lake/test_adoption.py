@@ -347,7 +347,7 @@ async def test_no_other_gateway_may_run(
     lake = DestinationSettings(name="lake", type="file", path=tmp_path / "lake")
     alone = replace(config, data_dir=tmp_path / "copy")
     with pytest.raises(NotAllowed, match="stop every gateway first; still running: gateway-1"):
-        await adopt_lake(alone, lake, AI_TELEMETRY, leave=False, dry_run=True)
+        await adopt_lake(alone, lake, AI_TELEMETRY, leaves_records_only_in_lake=False, dry_run=True)
 
 
 def test_what_is_held_back_is_settled_by_hand_first(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.claims import CauseClaim
-from gateway.bills.reconciliation.comparing import DIFFERS, Line, Reconciliation
+from gateway.bills.reconciliation.comparing import DIFFERS, ComparisonLine, Reconciliation
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.configuration.sections import AnswerSettings, Config, McpSettings
 from gateway.core.first_use import LazyValue
@@ -59,7 +59,7 @@ async def test_a_reconciliation(assistant: Assistant) -> None:
     Many providers have thousands of models and causes each. The shown rows and the rest add up to the total.
     """
     lines = [
-        Line(
+        ComparisonLine(
             name=f"{LONG}{n}",
             billed=text_to_units("2"),
             counted=text_to_units("1"),
@@ -70,7 +70,7 @@ async def test_a_reconciliation(assistant: Assistant) -> None:
     ]
     for line in lines:
         line.parts["volume"] = line.difference
-    total = Line(
+    total = ComparisonLine(
         billed=2 * VALUES * text_to_units("1"),
         counted=VALUES * text_to_units("1"),
         state=DIFFERS,

@@ -18,7 +18,7 @@ import msgspec
 import orjson
 import pytest
 
-from gateway.configuration.sections import AnswerSettings, Config, McpSettings, Publication
+from gateway.configuration.sections import AnswerSettings, Config, McpSettings, UnitCostPublication
 from gateway.core.paths import AS, OPERATOR_API, socket_path
 from gateway.http.answers import SLICE_BYTES
 from gateway.intake.attribution import Attribution
@@ -198,7 +198,7 @@ async def test_background_work_reads_no_rows_on_the_event_loop(
     await do("recommendations", money.require_adviser().find_savings())
     await do("spend", SpendSeries(storage.ledger, clock, top=20).read_totals())
     deposits = RecordDeposits(storage.log, Attribution(Config()))
-    rule = Publication(stream="users", by="user")
+    rule = UnitCostPublication(stream="users", by="user")
     publisher = UnitCostPublisher(
         [rule],
         ledger=storage.ledger,

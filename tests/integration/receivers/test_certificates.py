@@ -14,7 +14,7 @@ import grpc
 import pytest
 from aiohttp import ClientError, ClientSession, DummyCookieJar
 
-from gateway.configuration.certificates import read_certificate_ends
+from gateway.configuration.certificates import read_certificate_expiries
 from gateway.configuration.sections import Config, ConfigError, ServerSettings
 from gateway.core.paths import OPERATOR_API
 from gateway.http.listening.tls import Certificate
@@ -138,5 +138,5 @@ async def test_the_end_of_the_certificate_is_known(tmp_path: Path, certificates:
     )
     certificate = Certificate(settings["tls_cert_file"], settings["tls_key_file"], None)
     config = Config(server=ServerSettings(tls_cert_file=tmp_path / "moved", tls_key_file=tmp_path / "moved"))
-    [end] = read_certificate_ends(config, certificate.loaded_pem_by_setting)
+    [end] = read_certificate_expiries(config, certificate.loaded_pem_by_setting)
     assert ssl.cert_time_to_seconds(said) == end.ends_at

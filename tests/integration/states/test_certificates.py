@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
 from gateway.cli import main
-from gateway.configuration.certificates import certificate_troubles, read_certificate_ends
+from gateway.configuration.certificates import certificate_troubles, read_certificate_expiries
 from gateway.configuration.sections import Config, OidcSettings, ServerSettings
 from spool.engines import POSTGRES
 from spool.record import utc_iso
@@ -97,7 +97,7 @@ def test_every_setting_of_a_certificate_is_walked(tmp_path: Path) -> None:
         files = {name: tmp_path / name for name in SETTINGS}
         for name, path in files.items():
             path.write_bytes(pem(3 if name == ending else 300))
-        [trouble] = certificate_troubles(read_certificate_ends(config(files)), now=NOW.timestamp())
+        [trouble] = certificate_troubles(read_certificate_expiries(config(files)), now=NOW.timestamp())
         assert ending == trouble.setting
 
 
@@ -129,7 +129,7 @@ def test_the_severity_follows_the_end(
     for path in files.values():
         path.write_bytes(pem(300))
     files[setting].write_bytes(pem(*days))
-    troubles = certificate_troubles(read_certificate_ends(config(files)), now=NOW.timestamp())
+    troubles = certificate_troubles(read_certificate_expiries(config(files)), now=NOW.timestamp())
     assert ([] if severity is None else [severity]) == [trouble.severity for trouble in troubles]
 
 
@@ -155,7 +155,7 @@ def test_each_form_of_an_address(
     path.write_bytes(pem(3))
     monkeypatch.setenv("TOLLHOUSE_DSN", address.format(path))
     storage = StorageSettings(engine=POSTGRES, dsn_env="TOLLHOUSE_DSN")
-    ends = read_certificate_ends(Config(storage=storage))
+    ends = read_certificate_expiries(Config(storage=storage))
     assert named == [end.setting for end in ends]
     assert all(end.ends_at == (NOW + timedelta(days=3)).timestamp() for end in ends)
 
@@ -182,7 +182,9 @@ def test_certificates_in_variables_of_postgresql(
     monkeypatch.setenv("TOLLHOUSE_DSN", address.format(path))
     monkeypatch.setenv("PGSSLCERT", str(path))
     monkeypatch.setenv("PGSSLROOTCERT", str(path))
-    ends = read_certificate_ends(Config(storage=StorageSettings(engine=POSTGRES, dsn_env="TOLLHOUSE_DSN")))
+    ends = read_certificate_expiries(
+        Config(storage=StorageSettings(engine=POSTGRES, dsn_env="TOLLHOUSE_DSN"))
+    )
     days = {"sslcert": 3, "sslrootcert": 9}
     expected = {name: (NOW + timedelta(days=days[name.partition(" ")[0]])).timestamp() for name in named}
     assert expected == {end.setting: end.ends_at for end in ends}

@@ -107,7 +107,7 @@ def claim_unbilled_contract_amounts(comparison: BillComparison) -> Iterator[Caus
             )
 
 
-def doubt_price_if_contract_fee(claim: CauseClaim, comparison: BillComparison) -> CauseClaim:
+def turn_price_into_hint_if_contract_fee(claim: CauseClaim, comparison: BillComparison) -> CauseClaim:
     """
     Make a claim about a price only likely if its amount may be a contract's fee or allowance, or a part of
     it.

@@ -92,15 +92,15 @@ def find_claims(comparison: BillComparison) -> list[CauseClaim]:
     `name_alternative_causes_in_evidence` adds these causes to the evidence.
     """
     found = [claim for test in TESTS for claim in test(comparison)]
-    named_claims = [_name_other_causes(claim, found, comparison) for claim in found]
+    named_claims = [_resolve_alternative_cause_placeholders(claim, found, comparison) for claim in found]
     tested = (
-        contracts.doubt_price_if_contract_fee(claim, comparison)
+        contracts.turn_price_into_hint_if_contract_fee(claim, comparison)
         for claim in month.turn_contradicted_claims_into_hints(named_claims, comparison)
     )
     return sorted(tested, key=lambda item: (-item.moved, -abs(item.tokens), item.cause))
 
 
-def _name_other_causes(
+def _resolve_alternative_cause_placeholders(
     claim: CauseClaim, all_claims: Sequence[CauseClaim], comparison: BillComparison
 ) -> CauseClaim:
     names: list[str] = []
@@ -109,11 +109,11 @@ def _name_other_causes(
             overlapping = [
                 other_claim.cause
                 for other_claim in all_claims
-                if other_claim.moved >= COARSEST and _claims_overlap(claim, other_claim)
+                if other_claim.moved >= COARSEST and _are_claims_on_same_day_and_model(claim, other_claim)
             ]
             names += [cause for cause in overlapping if cause_name == OTHERS or cause in OF_KINDS]
         elif cause_name == PRICES:
-            names += _price_causes(claim, all_claims, comparison)
+            names += _causes_of_price_differences_in_models(claim, all_claims, comparison)
         else:
             names.append(cause_name)
     return replace(claim, beside=tuple(sorted(set(names) - {claim.cause} - _NO_CAUSE)))
@@ -129,7 +129,7 @@ def name_alternative_causes_in_evidence(claim: CauseClaim) -> CauseClaim:
     )
 
 
-def _price_causes(
+def _causes_of_price_differences_in_models(
     claim: CauseClaim, all_claims: Sequence[CauseClaim], comparison: BillComparison
 ) -> list[str]:
     """
@@ -158,11 +158,11 @@ def _price_causes(
     of_calls = [
         other_claim.cause
         for other_claim in all_claims
-        if other_claim.moved >= COARSEST and _claims_overlap(claim, other_claim)
+        if other_claim.moved >= COARSEST and _are_claims_on_same_day_and_model(claim, other_claim)
     ]
     return [*of_calls, *(other_claim.cause for other_claim in priced)]
 
 
-def _claims_overlap(claim: CauseClaim, other_claim: CauseClaim) -> bool:
+def _are_claims_on_same_day_and_model(claim: CauseClaim, other_claim: CauseClaim) -> bool:
     places = {(cell.day, cell.model) for cell in claim.by_cell}
     return other_claim.is_of_tokens and any((cell.day, cell.model) in places for cell in other_claim.by_cell)

@@ -30,7 +30,7 @@ _BilledTokenGap = tuple[ComparisonCell, str, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Doubts:
+class MissingCallDoubts:
     """
     Reasons to doubt a claim. `beside` lists other causes that may explain the same tokens. `note` describes
     them for the evidence.
@@ -39,8 +39,8 @@ class Doubts:
     note: str = ""
     beside: tuple[str, ...] = ()
 
-    def __add__(self, other: Doubts) -> Doubts:
-        return Doubts(note=self.note + other.note, beside=(*self.beside, *other.beside))
+    def __add__(self, other: MissingCallDoubts) -> MissingCallDoubts:
+        return MissingCallDoubts(note=self.note + other.note, beside=(*self.beside, *other.beside))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,16 +363,18 @@ def _find_days_missing_half_of_tokens(
     }
 
 
-def _doubts_because_of_silent_hours(comparison: BillComparison) -> Doubts:
+def _doubts_because_of_silent_hours(comparison: BillComparison) -> MissingCallDoubts:
     """Return doubts about missing calls: hours without a call may also explain the missing tokens."""
     if not comparison.remainder.may_be_silent:
-        return Doubts()
+        return MissingCallDoubts()
     days = join_names([day_text(day) for day in comparison.remainder.may_be_silent])
-    return Doubts(note=f"; hours without a call on {days} may also be a gap", beside=("no_telemetry",))
+    return MissingCallDoubts(
+        note=f"; hours without a call on {days} may also be a gap", beside=("no_telemetry",)
+    )
 
 
 def _unexplained_model_sums(
-    comparison: BillComparison, model: str, without: Collection[int] = ()
+    comparison: BillComparison, model: str, excluded_days: Collection[int] = ()
 ) -> tuple[CountedSums, int | None]:
     """
     Return the model's counted sums and billed calls in cells that no claim explains. The number of billed
@@ -380,13 +382,17 @@ def _unexplained_model_sums(
     """
     ours, theirs = CountedSums(), None
     for cell, sums in comparison.split.counted.items():
-        if cell.model == model and cell not in comparison.remainder.explained and cell.day not in without:
+        if (
+            cell.model == model
+            and cell not in comparison.remainder.explained
+            and cell.day not in excluded_days
+        ):
             ours.calls, ours.errors = ours.calls + sums.calls, ours.errors + sums.errors
             ours.unsized += sums.unsized
             for meter, tokens in sums.tokens.items():
                 ours.tokens[meter] += tokens
     for cell, billed in comparison.split.billed.items():
-        is_open = cell not in comparison.remainder.explained and cell.day not in without
+        is_open = cell not in comparison.remainder.explained and cell.day not in excluded_days
         if cell.model == model and billed.calls is not None and is_open:
             theirs = (theirs or 0) + billed.calls
     return ours, theirs

@@ -58,10 +58,14 @@ def turn_contradicted_claims_into_hints(
     """
     by_kind = Counter[_Kind]()
     by_day = Counter[int]()
-    for (cell, meter), tokens in _unexplained_tokens(claims, comparison, but={*MISSING, *ONE_SIDED}):
+    for (cell, meter), tokens in _unexplained_tokens(
+        claims, comparison, excluded_causes={*MISSING, *ONE_SIDED}
+    ):
         by_kind[cell.key, cell.model, meter == OUTPUT] += tokens
         by_day[cell.day] += tokens
-    for (cell, meter), tokens in _unexplained_tokens(claims, comparison, but={*MISSING, *ONE_NAME}):
+    for (cell, meter), tokens in _unexplained_tokens(
+        claims, comparison, excluded_causes={*MISSING, *ONE_NAME}
+    ):
         by_kind[ANY_KEY, model_family(cell.model), meter == OUTPUT] += tokens
     exchanged = {
         day: ONE_SIDED[claim.cause]
@@ -428,11 +432,11 @@ def _claimed_tokens(claim: CauseClaim) -> Iterator[tuple[MeterPlace, int]]:
 
 
 def _unexplained_tokens(
-    claims: Sequence[CauseClaim], comparison: BillComparison, but: Collection[str]
+    claims: Sequence[CauseClaim], comparison: BillComparison, excluded_causes: Collection[str]
 ) -> Iterator[tuple[MeterPlace, int]]:
     yield from comparison.split.extra.items()
     for claim in claims:
-        if not claim.is_hint and claim.cause not in but:
+        if not claim.is_hint and claim.cause not in excluded_causes:
             for place, tokens in _claimed_tokens(claim):
                 yield place, -tokens
 

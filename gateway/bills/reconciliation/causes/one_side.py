@@ -32,7 +32,7 @@ def claim_unreported_traffic(comparison: BillComparison) -> Iterator[CauseClaim]
     keys that have about the same tokens by day.
     """
     for name in ("key", "model"):
-        for value in _names_on_one_side(comparison, name, billed=True):
+        for value in _names_on_one_side(comparison, name, is_on_bill=True):
             entries = _entries_with_name(comparison, name, value)
             shares = comparison.remainder.price_portions_of_entries(entries)
             claim = comparison.remainder.claim_entries(
@@ -40,7 +40,7 @@ def claim_unreported_traffic(comparison: BillComparison) -> Iterator[CauseClaim]
                 entries,
                 portions=shares,
                 certainty=WEAK
-                if (hint := _possible_match_hint(comparison, name, value, billed=True))
+                if (hint := _possible_match_hint(comparison, name, value, is_on_bill=True))
                 else STRONG
                 if shares
                 else EXACT,
@@ -97,12 +97,12 @@ def _claim_keys_matching_gap(comparison: BillComparison) -> Iterator[CauseClaim]
 def claim_other_account(comparison: BillComparison) -> Iterator[CauseClaim]:
     """Claim calls that another account pays for, or that nobody pays for."""
     for name in ("key", "model"):
-        for value in _names_on_one_side(comparison, name, billed=False):
+        for value in _names_on_one_side(comparison, name, is_on_bill=False):
             claim = comparison.remainder.claim_entries(
                 "other_account",
                 _entries_with_name(comparison, name, value),
                 certainty=WEAK
-                if (hint := _possible_match_hint(comparison, name, value, billed=False))
+                if (hint := _possible_match_hint(comparison, name, value, is_on_bill=False))
                 else STRONG,
                 evidence=f"Tollhouse has calls of the {name} {join_names([value])}, but the bill has none{hint}",
                 advice=(
@@ -114,14 +114,14 @@ def claim_other_account(comparison: BillComparison) -> Iterator[CauseClaim]:
                 yield claim
 
 
-def _names_on_one_side(comparison: BillComparison, name: str, *, billed: bool) -> list[str]:
-    theirs, ours = (comparison.split.names_on_side(name, billed=side) for side in (True, False))
+def _names_on_one_side(comparison: BillComparison, name: str, *, is_on_bill: bool) -> list[str]:
+    theirs, ours = (comparison.split.names_on_side(name, is_on_bill=side) for side in (True, False))
     # whether the provider's calls were not reported at all
-    is_silent = billed and name == "model" and not ours
+    is_silent = is_on_bill and name == "model" and not ours
     if not theirs or not (ours or is_silent):
         return []
-    one_sided = theirs - ours if billed else ours - theirs
-    is_keyless = billed and name == "key" and _has_keyless_tokens(comparison)
+    one_sided = theirs - ours if is_on_bill else ours - theirs
+    is_keyless = is_on_bill and name == "key" and _has_keyless_tokens(comparison)
     return sorted(one_sided if is_keyless else one_sided - {""})
 
 
@@ -131,12 +131,12 @@ def _has_keyless_tokens(comparison: BillComparison) -> bool:
     return levels.key and any(not cell.key and any(sums.tokens.values()) for cell, sums in billed.items())
 
 
-def _possible_match_hint(comparison: BillComparison, name: str, value: str, *, billed: bool) -> str:
-    size = _tokens_or_money_by_name(comparison, name, billed=billed)[value]
-    other_sizes = _tokens_or_money_by_name(comparison, name, billed=not billed)
+def _possible_match_hint(comparison: BillComparison, name: str, value: str, *, is_on_bill: bool) -> str:
+    size = _tokens_or_money_by_name(comparison, name, is_on_bill=is_on_bill)[value]
+    other_sizes = _tokens_or_money_by_name(comparison, name, is_on_bill=not is_on_bill)
     alike = [
         candidate
-        for candidate in _names_on_one_side(comparison, name, billed=not billed)
+        for candidate in _names_on_one_side(comparison, name, is_on_bill=not is_on_bill)
         if (size < SAME_SIZE * other_sizes[candidate] and other_sizes[candidate] < SAME_SIZE * size)
         or (name == "model" and model_family(candidate) == model_family(value))
     ]
@@ -144,16 +144,18 @@ def _possible_match_hint(comparison: BillComparison, name: str, value: str, *, b
 
 
 def _tokens_or_money_by_name(
-    comparison: BillComparison, dimension: str, *, billed: bool
+    comparison: BillComparison, dimension: str, *, is_on_bill: bool
 ) -> Mapping[str, int]:
     split, field_of = comparison.split, attrgetter(dimension)
     sizes: dict[str, int] = defaultdict(int)
     has_tokens = any(any(sums.tokens.values()) for sums in split.billed.values())
-    side: Mapping[ComparisonCell, BilledSums | CountedSums] = split.billed if billed else split.counted
+    side: Mapping[ComparisonCell, BilledSums | CountedSums] = split.billed if is_on_bill else split.counted
     for cell, sums in side.items() if has_tokens else ():
         sizes[field_of(cell)] += sum(sums.tokens.values())
     if not has_tokens:
-        amounts = split.billed_money if billed else {cell: sums.cost for cell, sums in split.counted.items()}
+        amounts = (
+            split.billed_money if is_on_bill else {cell: sums.cost for cell, sums in split.counted.items()}
+        )
         for cell, amount in amounts.items():
             sizes[field_of(cell)] += amount
     return sizes

@@ -13,8 +13,8 @@ from decimal import Decimal
 from gateway.bills.statements.cells import CellFields, ReportCells
 from gateway.bills.statements.source import (
     DAY_S,
+    BucketFieldNames,
     Document,
-    Edges,
     ReportSource,
     buckets_with_results,
     read_results,
@@ -30,7 +30,7 @@ from gateway.bills.statements.values import (
 )
 from spool.statements import EXACT
 
-_EDGES = Edges("starting_at", "ending_at")
+_EDGES = BucketFieldNames("starting_at", "ending_at")
 CENT = Decimal("0.01")
 TOKEN_KINDS = {
     "uncached_input_tokens": "input",

@@ -85,7 +85,7 @@ def _is_bedrock(*names: str | None) -> bool:
     return "bedrock" in folded or (_MARKETPLACE.lower() in folded and "token" in folded)
 
 
-class _Usage(NamedTuple):
+class _UsageLine(NamedTuple):
     """Usage of one type: quantity, unit and cost."""
 
     type: str
@@ -104,12 +104,12 @@ def _is_non_token_service_usage(usage_type: str) -> bool:
     return cloud_meters.service_kind(cloud_meters.split_words(usage_type)) is not None
 
 
-def _non_token_kind(usage: _Usage) -> str:
+def _non_token_kind(usage: _UsageLine) -> str:
     meter_words = cloud_meters.split_words(usage.type)
     return cloud_meters.non_token_kind(usage.unit, meter_words) or "other"
 
 
-def _add_usage_amounts(cells: ReportCells, cell_fields: CellFields, usage: _Usage) -> None:
+def _add_usage_amounts(cells: ReportCells, cell_fields: CellFields, usage: _UsageLine) -> None:
     kind = _token_kind(usage.type)
     if kind is None:
         is_reserved = any(word in usage.type for word in _RESERVED) and not _is_non_token_service_usage(
@@ -232,7 +232,7 @@ def _add_usage(row: Row, type: str, cell_fields: CellFields, usage_type: str, ce
     if type == _NEGATION or type in _COVERED:
         cell_fields = replace(cell_fields, line_type=COVERED)
     unit = read_text_field(row, "pricing_unit") or ""
-    _add_usage_amounts(cells, cell_fields, _Usage(usage_type, quantity, unit, paid, currency))
+    _add_usage_amounts(cells, cell_fields, _UsageLine(usage_type, quantity, unit, paid, currency))
     cells.add_money(_with_model_only(cell_fields), _DISCOUNT, discount, currency)
 
 
@@ -348,7 +348,7 @@ def _add_group(group: Row, names: list[str], period: Row, is_estimated: bool, ce
         return
     amount = read_number_field(quantity, "Amount")
     unit = read_text_field(quantity, "Unit") or ""
-    _add_usage_amounts(cells, bucket, _Usage(usage_type, amount, unit, paid, currency))
+    _add_usage_amounts(cells, bucket, _UsageLine(usage_type, amount, unit, paid, currency))
 
 
 AWS_CUR = ReportSource(

@@ -13,9 +13,9 @@ from decimal import Decimal
 from gateway.bills.statements.cells import CellFields, ReportCells
 from gateway.bills.statements.source import (
     DAY_S,
+    BucketFieldNames,
     CsvTable,
     Document,
-    Edges,
     ReportSource,
     buckets_with_results,
     read_results,
@@ -29,7 +29,7 @@ from gateway.bills.statements.values import (
     read_text_field,
 )
 
-EDGES = Edges("start_time", "end_time")
+EDGES = BucketFieldNames("start_time", "end_time")
 _COMPLETIONS, _EMBEDDINGS = "organization.usage.completions.", "organization.usage.embeddings."
 _MEDIA = ("audio", "image")
 

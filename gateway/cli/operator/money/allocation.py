@@ -57,7 +57,7 @@ def compare_definition(client: OperatorClient, file: Path, month: str, namespace
     warn_about_incomplete_totals(payload["diff"]["whole_since"])
     _show_range_of_totals(payload["diff"]["border"])
     for dimension in payload["dimensions"]:
-        _show_dimension_change(dimension, payload["total"])
+        _show_cost_change_of_dimension(dimension, payload["total"])
 
 
 _file = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -256,17 +256,17 @@ def send_definition_or_exit(client: OperatorClient, method: str, path: str, body
     return payload
 
 
-def _show_range_of_totals(border: JsonObject) -> None:
-    if border["kept_since"] is None:
+def _show_range_of_totals(recount_range: JsonObject) -> None:
+    if recount_range["kept_since"] is None:
         click.echo("there are no totals yet", err=True)
         return
-    click.echo(f"totals are stored since {border['kept_since']}", err=True)
-    for tag, since in border["tags"].items():
+    click.echo(f"totals are stored since {recount_range['kept_since']}", err=True)
+    for tag, since in recount_range["tags"].items():
         known = f"known since {since}" if since else "not known for any call yet"
         click.echo(f"{tag} is {known}", err=True)
 
 
-def _show_dimension_change(dimension: JsonObject, total: JsonObject) -> None:
+def _show_cost_change_of_dimension(dimension: JsonObject, total: JsonObject) -> None:
     click.echo(f"\n{dimension['name']} ({dimension['id']}): {dimension['state']}")
     rows = [
         (element["element"], _spend_cost(element["before"]), _spend_cost(element["after"]))

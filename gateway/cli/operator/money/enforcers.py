@@ -8,7 +8,7 @@ import click
 
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.output import OutputForm, add_form_options, show_list
+from gateway.cli.output import OutputForm, add_output_form_options, show_list
 
 COLUMNS = (
     "enforcer",
@@ -46,7 +46,7 @@ list_command(
 
 @enforcers.command("read")
 @click.option("--name", metavar="NAME", help="Name of one of [[enforcers]]; default: all of them.")
-@add_form_options
+@add_output_form_options
 @with_client
 def read_enforcer_limits(client: OperatorClient, name: str | None, form: OutputForm | None) -> None:
     """Read the limits of the enforcers now. Exit code 1 if one cannot be read."""

@@ -17,7 +17,7 @@ def ledger() -> None:
     """Show, recount or recalculate the totals behind reports."""
 
 
-def _show_totals_state(payload: JsonObject) -> None:
+def _show_ledger_totals_state(payload: JsonObject) -> None:
     show_fields(payload["ledger"])
     for month, frozen in payload["frozen_rates"].items():
         click.echo(f"exchange rates of {month} were frozen at {frozen['frozen_at']} by {frozen['frozen_by']}")
@@ -53,7 +53,7 @@ def _show_frozen_rates(payload: JsonObject) -> None:
 add_commands(
     ledger,
     request_command("status", "GET /ledger", ("Show how far the totals are counted, and which "
-                         "records they could not count."), show_response=_show_totals_state),
+                         "records they could not count."), show_response=_show_ledger_totals_state),
     request_command("rebuild", "POST /ledger/rebuild",
             "Count the totals again. Hours with deleted records stay unchanged.", show_response=_show_recount),
     request_command("reprice", "POST /ledger/reprice",

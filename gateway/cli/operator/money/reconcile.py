@@ -17,7 +17,7 @@ from gateway.cli.operator.money.report import warn_about_incomplete_totals
 from gateway.cli.output import (
     JsonObject,
     OutputForm,
-    add_form_options,
+    add_output_form_options,
     as_json,
     show_json,
     show_list,
@@ -162,7 +162,7 @@ def _show_imported_bill(summary: JsonObject, *, dry_run: bool) -> None:
 
 @reconcile.command("pull")
 @click.option("--name", metavar="NAME", help="Name of one [[reconciliation.pull]]; default: all of them.")
-@add_form_options
+@add_output_form_options
 @with_client
 def pull_statements(client: OperatorClient, name: str | None, form: OutputForm | None) -> None:
     """Fetch the bills that the configuration names in [[reconciliation.pull]] now."""

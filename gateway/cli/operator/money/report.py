@@ -31,7 +31,7 @@ from gateway.cli.operator.commands import show_cursor
 from gateway.cli.output import (
     JsonObject,
     OutputForm,
-    add_form_options,
+    add_output_form_options,
     show_csv,
     show_json,
     show_list,
@@ -273,7 +273,7 @@ NO_PAST = "the earlier hours are no longer stored, so nothing is compared; use -
     "--cursor",
     help="Position to continue from: next_cursor or previous_cursor of an earlier page of the same report.",
 )
-@add_form_options
+@add_output_form_options
 @with_client
 def report(client: OperatorClient, form: OutputForm | None, **given: Any) -> None:
     """
@@ -332,7 +332,7 @@ def _show_totals(client: OperatorClient, options: dict[str, Any], form: OutputFo
         headers = client.copy_response("/report", [*query, ("format", "csv")], target_file=sys.stdout.buffer)
         warn_about_incomplete_totals(headers.get(WHOLE_SINCE))
         warn_about_partial_periods(headers.get(CUT_PERIODS))
-        warn_about_unlisted_units(*headers.get(OTHER_UNITS, "").split())
+        warn_about_units_no_longer_listed(*headers.get(OTHER_UNITS, "").split())
         return
     payload = client.request("GET", "/comparison" if is_change else "/report", query=query)
     if form == "json":
@@ -401,15 +401,17 @@ def _fill_options_and_choose_columns(client: OperatorClient, options: dict[str, 
     return shown
 
 
-def _show_report(payload: JsonObject, shown: Sequence[str], chosen: Sequence[str]) -> None:
+def _show_report(payload: JsonObject, default_columns: Sequence[str], chosen_columns: Sequence[str]) -> None:
     summary = payload["report"]
     warn_about_incomplete_totals(summary["whole_since"])
     warn_about_partial_periods(", ".join(summary["cut_periods"]))
     warn_about_unconverted_amounts(summary["unconverted"], summary["currency"])
     warn_about_days_without_bill(payload["billed"])
-    warn_about_unlisted_units(*(summary["other_units"] or {}).values())
-    chosen = [name for name in summary["show"] if name != "unpriced" or name in chosen]
-    _show_report_table(payload, _drop_empty_columns(payload["rows"], shown) if shown else chosen)
+    warn_about_units_no_longer_listed(*(summary["other_units"] or {}).values())
+    chosen_columns = [name for name in summary["show"] if name != "unpriced" or name in chosen_columns]
+    _show_report_table(
+        payload, _drop_empty_columns(payload["rows"], default_columns) if default_columns else chosen_columns
+    )
     if summary["truncated"]:
         click.echo(
             f"showing the largest of {summary['row_count']:,} groups; all others are summed as {OTHER}. "
@@ -418,16 +420,16 @@ def _show_report(payload: JsonObject, shown: Sequence[str], chosen: Sequence[str
         )
 
 
-def _drop_empty_columns(rows: Sequence[JsonObject], shown: Sequence[str]) -> Sequence[str]:
+def _drop_empty_columns(rows: Sequence[JsonObject], columns: Sequence[str]) -> Sequence[str]:
     always = ("calls", "cost", *LATENCY)
 
     def has_column_values(name: str) -> bool:
         return any(row[name] and Decimal(row[name]) for row in rows)
 
-    return [name for name in shown if name in always or has_column_values(name)]
+    return [name for name in columns if name in always or has_column_values(name)]
 
 
-def _show_report_table(payload: JsonObject, shown: Sequence[str]) -> None:
+def _show_report_table(payload: JsonObject, columns: Sequence[str]) -> None:
     rows = payload["rows"]
     summary = payload["report"]
     names = distinguishing_columns(summary)
@@ -437,7 +439,7 @@ def _show_report_table(payload: JsonObject, shown: Sequence[str]) -> None:
     has_total = payload["total"] is not None
     # aggregated costs have no total, so a repeated row stands in its place
     last = [payload["total"]] if has_total else ordered[:1]
-    lines = _format_report_rows([*ordered, *last], names, shown, summary["currency"]) if last else [{}]
+    lines = _format_report_rows([*ordered, *last], names, columns, summary["currency"]) if last else [{}]
     total = lines.pop()
     if "period" in names:
         has_hours = summary["per"] == "hourly"
@@ -447,7 +449,7 @@ def _show_report_table(payload: JsonObject, shown: Sequence[str]) -> None:
     if len(rows) > 1 and has_total:
         lines.append(total | {names[0]: "total"} if names else total)
     beside = ("previous_cost", "change") if summary["previous"] and "cost" in summary["show"] else ()
-    show_table(lines, (*names, *shown, *beside), _column_titles(summary))
+    show_table(lines, (*names, *columns, *beside), _column_titles(summary))
     if continuing := sum(row.get("continues", False) for row in rows):
         warn_about_calls_outside_period(f"{continuing:,} of {len(rows):,} rows have")
 
@@ -523,8 +525,8 @@ def _format_period(span: JsonObject) -> str:
     return f"{first:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}"
 
 
-def warn_about_calls_outside_period(who: str) -> None:
-    click.echo(f"{who} more calls in the day before or after this period", err=True)
+def warn_about_calls_outside_period(subject_and_verb: str) -> None:
+    click.echo(f"{subject_and_verb} more calls in the day before or after this period", err=True)
 
 
 def warn_about_incomplete_totals(since: str | None) -> None:
@@ -549,7 +551,7 @@ def warn_about_days_without_bill(billed: JsonObject | None) -> None:
         click.echo(f"days with bills: {day_counts}; days without a final bill {of_open}", err=True)
 
 
-def warn_about_unlisted_units(calls: int | str | None = None, cost: str = "") -> None:
+def warn_about_units_no_longer_listed(calls: int | str | None = None, cost: str = "") -> None:
     if calls is not None:
         click.echo(
             f"units that are no longer listed have {int(calls):,} calls and cost {cost} together. Lists and measures "

@@ -50,7 +50,7 @@ class CheckedBundle:
     sha256: str
 
 
-class _Record(msgspec.Struct):
+class _AppliedPolicyRecord(msgspec.Struct):
     """
     The record of what Tollhouse wrote on this device: digests of files by path, and the folders that it
     created.
@@ -163,7 +163,7 @@ def apply_bundle(
     tree = _FileTree(root)
     record = _read_policy_record(tree, system)
     if not allows_older:
-        _require_same_or_newer_bundle(checked, record)
+        _require_same_or_newer_policy_bundle(checked, record)
     outcome = PolicyChanges(hidden=dict(_overriding_mdm_profiles(tree, system)))
     for target in record.files.keys() - wanted.keys():
         _remove_target_unless_foreign(tree, record, target, outcome)
@@ -190,7 +190,7 @@ def apply_bundle(
     return outcome
 
 
-def _require_same_or_newer_bundle(checked: CheckedBundle, record: _Record) -> None:
+def _require_same_or_newer_policy_bundle(checked: CheckedBundle, record: _AppliedPolicyRecord) -> None:
     number = checked.manifest.number
     if number < record.number:
         raise BadBundle(
@@ -215,12 +215,14 @@ def remove_policy(system: str, root: Path) -> PolicyChanges:
     for folder in sorted(record.folders, key=len, reverse=True):
         tree.remove_folder(folder)
     if tree.read_file(RECORDS[system]) is not None:
-        _write_policy_record(tree, system, _Record(manifest=record.manifest, number=record.number))
+        _write_policy_record(
+            tree, system, _AppliedPolicyRecord(manifest=record.manifest, number=record.number)
+        )
     return outcome
 
 
 def _remove_target_unless_foreign(
-    tree: _FileTree, record: _Record, target: str, outcome: PolicyChanges
+    tree: _FileTree, record: _AppliedPolicyRecord, target: str, outcome: PolicyChanges
 ) -> None:
     present = tree.read_file(target)
     if present is not None and _digest_content(present) not in record.files[target]:
@@ -240,12 +242,12 @@ def _overriding_mdm_profiles(tree: _FileTree, system: str) -> Iterator[tuple[str
             yield assistant.name, path
 
 
-def _read_policy_record(tree: _FileTree, system: str) -> _Record:
+def _read_policy_record(tree: _FileTree, system: str) -> _AppliedPolicyRecord:
     content = tree.read_file(RECORDS[system])
     if content is None:
-        return _Record()
+        return _AppliedPolicyRecord()
     try:
-        record = msgspec.json.decode(content, type=_Record)
+        record = msgspec.json.decode(content, type=_AppliedPolicyRecord)
     except msgspec.DecodeError as error:
         raise BadBundle(
             f"{RECORDS[system]}, the list of files that Tollhouse wrote, is damaged: delete it and these files"
@@ -258,7 +260,7 @@ def _read_policy_record(tree: _FileTree, system: str) -> _Record:
     return record
 
 
-def _write_policy_record(tree: _FileTree, system: str, record: _Record) -> None:
+def _write_policy_record(tree: _FileTree, system: str, record: _AppliedPolicyRecord) -> None:
     tree.write_file(RECORDS[system], msgspec.json.encode(record))
 
 

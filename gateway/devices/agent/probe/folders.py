@@ -131,7 +131,7 @@ class GuardedFolder:
         self.path = path
         self._owner = owner
 
-    def with_owner_of_home(self, home: GuardedFolder) -> GuardedFolder:
+    def as_read_by_owner_of_home(self, home: GuardedFolder) -> GuardedFolder:
         return GuardedFolder(self.path, home._owner)
 
     def read_file(self, name: str) -> tuple[bytes, float] | None:

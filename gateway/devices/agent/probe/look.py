@@ -163,7 +163,7 @@ def probe_and_remember_states(
 # -- policy ------------------------------------------------------------------------------------------------------
 
 
-class _Record(msgspec.Struct):
+class _StoredPolicyRecord(msgspec.Struct):
     files: dict[str, list[str]] = msgspec.field(default_factory=dict)
     manifest: str = ""
     number: int = 0
@@ -171,13 +171,13 @@ class _Record(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Policy:
+class _AppliedPolicy:
     """
     The applied policy. `record` is what `apply_bundle` wrote, and `lacking` are its files that are missing or
     changed.
     """
 
-    record: _Record
+    record: _StoredPolicyRecord
     applied_at: float
     lacking: frozenset[str]
 
@@ -191,23 +191,25 @@ class _Policy:
         return {**found, **({"error": error[:MAX_TEXT]} if error else {})}
 
 
-def _read_applied_policy(machine: ProbedMachine) -> _Policy | None:
+def _read_applied_policy(machine: ProbedMachine) -> _AppliedPolicy | None:
     path = RECORDS.get(machine.system)
     try:
         stored = machine.root.read_file(path.lstrip("/")) if path else None
         if stored is None:
             return None
         content, applied_at = stored
-        record = msgspec.json.decode(content, type=_Record)
+        record = msgspec.json.decode(content, type=_StoredPolicyRecord)
     except (UnreadableFile, msgspec.DecodeError):
-        return _Policy(record=_Record(error="record_unreadable"), applied_at=0.0, lacking=frozenset())
+        return _AppliedPolicy(
+            record=_StoredPolicyRecord(error="record_unreadable"), applied_at=0.0, lacking=frozenset()
+        )
     # a record without files and without an error means that the policy was removed
     if not record.files and not record.error:
         return None
     lacking = {
         target for target, digests in record.files.items() if _file_digest(machine, target) not in digests
     }
-    return _Policy(record=record, applied_at=applied_at, lacking=frozenset(lacking))
+    return _AppliedPolicy(record=record, applied_at=applied_at, lacking=frozenset(lacking))
 
 
 def _file_digest(machine: ProbedMachine, target: str) -> str:
@@ -226,7 +228,7 @@ class _AssistantProbe:
         self,
         machine: ProbedMachine,
         link: AgentLink,
-        policy: _Policy | None,
+        policy: _AppliedPolicy | None,
         managed: ManagedAssistant,
         places: AssistantLocations,
         reader: SettingsReader,
@@ -394,7 +396,7 @@ class _AssistantProbe:
         self, home: UserHome, variables: EnvironmentVariables, version: str, *, looks_at_use: bool
     ) -> AssistantFacts:
         name = self._managed.name
-        variables = {**self._file_variables(home.folder), **variables}
+        variables = {**self._variables_in_home_file(home.folder), **variables}
         common = AssistantFacts(
             used_at=self._last_used_at(home.folder) if looks_at_use else None,
             waits=self._link.reason_calls_wait(name),
@@ -405,7 +407,7 @@ class _AssistantProbe:
             return replace(common, problem="no_permission")
         except MalformedSettings:
             return replace(common, problem="malformed")
-        applied, hides = self._without_hidden_policies(layers, variables)
+        applied, hides = self._effective_layers_and_hiding_source(layers, variables)
         ordered = sorted(applied, key=lambda layer: self._reader.order.index(layer.source))
         found = combine_settings_layers(ordered, needs_exporter=self._reader.needs_exporter)
         endpoint, endpoint_by = found.address, found.endpoint
@@ -434,10 +436,10 @@ class _AssistantProbe:
             changed_at=found.endpoint.changed_at if found.endpoint and by_policy else None,
             running_since=self._machine.started_at(self._places.program, home.user) if by_policy else None,
             is_direct=bool(is_ours) and endpoint_host(endpoint or "") != LOOPBACK,
-            path=self._problem_on_way_to_agent(endpoint, variables),
+            path=self._problem_reaching_local_agent(endpoint, variables),
         )
 
-    def _problem_on_way_to_agent(self, endpoint: str | None, variables: EnvironmentVariables) -> str:
+    def _problem_reaching_local_agent(self, endpoint: str | None, variables: EnvironmentVariables) -> str:
         if endpoint_host(endpoint or "") != LOOPBACK:
             return ""
         return self._link.path or ("proxy" if _uses_proxy_for_loopback(variables) else "")
@@ -469,7 +471,7 @@ class _AssistantProbe:
             layers = list(
                 _settings_layer_of_file(self._machine.root, path, editor, SettingsSource.FILE, reader.managed)
             )
-            if layers and not _can_read(self._machine.root.with_owner_of_home(home.folder), path):
+            if layers and not _can_read(self._machine.root.as_read_by_owner_of_home(home.folder), path):
                 self._is_unreadable = True
             else:
                 yield from layers
@@ -478,7 +480,7 @@ class _AssistantProbe:
         if reader.environment is not None:
             yield TelemetryLayer(SettingsSource.ENVIRONMENT, reader.environment(variables))
 
-    def _file_variables(self, home: GuardedFolder) -> Mapping[str, str]:
+    def _variables_in_home_file(self, home: GuardedFolder) -> Mapping[str, str]:
         file = next(filter(home.exists, self._places.variables), None)
         return {} if file is None else _read_variables(home, [file])
 
@@ -508,7 +510,7 @@ class _AssistantProbe:
         if values:
             yield TelemetryLayer(SettingsSource.MDM, self._reader.managed(parse_preferences(editor, values)))
 
-    def _without_hidden_policies(
+    def _effective_layers_and_hiding_source(
         self, layers: Sequence[TelemetryLayer], variables: EnvironmentVariables
     ) -> tuple[list[TelemetryLayer], SettingsSource | None]:
         strongest = next((layer.source for layer in layers if layer.source.is_policy), None)

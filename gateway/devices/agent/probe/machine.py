@@ -111,7 +111,7 @@ def probe_machine(
         registry=_registry_values,
         started_at=Processes().started_at,
     )
-    memories = _read_remembered_uses(data_dir)
+    memories = _read_remembered_assistant_uses(data_dir)
     found = {
         **machine_identity_fields(machine.root, words),
         **probe_and_remember_states(machine, link, words, now=now, remembered_uses=memories),
@@ -200,7 +200,7 @@ def _read_newest_calls(data_dir: Path) -> dict[str, float]:
     return {name: at for name, at in times.items() if at is not None}
 
 
-def _read_remembered_uses(data_dir: Path) -> dict[str, RememberedUses]:
+def _read_remembered_assistant_uses(data_dir: Path) -> dict[str, RememberedUses]:
     try:
         return msgspec.convert(_read_agent_file(data_dir, USES_FILE), dict[str, RememberedUses])
     except msgspec.ValidationError:
@@ -236,10 +236,10 @@ class Processes:
 
     def started_at(self, program: str, user: int | None) -> float | None:
         if self._found is None:
-            self._found = self._read_processes()
+            self._found = self._start_times_by_program_and_user()
         return None if user is None else self._found.get((program, user))
 
-    def _read_processes(self) -> dict[tuple[str, int], float]:
+    def _start_times_by_program_and_user(self) -> dict[tuple[str, int], float]:
         if sys.platform != "linux":
             return {}
         try:

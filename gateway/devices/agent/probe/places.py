@@ -74,7 +74,7 @@ class AssistantLocations:
     moved: str = ""
 
 
-def _path_by_system(path: str) -> dict[str, str]:
+def _same_path_on_all_systems(path: str) -> dict[str, str]:
     return dict.fromkeys((LINUX, MACOS, WINDOWS), path)
 
 
@@ -83,7 +83,7 @@ PLACES: Final[Mapping[str, AssistantLocations]] = {
         program="claude",
         package="@anthropic-ai/claude-code",
         folders=(".claude", ".claude.json"),
-        settings=_path_by_system(".claude/settings.json"),
+        settings=_same_path_on_all_systems(".claude/settings.json"),
         used=((".claude/projects", 2),),
         server=".claude/remote-settings.json",
         versions=".local/share/claude/versions",
@@ -97,7 +97,7 @@ PLACES: Final[Mapping[str, AssistantLocations]] = {
         program="codex",
         package="@openai/codex",
         folders=(".codex",),
-        settings=_path_by_system(".codex/config.toml"),
+        settings=_same_path_on_all_systems(".codex/config.toml"),
         used=((".codex/sessions", 3),),
     ),
     "copilot": AssistantLocations(
@@ -112,7 +112,7 @@ PLACES: Final[Mapping[str, AssistantLocations]] = {
         program="gemini",
         package="@google/gemini-cli",
         folders=(".gemini",),
-        settings=_path_by_system(".gemini/settings.json"),
+        settings=_same_path_on_all_systems(".gemini/settings.json"),
         used=((".gemini/tmp", 3),),
         variables=(".gemini/.env", ".env"),
         moved="GEMINI_CLI_SYSTEM_SETTINGS_PATH",
@@ -121,7 +121,7 @@ PLACES: Final[Mapping[str, AssistantLocations]] = {
         program="qwen",
         package="@qwen-code/qwen-code",
         folders=(".qwen",),
-        settings=_path_by_system(".qwen/settings.json"),
+        settings=_same_path_on_all_systems(".qwen/settings.json"),
         used=((".qwen/projects", 2),),
         variables=(".qwen/.env", ".env"),
         moved="QWEN_CODE_SYSTEM_SETTINGS_PATH",
@@ -130,7 +130,7 @@ PLACES: Final[Mapping[str, AssistantLocations]] = {
         program="opencode",
         package="opencode-ai",
         folders=(".config/opencode", ".local/share/opencode", ".opencode"),
-        settings=_path_by_system(".config/opencode/opencode.json"),
+        settings=_same_path_on_all_systems(".config/opencode/opencode.json"),
         used=((".local/share/opencode", 0),),
         stronger=(".config/opencode/opencode.jsonc",),
     ),

@@ -22,7 +22,13 @@ from gateway.devices.fleet.heartbeat_facts import (
     UNREACHABLE,
     UNUSED,
 )
-from gateway.devices.fleet.uses import LOSING, RECENT_S, RememberedUses, UseLook, remembered_uses_after_probe
+from gateway.devices.fleet.uses import (
+    LOSING,
+    RECENT_S,
+    RememberedUses,
+    UseObservation,
+    remembered_uses_after_probe,
+)
 
 # states of assistants in users' home directories without lost calls, worst first
 _WORST: Final = (
@@ -100,7 +106,7 @@ def evaluate_home(
     """Return the state and its cause. The cause is "" if the state has none, or if none was found."""
     bad = _bad_state_and_cause(facts)
     setting = "configured" if bad is None else bad[0]
-    look = UseLook(
+    look = UseObservation(
         setting=setting,
         is_bad=bad is not None,
         cut=facts.path,

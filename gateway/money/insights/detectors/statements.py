@@ -11,7 +11,7 @@ from gateway.bills.reconciliation.comparing import (
     DIFFERS,
     EXPLAINED,
     FINAL,
-    Line,
+    ComparisonLine,
     Reconciliation,
     merge_lines,
 )
@@ -42,7 +42,7 @@ MAX_FAILURE = 300
 PLACES = 2  # decimals of amounts
 
 # function that returns the counted and the billed amount of a bill line
-LineAmounts = Callable[[Line], tuple[int, int]]
+LineAmounts = Callable[[ComparisonLine], tuple[int, int]]
 
 
 def reconciliation_difference(facts: InsightFacts) -> Sequence[Finding]:
@@ -62,7 +62,9 @@ def _format_signed(amount: Decimal) -> str:
     return f"{'-' if amount < 0 else ''}{format_money(abs(amount))}"
 
 
-def _difference_finding(month: str, reconciliation: Reconciliation, differing: Sequence[Line]) -> Finding:
+def _difference_finding(
+    month: str, reconciliation: Reconciliation, differing: Sequence[ComparisonLine]
+) -> Finding:
     total = merge_lines(differing, name="")
     shown = build_rounded_comparison_row(
         units.units_to_text(total.billed),
@@ -168,7 +170,7 @@ def _larger_drop(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
 
 
 def _find_drop_of_counted_share(
-    measure: str, amounts: LineAmounts, settled_lines: Sequence[Line]
+    measure: str, amounts: LineAmounts, settled_lines: Sequence[ComparisonLine]
 ) -> _Drop | None:
     """
     Compare the recent billed days with the days before. Return None if the counted share fell by at most
@@ -193,7 +195,7 @@ def _find_drop_of_counted_share(
     )
 
 
-def _counted_percent(amounts: LineAmounts, lines: Sequence[Line]) -> Decimal:
+def _counted_percent(amounts: LineAmounts, lines: Sequence[ComparisonLine]) -> Decimal:
     both, billed = (sum(amounts(line)[index] for line in lines) for index in (0, 1))
     return Decimal(100) * both / billed
 

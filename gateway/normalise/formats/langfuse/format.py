@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import msgspec
 
-from gateway.core.schemas import COUNT, TEXT, array_of, closed_object, described
+from gateway.core.schemas import COUNT, TEXT, array_schema, closed_object_schema, schema_with_description
 from gateway.normalise.formats.engine.declaration import (
     Answering,
     BatchFormat,
@@ -25,20 +25,20 @@ from gateway.normalise.payload import body_limits
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.values import decode_object
 
-FATE = closed_object(
+FATE = closed_object_schema(
     {
-        "id": described(TEXT, "The id of the item."),
-        "status": described(COUNT, "The HTTP status for the item."),
+        "id": schema_with_description(TEXT, "The id of the item."),
+        "status": schema_with_description(COUNT, "The HTTP status for the item."),
     },
     {
-        "message": described(TEXT, "What is wrong and what to do."),
-        "error": described(TEXT, "The type of the error."),
+        "message": schema_with_description(TEXT, "What is wrong and what to do."),
+        "error": schema_with_description(TEXT, "The type of the error."),
     },
 )
-FATES = closed_object(
+FATES = closed_object_schema(
     {
-        "successes": described(array_of(FATE), "The stored items."),
-        "errors": described(array_of(FATE), "The rejected items."),
+        "successes": schema_with_description(array_schema(FATE), "The stored items."),
+        "errors": schema_with_description(array_schema(FATE), "The rejected items."),
     }
 )
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
-from gateway.core.schemas import COUNT, TEXT, TEXT_OR_NULL, described, open_object
+from gateway.core.schemas import COUNT, TEXT, TEXT_OR_NULL, open_object_schema, schema_with_description
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, PageQuery, Sort
 from gateway.http.requests import Result
 from gateway.money.costs.groups import USUAL, CellFigures, Groups, sum_figures, visible_groups
@@ -43,17 +43,17 @@ def _describe_group(row: GroupRow) -> Mapping[str, object]:
 _CHOSEN: Filter[GroupRow] = Filter(holds=lambda row, value: True)
 
 _FIGURES = {
-    "cost": described(TEXT, "The cost of the calls."),
-    "calls": described(COUNT, "The number of calls."),
-    "input_tokens": described(COUNT, "The number of input tokens."),
-    "output_tokens": described(COUNT, "The number of output tokens."),
+    "cost": schema_with_description(TEXT, "The cost of the calls."),
+    "calls": schema_with_description(COUNT, "The number of calls."),
+    "input_tokens": schema_with_description(COUNT, "The number of input tokens."),
+    "output_tokens": schema_with_description(COUNT, "The number of output tokens."),
 }
-_GROUP = open_object(
+_GROUP = open_object_schema(
     {
-        "id": described(TEXT, "The id of the row."),
-        "from": described(TEXT, "The start of the period."),
-        "to": described(TEXT, "The end of the period."),
-        "team": described(TEXT_OR_NULL, "The team that made the calls, if rows are by `team`."),
+        "id": schema_with_description(TEXT, "The id of the row."),
+        "from": schema_with_description(TEXT, "The start of the period."),
+        "to": schema_with_description(TEXT, "The end of the period."),
+        "team": schema_with_description(TEXT_OR_NULL, "The team that made the calls, if rows are by `team`."),
         **_FIGURES,
     }
 )
@@ -72,8 +72,8 @@ GROUP_COSTS: ListDefinition[GroupRow] = ListDefinition(
         **dict.fromkeys(SPLIT_BY, _CHOSEN),
     },
     beside={
-        "people": described({"type": "integer"}, "The setting `privacy.min_group`."),
-        "total": described(open_object(_FIGURES), "The sum of all rows."),
+        "people": schema_with_description({"type": "integer"}, "The setting `privacy.min_group`."),
+        "total": schema_with_description(open_object_schema(_FIGURES), "The sum of all rows."),
     },
 )
 

@@ -19,7 +19,16 @@ from typing import Any
 import orjson
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array_of, closed_object, described
+from gateway.core.schemas import (
+    COUNT,
+    OBJECT,
+    TEXT,
+    TEXT_OR_NULL,
+    Schema,
+    array_schema,
+    closed_object_schema,
+    schema_with_description,
+)
 from gateway.http.address import READ, key_call
 from gateway.http.lists import YES_NO, Filter, ListDefinition, MemoryRows, PageQuery, Sort
 from gateway.http.requests import Result
@@ -144,7 +153,8 @@ _HIDDEN: Filter[dict[str, Any]] = Filter(
 )
 DIMENSION_LIST = _id_and_name_list("dimensions", {"include_hidden": _HIDDEN})
 TAG_LIST = _id_and_name_list(
-    "resource_tags", at_times={"more_tags": described(COUNT, "The number of tags that are left out.")}
+    "resource_tags",
+    at_times={"more_tags": schema_with_description(COUNT, "The number of tags that are left out.")},
 )
 
 
@@ -180,10 +190,14 @@ def cost_list(dimensions: Sequence[str], *, has_plans: bool) -> ListDefinition[C
         default_limit=PAGE,
         max_limit=PAGE,
         at_times={
-            "whole_since": described(TEXT, "Hours before this time may be incomplete."),
-            "units": described(OBJECT, "The units of the measures."),
-            "billed": described(OBJECT, "How final billed money is, and the money without known calls."),
-            "cut_periods": described(array_of(TEXT), "The periods of which only a part is in the range."),
+            "whole_since": schema_with_description(TEXT, "Hours before this time may be incomplete."),
+            "units": schema_with_description(OBJECT, "The units of the measures."),
+            "billed": schema_with_description(
+                OBJECT, "How final billed money is, and the money without known calls."
+            ),
+            "cut_periods": schema_with_description(
+                array_schema(TEXT), "The periods of which only a part is in the range."
+            ),
         },
     )
 
@@ -207,10 +221,10 @@ _MEANINGS = {
     "latency_ms": "The sum of the durations in milliseconds.",
 }
 _COST_ROW = {
-    "usage_date": described(TEXT, "The start of the period."),
-    "cost": described(TEXT, "The cost of the calls."),
-    USAGE_AMOUNT: described(TEXT, "The number of tokens, or the quantity of the meter."),
-    **{name: described({"type": "integer"}, _MEANINGS[name]) for name in USAGE},
+    "usage_date": schema_with_description(TEXT, "The start of the period."),
+    "cost": schema_with_description(TEXT, "The cost of the calls."),
+    USAGE_AMOUNT: schema_with_description(TEXT, "The number of tokens, or the quantity of the meter."),
+    **{name: schema_with_description({"type": "integer"}, _MEANINGS[name]) for name in USAGE},
 }
 
 
@@ -251,10 +265,10 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     "List the dimensions to group and filter costs by",
     endpoint="dimensions",
     lists=DIMENSION_LIST,
-    item=closed_object(
+    item=closed_object_schema(
         {
-            "id": described(TEXT, "The id of the dimension."),
-            "name": described(TEXT, "The name of the dimension."),
+            "id": schema_with_description(TEXT, "The id of the dimension."),
+            "name": schema_with_description(TEXT, "The name of the dimension."),
         }
     ),
     refusals=READ,
@@ -275,14 +289,14 @@ async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
     "List the tags, with their values in calls and in rows of billing connections",
     endpoint="resource_tags",
     lists=TAG_LIST,
-    item=closed_object(
+    item=closed_object_schema(
         {
-            "id": described(TEXT, "The id of the tag."),
-            "name": described(TEXT, "The name of the tag."),
-            "values": described(array_of(TEXT), "The values of the tag."),
-            "more_values": described(COUNT, "The number of values that are left out."),
-            "sources": described(
-                array_of(TEXT), "What has the tag: `calls`, or rows of a `billing` connection."
+            "id": schema_with_description(TEXT, "The id of the tag."),
+            "name": schema_with_description(TEXT, "The name of the tag."),
+            "values": schema_with_description(array_schema(TEXT), "The values of the tag."),
+            "more_values": schema_with_description(COUNT, "The number of values that are left out."),
+            "sources": schema_with_description(
+                array_schema(TEXT), "What has the tag: `calls`, or rows of a `billing` connection."
             ),
         }
     ),

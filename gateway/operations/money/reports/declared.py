@@ -18,7 +18,13 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.core.errors import Refusal
-from gateway.core.fields import build_answer, changes_struct, given_fields, item_struct, single_item_struct
+from gateway.core.fields import (
+    build_answer,
+    changes_struct,
+    given_fields,
+    item_struct,
+    one_item_answer_struct,
+)
 from gateway.core.visibility import SLICED, check_view_usable
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.money.costs.measures import COMPARED_KINDS, REAL_COST
@@ -250,7 +256,7 @@ ScheduledReportItem = item_struct(
         ],
     },
 )
-OneScheduledReport = single_item_struct(NewScheduledReport, ScheduledReportItem)
+OneScheduledReport = one_item_answer_struct(NewScheduledReport, ScheduledReportItem)
 
 
 class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledReport]):

@@ -22,7 +22,7 @@ from gateway.core.fields import (
     changes_struct,
     given_fields,
     item_struct,
-    single_item_struct,
+    one_item_answer_struct,
 )
 from gateway.core.visibility import WHOLE
 from gateway.http.lists import Filter, ListDefinition, Sort
@@ -348,7 +348,7 @@ class WorkLinkResource(ManagedResource[WorkLink, HasLedger]):
     new = NewWorkLink
     changes = changes_struct(NewWorkLink)
     item = WorkLinkItem
-    one = single_item_struct(NewWorkLink, WorkLinkItem)
+    one = one_item_answer_struct(NewWorkLink, WorkLinkItem)
     lists: ListDefinition[WorkLink] = ListDefinition(
         root="work_links",
         show=_describe_link,

@@ -19,8 +19,8 @@ from gateway.bills.billed.biller import Biller
 from gateway.bills.billed.closing import Invoice, MonthFigures, closed_month_id
 from gateway.bills.billed.details import billed_cost_details
 from gateway.bills.billed.restating import (
-    BilledLater,
     DayRestatement,
+    LaterBilledCorrection,
     amounts_billed_later,
     subtract_known_sums,
 )
@@ -332,14 +332,14 @@ def test_no_more_is_billed_than_was_restated(
     The amount that a later bill takes over from a restated day never exceeds the restatement. All of them
     together never exceed the rows of that bill, in either direction.
     """
-    later = [BilledLater(days * DAY, FIRST + first * DAY, amount) for days, first, amount in rows]
+    later = [LaterBilledCorrection(days * DAY, FIRST + first * DAY, amount) for days, first, amount in rows]
     billed_by_day = amounts_billed_later(totals, later)
     for day, amount in billed_by_day.items():
         assert abs(amount) <= abs(totals[day]) and amount * totals[day] >= 0
     for sign in (1, -1):
         billed_amount = sum(abs(amount) for amount in billed_by_day.values() if amount * sign > 0)
         assert billed_amount <= sum(abs(row.amount) for row in later if row.amount * sign > 0)
-    whole = BilledLater(6 * DAY, FIRST, 10**32)
+    whole = LaterBilledCorrection(6 * DAY, FIRST, 10**32)
     assert {day: amount for day, amount in totals.items() if amount > 0} == +Counter(
         amounts_billed_later(totals, [whole])
     )

@@ -20,7 +20,7 @@ from gateway.bills.billed import connection_rows
 from gateway.bills.billed.connection_rows import (
     MAX_SETS,
     AmountsByDay,
-    RowRules,
+    ConnectionRowRules,
     add_json_rows,
     build_day_sums,
 )
@@ -55,7 +55,7 @@ from tests.spool.contract.examples import add
 from tests.spool.ledger_log import FakeClock
 
 OCTOBER = datetime(2026, 10, 1, tzinfo=UTC)
-RULES = RowRules(
+RULES = ConnectionRowRules(
     connection="c-1",
     provider="MongoDB",
     owner_tags={"team": "owner"},
@@ -388,8 +388,8 @@ def test_a_row_names_a_user_as_records_do() -> None:
     """An e-mail address in a tag of a billing row gives the same user as in calls."""
     rules = replace(RULES, owner_tags={"user": "user"})
     hashed = rules.people.hash_address("ann@example.com")
-    assert {"user": hashed} == rules.owners({"user": "Ann@example.com"})
-    assert {"user": ""} == replace(rules, people=People.for_installation(b"p", DROP)).owners(
+    assert {"user": hashed} == rules.owner_by_dimension({"user": "Ann@example.com"})
+    assert {"user": ""} == replace(rules, people=People.for_installation(b"p", DROP)).owner_by_dimension(
         {"user": "ann@example.com"}
     )
-    assert {"user": "ann"} == rules.owners({"user": "ann"})
+    assert {"user": "ann"} == rules.owner_by_dimension({"user": "ann"})

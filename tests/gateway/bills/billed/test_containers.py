@@ -18,7 +18,7 @@ from gateway.bills.billed import connection_rows
 from gateway.bills.billed.connection_rows import (
     IDLE,
     AmountsByDay,
-    RowRules,
+    ConnectionRowRules,
     add_json_rows,
     billing_dimensions,
 )
@@ -47,7 +47,7 @@ PROD = ClusterIdentity("a-1", "eu-west-1", "prod")
 DAY = int(OCTOBER.timestamp()) + 4 * DAY_S  # the day of the bill's row
 CORE_HOUR, GIB_HOUR = 3_600_000_000, 3_600_000 * 2**30
 PRICE = ContainerPrice(cluster="prod", cpu_hour=Decimal(1), memory_hour=Decimal("0.5"))
-RULES = RowRules(
+RULES = ConnectionRowRules(
     connection="c-1",
     provider="AWS",
     owner_tags={"team": "owner"},

@@ -282,7 +282,7 @@ def test_credits_and_taxes_are_as_it_is_set(kind: str, rules: BillDivisionRules,
     rows = [row("cost", 4), row(kind, -2, model=None)]
     whole = bill(rows, USES)
     base = divide_day(whole, DAY, USES).base
-    division = divide_day(whole, DAY, USES, month=base, rules=rules)
+    division = divide_day(whole, DAY, USES, month_usage=base, rules=rules)
     assert is_divided == rules.needs_month_usage(whole)
     alone = {("-", kind, "unallocated"): -2 * UNIT}
     parts = {("a", kind, "shared"): -3 * UNIT // 2, ("b", kind, "shared"): -UNIT // 2}

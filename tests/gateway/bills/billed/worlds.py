@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from gateway.bills.billed.bill import Bill, BillSides, build_bill
+from gateway.bills.billed.bill import Bill, BillInputs, build_bill
 from gateway.bills.billed.layers import BilledUsageByModel, DividedDay, divide_day
 from gateway.bills.reconciliation.sides import DAY_S, CountedUse
 from spool.ledger.billed import BilledSum
@@ -67,14 +67,14 @@ def bill(rows: Sequence[StatementRow], uses: Iterable[Use], *, days: int = 1, **
     span = range(DAY, DAY + days * DAY_S, DAY_S)
     sides: dict[str, Any] = {"provider": "openai", "days": span, "open_from": span[-1] + DAY_S, "rows": rows}
     return build_bill(
-        BillSides(**{**sides, "covered": {}, "unsettled": {}, "counted": [use for _, use in uses], **more})
+        BillInputs(**{**sides, "covered": {}, "unsettled": {}, "counted": [use for _, use in uses], **more})
     )
 
 
 def divided(
     rows: Sequence[StatementRow], uses: Sequence[Use], *, month: BilledUsageByModel | None = None, **more: Any
 ) -> DividedDay:
-    return divide_day(bill(rows, uses, **more), DAY, uses, month=month)
+    return divide_day(bill(rows, uses, **more), DAY, uses, month_usage=month)
 
 
 def divided_month(rows: Sequence[StatementRow], uses: Sequence[Use], days: int) -> list[BilledSum]:
@@ -87,7 +87,7 @@ def divided_month(rows: Sequence[StatementRow], uses: Sequence[Use], days: int) 
     return [
         billed_sum
         for day, theirs in by_day.items()
-        for billed_sum in divide_day(whole, day, theirs, month=base).sums
+        for billed_sum in divide_day(whole, day, theirs, month_usage=base).sums
     ]
 
 

@@ -276,7 +276,7 @@ def test_a_list_changes_what_is_running() -> None:
 def test_names_of_a_list_are_those_of_telemetry() -> None:
     names = parse_user_names("names.csv", b"ann-gh,ann@example.com\n\nBob, bob@example.com\n")
     listed = [ListedSeat(user="Ann-GH"), ListedSeat(user="bob"), ListedSeat(user="cid")]
-    seats = seats_of_tier(listed, names=names)
+    seats = seats_of_tier(listed, telemetry_user_by_listed_user=names)
     assert ["ann@example.com", "bob@example.com", "cid"] == [seat.user for seat in seats]
     with pytest.raises(Invalid, match="line 1 must have two cells"):
         parse_user_names("names.csv", b"ann\n")

@@ -10,7 +10,7 @@ from itertools import combinations
 
 from gateway.bills.reconciliation.causes.list import ANY_PRICE
 from gateway.bills.reconciliation.claims import OF_PRICES
-from gateway.bills.reconciliation.comparing import Line, Reconciliation
+from gateway.bills.reconciliation.comparing import ComparisonLine, Reconciliation
 from gateway.bills.reconciliation.sides import PARTS
 from gateway.bills.reconciliation.wording import build_rounded_comparison_row
 from spool.ledger import money
@@ -55,7 +55,7 @@ def holds(found: Reconciliation) -> None:
     assert found.total.difference == sum(claim.amount for claim in found.claims) + found.total.unexplained
 
 
-def is_added_up(line: Line, places: int) -> None:
+def is_added_up(line: ComparisonLine, places: int) -> None:
     """Check that the shown amounts of a line add up, and that each is its exact amount but for the rounding."""
     causes = {cause: money.units_to_text(amount) for cause, amount in line.causes.items()}
     exact = {name: money.units_to_text(getattr(line, name)) for name in ("billed", "counted", "unexplained")}

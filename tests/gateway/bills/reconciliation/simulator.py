@@ -16,7 +16,7 @@ from decimal import Decimal
 from functools import cached_property
 from random import Random
 
-from gateway.bills.reconciliation.comparing import ComparisonInput, Reconciliation, compare_sides
+from gateway.bills.reconciliation.comparing import ComparisonInput, Reconciliation, compare_bill_with_ledger
 from gateway.bills.reconciliation.counting import TokenPrices, group_uses_by_seller
 from gateway.bills.reconciliation.sides import CountedUse
 from gateway.intake.prices import PriceBook
@@ -458,4 +458,4 @@ def reconcile(
         hours=counts.hours.get(provider, {}),
         failed_hours=counts.failed_hours.get(provider, {}),
     )
-    return compare_sides(replace(facts, **fields))  # type: ignore[arg-type]
+    return compare_bill_with_ledger(replace(facts, **fields))  # type: ignore[arg-type]

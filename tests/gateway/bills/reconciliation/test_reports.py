@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.bills.reconciliation.comparing import ComparisonInput, Reconciliation, compare_sides
-from gateway.bills.reconciliation.matching import classify_bill_rows, day_of_middle
+from gateway.bills.reconciliation.comparing import ComparisonInput, Reconciliation, compare_bill_with_ledger
+from gateway.bills.reconciliation.matching import classify_bill_rows, middle_day_of_row
 from gateway.bills.reconciliation.sides import OTHER, PARTS
 from gateway.bills.statements.importing import ReportFile, read_reports
 from spool.ledger.money import UNIT
@@ -37,7 +37,7 @@ def unpriced(model: str, tier: str, day: int, context: int) -> Mapping[str, int]
 
 def compared(provider: str, rows: list[StatementRow]) -> Reconciliation:
     """Reconcile all days from the first to the last, including open days."""
-    first, last = min(day_of_middle(row) for row in rows), max(row.end for row in rows)
+    first, last = min(middle_day_of_row(row) for row in rows), max(row.end for row in rows)
     sides = ComparisonInput(
         provider=provider,
         days=range(min(first, min(row.start for row in rows) // DAY_S * DAY_S), last + DAY_S, DAY_S),
@@ -46,7 +46,7 @@ def compared(provider: str, rows: list[StatementRow]) -> Reconciliation:
         counted=(),
         prices=unpriced,
     )
-    return compare_sides(sides)
+    return compare_bill_with_ledger(sides)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from gateway.bills.reconciliation.causes.month import MISSING
 from gateway.bills.reconciliation.claims import EXACT
-from gateway.bills.reconciliation.comparing import Line, Reconciliation
+from gateway.bills.reconciliation.comparing import ComparisonLine, Reconciliation
 from gateway.bills.reconciliation.gathering import convert_to_dollars
 from gateway.bills.reconciliation.restating import BillConversion
 from spool.currencies import SCALE
@@ -142,7 +142,7 @@ def agrees_in_total(found: Reconciliation) -> None:
                 assert not lacking or max(lacking) > 0, claim
 
 
-def _lacking(line: Line) -> int:
+def _lacking(line: ComparisonLine) -> int:
     return line.billed_tokens - line.counted_tokens
 
 

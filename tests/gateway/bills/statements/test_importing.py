@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gateway.bills.statements.importing import (
-    ReadReport,
+    ParsedReport,
     ReportFile,
     ReportReader,
     open_document,
@@ -35,7 +35,7 @@ CUR = next(path for path in INPUTS if path.parent.name == "aws_cur")
 
 def reports(
     *contents: bytes, source: str | None = None, most: int = 1000, read_at: float = READ_AT
-) -> list[ReadReport]:
+) -> list[ParsedReport]:
     files = [
         ReportFile(name=f"{index}", content=content, read_at=read_at)
         for index, content in enumerate(contents)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from exporters.focus import charges as focus
-from gateway.bills.statements.importing import ReadReport, ReportFile, read_reports, report_file_at
+from gateway.bills.statements.importing import ParsedReport, ReportFile, read_reports, report_file_at
 from gateway.core import parquet
 from spool.errors import Invalid
 from tests.gateway.bills.statements.test_cases import INPUTS, READ_AT
@@ -62,7 +62,7 @@ def _decimal(text: str) -> Decimal:
     return Decimal(text)
 
 
-def read(content: bytes, most: int = 10**7) -> ReadReport:
+def read(content: bytes, most: int = 10**7) -> ParsedReport:
     file = ReportFile(name="report", content=content, read_at=READ_AT, most_bytes=most)
     [report] = read_reports([file], source=None, account=None, most=1000)
     return report

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.bills.billed.row_book import ConnectionCostUpdater, RowSources
-from gateway.clusters.usage.reader import UsageReader, UsageSources
+from gateway.clusters.usage.reader import ContainerUsageReader, UsageSources
 from gateway.clusters.usage.series import NAME
 from gateway.clusters.usage.usage import CPU, DayUsage
 from spool.billing import BILLING_DROPS
@@ -43,7 +43,7 @@ class Cluster:
         self.prices = [PRICE]
         self.reader = self.another()
 
-    def another(self) -> UsageReader:
+    def another(self) -> ContainerUsageReader:
         """Create another reader, as after a restart."""
         sources = UsageSources(
             files=self.storage.container_files,
@@ -52,7 +52,7 @@ class Cluster:
             tags=lambda: ["team"],
             retention_s=lambda: 60.0 * DAY_S,
         )
-        return UsageReader(sources, self.clock)
+        return ContainerUsageReader(sources, self.clock)
 
     async def send(self, *samples: tuple[float, float], **more: str) -> None:
         """Send CPU seconds at offsets from DAY in one body."""

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.devices.agent import hook
 from gateway.devices.agent.hook import (
-    HookQuestion,
+    HookArguments,
     parse_hook_arguments,
     parse_session_id,
     reason_to_refuse_hook_call,
@@ -71,15 +71,15 @@ def answer_with(text: bytes) -> Callable[[socket.socket, bytes], object]:
 @pytest.mark.parametrize(
     ("words", "question"),
     [
-        ([], HookQuestion()),
-        (["--closed"], HookQuestion(is_closed=True)),
-        (["--session-limit", "20", "--closed"], HookQuestion(session_limit="20", is_closed=True)),
-        (["--session-limit=7.50"], HookQuestion(session_limit="7.50")),
-        (["--endpoint", "http://[::1]:9/"], HookQuestion(endpoint="http://[::1]:9/")),
-        (["--endpoint=http://localhost:4319"], HookQuestion(endpoint="http://localhost:4319")),
+        ([], HookArguments()),
+        (["--closed"], HookArguments(is_closed=True)),
+        (["--session-limit", "20", "--closed"], HookArguments(session_limit="20", is_closed=True)),
+        (["--session-limit=7.50"], HookArguments(session_limit="7.50")),
+        (["--endpoint", "http://[::1]:9/"], HookArguments(endpoint="http://[::1]:9/")),
+        (["--endpoint=http://localhost:4319"], HookArguments(endpoint="http://localhost:4319")),
     ],
 )
-def test_the_command_line_is_read_without_click(words: list[str], question: HookQuestion) -> None:
+def test_the_command_line_is_read_without_click(words: list[str], question: HookArguments) -> None:
     assert question == parse_hook_arguments(words)
 
 
@@ -124,8 +124,8 @@ def test_input_without_a_session_makes_no_connection(text: bytes) -> None:
     If the hook's input names no session, the hook permits the prompt, and with `--closed` it refuses. No connection
     is made in either case.
     """
-    assert "" == parse_session_id(text) == reason_to_refuse_hook_call(HookQuestion(), text)
-    assert "refuses without one" in reason_to_refuse_hook_call(HookQuestion(is_closed=True), text)
+    assert "" == parse_session_id(text) == reason_to_refuse_hook_call(HookArguments(), text)
+    assert "refuses without one" in reason_to_refuse_hook_call(HookArguments(is_closed=True), text)
 
 
 def test_only_the_session_and_the_limit_are_sent() -> None:
@@ -136,7 +136,7 @@ def test_only_the_session_and_the_limit_are_sent() -> None:
         connection.sendall(b'HTTP/1.0 200 OK\r\n\r\n{"refuse":"enough"}')
 
     with server(answer) as endpoint:
-        assert "enough" == reason_to_refuse_hook_call(HookQuestion(endpoint, "20"), INPUT, PATIENT_S)
+        assert "enough" == reason_to_refuse_hook_call(HookArguments(endpoint, "20"), INPUT, PATIENT_S)
     head, _, body = sent[0].partition(b"\r\n\r\n")
     assert {"session_id": "a-session", "session_limit": "20"} == json.loads(body)
     assert CANARY.encode() not in head
@@ -158,7 +158,7 @@ def test_only_the_session_and_the_limit_are_sent() -> None:
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_any_other_answer_is_none(answer: bytes, is_closed: bool) -> None:
     with server(answer_with(answer)) as endpoint:
-        reason = reason_to_refuse_hook_call(HookQuestion(endpoint, is_closed=is_closed), INPUT, PATIENT_S)
+        reason = reason_to_refuse_hook_call(HookArguments(endpoint, is_closed=is_closed), INPUT, PATIENT_S)
     assert is_closed == ("refuses without one" in reason)
 
 
@@ -177,16 +177,16 @@ def test_the_hook_does_not_wait_for_a_late_answer(drips: bool) -> None:
         assert ended.wait(PATIENT_S)
 
     with server(answer) as endpoint:
-        assert "" == reason_to_refuse_hook_call(HookQuestion(endpoint), INPUT)
+        assert "" == reason_to_refuse_hook_call(HookArguments(endpoint), INPUT)
         ended.set()
 
 
 def test_hook_without_an_agent_permits_the_prompt() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         endpoint = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    assert "" == reason_to_refuse_hook_call(HookQuestion(endpoint), INPUT, PATIENT_S)
+    assert "" == reason_to_refuse_hook_call(HookArguments(endpoint), INPUT, PATIENT_S)
     assert "refuses without one" in reason_to_refuse_hook_call(
-        HookQuestion(endpoint, is_closed=True), INPUT, PATIENT_S
+        HookArguments(endpoint, is_closed=True), INPUT, PATIENT_S
     )
 
 

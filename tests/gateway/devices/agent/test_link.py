@@ -15,9 +15,9 @@ from gateway.devices.agent.link import (
     STATES_FILE,
     HeartbeatNumbers,
     LinkFile,
-    ProbedStates,
+    ProbedAssistantStates,
     resident_memory,
-    service_kind,
+    service_manager_kind,
 )
 from gateway.devices.fleet.heartbeat_facts import valid_facts
 
@@ -37,7 +37,7 @@ def store(directory: Path, states: object) -> None:
 
 
 def test_heartbeats_include_only_known_fields_of_the_probe(tmp_path: Path) -> None:
-    probed = ProbedStates(tmp_path)
+    probed = ProbedAssistantStates(tmp_path)
     assert {} == probed.probed_fields()
     store(tmp_path, {**STATES, "prompt": "hello", "labels": {"team": "x"}, "device_id": "other"})
     assert {"os", "hardware_id", "policy", "assistants"} == set(probed.probed_fields())
@@ -48,9 +48,9 @@ def test_heartbeats_include_only_known_fields_of_the_probe(tmp_path: Path) -> No
 @pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"os": "' + "x" * MOST_BYTES + '"}'])
 def test_a_damaged_file_of_states(tmp_path: Path, text: str) -> None:
     store(tmp_path, text)
-    probed = ProbedStates(tmp_path)
+    probed = ProbedAssistantStates(tmp_path)
     assert {} == probed.probed_fields()
-    assert probed.states_to_compare() == ProbedStates(tmp_path / "missing").states_to_compare()
+    assert probed.states_to_compare() == ProbedAssistantStates(tmp_path / "missing").states_to_compare()
 
 
 def test_the_version_of_the_states(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_the_version_of_the_states(tmp_path: Path) -> None:
     The digest of a probe's result changes with a state, a cause, a version or the policy, and not with a use or
     another look.
     """
-    probed = ProbedStates(tmp_path)
+    probed = ProbedAssistantStates(tmp_path)
 
     def version(**codex: object) -> object:
         store(tmp_path, {**STATES, "assistants": {"codex": {**STATES["assistants"]["codex"], **codex}}})
@@ -80,7 +80,7 @@ def test_states_age_while_the_machine_is_awake(tmp_path: Path) -> None:
     The next look ends this.
     """
     now, is_full = 0.0, False
-    probed = ProbedStates(tmp_path, is_full=lambda: is_full, monotonic=lambda: now)
+    probed = ProbedAssistantStates(tmp_path, is_full=lambda: is_full, monotonic=lambda: now)
     missing = {"claude-code": {"state": "not_installed", "configured": False}}
     waiting = {"codex": {**STATES["assistants"]["codex"], "use": "waiting"}}
     states = {**STATES, "assistants": {**waiting, **missing, "broken": 1}}
@@ -101,11 +101,11 @@ def test_states_age_while_the_machine_is_awake(tmp_path: Path) -> None:
     assert full == probed.probed_fields()["assistants"]["codex"]
     is_full = False
     assert good == probed.probed_fields()
-    again = ProbedStates(tmp_path, monotonic=lambda: now)
+    again = ProbedAssistantStates(tmp_path, monotonic=lambda: now)
     assert good == again.probed_fields()  # a restart of the agent makes nothing unknown
 
 
-def read_known(probed: ProbedStates) -> dict[str, Any]:
+def read_known(probed: ProbedAssistantStates) -> dict[str, Any]:
     """Return the fields with the assistants as a gateway reads them."""
     fields = dict(probed.probed_fields())
     return {**fields, "assistants": valid_facts(fields)["assistants"]}
@@ -138,11 +138,11 @@ def test_the_file_of_the_link_is_written_when_it_changes(tmp_path: Path) -> None
 def test_how_the_agent_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("INVOCATION_ID", "MANAGERPID"):
         monkeypatch.delenv(name, raising=False)
-    assert "manual" == service_kind()
+    assert "manual" == service_manager_kind()
     monkeypatch.setenv("INVOCATION_ID", "1")
-    assert "daemon" == service_kind()
+    assert "daemon" == service_manager_kind()
     monkeypatch.setenv("MANAGERPID", "1")
-    assert "user" == service_kind()
+    assert "user" == service_manager_kind()
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux states memory in a file")

@@ -14,7 +14,7 @@ from gateway.devices.fleet.assistant_states import FINE, AssistantState
 from gateway.devices.fleet.coverage import (
     FleetRow,
     fleet_row_of_device,
-    fleet_row_of_missing,
+    fleet_row_of_machine_without_device,
     measure_coverage,
     operating_system_family,
 )
@@ -241,7 +241,7 @@ def random_fleet(seed: int) -> tuple[list[FleetRow], bool]:
             Machine(serial=f"S{n}", team=team, os=os) if has_inventory and chosen.random() < 0.8 else None
         )
         if machine is not None and chosen.random() < 0.2:
-            rows.append(fleet_row_of_missing(machine, listed_at=NOW))
+            rows.append(fleet_row_of_machine_without_device(machine, listed_at=NOW))
             continue
         states = []
         for name in chosen.sample(NAMES, chosen.randrange(4)):

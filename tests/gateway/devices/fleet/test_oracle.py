@@ -19,7 +19,7 @@ from gateway.devices.fleet.uses import (
     LOSING,
     LOSSES_OF_A_DAY,
     RememberedUses,
-    UseLook,
+    UseObservation,
     remembered_uses_after_probe,
 )
 from gateway.devices.machine_state import COVERED, MachineEvidence, evaluate_machine_state
@@ -116,7 +116,7 @@ def looks(past: History, *, is_old: bool) -> Iterator[tuple[float, Device]]:
         is_bad, used, heard = past.is_bad(now), past.seen_use(now), past.newest(past.calls, now)
         setting = "not_configured" if is_bad else "configured"
         memory = remembered_uses_after_probe(
-            memory, UseLook(setting=setting, is_bad=is_bad, used=used, heard=heard), now=now
+            memory, UseObservation(setting=setting, is_bad=is_bad, used=used, heard=heard), now=now
         )
         claim: dict[str, object] = {"state": setting if is_bad else "unused"}
         if used is not None:

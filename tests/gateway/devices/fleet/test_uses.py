@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from gateway.devices.fleet.uses import RememberedUses, UseLook, remembered_uses_after_probe
+from gateway.devices.fleet.uses import RememberedUses, UseObservation, remembered_uses_after_probe
 
 MINUTE, HOUR = 60.0, 3600.0
 LOOK_S = 300.0
@@ -36,7 +36,7 @@ def states(day: Day, hours: float) -> dict[float, str]:
         if day.asleep and day.asleep[0] <= now < day.asleep[1]:
             continue
         is_bad = day.bad is not None and day.bad[0] <= now < day.bad[1]
-        look = UseLook(
+        look = UseObservation(
             setting="not_configured" if is_bad else "configured",
             is_bad=is_bad,
             cut="agent_down" if day.cut is not None and day.cut[0] <= now < day.cut[1] else "",
@@ -160,7 +160,7 @@ def test_a_loss_has_the_cause_of_its_uses() -> None:
             now = number * LOOK_S
             cut = "agent_down" if pause[0] <= now < pause[1] else ""
             newest = max((at for at in used if at <= now), default=None)
-            look = UseLook(setting="configured", is_bad=False, cut=cut, used=newest)
+            look = UseObservation(setting="configured", is_bad=False, cut=cut, used=newest)
             memory = remembered_uses_after_probe(memory, look, now=now)
         assert ("losing", cause) == (memory.use_state(now=now), memory.cut)
 

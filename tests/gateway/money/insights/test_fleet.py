@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.devices.fleet.assistant_states import AssistantState
-from gateway.devices.fleet.coverage import FleetRow, fleet_row_of_device, fleet_row_of_missing
+from gateway.devices.fleet.coverage import FleetRow, fleet_row_of_device, fleet_row_of_machine_without_device
 from gateway.devices.fleet.heartbeat_facts import (
     ASSISTANT_TITLES,
     ASSISTANTS,
@@ -126,7 +126,7 @@ def test_machines_that_never_reported() -> None:
         Machine(serial="A2", team="ads"),
         Machine(serial="B1"),
     ]
-    rows = [fleet_row_of_missing(each, listed_at=NOW) for each in machines]
+    rows = [fleet_row_of_machine_without_device(each, listed_at=NOW) for each in machines]
     found: list[Finding] = list(missing_device(InsightFacts(now=NOW, fleet=rows)))
     assert ["2 machines of the team ads never reported", "B1 never reported"] == titles(found)
     assert "A1: ada" in found[0].draft.description
@@ -134,7 +134,7 @@ def test_machines_that_never_reported() -> None:
 
 def test_missing_machines_may_report_without_a_serial_number() -> None:
     """Three laptops whose agents state no serial number are outside the inventory, so the advice names them."""
-    expected = [fleet_row_of_missing(Machine(serial=f"S{n}"), listed_at=NOW) for n in range(3)]
+    expected = [fleet_row_of_machine_without_device(Machine(serial=f"S{n}"), listed_at=NOW) for n in range(3)]
     nameless = [replace(row(f"laptop-{n}"), machine=None) for n in range(3)]
     named = replace(row("other", heartbeat=b'{"serial": "Z1"}'), machine=None)
     hashed = replace(row("hashed", heartbeat=b'{"serial_hash": "ab"}'), machine=None)

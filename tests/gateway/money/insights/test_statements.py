@@ -17,7 +17,7 @@ from gateway.bills.reconciliation.comparing import (
     EXPLAINED,
     OPEN,
     UNKNOWN,
-    Line,
+    ComparisonLine,
     Reconciliation,
 )
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
@@ -109,7 +109,7 @@ def reconciled(
     Create one day per rate in percent, up to the day before yesterday, each with $100 and a million tokens.
     """
     lines = [
-        Line(
+        ComparisonLine(
             name=str(int(TODAY - (len(rates) + 1 - place) * DAY_S)), state=state, billed=100 * UNIT,
             counted=rate * UNIT, billed_tokens=1_000_000, counted_tokens=rate * 10_000,
             captured_tokens=rate * 10_000, captured_money=rate * UNIT,
@@ -117,7 +117,8 @@ def reconciled(
         for place, rate in enumerate(rates)
     ]  # fmt: skip
     values: dict[str, Any] = {
-        "provider": "openai", "total": Line(), "days": lines, "models": (), "keys": (), "claims": (), "finest": "day",
+        "provider": "openai", "total": ComparisonLine(), "days": lines, "models": (), "keys": (),
+        "claims": (), "finest": "day",
         "has_money": has_money, "sources": (), "set_aside": (), "foreign": {}, "only_billed": {}, "only_counted": {},
         "renamed": (),
     }  # fmt: skip
@@ -201,10 +202,10 @@ def test_the_amounts_of_a_difference_add_up() -> None:
     """
     cent = UNIT // 100
 
-    def line(day: float, state: str, counted: int, *causes: int, unexplained: int = 0) -> Line:
+    def line(day: float, state: str, counted: int, *causes: int, unexplained: int = 0) -> ComparisonLine:
         amounts = {f"cause_{number}": amount for number, amount in enumerate(causes)}
         billed = counted + sum(causes) + unexplained
-        return Line(name=str(int(day)), state=state, billed=billed, counted=counted, causes=amounts)
+        return ComparisonLine(name=str(int(day)), state=state, billed=billed, counted=counted, causes=amounts)
 
     days = [
         line(TODAY - 3 * DAY_S, DIFFERS, 1000 * cent + cent // 3, 304 * cent // 10, 76 * cent // 10),
@@ -212,7 +213,7 @@ def test_the_amounts_of_a_difference_add_up() -> None:
         line(TODAY - 5 * DAY_S, AGREES, 700 * cent, 9 * cent),
     ]
     result = Reconciliation(
-        provider="openai", total=Line(), days=days, finest="day", has_money=True, sources=["costs"],
+        provider="openai", total=ComparisonLine(), days=days, finest="day", has_money=True, sources=["costs"],
         set_aside=(), foreign={},
     )  # fmt: skip
     reconciled = ReconciledMonth(month=CalendarMonth.at(NOW), providers=[result], without={})
@@ -227,18 +228,20 @@ def test_the_amounts_of_a_difference_add_up() -> None:
 def test_the_impact_is_the_size_of_all_causes() -> None:
     """Causes of opposite sign do not cancel out, and days that causes explain count as well."""
     days = [
-        Line(
+        ComparisonLine(
             name=str(int(TODAY - 3 * DAY_S)), state=EXPLAINED, billed=100 * UNIT, counted=97 * UNIT,
             causes={"unreported_traffic": 15 * UNIT, "double_report": -8 * UNIT, "own_price": -4 * UNIT},
         ),
-        Line(name=str(int(TODAY - 4 * DAY_S)), state=DIFFERS, billed=9 * UNIT, counted=10 * UNIT),
+        ComparisonLine(name=str(int(TODAY - 4 * DAY_S)), state=DIFFERS, billed=9 * UNIT, counted=10 * UNIT),
     ]  # fmt: skip
     [finding] = found(reconciliation_difference, reconciled=reconciled(days=days))
     assert 28 == Decimal(finding.draft.cost_impact)
     assert "2 settled days" in finding.draft.title
     assert "The cost impact adds up all causes without their signs" in finding.draft.description
     assert "- unreported traffic: $15.00" in finding.draft.description
-    one_sided = reconciled(days=[Line(name=str(int(TODAY - 4 * DAY_S)), state=DIFFERS, billed=9 * UNIT)])
+    one_sided = reconciled(
+        days=[ComparisonLine(name=str(int(TODAY - 4 * DAY_S)), state=DIFFERS, billed=9 * UNIT)]
+    )
     [finding] = found(reconciliation_difference, reconciled=one_sided)
     assert "without their signs" not in finding.draft.description
 
@@ -246,7 +249,7 @@ def test_the_impact_is_the_size_of_all_causes() -> None:
 def test_no_title_names_two_equal_amounts() -> None:
     """If two days exchange an amount, their total agrees, but both days count as different."""
     days = [
-        Line(
+        ComparisonLine(
             name=str(int(TODAY - back * DAY_S)), state=DIFFERS, billed=billed * UNIT, counted=(10 - billed) * UNIT,
             causes={"posted_late": (2 * billed - 10) * UNIT},
         )

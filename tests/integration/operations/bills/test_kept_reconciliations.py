@@ -23,7 +23,7 @@ from gateway.bills.reconciliation.comparing import (
     ComparisonInput,
     DayTolerance,
     Reconciliation,
-    compare_sides,
+    compare_bill_with_ledger,
 )
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import MOST_MONTHS, Reconciler
@@ -69,10 +69,10 @@ class Work:
             else:
                 assert not sides.hours  # totals do not need the sums by hour
                 self.totals += 1
-            return compare_sides(sides, has_causes=has_causes)
+            return compare_bill_with_ledger(sides, has_causes=has_causes)
 
         patch.setattr(Ledger, "usage_of_day", read)
-        patch.setattr(reconciler, "compare_sides", compared)
+        patch.setattr(reconciler, "compare_bill_with_ledger", compared)
 
     def take(self) -> tuple[int, int]:
         """Return the days and the searches since the last call."""

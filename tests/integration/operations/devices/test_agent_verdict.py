@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.configuration.sections import Config
-from gateway.devices.agent.hook import PATH, HookQuestion, reason_to_refuse_hook_call
+from gateway.devices.agent.hook import PATH, HookArguments, reason_to_refuse_hook_call
 from gateway.devices.agent.session_meter import sum_session_cost
 from gateway.people.authentication.bearer import Bearer
 from spool.ledger import money
@@ -75,7 +75,7 @@ async def _cost(agent: Serving, session: str) -> Decimal:
 async def _refusal(agent: Serving, session: str, limit: str = "", *, is_closed: bool = False) -> str:
     text = json.dumps({"session_id": session, "prompt": "What is the toll?"}).encode()
     return await asyncio.to_thread(
-        reason_to_refuse_hook_call, HookQuestion(agent.url, limit, is_closed), text, PATIENT_S
+        reason_to_refuse_hook_call, HookArguments(agent.url, limit, is_closed), text, PATIENT_S
     )
 
 

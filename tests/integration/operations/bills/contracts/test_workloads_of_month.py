@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.bills.billed.connection_rows import RowRules, build_day_sums
+from gateway.bills.billed.connection_rows import ConnectionRowRules, build_day_sums
 from gateway.bills.billed.containers import KUBERNETES, price_cluster_day, price_unbilled_usage
 from gateway.bills.billed.row_book import PRICED
 from gateway.bills.contracts.workloads import ModelTokens
@@ -78,7 +78,7 @@ async def put_usage(server: OperatorServer) -> None:
     usage = DayUsage(used=used, had={"n-1": [100 * CORE_HOUR, 0, 0]}, nodes={"n-1": "n-1"})
     found = price_cluster_day(CLUSTER, usage, [ContainerPrice(cluster="gpu", cpu_hour=Decimal(1))])
     assert found is not None
-    rules = RowRules(
+    rules = ConnectionRowRules(
         connection=PRICED, provider=KUBERNETES, owner_tags={}, tags=(), people=People.for_installation(b"p")
     )
     key = f"{KUBERNETES}{CONNECTION}{PRICED}:2026-08"
