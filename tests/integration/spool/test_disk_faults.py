@@ -317,7 +317,7 @@ async def test_a_start_on_a_full_disk_has_room_for_what_sqlite_needs(
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.EROFS, errno.EIO], ids=errno.errorcode.get)
-@pytest.mark.parametrize("step", ["restore", "release"])
+@pytest.mark.parametrize("step", ["reallocate_if_possible", "release"])
 async def test_a_reserve_that_cannot_be_reached_is_a_refusal(
     start: Starter, monkeypatch: pytest.MonkeyPatch, code: int, step: str
 ) -> None:
