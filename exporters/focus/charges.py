@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from exporters.batch import map_with_pauses
 from spool.ledger import money
 from spool.ledger.repricing import LinesOf, SumLine, join_price_lines, row_price_lines
-from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures, counted_hour
+from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures, start_hour_or_arrival_hour
 from spool.log.values import LogEntry
 from spool.meters import METERS, quantity_from_millionths
 from spool.printable import csv_lines
@@ -308,7 +308,9 @@ def _correction_key(record: Record | None, committed_at: float) -> _CorrectionKe
         corrects = ""
     else:
         return _CorrectionKey()
-    used_in = _month_start(datetime.fromtimestamp(counted_hour(record.start_time, committed_at), UTC))
+    used_in = _month_start(
+        datetime.fromtimestamp(start_hour_or_arrival_hour(record.start_time, committed_at), UTC)
+    )
     known_in = _month_start(datetime.fromtimestamp(committed_at, UTC))
     return _CorrectionKey(corrects, known_in if used_in < known_in else None)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from spool.ledger import money
-from spool.ledger.verdicts import CallVerdict, counted_amounts, counted_time_us
+from spool.ledger.verdicts import CountedAmounts, counted_amounts, counted_time_us
 from spool.meters import quantity_in_millionths
 from spool.record import (
     CALL_UNIT,
@@ -164,7 +164,7 @@ def row_of_record(
 
 def _call_values(
     call: Inference,
-    verdict: CallVerdict,
+    verdict: CountedAmounts,
     record_number: int | None,
     at_us: int,
     committed_at_us: int,

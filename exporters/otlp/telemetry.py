@@ -43,7 +43,7 @@ from exporters.otlp.spans import (
 )
 from spool.deliveries.values import Delivery, Settlement
 from spool.identity import derived_id
-from spool.ledger.cost_kinds import call_cost_source, cost_kind
+from spool.ledger.cost_kinds import call_cost_source, call_pricing_status
 from spool.ledger.sums import OUTCOME_TAGS
 from spool.log.values import LogEntry
 from spool.meters import METERS, SCALE, quantity_in_millionths
@@ -282,7 +282,7 @@ def correction_counters(record: Correction) -> Iterable[UsageMetric]:
     each count that it changes.
     """
     before, after = record.before, record.after
-    is_moved = (before.status, cost_kind(before)) != (after.status, cost_kind(after))
+    is_moved = (before.status, call_pricing_status(before)) != (after.status, call_pricing_status(after))
     if after.shadow or is_moved:
         yield _call_count_metric(record, before, -1)
     if is_moved and not after.shadow:

@@ -249,7 +249,7 @@ class BillingSync:
         skip a sent hour if the totals lack records of it, because they were rebuilt from a log that had
         lost some records.
         """
-        whole = await self._ledger.no_record_missing_since()
+        whole = await self._ledger.start_of_complete_hours()
         day = since
         while day < until:
             end = min((day + timedelta(days=1)).replace(hour=0), until)

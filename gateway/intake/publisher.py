@@ -84,7 +84,7 @@ class UnitCostPublisher:
         """
         if not await self._ledger.has_all_counted_records():
             return 0
-        complete_since = await self._ledger.no_record_missing_since()
+        complete_since = await self._ledger.start_of_complete_hours()
         sums = await self._read_costs_to_publish(rule)
         operations = await asyncio.to_thread(lambda: list(self._operations_from_sums(rule, sums)))
         totals = await self._streams.find_totals(

@@ -287,7 +287,7 @@ def _parse_day_start(day: str) -> int:
     return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
 
 
-def rate_between(from_value: DayValue, to_value: DayValue) -> int:
+def scaled_exchange_rate(from_value: DayValue, to_value: DayValue) -> int:
     """Return the value of one unit of `from_value` in units of `to_value`, times SCALE, rounded half to even."""
     return round(from_value.usd / to_value.usd * SCALE)
 
@@ -319,7 +319,9 @@ class ExchangeRates:
         source_value = self.value(from_currency, day)
         target_value = self.value(to_currency, day)
         return (
-            None if source_value is None or target_value is None else rate_between(source_value, target_value)
+            None
+            if source_value is None or target_value is None
+            else scaled_exchange_rate(source_value, target_value)
         )
 
     def value(self, currency: str, day: int) -> DayValue | None:

@@ -259,7 +259,7 @@ class LakeDeliveries(Protocol):
     async def landed_counts_by_route(self) -> Sequence[tuple[str, int]]: ...
 
 
-LANDINGS = SmallTable[LakeDeliveries]("lakes", kept_by=("lake", "SqlLandings"))
+LANDINGS = SmallTable[LakeDeliveries]("lakes", kept_by=("lake", "SqlLakeDeliveries"))
 
 
 # -- records of AI telemetry only in a data lake

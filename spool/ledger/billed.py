@@ -108,7 +108,7 @@ class BilledDay:
         return seller_name
 
 
-def with_counted_dimensions(query: CostQuery) -> CostQuery:
+def with_constant_billing_dimensions(query: CostQuery) -> CostQuery:
     """
     Return the query with constants in place of the dimensions of bills, such as charge `usage` and basis
     `exact`, because counted sums do not store them.

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from typing import Any
 
 from spool.ledger import money
-from spool.ledger.checksums import CheckedSum, Checksums, ComparedParts, lost_detail_level
+from spool.ledger.checksums import CheckedSum, Checksums, ComparedParts, detail_level_lost_to_row_limit
 from spool.ledger.counting import RECALCULATED, finest_stored_period, read_state
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.recalculations import Recalculations
@@ -100,8 +100,8 @@ class StoredSums:
         state = read_state(rows)
         width = HOUR_S if day >= self._moment["hourly"] else DAY_S
         lost_detail_levels = {
-            number: lost_detail_level(values)
-            for number, values in rows.dimensions_with_joined_values().items()
+            number: detail_level_lost_to_row_limit(values)
+            for number, values in rows.dimension_sets_merged_into_other().items()
         }
         periods = {
             (width, start): self._read_period(rows, (width, start), lost_detail_levels, state["reach"])
@@ -127,8 +127,8 @@ class StoredSums:
     ) -> tuple[ComparedParts, list[CheckedSum], list[CheckedSum]]:
         self.check_state_unchanged(rows)
         lost_detail_levels = {
-            number: lost_detail_level(values)
-            for number, values in rows.dimensions_with_joined_values().items()
+            number: detail_level_lost_to_row_limit(values)
+            for number, values in rows.dimension_sets_merged_into_other().items()
         }
         hours = _stored_hours_of_day(rows, day)
         view = self._parts_to_compare_of_day(rows, day, hours, lost_detail_levels)
@@ -136,12 +136,17 @@ class StoredSums:
         return view, of_hours, [*self._read_period_sums(rows, (DAY_S, day))]
 
     def _parts_to_compare_of_day(
-        self, rows: LedgerRows, day: int, hours: Sequence[PeriodStart], lost_detail_levels: Mapping[int, int]
+        self,
+        rows: LedgerRows,
+        day: int,
+        hours: Sequence[PeriodStart],
+        lost_detail_level_by_dimension_set: Mapping[int, int],
     ) -> ComparedParts:
         period_keys = [(DAY_S, day), *hours]
         return ComparedParts(
             level=max(
-                self._lost_detail_level(rows, period_key, lost_detail_levels) for period_key in period_keys
+                self._highest_lost_detail_level(rows, period_key, lost_detail_level_by_dimension_set)
+                for period_key in period_keys
             )
         )
 
@@ -149,10 +154,10 @@ class StoredSums:
         self,
         rows: LedgerRows,
         period_key: PeriodStart,
-        lost_detail_levels: Mapping[int, int],
+        lost_detail_level_by_dimension_set: Mapping[int, int],
         counted_below: int,
     ) -> CheckedPeriod:
-        views = self.comparable_parts(rows, period_key, lost_detail_levels)
+        views = self.comparable_parts(rows, period_key, lost_detail_level_by_dimension_set)
         period = CheckedPeriod(reach=counted_below, views=views, checksums=[0] * len(views))
         for cell in self.sums_and_unit_sums(rows, period_key):
             if cell.units is None and cell.measures:
@@ -162,10 +167,10 @@ class StoredSums:
         return period
 
     def comparable_parts(
-        self, rows: LedgerRows, period_key: PeriodStart, lost_detail_levels: Mapping[int, int]
+        self, rows: LedgerRows, period_key: PeriodStart, lost_detail_level_by_dimension_set: Mapping[int, int]
     ) -> Sequence[ComparedParts]:
         width, start = period_key
-        level = self._lost_detail_level(rows, period_key, lost_detail_levels)
+        level = self._highest_lost_detail_level(rows, period_key, lost_detail_level_by_dimension_set)
         is_recalculated = self._recalculated.covers(width, start)
         view = ComparedParts(
             level=level,
@@ -175,18 +180,19 @@ class StoredSums:
         )
         return (view, view._replace(has_estimates=False)) if is_recalculated else (view,)
 
-    def _lost_detail_level(
-        self, rows: LedgerRows, period_key: PeriodStart, lost_detail_levels: Mapping[int, int]
+    def _highest_lost_detail_level(
+        self, rows: LedgerRows, period_key: PeriodStart, lost_detail_level_by_dimension_set: Mapping[int, int]
     ) -> int:
         return (
             max(
                 (
-                    lost_detail_levels[number]
-                    for number in rows.dimension_numbers_in_period(*period_key) & lost_detail_levels.keys()
+                    lost_detail_level_by_dimension_set[number]
+                    for number in rows.dimension_set_numbers_in_period(*period_key)
+                    & lost_detail_level_by_dimension_set.keys()
                 ),
                 default=0,
             )
-            if lost_detail_levels
+            if lost_detail_level_by_dimension_set
             else 0
         )
 
@@ -200,7 +206,7 @@ class StoredSums:
             after = page[-1][:2]
 
     def _read_period_sums(self, rows: LedgerRows, period_key: PeriodStart) -> Iterator[CheckedSum]:
-        sums, meters = rows.measures_by_number(*period_key), rows.read_meters(*period_key)
+        sums, meters = rows.measures_by_dimension_set_number(*period_key), rows.read_meters(*period_key)
         known = self._dimensions_by_number(rows, [*(key for key, _ in sums), *meters])
         for key, measures in sums:
             yield CheckedSum(known[key], measures)
@@ -230,7 +236,7 @@ class RecountedSums:
             self._sets.clear()
         rows = chain.from_iterable(by_key.values() for by_key in self.sums.work.values())
         if unknown := {units for by_units in rows for units in by_units} - self._sets.keys():
-            self._sets |= await self._read(lambda rows: rows.numbers_of_listed_sets(unknown))
+            self._sets |= await self._read(lambda rows: rows.numbers_of_counted_unit_sets(unknown))
 
     def sums_by_period(self) -> Iterator[tuple[PeriodStart, CheckedSum]]:
         """Yield the recounted sums with their periods. Call `load_unit_set_numbers` first."""
@@ -284,13 +290,13 @@ class SumDifference:
 
 
 def sum_differences(
-    rows: LedgerRows, view: ComparedParts, kept: Iterable[CheckedSum], counted: Iterable[CheckedSum]
+    rows: LedgerRows, compared_parts: ComparedParts, kept: Iterable[CheckedSum], counted: Iterable[CheckedSum]
 ) -> Sequence[SumDifference]:
     """
     Return at most MOST_SUMS_TOLD stored sums (`kept`) that differ from the sums counted from records or from
     hours (`counted`).
     """
-    of_kept, of_counted = _add_up_amounts(view, kept), _add_up_amounts(view, counted)
+    of_kept, of_counted = _add_up_amounts(compared_parts, kept), _add_up_amounts(compared_parts, counted)
     period_keys = sorted(of_kept.keys() | of_counted.keys(), key=repr)
     found = (
         SumDifference(
@@ -314,14 +320,14 @@ def _differing_measures(kept: Counter[str], counted: Counter[str]) -> Sequence[t
     ]
 
 
-def _add_up_amounts(view: ComparedParts, cells: Iterable[CheckedSum]) -> Amounts:
+def _add_up_amounts(compared_parts: ComparedParts, cells: Iterable[CheckedSum]) -> Amounts:
     amounts = defaultdict[tuple[int | None, DimensionValues], Counter[str]](Counter)
     for cell in cells:
-        units = None if cell.units is None else cell.units if view.has_sets else 0
-        of_sum = amounts[units, view.comparable_dimensions(cell.values)]
+        units = None if cell.units is None else cell.units if compared_parts.has_sets else 0
+        of_sum = amounts[units, compared_parts.comparable_dimensions(cell.values)]
         for name, amount in (
             *cell.meters.items(),
-            *zip(MEASURES, view.compared_measures(cell), strict=False),
+            *zip(MEASURES, compared_parts.compared_measures(cell), strict=False),
         ):
             if amount:
                 of_sum[name] += amount

@@ -75,8 +75,8 @@ class ComparedParts(NamedTuple):
         return [*cell.measures[:_ESTIMATED], 0, *cell.measures[_ESTIMATED + 1 :]]
 
 
-def lost_detail_level(values: DimensionValues) -> int:
-    of = Dimensions._make(values)
+def detail_level_lost_to_row_limit(dimension_values: DimensionValues) -> int:
+    of = Dimensions._make(dimension_values)
     return 2 if of.team == OTHER else 1 if of.user == OTHER else 0
 
 
@@ -88,13 +88,13 @@ class Checksums:
         self._of_meters: dict[str, int] = {}
         self._slope, self._base = self._pseudo_random("slope"), self._pseudo_random("base")
 
-    def checksum_of(self, view: ComparedParts, cell: CheckedSum) -> int:
-        factor = self._random_factor_of_dimensions(view, cell.values)
+    def checksum_of(self, compared_parts: ComparedParts, cell: CheckedSum) -> int:
+        factor = self._random_factor_of_dimensions(compared_parts, cell.values)
         if cell.units is not None:
-            number = cell.units if view.has_sets else 0
+            number = cell.units if compared_parts.has_sets else 0
             factor *= (self._slope * number + self._base) % _PRIME
         if cell.measures:
-            added: int = sum(map(mul, self._of_measures, view.compared_measures(cell)))
+            added: int = sum(map(mul, self._of_measures, compared_parts.compared_measures(cell)))
             return factor * added
         return factor * sum(self._meter_factor(name) * amount for name, amount in cell.meters.items())
 
@@ -104,13 +104,15 @@ class Checksums:
             number = self._of_meters[name] = self._pseudo_random(f"meter {name}")
         return number
 
-    def _random_factor_of_dimensions(self, view: ComparedParts, values: DimensionValues) -> int:
-        factors = self._factors[view]
+    def _random_factor_of_dimensions(self, compared_parts: ComparedParts, values: DimensionValues) -> int:
+        factors = self._factors[compared_parts]
         factor = factors.get(values)
         if factor is None:
             if len(factors) >= _MEMO:
                 factors.clear()
-            factor = factors[values] = self._pseudo_random(repr((*view.comparable_dimensions(values),)))
+            factor = factors[values] = self._pseudo_random(
+                repr((*compared_parts.comparable_dimensions(values),))
+            )
         return factor
 
     def _pseudo_random(self, of: str) -> int:

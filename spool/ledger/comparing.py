@@ -46,7 +46,7 @@ from spool.ledger.counting import (
 )
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.recalculations import Recalculations
-from spool.ledger.sums import DAY_S, HOUR_S, DimensionValues, HourlySums, counted_hour
+from spool.ledger.sums import DAY_S, HOUR_S, DimensionValues, HourlySums, start_hour_or_arrival_hour
 from spool.ledger.tag_lists import TAGGED, TagLists
 from spool.ledger.work import WorkDigests
 from spool.log.protocols import ReadableLog
@@ -206,7 +206,9 @@ class _StoredCounts:
         if damaged:
             self.damaged += len(damaged)
             self.unread += damaged
-            self.near_unread.add(finest_stored_period(counted_hour(None, entry.committed_at), self.hourly))
+            self.near_unread.add(
+                finest_stored_period(start_hour_or_arrival_hour(None, entry.committed_at), self.hourly)
+            )
         if self.span[0] <= entry.last and entry.first < self.span[1]:
             self._count_records_in_span(entry)
 
@@ -216,7 +218,9 @@ class _StoredCounts:
                 self.kept_in_span += 1
                 if record is not None and not record.shadow:
                     self.in_span[
-                        finest_stored_period(counted_hour(record.start_time, entry.committed_at), self.hourly)
+                        finest_stored_period(
+                            start_hour_or_arrival_hour(record.start_time, entry.committed_at), self.hourly
+                        )
                     ] += 1
 
     def uncertain_periods(self, period_keys: Sequence[PeriodStart]) -> frozenset[PeriodStart]:
@@ -345,7 +349,7 @@ class _SumComparison:
             numbers=numbers,
             suspects=sorted(period_key for period_key in logged.in_span if period_key in compared),
             unsure=logged.uncertain_periods(period_keys),
-            damaged_names=await self._count_damaged_names(),
+            damaged_names=await self._count_damaged_units_and_dimensions(),
         )
 
     async def _days_unlike_their_hours(self) -> Sequence[int]:
@@ -380,7 +384,9 @@ class _SumComparison:
             for entry in await self._log.read(AI_TELEMETRY, number, last, must_be_closed=True):
                 if entry.first > following:
                     logged.unread.append(following)
-                    logged.near_unread.add(self._period_key(counted_hour(None, entry.committed_at)))
+                    logged.near_unread.add(
+                        self._period_key(start_hour_or_arrival_hour(None, entry.committed_at))
+                    )
                 following = entry.last + 1
                 logged.note_entry(entry)
                 for part in entry.split(max_records_at_once()):
@@ -395,14 +401,14 @@ class _SumComparison:
             await self._add_checksums(sums, logged)
             await self._pause_between_steps(began)
 
-    def _new_recount(self, skip: Callable[[int, int], bool]) -> RecountedSums:
+    def _new_recount(self, is_number_at_hour_skipped: Callable[[int, int], bool]) -> RecountedSums:
         restated = partial(
             self._recalculated.recalculated_call, note_recalculation=self._partly.note_whether_priced
         )
         sums = HourlySums(
             tags_of=self._tag_lists.tags_at,
             digests=self._digests,
-            skip=skip,
+            skip=is_number_at_hour_skipped,
             restated=restated if self._recalculated.mark else None,
         )
         return RecountedSums(sums, self._read, self._hourly)
@@ -429,11 +435,11 @@ class _SumComparison:
     def _stored_period(self, period_key: PeriodStart) -> CheckedPeriod:
         return self._periods.get(period_key, self._unknown)
 
-    def _compared_parts_index(self, period_key: PeriodStart) -> int:
+    def _checksum_index(self, period_key: PeriodStart) -> int:
         return -1 if period_key in self._partly.places else 0
 
     def _is_different(self, period_key: PeriodStart, logged: _StoredCounts) -> bool:
-        stored, view = self._stored_period(period_key), self._compared_parts_index(period_key)
+        stored, view = self._stored_period(period_key), self._checksum_index(period_key)
         counted = self._counted[period_key] or [0]
         return stored.calls != logged.calls[period_key] or stored.checksums[view] != counted[view]
 
@@ -475,7 +481,7 @@ class _SumComparison:
         self, place: PeriodStart, counted: Sequence[CheckedSum]
     ) -> Sequence[SumDifference]:
         period_key = self._stored_period(place)
-        view = period_key.views[self._compared_parts_index(place)]
+        view = period_key.views[self._checksum_index(place)]
 
         def differences_if_unchanged(rows: LedgerRows) -> Sequence[SumDifference]:
             # sums that changed since the first pass cannot be shown
@@ -505,9 +511,9 @@ class _SumComparison:
         difference: PeriodDifference = await self._read(compare_day_sums)
         return difference
 
-    async def _count_damaged_names(self) -> int:
+    async def _count_damaged_units_and_dimensions(self) -> int:
         wrong = 0
-        for find in ("misnumbered_unit_sets", "misnumbered_unit_names", "damaged_dimension_sets"):
+        for find in ("unit_sets_with_wrong_hash", "unit_names_with_wrong_hash", "damaged_dimension_sets"):
             after: int | None = -1
             while after is not None:
                 began = time.monotonic()
@@ -579,10 +585,10 @@ class PeriodRecount:
         )
 
     @property
-    def end_number(self) -> int:
+    def end_record_number(self) -> int:
         return self._ranges[-1][1]
 
-    async def read_compared_records(self, log: ReadableLog) -> bool:
+    async def recount_compared_records_and_check_complete(self, log: ReadableLog) -> bool:
         """
         Count the compared records. Return False if some of them are deleted, or if they make too many sums.
         """
@@ -591,13 +597,15 @@ class PeriodRecount:
         calls = sum(row[0] for rows in self.sums.hours.values() for row in rows.values())
         return self._is_whole and calls == self._kept
 
-    async def read_records_until(self, log: ReadableLog, reach: int) -> bool:
+    async def recount_records_until_and_check_complete(
+        self, log: ReadableLog, end_record_number: int
+    ) -> bool:
         """
         Count the records that the totals have counted since the comparison. Return False if records are
         missing.
         """
-        await self._add_records(log, self.end_number, reach)
-        self._ranges[-1] = (self._ranges[-1][0], max(self.end_number, reach))
+        await self._add_records(log, self.end_record_number, end_record_number)
+        self._ranges[-1] = (self._ranges[-1][0], max(self.end_record_number, end_record_number))
         return self._is_whole
 
     async def _add_records(self, log: ReadableLog, first: int, end: int) -> None:
@@ -621,7 +629,7 @@ def replace_period(rows: LedgerRows, placement: DimensionNumbering, recount: Per
     meanwhile.
     """
     state = read_state(rows)
-    seen = recount.end_number, 0, recount.hourly, *recount.marks
+    seen = recount.end_record_number, 0, recount.hourly, *recount.marks
     if tuple(map(state.get, ("reach", "rebuilding", "hourly", TAGGED, RECALCULATED))) != seen:
         return False
     width, start = recount.place
@@ -630,12 +638,15 @@ def replace_period(rows: LedgerRows, placement: DimensionNumbering, recount: Per
     has_day = width == HOUR_S and day < state["daily"]
     for table_width, begin in [(width, start), *([(DAY_S, day)] if has_day else [])]:
         rows.delete_sums(
-            table_width, [(begin, number) for number in rows.dimension_numbers_in_period(table_width, begin)]
+            table_width,
+            [(begin, number) for number in rows.dimension_set_numbers_in_period(table_width, begin)],
         )
         rows.drop_meters(table_width, begin)
     placement.forget_numbers()
     sums = [*recount.sums.hourly_rows()]
-    numbers = placement.find_or_assign_numbers(rows, width, start, [dimensions for _, dimensions, _ in sums])
+    numbers = placement.find_or_assign_dimension_set_numbers(
+        rows, width, start, [dimensions for _, dimensions, _ in sums]
+    )
     rows.add_sums(
         width, [(start, number, measures) for number, (_, _, measures) in zip(numbers, sums, strict=True)]
     )
@@ -649,30 +660,30 @@ def replace_period(rows: LedgerRows, placement: DimensionNumbering, recount: Per
     work = [each for hour in recount.sums.work for each in work_sums(recount.sums, hour, start, number_of)]
     rows.add_unit_sums(work, recount.sums.work_names, recount.sums.work_edges)
     if has_day:
-        rows.sum_up_day(day)
+        rows.make_daily_sums_from_hours(day)
     rows.store_lowest_record_numbers([(width, start, recount.lowest)])
     return True
 
 
-def sum_day_again(rows: LedgerRows, day: int) -> bool:
+def sum_day_again_if_possible(rows: LedgerRows, day: int) -> bool:
     """
     Make a day's sums from its hours again. Return False if the hours are deleted, or if the day has no sum.
     """
     state = read_state(rows)
     if state["rebuilding"] or not state["hourly"] <= day < state["daily"]:
         return False
-    rows.delete_sums(DAY_S, [(day, number) for number in rows.dimension_numbers_in_period(DAY_S, day)])
+    rows.delete_sums(DAY_S, [(day, number) for number in rows.dimension_set_numbers_in_period(DAY_S, day)])
     rows.drop_meters(DAY_S, day)
-    rows.sum_up_day(day)
+    rows.make_daily_sums_from_hours(day)
     return True
 
 
-def store_comparison_and_count_missed(
+def store_comparison_and_return_missed_count(
     rows: LedgerRows,
     compared: LedgerComparison,
     *,
-    added_calls: int,
-    is_mended: bool,
+    calls_added_by_repair: int,
+    is_ledger_repaired: bool,
     remaining_differences: int,
     now: int,
 ) -> int:
@@ -684,11 +695,13 @@ def store_comparison_and_count_missed(
     state = read_state(rows)
     since = state["missed"] - compared.missed
     missed = compared.missed
-    if is_mended:
+    if is_ledger_repaired:
         # it is unknown which of the missed record numbers the repair has counted
         missed = min(
             missed,
-            compared.gone if state["missed_first"] else min(compared.gone, max(0, missed - added_calls)),
+            compared.gone
+            if state["missed_first"]
+            else min(compared.gone, max(0, missed - calls_added_by_repair)),
         )
     rows.set_state(settled=missed, compared=now, differing=remaining_differences, left=remaining_differences)
     if not since:
@@ -708,14 +721,14 @@ class MendableLedger(Protocol):
         self, log: ReadableLog, compared: LedgerComparison, period_key: PeriodStart
     ) -> bool: ...
 
-    async def sum_day_again(self, day: int) -> bool: ...
+    async def sum_day_again_if_possible(self, day: int) -> bool: ...
 
-    async def store_comparison_and_count_missed(
+    async def store_comparison_and_return_missed_count(
         self,
         compared: LedgerComparison,
         *,
-        added_calls: int,
-        is_mended: bool,
+        calls_added_by_repair: int,
+        is_ledger_repaired: bool,
         remaining_differences: int,
         now: int,
     ) -> int: ...
@@ -774,10 +787,10 @@ class LedgerMender:
         unrepaired = [
             difference for period_key, difference in differing.items() if period_key not in recounted
         ]
-        missed = await self.ledger.store_comparison_and_count_missed(
+        missed = await self.ledger.store_comparison_and_return_missed_count(
             compared,
-            added_calls=gained,
-            is_mended=len(recounted) == len(to_recount),
+            calls_added_by_repair=gained,
+            is_ledger_repaired=len(recounted) == len(to_recount),
             remaining_differences=len(unrepaired),
             now=int(self.clock.now()),
         )
@@ -797,7 +810,7 @@ class LedgerMender:
     async def _try_repair_period(self, compared: LedgerComparison, period_key: PeriodStart) -> bool:
         width, start = period_key
         if width == DAY_S and start >= compared.hourly:
-            return await self.ledger.sum_day_again(start)
+            return await self.ledger.sum_day_again_if_possible(start)
         is_known = period_key in compared.numbers and period_key not in compared.unsure
         return is_known and await self.ledger.replace_period(self.log, compared, period_key)
 

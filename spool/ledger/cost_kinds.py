@@ -26,7 +26,7 @@ KIND_OF_SOURCE: Final[Mapping[str, str]] = {
 }
 
 
-def cost_kind(call: Inference) -> str:
+def call_pricing_status(call: Inference) -> str:
     """
     Return the kind. `priced`: the cost is known. `free`: a gateway's cache answered, or the call failed
     without usage. `unpriced`: the usage has no known price. `without_usage`: the call succeeded, but no usage

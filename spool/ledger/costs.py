@@ -95,7 +95,7 @@ def query_costs(
     query = check_and_simplify_query(rows, query)
     ask = partial(_totals_by_period, rows, limit=limit, rates=rates)
     is_folded = query.top is not None or query.kept is not None
-    totals = _fold_groups(rows, query, limit, ask) if is_folded else ask(query)
+    totals = _totals_of_kept_or_largest_groups(rows, query, limit, ask) if is_folded else ask(query)
     # a query for the largest or for chosen groups may also have a group with the rest
     if is_folded and query.aggregated:
         for groups in totals.values():
@@ -119,7 +119,7 @@ def check_and_simplify_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
             check_dimension(name)
     if (
         query.unit_of_work is None
-        and _can_have_redundant_filters(query)
+        and _can_have_filters_excluding_nothing(query)
         and rows.has_filters_excluding_nothing(query)
     ):
         return replace(query, include={}, exclude={})
@@ -134,7 +134,7 @@ def check_and_simplify_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
 
 def _check_units_listed(rows: LedgerRows, unit: str, values: Collection[str]) -> None:
     numbers = work.unit_numbers(unit, values)
-    unlisted = rows.ids_no_longer_listed(unit, numbers)
+    unlisted = rows.ids_merged_into_other(unit, numbers)
     for value, number in zip(values, numbers, strict=True):
         if number in unlisted:
             name = f" {value}" if work.UNITS[unit].is_named else ""
@@ -148,7 +148,7 @@ def _needs_row(query: CostQuery, group: Group, total: _GroupTotal) -> bool:
     return not total.is_zero or (query.arranged > 0 and OTHER not in group)
 
 
-def _can_have_redundant_filters(query: CostQuery) -> bool:
+def _can_have_filters_excluding_nothing(query: CostQuery) -> bool:
     filtered = {*query.include, *query.exclude}
     if not filtered or query.arranged or query.until - query.since <= _DAY:
         return False
@@ -159,9 +159,9 @@ def _read_totals(
     rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None
 ) -> _ByPeriod:
     if not query.arranged and not set(BILLED_DIMENSIONS).isdisjoint(query.used_dimensions):
-        from spool.ledger.billed import with_counted_dimensions
+        from spool.ledger.billed import with_constant_billing_dimensions
 
-        query = with_counted_dimensions(query)
+        query = with_constant_billing_dimensions(query)
     time_ranges = list(periods_of_query(query))
     has_charges = False
     if query.arranged:
@@ -169,7 +169,7 @@ def _read_totals(
 
         moments = distinct_moments(time_ranges)
         check_billed_days_not_split(
-            rows.billed_starts(int(min(moments)) - DAY_S, int(max(moments)) + 1), moments
+            rows.starts_of_billed_days(int(min(moments)) - DAY_S, int(max(moments)) + 1), moments
         )
         questions = divide_billed_periods(rows, query, time_ranges, whole_day_spans)
     else:
@@ -205,7 +205,7 @@ def _read_totals(
                 row_count += 1
             measures = sum_row.measures
             if converter is not None:
-                measures = total.multiply_dollars(converter, sum_row)
+                measures = total.convert_dollars_unrounded(converter, sum_row)
             total.add_measures(sum_row.status, sum_row.cost_source, measures)
             if limit is not None and index % CHECK_EVERY == 0:
                 limit.check_rows(row_count)
@@ -242,14 +242,14 @@ def _group_sums(
     """
     if not query.aggregated or query.unit_of_work is None:
         return rows.totals_by_group(spans, query, by_start=by_start)
-    from spool.ledger.run_trees import aggregate_sums, query_by_run_in_session
+    from spool.ledger.run_trees import aggregate_sums, query_grouped_by_run_in_session
 
     [(_, since, until, _)] = spans
     tree = rows.run_tree(query, since, until)
     return aggregate_sums(
         tree,
         query,
-        rows.totals_by_group(spans, query_by_run_in_session(query), by_start=by_start),
+        rows.totals_by_group(spans, query_grouped_by_run_in_session(query), by_start=by_start),
         by_day=by_day,
     )
 
@@ -284,16 +284,16 @@ def _totals_by_period(
     return totals
 
 
-def _fold_groups(
+def _totals_of_kept_or_largest_groups(
     rows: LedgerRows,
     query: CostQuery,
-    limit: QuestionLimit | None,
+    question_limit: QuestionLimit | None,
     totals_of_query: Callable[[CostQuery], _ByPeriod],
 ) -> _ByPeriod:
     if query.top is None:
         return totals_of_kept_and_other_groups(query, totals_of_query)
     return largest_group_totals(
-        rows, query, periods_of_query(replace(query, granularity=TOTAL)), limit, totals_of_query
+        rows, query, periods_of_query(replace(query, granularity=TOTAL)), question_limit, totals_of_query
     )
 
 
@@ -416,7 +416,7 @@ class _GroupTotal:
     def measure(self, name: str) -> int:
         """Return a measure by its field name in CostRow. Money is in units of `spool.ledger.money`."""
         if name == "cost":
-            return self._rounded_units(self._cost)
+            return self._units_without_rate_scale(self._cost)
         value = getattr(self.cost_row(_EPOCH, ()), name)
         return money.text_to_units(value) if name in _MONEY else int(value)
 
@@ -426,18 +426,18 @@ class _GroupTotal:
             self._meters = self._meters or Counter()
             self._meters[metered.meter] += metered.quantity
 
-    def multiply_dollars(self, converter: CurrencyConverter, each: GroupSum) -> Measures:
+    def convert_dollars_unrounded(self, converter: CurrencyConverter, group_sum: GroupSum) -> Measures:
         """
         Return the measures with dollars multiplied by the exchange rate, not yet rounded. Dollars without a
         rate are added to the unconverted amounts.
         """
         self._is_multiplied = True
-        measures = list(each.measures)
+        measures = list(group_sum.measures)
         for index, name in enumerate(MONEY, len(COUNTS)):
             if units := measures[index]:
-                rate = converter.rate(CURRENCY, each.start)
+                rate = converter.rate(CURRENCY, group_sum.start)
                 measures[index] = units * (rate or 0)
-                if rate is None and each.status != "cached" and each.cost_source == name:
+                if rate is None and group_sum.status != "cached" and group_sum.cost_source == name:
                     self._unconverted = self._unconverted or Counter()
                     self._unconverted[CURRENCY] += units
         return measures
@@ -462,14 +462,14 @@ class _GroupTotal:
         self._charges, self._unconverted, self._limbs = charges, unconverted, None
 
     def _amount_text(self, units: int) -> str:
-        return money.units_to_text(self._rounded_units(units)) if units else "0"
+        return money.units_to_text(self._units_without_rate_scale(units)) if units else "0"
 
-    def _rounded_units(self, units: int) -> int:
+    def _units_without_rate_scale(self, scaled_units: int) -> int:
         if not self._is_multiplied:
-            return units
+            return scaled_units
         from spool.currencies import divide_by_scale
 
-        return divide_by_scale(units)
+        return divide_by_scale(scaled_units)
 
     def cost_row(self, start: datetime, group: tuple[str | None, ...]) -> CostRow:
         calls, input_tokens, output, read, written, thought, written_1h = self._sums[: len(COUNTS)]
@@ -557,7 +557,11 @@ def largest_groups(
     spans = [question.span for question in plan_period_reads(rows, query, periods, state)]
     if len(spans) > MOST_SPANS:
         return set()
-    find = partial(_groups_with_highest_tree_costs, rows) if query.aggregated else rows.largest_groups
+    find = (
+        partial(_group_count_and_costliest_run_tree_groups, rows)
+        if query.aggregated
+        else rows.group_count_and_largest_groups
+    )
     count, ranked = find(spans, query, top + ALIKE)
     if limit is not None:
         if query.unit_of_work is None:  # there may be more units of work than an answer may have rows
@@ -574,13 +578,13 @@ def largest_groups(
     return near if len(near) < top + ALIKE else set()
 
 
-def _groups_with_highest_tree_costs(
+def _group_count_and_costliest_run_tree_groups(
     rows: LedgerRows, spans: Sequence[Span], query: CostQuery, most: int
 ) -> tuple[int, Sequence[tuple[Group, float]]]:
-    from spool.ledger.run_trees import aggregate_sums, query_by_run_in_session
+    from spool.ledger.run_trees import aggregate_sums, query_grouped_by_run_in_session
 
     [(_, since, until, _)] = spans
-    _, places = rows.largest_groups(spans, query_by_run_in_session(query), None)
+    _, places = rows.group_count_and_largest_groups(spans, query_grouped_by_run_in_session(query), None)
     sums = [GroupSum(group, "", "", [int(cost * _FINE)]) for group, cost in places]
     costs = Counter[Group]()
     for each in aggregate_sums(rows.run_tree(query, since, until), query, sums, by_day=True):
@@ -641,7 +645,7 @@ def totals_of_kept_and_other_groups(query: CostQuery, totals_of_query: TotalsOfQ
     if not kept_groups:
         return totals_of_query(query)
     if query.aggregated:
-        return _totals_with_runs_below(plain, kept_groups, totals_of_query)
+        return _totals_with_descendant_runs(plain, kept_groups, totals_of_query)
     totals = totals_of_query(replace(plain, only=kept_groups))
     whole = totals_of_query(replace(plain, group_by=()))
     for start, sums in whole.items():
@@ -651,7 +655,7 @@ def totals_of_kept_and_other_groups(query: CostQuery, totals_of_query: TotalsOfQ
     return totals
 
 
-def _totals_with_runs_below(
+def _totals_with_descendant_runs(
     query: CostQuery, kept_groups: frozenset[Group], totals_of_query: TotalsOfQuery[T]
 ) -> Totals[T]:
     """
@@ -724,20 +728,21 @@ def largest_group_totals(
         kept_groups = _choose_largest_groups(groups, query)
         if not near and is_decided:
             return {
-                start: _merge_other_groups(groups, query, kept_groups) for start, groups in decided.items()
+                start: _merge_all_but_largest_groups(groups, query, kept_groups)
+                for start, groups in decided.items()
             }
         if not near and len(groups) <= len(kept_groups):
             return totals_of_query(replace(query, top=None))
     return totals_of_kept_and_other_groups(
-        replace(query, kept=_with_unknown_group(query, kept_groups), top=None), totals_of_query
+        replace(query, kept=_largest_and_unknown_groups(query, kept_groups), top=None), totals_of_query
     )
 
 
-def _merge_other_groups(
+def _merge_all_but_largest_groups(
     groups: Mapping[Group, T], query: CostQuery, largest: Collection[Group]
 ) -> dict[Group, T]:
     rest = (OTHER,) * len(query.group_by)
-    kept_groups = _with_unknown_group(query, largest) - {rest}
+    kept_groups = _largest_and_unknown_groups(query, largest) - {rest}
     shown_totals = {group: total for group, total in groups.items() if group in kept_groups}
     other_totals = [total for group, total in groups.items() if group not in kept_groups]
     if other_totals:
@@ -746,7 +751,7 @@ def _merge_other_groups(
     return shown_totals
 
 
-def _with_unknown_group(query: CostQuery, largest: Collection[Group]) -> frozenset[Group]:
+def _largest_and_unknown_groups(query: CostQuery, largest: Collection[Group]) -> frozenset[Group]:
     return frozenset([(None,) * len(query.group_by), *largest])
 
 

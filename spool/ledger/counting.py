@@ -80,25 +80,29 @@ def read_state(rows: LedgerRows) -> dict[str, int]:
     return {name: stored.get(name, value) for name, value in values.items()}
 
 
-def new_data_versions(starts: Iterable[int] | None = None, *, every: str = EVERY) -> dict[str, int]:
+def new_data_versions_by_month(
+    changed_starts: Iterable[int] | None = None, *, all_months_name: str = EVERY
+) -> dict[str, int]:
     """
-    Return new marks, which invalidate cached results, for the months of `starts`, or without `starts` for
+    Return new marks, which invalidate cached results, for the months of `changed_starts`, or if it is None for
     every month.
     """
-    if starts is None:
-        return {every: new_data_version()}
-    names = {data_version_name(datetime.fromtimestamp(start, UTC), every) for start in starts}
+    if changed_starts is None:
+        return {all_months_name: new_data_version()}
+    names = {
+        data_version_name(datetime.fromtimestamp(start, UTC), all_months_name) for start in changed_starts
+    }
     return {name: new_data_version() for name in names}
 
 
-def data_version_name(at: datetime, every: str = EVERY) -> str:
+def data_version_name(at: datetime, all_months_name: str = EVERY) -> str:
     """
     Return the name of the change mark for a moment in UTC.
 
     The first day of a month has a mark of its own, because in time zones behind UTC it partly belongs to the
     month before.
     """
-    return f"{every} {at:%Y-%m-01}" if at.day == 1 else f"{every} {at:%Y-%m}"
+    return f"{all_months_name} {at:%Y-%m-01}" if at.day == 1 else f"{all_months_name} {at:%Y-%m}"
 
 
 def first_complete_hour(arrival: float) -> int:
@@ -148,29 +152,31 @@ class DimensionNumbering:
         self._packed.clear()
         self._most.clear()
 
-    def find_or_assign_numbers(
+    def find_or_assign_dimension_set_numbers(
         self, rows: LedgerRows, width: int, start: int, dimensions: Iterable[DimensionValues]
     ) -> Sequence[int]:
         placed = [stored_dimensions(values) for values in dimensions]
-        present = self._dimension_hashes_if_near_limit(rows, (width, start), len(placed))
+        present = self._dimension_set_hashes_if_near_row_limit(rows, (width, start), len(placed))
         if present is not None:
-            placed = [self._reduce_to_row_limit(values, present) for values in placed]
+            placed = [self._merge_values_into_other_beyond_limit(values, present) for values in placed]
         return self._assign_numbers(rows, placed)
 
-    def _reduce_to_row_limit(self, values: DimensionValues, dimension_hashes: set[int]) -> DimensionValues:
+    def _merge_values_into_other_beyond_limit(
+        self, dimension_values: DimensionValues, dimension_hashes: set[int]
+    ) -> DimensionValues:
         for limit, reduced in (
             (self._max_rows, replace_owners_with_other),
             (self._max_without_owners, replace_work_with_other),
         ):
-            mark = hash(values)
+            mark = hash(dimension_values)
             if mark in dimension_hashes:
-                return values
+                return dimension_values
             if len(dimension_hashes) < limit:
                 break
-            values = reduced(values)
+            dimension_values = reduced(dimension_values)
         # few combinations remain, so there is no limit
-        dimension_hashes.add(hash(values))
-        return values
+        dimension_hashes.add(hash(dimension_values))
+        return dimension_values
 
     def _assign_numbers(self, rows: LedgerRows, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
         numbers = self._numbers
@@ -178,10 +184,10 @@ class DimensionNumbering:
             numbers.clear()
         unknown = [*dict.fromkeys(values for values in dimensions if values not in numbers)]
         if unknown:
-            numbers.update(zip(unknown, rows.find_or_assign_numbers(unknown), strict=True))
+            numbers.update(zip(unknown, rows.find_or_assign_dimension_set_numbers(unknown), strict=True))
         return [numbers[values] for values in dimensions]
 
-    def _dimension_hashes_if_near_limit(
+    def _dimension_set_hashes_if_near_row_limit(
         self, rows: LedgerRows, period: tuple[int, int], added_count: int
     ) -> set[int] | None:
         """
@@ -197,14 +203,14 @@ class DimensionNumbering:
         if len(self._most) >= MOST_PERIODS:
             self._most.clear()
         if period not in self._most:
-            self._most[period] = len(rows.dimension_numbers_in_period(*period))
+            self._most[period] = len(rows.dimension_set_numbers_in_period(*period))
         self._most[period] += added_count
         if self._most[period] <= self._max_rows:
             return None
         del self._most[period]
         return self._cache_dimension_hashes(
             period,
-            set(map(hash, rows.dimensions_by_number(rows.dimension_numbers_in_period(*period)).values())),
+            set(map(hash, rows.dimensions_by_number(rows.dimension_set_numbers_in_period(*period)).values())),
         )
 
     def _cache_dimension_hashes(self, period: tuple[int, int], dimension_hashes: set[int]) -> set[int]:
@@ -223,12 +229,12 @@ def stored_dimensions(dimensions: DimensionValues) -> DimensionValues:
     text = "".join(texts) + region + sender
     if len(text) <= MAX_TEXT and text.isascii():
         return dimensions
-    whole = Dimensions(*map(stored_value, dimensions))
+    whole = Dimensions(*map(cut_and_cleaned_text, dimensions))
     # the tags are cut already, and must stay valid JSON
     return whole._replace(tags=_replace_surrogates(Dimensions._make(dimensions).tags))
 
 
-def stored_value(value: Any) -> Any:
+def cut_and_cleaned_text(value: Any) -> Any:
     return _replace_surrogates(value[:MAX_TEXT]) if isinstance(value, str) else value
 
 
@@ -297,9 +303,9 @@ def add_counted_sums(
     for width in WIDTHS:
         added: list[tuple[int, int, Measures]] = []
         meters: list[tuple[int, int, MeterSums]] = []
-        for start, hours in _hours_by_period_start(sums, state, width).items():
+        for start, hours in _hours_with_sums_by_period_start(sums, state, width).items():
             dimensions = [values for hour in hours for values in sums.hours[hour]]
-            numbers = placement.find_or_assign_numbers(rows, width, start, dimensions)
+            numbers = placement.find_or_assign_dimension_set_numbers(rows, width, start, dimensions)
             parts = defaultdict[int, list[Measures]](list)
             measures_of_hours = chain.from_iterable(sums.hours[hour].values() for hour in hours)
             for number, measures in zip(numbers, measures_of_hours, strict=True):
@@ -335,7 +341,7 @@ def add_counted_sums(
     # a rebuild reads again what was counted as missed, damaged or implausible
     if state["rebuilding"]:
         if next_number >= state["rebuilding"]:
-            rows.freeze_periods(below_number=0)
+            rows.freeze_periods_for_rebuild(below_record_number=0)
             rows.set_state(rebuilding=0, compared=0)
             apply_newest_tag_list_from(rows, next_number)
         return next_number
@@ -358,7 +364,7 @@ def work_sums(
             yield start, units, numbers_by_dimensions[values], measures
 
 
-def _hours_by_period_start(
+def _hours_with_sums_by_period_start(
     sums: HourlySums, state_values: Mapping[str, int], width: int
 ) -> Mapping[int, Sequence[int]]:
     hours_by_start: dict[int, list[int]] = {}
@@ -389,9 +395,9 @@ def restart_counting_at_replaced_log(rows: LedgerRows, *, seen_next_number: int,
     if state["reach"] != seen_next_number:
         return state["reach"]
     if state[RECALCULATED]:
-        rows.limit_recalculations(next_number)
+        rows.lower_recalculation_ends(next_number)
         rows.set_state(**{RECALCULATED: new_data_version()})
-    rows.reset_lowest_numbers_and_unfreeze()
+    rows.reset_lowest_record_numbers_and_unfreeze_periods()
     apply_newest_tag_list_from(rows, next_number)
     rows.set_state(
         reach=next_number, rebuilding=0, settled=state["missed"], missed_first=0, missed_end=0, compared=0
@@ -408,27 +414,29 @@ def lower_missed_record_count(rows: LedgerRows, *, new_count: int) -> None:
         rows.set_state(whole=0, missed_first=0, missed_end=0)
 
 
-def begin_rebuild(rows: LedgerRows, oldest: int, tags: tuple[str, ...]) -> tuple[int, int, int]:
+def begin_rebuild_and_count_periods(
+    rows: LedgerRows, lowest_stored_number: int, tags: tuple[str, ...]
+) -> tuple[int, int, int]:
     """
-    Empty the periods whose records are all stored, and freeze all others. `oldest`: the lowest stored number.
-    Hours after the last frozen period are counted with the dimensions `tags`.
+    Empty the periods whose records are all stored, and freeze all others. Hours
+    after the last frozen period are counted with the dimensions `tags`.
 
     Return the numbers of emptied and of frozen periods, and the end of the last frozen period or 0.
     """
     state = read_state(rows)
     delete_daily_sums_with_hourly_sums(rows)
-    rows.freeze_periods(below_number=oldest)
-    emptied = rows.drop_open_periods()
+    rows.freeze_periods_for_rebuild(below_record_number=lowest_stored_number)
+    emptied = rows.delete_sums_of_unfrozen_periods()
     rows.delete_damaged_rows()
-    frozen = rows.frozen_periods()
+    frozen = rows.periods_frozen_for_rebuild()
     border = max((start + width for width, start in frozen), default=0)
-    if oldest < state["reach"]:
+    if lowest_stored_number < state["reach"]:
         # Records that will be read again no longer count as missed. Deleted records stay missed.
-        rows.set_state(reach=oldest, rebuilding=state["reach"])
-        store_tag_list(rows, TagList(oldest, border, tags))
-        lower_missed_record_count(rows, new_count=oldest - 1)
+        rows.set_state(reach=lowest_stored_number, rebuilding=state["reach"])
+        store_tag_list(rows, TagList(lowest_stored_number, border, tags))
+        lower_missed_record_count(rows, new_count=lowest_stored_number - 1)
     else:  # no counted record is stored
-        rows.freeze_periods(below_number=0)
+        rows.freeze_periods_for_rebuild(below_record_number=0)
     return emptied, len(frozen), border
 
 
@@ -447,7 +455,7 @@ def sum_up_next_unsummed_day(rows: LedgerRows, before: int) -> bool:
     day = oldest // DAY_S * DAY_S
     if day + DAY_S > before:
         return False
-    rows.sum_up_day(day)
+    rows.make_daily_sums_from_hours(day)
     rows.set_state(daily=day + DAY_S)
     return True
 
@@ -489,12 +497,12 @@ def last_and_this_month(now: int) -> Sequence[tuple[int, int]]:
     return [(begin, middle), (middle, end)]
 
 
-def units_beyond_limit(
-    rows: LedgerRows, most: int, now: int, month: tuple[int, int]
+def unit_ids_to_merge_into_other(
+    rows: LedgerRows, max_units_per_kind: int, now: int, month: tuple[int, int]
 ) -> Sequence[tuple[str, Sequence[int]]]:
     """
-    Return the units of work to unlist, by kind, if `month` has more than `most` of a kind. Afterwards, nine
-    tenths of the limit stay listed.
+    Return the units of work to unlist, by kind, if `month` has more than `max_units_per_kind` of a kind.
+    Afterwards, nine tenths of the limit stay listed.
 
     Idle units are unlisted first, and cheap ones before expensive ones, by the costs of last and this month.
     The most expensive units, half of the limit, always stay, so a sender of many names cannot hide the
@@ -502,18 +510,20 @@ def units_beyond_limit(
     """
     [(begin, _), (_, end)] = last_and_this_month(now)
     chosen = []
-    for unit, count in rows.count_listed_units(*month).items():
-        if count > most:
-            cheapest = rows.cheapest_units(unit, month, (begin, end), count - most // 2)
+    for unit, count in rows.individual_unit_count_by_kind(*month).items():
+        if count > max_units_per_kind:
+            cheapest = rows.cheapest_unit_ids_and_last_use(
+                unit, month, (begin, end), count - max_units_per_kind // 2
+            )
             idle_first = sorted(cheapest, key=lambda each: each[1] >= now - IDLE_S)
-            chosen.append((unit, [id for id, _ in idle_first[: count - most * 9 // 10]]))
+            chosen.append((unit, [id for id, _ in idle_first[: count - max_units_per_kind * 9 // 10]]))
     return chosen
 
 
 def expire_units(rows: LedgerRows, limits: WorkLimits, now: int) -> None:
     """Stop listing units of work after their retention, and delete units that were unlisted long ago."""
     for name, unit in UNITS.items():
-        before = int(now - limits.listing_duration_s(unit))
-        rows.stop_listing_idle_units(name, before)
-        rows.forget_unlisted_idle_units(name, before - FORGET_S)
+        before = int(now - limits.unit_retention_s(unit))
+        rows.merge_idle_units_into_other(name, before)
+        rows.forget_merges_of_idle_units(name, before - FORGET_S)
     rows.drop_unused_units()

@@ -38,22 +38,22 @@ def too_few_people_label(people: int) -> str:
     return f"(fewer than {people} people)"
 
 
-def month_part_start(moment: datetime) -> datetime:
+def month_quarter_start(moment: datetime) -> datetime:
     day = max(day for day in FIRST_DAYS if day <= moment.day)
     return datetime(moment.year, moment.month, day, tzinfo=UTC)
 
 
-def finished_month_part_ends(start: datetime, now: datetime) -> Iterator[datetime]:
+def finished_month_quarter_ends(start: datetime, now: datetime) -> Iterator[datetime]:
     """
     Yield the ends of parts of months (each begins at a day in FIRST_DAYS) that ended at least GRACE ago.
     """
-    end = _next_month_part_start(start)
+    end = _next_month_quarter_start(start)
     while end + GRACE <= now:
         yield end
-        end = _next_month_part_start(end)
+        end = _next_month_quarter_start(end)
 
 
-def _next_month_part_start(start: datetime) -> datetime:
+def _next_month_quarter_start(start: datetime) -> datetime:
     later = [day for day in FIRST_DAYS if day > start.day]
     if later:
         return start.replace(day=later[0])
@@ -72,12 +72,12 @@ def split_into_cells_of_people(
         return ()
     dimension_indexes = [SPLIT_BY.index(name) for name in dict.fromkeys((*split_first_by, *SPLIT_BY))]
     return tuple(
-        _build_cell(names, part)
-        for names, part in _split_cells(rows, min_people, joined_label, dimension_indexes)
+        _group_cell_of_rows(names, part)
+        for names, part in _split_rows_into_cells_of_people(rows, min_people, joined_label, dimension_indexes)
     )
 
 
-def _split_cells(
+def _split_rows_into_cells_of_people(
     rows: Sequence[CostRow], min_people: int, joined_label: str, dimension_indexes: Sequence[int]
 ) -> Iterator[tuple[dict[int, str | None], Sequence[CostRow]]]:
     if not dimension_indexes:
@@ -88,7 +88,7 @@ def _split_cells(
     for row in rows:
         values.setdefault(row.group[place], []).append(row)
     for name, part in _join_small_values(values, min_people, joined_label).items():
-        for names, cell_rows in _split_cells(part, min_people, joined_label, others):
+        for names, cell_rows in _split_rows_into_cells_of_people(part, min_people, joined_label, others):
             yield {place: name, **names}, cell_rows
 
 
@@ -116,9 +116,13 @@ def _distinct_people(rows: Sequence[CostRow]) -> set[str | None]:
     return {row.group[-1] for row in rows}
 
 
-def _build_cell(names: Mapping[int, str | None], rows: Sequence[CostRow]) -> GroupCell:
+def _group_cell_of_rows(
+    value_by_dimension_index: Mapping[int, str | None], rows: Sequence[CostRow]
+) -> GroupCell:
     cost = sum(money.text_to_units(row.cost) for row in rows)
     counts = tuple(sum(getattr(row, name) for row in rows) for name in COUNTS)
     return GroupCell(
-        names=tuple(names[place] for place in sorted(names)), cost=money.units_to_text(cost), counts=counts
+        names=tuple(value_by_dimension_index[place] for place in sorted(value_by_dimension_index)),
+        cost=money.units_to_text(cost),
+        counts=counts,
     )

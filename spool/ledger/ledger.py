@@ -46,7 +46,7 @@ from spool.ledger.work import (
     RunLineage,
     WorkDigests,
     WorkLimits,
-    unit_number,
+    unit_number_from_name_or_digest,
 )
 from spool.ledger.work_links import LINKS_MARK, UnitLinks
 from spool.log.protocols import ReadableLog
@@ -321,25 +321,29 @@ class Ledger:
 
     async def _count_next_records(self, log: ReadableLog, below_number: int) -> None:
         first = self._reach
-        seen = state, frozen = await self._read_rows(lambda rows: (read_state(rows), rows.frozen_periods()))
+        seen = state, frozen = await self._read_rows(
+            lambda rows: (read_state(rows), rows.periods_frozen_for_rebuild())
+        )
         if state["reach"] != first:  # another process counted these records, or counting was restarted
             self._reach = state["reach"]
             return
         rebuilding = state["rebuilding"]
         last = min(first + self._chunk, below_number, rebuilding if rebuilding > first else below_number) - 1
 
-        def is_number_counted(number: int, hour: int) -> bool:
-            return number < rebuilding and counting.finest_stored_period(hour, state["hourly"]) in frozen
+        def is_record_counted_in_frozen_period(record_number: int, hour: int) -> bool:
+            return (
+                record_number < rebuilding and counting.finest_stored_period(hour, state["hourly"]) in frozen
+            )
 
         recalculated = await self._read_recalculations(state)
         lists = await self._stored_tag_lists(state)
-        new_list = lists.tag_list_to_add(self.stored_tags, first_number=first)
+        new_list = lists.tag_list_to_add(self.stored_tags, first_record_number=first)
         if new_list is not None:
             lists = lists.with_list(new_list)
         sums = HourlySums(
             self.stored_tags,
             digests=self.digests,
-            skip=is_number_counted if frozen else None,
+            skip=is_record_counted_in_frozen_period if frozen else None,
             restated=recalculated.recalculated_call if recalculated.mark else None,
             tags_of=lists.tags_at if len(lists.lists) > 1 else None,
         )
@@ -366,7 +370,7 @@ class Ledger:
         def add_record_sums(rows: LedgerRows) -> int:
             if (
                 read_state(rows),
-                rows.frozen_periods(),
+                rows.periods_frozen_for_rebuild(),
             ) != seen:  # the count was restarted, so the read records may be outdated
                 return read_state(rows)["reach"]
             return counting.add_counted_sums(
@@ -426,7 +430,7 @@ class Ledger:
 
     async def _arrival_of_oldest_record(self, log: ReadableLog, oldest_read_entry: LogEntry | None) -> float:
         if oldest_read_entry is None:
-            oldest = await _find_lowest_number(log)
+            oldest = await _find_lowest_stored_record_number(log)
             # if the log is empty, no entry has this number
             oldest_read_entry = next(iter(await log.read(AI_TELEMETRY, oldest, oldest)), None)
         return oldest_read_entry.committed_at if oldest_read_entry else self._clock.now()
@@ -466,27 +470,25 @@ class Ledger:
             )
             return self._has_made_rollup
 
-    async def unmark_differing_rollups(self, *, with_pauses: bool = False) -> int:
+    async def invalidate_differing_rollups(self, *, with_pauses: bool = False) -> int:
         """
         Make rollups that differ from their days invalid, so that they are made again. Return their number.
         `with_pauses`: pause between rollups.
         """
-        if not (
-            rollup_keys := await self._read_rows(lambda rows: rows.rollups_marked_as_made(0, END_OF_TIME))
-        ):
+        if not (rollup_keys := await self._read_rows(lambda rows: rows.valid_rollup_keys(0, END_OF_TIME))):
             return 0
         from spool.ledger.days import rollups
 
         wrong = []
         for rollup_key in sorted(rollup_keys):
             begun = time.monotonic()
-            if await self._read_rows(partial(rollups.is_marked_rollup_different, rollup_key=rollup_key)):
+            if await self._read_rows(partial(rollups.is_valid_rollup_different, rollup_key=rollup_key)):
                 wrong.append(rollup_key)
             await asyncio.sleep(ROLL_REST * (time.monotonic() - begun) if with_pauses else 0)
         if not wrong:
             return 0
         async with self._turn:
-            return await self._change_rows(lambda rows: rollups.unmark_differing_rollups(rows, wrong))
+            return await self._change_rows(lambda rows: rollups.invalidate_differing_rollups(rows, wrong))
 
     async def sum_up_and_delete_hours(self) -> int:
         """
@@ -512,7 +514,7 @@ class Ledger:
 
                 self._placement.forget_numbers()
                 await self._change_rows(lambda rows: counting.expire_units(rows, self._work, now))
-                await self._change_rows(lambda rows: rows.drop_unused_numbers())  # without sums
+                await self._change_rows(lambda rows: rows.delete_unused_dimension_sets())  # without sums
                 await self._change_rows(lambda rows: drop_old_rollups(rows, read_state(rows)["daily"]))
         await self._unlist_units_beyond_limit(now)
         return removed
@@ -525,10 +527,17 @@ class Ledger:
         if (unchecked := self._unchecked_work) <= self._work.ids_per_month // 10:
             return
         for month in counting.last_and_this_month(now):
-            choose = partial(counting.units_beyond_limit, most=self._work.ids_per_month, now=now, month=month)
+            choose = partial(
+                counting.unit_ids_to_merge_into_other,
+                max_units_per_kind=self._work.ids_per_month,
+                now=now,
+                month=month,
+            )
             for unit, ids in await self._read_rows(choose):
                 for first in range(0, len(ids), MOST_UNLISTED):
-                    unlist = partial(_stop_listing_units, unit=unit, ids=ids[first : first + MOST_UNLISTED])
+                    unlist = partial(
+                        _merge_units_into_other, unit_kind=unit, ids=ids[first : first + MOST_UNLISTED]
+                    )
                     async with self._turn:
                         await self._change_rows(unlist)
         self._unchecked_work -= unchecked
@@ -574,9 +583,9 @@ class Ledger:
         async with self._turn:
             if (await self._read_state())["rebuilding"]:
                 raise NotAllowed("a rebuild of the totals is still running")
-            first = await _find_lowest_number(log)
+            first = await _find_lowest_stored_record_number(log)
             periods, spans, border = await self._change_rows(
-                lambda rows: counting.begin_rebuild(rows, first, self.stored_tags)
+                lambda rows: counting.begin_rebuild_and_count_periods(rows, first, self.stored_tags)
             )
             self._placement.forget_numbers()
             self._reach = min(first, self._reach)
@@ -590,7 +599,9 @@ class Ledger:
             async with self._turn:
                 await self._change_rows(lambda rows: rows.replace_links(links))
 
-    async def recent_pull_requests_and_tickets(self) -> tuple[int, Collection[tuple[str, int]]] | None:
+    async def expiry_time_and_recent_pull_requests_and_tickets(
+        self,
+    ) -> tuple[int, Collection[tuple[str, int]]] | None:
         """
         Return the time (epoch seconds) before which pull requests and tickets expire, and kind and number of
         each with calls since. None if the sums do not reach back to that time or are incomplete.
@@ -601,10 +612,10 @@ class Ledger:
             return None
         return since, await self._read_rows(lambda rows: rows.pull_requests_and_tickets_since(since))
 
-    async def has_unlisted_units(self) -> bool:
-        return bool(await self.unlisting_counter())
+    async def has_units_merged_into_other(self) -> bool:
+        return bool(await self.count_of_merges_into_other())
 
-    async def unlisting_counter(self) -> int:
+    async def count_of_merges_into_other(self) -> int:
         """Return a number that increases whenever units of work are unlisted."""
         return (await self._read_rows(lambda rows: rows.state_values())).get(UNLISTS, 0)
 
@@ -616,16 +627,16 @@ class Ledger:
         start = int(since.timestamp())
 
         def count_units(rows: LedgerRows) -> dict[str, tuple[int, int]]:
-            unlisted = rows.count_unlisted_units()
+            unlisted = rows.merged_unit_count_by_kind()
             return {
                 unit: (listed, unlisted[unit])
-                for unit, listed in rows.count_listed_units(start, END_OF_TIME).items()
+                for unit, listed in rows.individual_unit_count_by_kind(start, END_OF_TIME).items()
             }
 
         return await self._read_rows(count_units)
 
-    async def is_no_longer_listed(self, unit: str, id: int) -> bool:
-        return bool(await self._read_rows(lambda rows: rows.ids_no_longer_listed(unit, [id])))
+    async def is_unit_merged_into_other(self, unit_kind: str, id: int) -> bool:
+        return bool(await self._read_rows(lambda rows: rows.ids_merged_into_other(unit_kind, [id])))
 
     async def compare_and_note_differences(
         self, log: ReadableLog, *, with_pauses: bool = False
@@ -637,7 +648,7 @@ class Ledger:
         comparison = await compare_log_with_totals(
             log,
             self._read_rows,
-            oldest=lambda: _find_lowest_number(log),
+            oldest=lambda: _find_lowest_stored_record_number(log),
             recalculations=self._read_recalculations,
             tag_lists=self._stored_tag_lists,
             digests=self.digests,
@@ -647,7 +658,7 @@ class Ledger:
         if comparison.is_done and differing != (await self._read_state())["differing"]:
             async with self._turn:
                 await self._change_rows(lambda rows: rows.set_state(differing=differing))
-        return replace(comparison, rollups=await self.unmark_differing_rollups(with_pauses=with_pauses))
+        return replace(comparison, rollups=await self.invalidate_differing_rollups(with_pauses=with_pauses))
 
     async def is_comparison_due(self, now: float) -> bool:
         """
@@ -669,15 +680,18 @@ class Ledger:
         state = await self._read_state()
         recalculated, lists = await self._read_recalculations(state), await self._stored_tag_lists(state)
         recount = comparing.PeriodRecount(compared, period_key, lists, self.digests, recalculated)
-        if not await recount.read_compared_records(log) or not await recount.read_records_until(
-            log, self._reach
-        ):
+        if not await recount.recount_compared_records_and_check_complete(
+            log
+        ) or not await recount.recount_records_until_and_check_complete(log, self._reach):
             return False
         async with self._turn:
             # another process may count between the reads
             for _ in range(TRIES):
                 reach = (await self._read_state())["reach"]
-                if reach < recount.end_number or not await recount.read_records_until(log, reach):
+                if (
+                    reach < recount.end_record_number
+                    or not await recount.recount_records_until_and_check_complete(log, reach)
+                ):
                     return False
                 if await self._change_rows(
                     lambda rows: comparing.replace_period(rows, self._placement, recount)
@@ -685,27 +699,27 @@ class Ledger:
                     return True
         return False
 
-    async def sum_day_again(self, day: int) -> bool:
+    async def sum_day_again_if_possible(self, day: int) -> bool:
         """Make a day's sums from its hours again. Return False if the hours are deleted."""
         async with self._turn:
-            return await self._change_rows(lambda rows: comparing.sum_day_again(rows, day))
+            return await self._change_rows(lambda rows: comparing.sum_day_again_if_possible(rows, day))
 
-    async def store_comparison_and_count_missed(
+    async def store_comparison_and_return_missed_count(
         self,
         compared: LedgerComparison,
         *,
-        added_calls: int,
-        is_mended: bool,
+        calls_added_by_repair: int,
+        is_ledger_repaired: bool,
         remaining_differences: int,
         now: int,
     ) -> int:
         async with self._turn:
             return await self._change_rows(
-                lambda rows: comparing.store_comparison_and_count_missed(
+                lambda rows: comparing.store_comparison_and_return_missed_count(
                     rows,
                     compared,
-                    added_calls=added_calls,
-                    is_mended=is_mended,
+                    calls_added_by_repair=calls_added_by_repair,
+                    is_ledger_repaired=is_ledger_repaired,
                     remaining_differences=remaining_differences,
                     now=now,
                 )
@@ -762,17 +776,17 @@ class Ledger:
 
     async def run_lineage(
         self,
-        unit: str,
+        unit_kind: str,
         names: Sequence[str],
         most: int,
         *,
         includes_runs_below: bool,
         limiting_query: CostQuery | None = None,
     ) -> Sequence[RunLineage]:
-        asked = [self.digests.to_digest(unit, name) for name in names] if unit in TREES else names
+        asked = [self.digests.to_digest(unit_kind, name) for name in names] if unit_kind in TREES else names
         return await self._read_rows(
             lambda rows: rows.run_lineage(
-                unit, asked, most, includes_runs_below=includes_runs_below, limiting_query=limiting_query
+                unit_kind, asked, most, includes_runs_below=includes_runs_below, limiting_query=limiting_query
             )
         )
 
@@ -842,9 +856,7 @@ class Ledger:
         return self._person[1]
 
     def _group_by_person(self, query: CostQuery) -> CostQuery:
-        query = _filter_by_first_and_second_name(
-            query, str if self.people is None else self.people.shown_name
-        )
+        query = _filter_by_user_or_email(query, str if self.people is None else self.people.shown_name)
         person = self.person_dimension
         if person is None or query.stated_names or USER not in query.group_by:
             return query
@@ -937,7 +949,7 @@ class Ledger:
     async def count_records_lost_before_counting(self) -> int:
         return (await self._read_state())["missed"]
 
-    async def no_record_missing_since(self) -> int:
+    async def start_of_complete_hours(self) -> int:
         """Return the time (epoch seconds) from which on every hour includes all its records."""
         return (await self._read_state())["whole"]
 
@@ -1003,7 +1015,10 @@ class Ledger:
         """
         names = await self._read_rows(lambda rows: rows.work_unit_names_containing(text, most))
         named = [unit for unit in UNITS if UNITS[unit].is_named]
-        return {unit: [name for id, name in names if id == unit_number(unit, name)] for unit in named}
+        return {
+            unit: [name for id, name in names if id == unit_number_from_name_or_digest(unit, name)]
+            for unit in named
+        }
 
     async def tag_values(self) -> Sequence[TagValues]:
         values_by_tag = {name: TagValues(name=f"{TAG}{name}") for name in self.tags}
@@ -1029,7 +1044,7 @@ class Ledger:
         self._row_tags = await self._read_rows(read_row_tags)
         return self._row_tags[1]
 
-    async def has_sums_of_joined_values(self) -> bool:
+    async def has_values_merged_into_other(self) -> bool:
         """Return whether some sums join values that were too many to keep apart."""
         is_joint = DerivedDimension(
             name=OTHER,
@@ -1050,11 +1065,11 @@ class Ledger:
         derived = self._derived.get(dimension)
         return dimension if derived is None else derived.label
 
-    def underived_dimensions(self) -> Sequence[str]:
+    def builtin_and_tag_dimensions(self) -> Sequence[str]:
         return (*DIMENSIONS, *(f"{TAG}{name}" for name in self.tags))
 
     def dimensions(self) -> Sequence[str]:
-        return (*self.underived_dimensions(), *self._derived)
+        return (*self.builtin_and_tag_dimensions(), *self._derived)
 
     async def state(self, *, counts_rows: bool = True) -> LedgerState:
         """
@@ -1112,7 +1127,7 @@ class Ledger:
         self._is_caught_up = False
 
 
-def _filter_by_first_and_second_name(query: CostQuery, shown_name_of: Callable[[str], str]) -> CostQuery:
+def _filter_by_user_or_email(query: CostQuery, shown_name_of: Callable[[str], str]) -> CostQuery:
     """
     Return the query with filters by user that also match a call's second user name (an e-mail address in a
     tag). A filter without an address stays, because reading tags takes longer.
@@ -1122,7 +1137,7 @@ def _filter_by_first_and_second_name(query: CostQuery, shown_name_of: Callable[[
     for side, wanted in filters.items():
         if not any(map(is_hash_address_or_pseudonym, wanted.get(USER, ()))):
             continue
-        person = _wanted_person_dimension(f"(person to {side})", frozenset(wanted[USER]), shown_name_of)
+        person = _person_match_dimension(f"(person to {side})", frozenset(wanted[USER]), shown_name_of)
         derived[person.name] = person
         others = {name: values for name, values in wanted.items() if name != USER}
         filters[side] = {**others, person.name: (_YES,)}
@@ -1135,7 +1150,7 @@ def _person_dimension(people: People) -> DerivedDimension:
     )
 
 
-def _wanted_person_dimension(
+def _person_match_dimension(
     name: str, wanted_names: frozenset[str], shown_name_of: Callable[[str], str]
 ) -> DerivedDimension:
     def yes_if_person_wanted(names: tuple[str, ...]) -> str:
@@ -1166,8 +1181,8 @@ def _rename_in_dimensions(dimensions: Dimensions, renamed: Callable[[str], str])
     )
 
 
-def _stop_listing_units(rows: LedgerRows, unit: str, ids: Sequence[int]) -> None:
-    rows.stop_listing_units(unit, ids)
+def _merge_units_into_other(rows: LedgerRows, unit_kind: str, ids: Sequence[int]) -> None:
+    rows.merge_units_into_other(unit_kind, ids)
 
 
 def _put_billed_if_changed(rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum]) -> bool:
@@ -1178,7 +1193,7 @@ def _put_billed_if_changed(rows: LedgerRows, day: BilledDay, sums: Sequence[Bill
     return True
 
 
-async def _find_lowest_number(log: ReadableLog) -> int:
+async def _find_lowest_stored_record_number(log: ReadableLog) -> int:
     """
     Return the lowest stored record number. Binary search works because records are deleted from the low end.
     """

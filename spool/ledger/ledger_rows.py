@@ -100,9 +100,11 @@ class LedgerRows(Protocol):
 
     def set_state(self, **values: int) -> None: ...
 
-    def find_or_assign_numbers(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]: ...
+    def find_or_assign_dimension_set_numbers(
+        self, dimensions: Sequence[DimensionValues]
+    ) -> Sequence[int]: ...
 
-    def drop_unused_numbers(self) -> int:
+    def delete_unused_dimension_sets(self) -> int:
         """Delete sets of dimensions that no sum uses. Return their number. Their numbers may be reused."""
         ...
 
@@ -112,7 +114,7 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def dimension_numbers_in_period(self, width: int, start: int) -> set[int]: ...
+    def dimension_set_numbers_in_period(self, width: int, start: int) -> set[int]: ...
 
     def add_sums(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
         """Add measures to sums. Each tuple: start, number of the set of dimensions, measures."""
@@ -126,17 +128,17 @@ class LedgerRows(Protocol):
         ...
 
     def add_unit_sums(
-        self, sums: Iterable[WorkSum], names: Mapping[int, str], edges: Collection[Units] = ()
+        self, sums: Iterable[WorkSum], names: Mapping[int, str], run_start_sets: Collection[Units] = ()
     ) -> None:
         """
         Add sums of calls by their units of work (see `spool.ledger.work`), and the units' names by number.
-        `edges`: sets without calls that state who started a run.
+        `run_start_sets`: sets without calls that state who started a run.
 
         Calls of an unlisted unit are added to the sum of all unlisted units (REST).
         """
         ...
 
-    def priceable_unit_sums(self, start: int) -> Sequence[tuple[int, int, Dimensions, Measures]]:
+    def unit_sums_of_calls(self, start: int) -> Sequence[tuple[int, int, Dimensions, Measures]]:
         """
         Return a period's sums of units of work that may be priced: number of the set of units, number of the
         set of dimensions, dimensions, measures.
@@ -152,7 +154,7 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def numbers_of_listed_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
+    def numbers_of_counted_unit_sets(self, unit_sets: Collection[Units]) -> Mapping[Units, int]:
         """
         Map each set of units to the number under which its calls count. Units that are no longer listed are
         replaced by REST.
@@ -163,14 +165,14 @@ class LedgerRows(Protocol):
         """Return the units of a set by kind, as names to show. Empty if the set is not stored."""
         ...
 
-    def misnumbered_unit_sets(self, after_number: int, most: int) -> FoundNumbers:
+    def unit_sets_with_wrong_hash(self, after_number: int, most: int) -> FoundNumbers:
         """
         Read at most `most` sets of units of work with numbers above `after_number`. Return those whose stored
         number is not the hash of their units.
         """
         ...
 
-    def misnumbered_unit_names(self, after_number: int, most: int) -> FoundNumbers:
+    def unit_names_with_wrong_hash(self, after_number: int, most: int) -> FoundNumbers:
         """
         Read at most `most` names of units of work with numbers above `after_number`. Return those whose
         stored number is not the hash of the name.
@@ -187,11 +189,13 @@ class LedgerRows(Protocol):
     def delete_damaged_rows(self) -> None: ...
 
     def replace_unit_sums(
-        self, start: int, gone: Iterable[tuple[int, int]], new: Iterable[tuple[int, int, Measures]]
+        self,
+        start: int,
+        removed_keys: Iterable[tuple[int, int]],
+        added_sums: Iterable[tuple[int, int, Measures]],
     ) -> None:
         """
-        Delete (`gone`) and add (`new`) a period's sums of units, by numbers of the set of units and of the
-        set of dimensions.
+        Delete and add a period's sums of units, by numbers of the set of units and of the set of dimensions.
         """
         ...
 
@@ -204,10 +208,10 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def count_listed_units(self, since: int, until: int) -> Mapping[str, int]: ...
+    def individual_unit_count_by_kind(self, since: int, until: int) -> Mapping[str, int]: ...
 
-    def cheapest_units(
-        self, unit: str, called_period: tuple[int, int], cost_period: tuple[int, int], most: int
+    def cheapest_unit_ids_and_last_use(
+        self, unit_kind: str, called_period: tuple[int, int], cost_period: tuple[int, int], most: int
     ) -> Sequence[tuple[int, int]]:
         """
         Return at most `most` units of a kind that had calls in the period `called_period`, the cheapest in the
@@ -215,24 +219,24 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def stop_listing_units(self, unit: str, ids: Collection[int]) -> None:
+    def merge_units_into_other(self, unit_kind: str, ids: Collection[int]) -> None:
         """
         Add the calls of these units, also future ones, to the sum of all unlisted units (REST). The units are
         no longer found by name.
         """
         ...
 
-    def stop_listing_idle_units(self, unit: str, before: int) -> None:
+    def merge_idle_units_into_other(self, unit_kind: str, before: int) -> None:
         """Count units without calls since `before` as REST, including their future calls."""
         ...
 
-    def forget_unlisted_idle_units(self, unit: str, before: int) -> None:
+    def forget_merges_of_idle_units(self, unit_kind: str, before: int) -> None:
         """Forget that units without calls since `before` were unlisted, so that new calls list them again."""
         ...
 
-    def ids_no_longer_listed(self, unit: str, ids: Collection[int]) -> Collection[int]: ...
+    def ids_merged_into_other(self, unit_kind: str, ids: Collection[int]) -> Collection[int]: ...
 
-    def count_unlisted_units(self) -> Mapping[str, int]: ...
+    def merged_unit_count_by_kind(self) -> Mapping[str, int]: ...
 
     def pull_requests_and_tickets_since(self, since: int) -> Collection[tuple[str, int]]:
         """
@@ -254,7 +258,7 @@ class LedgerRows(Protocol):
 
     def run_lineage(
         self,
-        unit: str,
+        unit_kind: str,
         names: Sequence[str],
         most: int,
         *,
@@ -301,7 +305,7 @@ class LedgerRows(Protocol):
 
     def call_sums(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]: ...
 
-    def token_sums(
+    def token_sums_by_dimension_set(
         self, width: int, start: int, *, most_expensive_count: int = 0
     ) -> Sequence[tuple[int, Measures]]:
         """
@@ -316,9 +320,9 @@ class LedgerRows(Protocol):
 
     def read_sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]: ...
 
-    def measures_by_number(self, width: int, start: int) -> Sequence[tuple[int, Measures]]: ...
+    def measures_by_dimension_set_number(self, width: int, start: int) -> Sequence[tuple[int, Measures]]: ...
 
-    def dimensions_with_joined_values(self) -> Mapping[int, Dimensions]:
+    def dimension_sets_merged_into_other(self) -> Mapping[int, Dimensions]:
         """
         Return by number the sets of dimensions in which values are joined, because they were too many to keep
         apart.
@@ -327,7 +331,7 @@ class LedgerRows(Protocol):
 
     def first_start_since(self, width: int, since: int) -> int | None: ...
 
-    def sum_up_day(self, day: int) -> None:
+    def make_daily_sums_from_hours(self, day: int) -> None:
         """Make the daily sums of a day from its hours. The day must have no daily sums."""
         ...
 
@@ -340,28 +344,28 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def store_lowest_record_numbers(self, lowest_numbers: Iterable[tuple[int, int, int]]) -> None:
+    def store_lowest_record_numbers(self, widths_starts_and_numbers: Iterable[tuple[int, int, int]]) -> None:
         """Store the lowest counted record number of each period. Each tuple: width, start, number."""
         ...
 
-    def reset_lowest_numbers_and_unfreeze(self) -> None:
+    def reset_lowest_record_numbers_and_unfreeze_periods(self) -> None:
         """
         Set the lowest record number of every period to 0, and mark no period as frozen (kept by a rebuild).
         """
         ...
 
-    def freeze_periods(self, below_number: int) -> None:
+    def freeze_periods_for_rebuild(self, below_record_number: int) -> None:
         """
-        Freeze the periods with a lowest record number below `below_number`, so that a rebuild does not empty them.
-        Unfreeze all others.
+        Freeze the periods with a lowest record number below `below_record_number`, so that a rebuild does not
+        empty them. Unfreeze all others.
         """
         ...
 
-    def frozen_periods(self) -> set[tuple[int, int]]: ...
+    def periods_frozen_for_rebuild(self) -> set[tuple[int, int]]: ...  # width and start
 
     def lowest_number_by_period(self) -> Mapping[tuple[int, int], int]: ...
 
-    def drop_open_periods(self) -> int:
+    def delete_sums_of_unfrozen_periods(self) -> int:
         """
         Delete the sums of every period that is not frozen (kept by a rebuild). Return the number of periods.
         """
@@ -371,7 +375,7 @@ class LedgerRows(Protocol):
 
     def add_recalculation(self, recalculation: Recalculation) -> None: ...
 
-    def limit_recalculations(self, reach: int) -> None: ...
+    def lower_recalculation_ends(self, end_record_number: int) -> None: ...
 
     def price_lists(self) -> Mapping[str, bytes]: ...  # price lists, compressed, by digest
 
@@ -395,20 +399,20 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def sums_by_dimension_number(self, spans: Sequence[Span], query: CostQuery) -> Iterable[Sequence[int]]:
+    def sums_by_dimension_set(self, spans: Sequence[Span], query: CostQuery) -> Iterable[Sequence[int]]:
         """
         Add up the sums that pass the filters. Each row: number of the set of dimensions, calls, tokens of
         input, output, cache reads and cache writes, reported and estimated cost.
         """
         ...
 
-    def groups_of_dimension_numbers(
-        self, dimension_numbers: Sequence[int], query: CostQuery
+    def groups_of_dimension_sets(
+        self, dimension_set_numbers: Sequence[int], query: CostQuery
     ) -> Iterable[tuple[int, str, str, Group]]:
         """Return number, status, cost source and group of each set of dimensions."""
         ...
 
-    def largest_groups(
+    def group_count_and_largest_groups(
         self, spans: Sequence[Span], query: CostQuery, most: int | None
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         """
@@ -428,7 +432,7 @@ class LedgerRows(Protocol):
 
     def has_filters_excluding_nothing(self, query: CostQuery) -> bool: ...
 
-    def rollups_marked_as_made(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
+    def valid_rollup_keys(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
         """
         Return (number, width, start) of the rollups in [since, until) that are stored and valid, including
         those of billed costs.
@@ -455,7 +459,7 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def unmark_rollups(self, days: Collection[int] | None = None, *, billed: bool = False) -> None:
+    def invalidate_rollups(self, days: Collection[int] | None = None, *, billed: bool = False) -> None:
         """
         Make all rollups invalid, or those that contain one of these days. `billed`: rollups of billed costs.
         """
@@ -470,7 +474,7 @@ class LedgerRows(Protocol):
     # billed days, sorted by day and provider
     def billed_days(self, since: int, until: int) -> Sequence[BilledDay]: ...
 
-    def billed_starts(self, since: int, until: int) -> Sequence[int]: ...
+    def starts_of_billed_days(self, since: int, until: int) -> Sequence[int]: ...
 
     def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]: ...
 

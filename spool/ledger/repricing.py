@@ -18,7 +18,7 @@ from spool.ledger import money
 from spool.ledger.cost_kinds import cost_source_after_pricing
 from spool.ledger.counting import WIDTHS, DimensionNumbering, delete_daily_sums_with_hourly_sums
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.sums import COUNTS, MONEY, Dimensions, Measures, decode_input_size
+from spool.ledger.sums import COUNTS, MONEY, Dimensions, Measures, input_size_and_is_output_known
 from spool.record import NS
 
 _NO_METERS: Mapping[str, int] = {}
@@ -116,7 +116,7 @@ def reprice_sums(rows: LedgerRows, placement: DimensionNumbering, pricer: Pricer
                 removed.append((start, number))
                 old_estimates.append(old)
                 repriced.append((dimensions, measures))
-            numbers = placement.find_or_assign_numbers(
+            numbers = placement.find_or_assign_dimension_set_numbers(
                 rows, width, start, [dimensions for dimensions, _ in repriced]
             )
             new = [(start, number, measures) for number, (_, measures) in zip(numbers, repriced, strict=True)]
@@ -180,7 +180,7 @@ def _reprice_units(
 
     Units have no meters. So if a sum has meters, each unit keeps its proportion of the sum's estimate.
     """
-    parts = [part for part in rows.priceable_unit_sums(start) if part[1] in moves]
+    parts = [part for part in rows.unit_sums_of_calls(start) if part[1] in moves]
     repriced = []
     for units, number, dimensions, measures in parts:
         move = moves[number]
@@ -205,7 +205,7 @@ def token_sum(
     Convert a sum for a pricer. `width`: if given, the pricer estimates only if one price holds for these
     seconds from `start`.
     """
-    beyond, output_known = decode_input_size(dimensions.size)
+    beyond, output_known = input_size_and_is_output_known(dimensions.size)
     calls, input_tokens, output, read, written, thought, written_1h = measures[: len(COUNTS)]
     return TokenSum(
         provider=dimensions.provider or None,

@@ -31,7 +31,7 @@ class _RunInSession(NamedTuple):
     parent: int
 
     @property
-    def tree_node(self) -> int:
+    def run_tree_node_number(self) -> int:
         """
         Return the number of the run as a tree node, or 0 without a run. All unlisted runs below a parent are
         one leaf, with a negative number.
@@ -39,7 +39,7 @@ class _RunInSession(NamedTuple):
         return self.run if self.run > REST else -max(self.parent, 0) if self.run == REST else 0
 
 
-def query_by_run_in_session(query: CostQuery) -> CostQuery:
+def query_grouped_by_run_in_session(query: CostQuery) -> CostQuery:
     """Return the query grouped by place (a run in a session), for `LedgerRows.totals_by_group`."""
     if query.unit_of_work is None or query.work_unit_group_index is not None:
         return query
@@ -64,7 +64,7 @@ def aggregate_sums(
             continue
         start, status, cost_source, *rest = key
         if query.work_unit_group_index is not None:
-            rest.insert(place, _unit_name(unit, number))
+            rest.insert(place, _unit_text_of_number(unit, number))
         group = tuple(rest)
         if query.only is None or group in query.only:
             yield GroupSum(group, status, cost_source, measures, start)  # type: ignore[arg-type]
@@ -87,8 +87,14 @@ def _unit_number_filter(query: CostQuery, unit_kind: str) -> Callable[[int], boo
     return lambda number: number not in excluded and all(number in wanted for wanted in included)
 
 
-def _unit_name(unit_kind: str, number: int) -> str | None:
-    return None if number == NONE else OTHER if number == REST else unit_digest_text(unit_kind, number)
+def _unit_text_of_number(unit_kind: str, unit_number: int) -> str | None:
+    return (
+        None
+        if unit_number == NONE
+        else OTHER
+        if unit_number == REST
+        else unit_digest_text(unit_kind, unit_number)
+    )
 
 
 OwnCallSums = tuple[_RunInSession, Key, Measures]
@@ -99,9 +105,9 @@ def _sums_by_run(tree: RunTree, own_call_sums: Iterable[OwnCallSums]) -> Iterato
     for place, key, measures in own_call_sums:
         if place.run <= REST:
             yield place.run, key, measures
-        if place.tree_node:
-            _add_measures(sums[abs(place.tree_node)], key, measures)
-    for run, added in _pop_sums_with_descendants(sums, tree.parents):
+        if place.run_tree_node_number:
+            _add_measures(sums[abs(place.run_tree_node_number)], key, measures)
+    for run, added in _drain_sums_with_descendants(sums, tree.parents):
         if run not in tree.hidden:
             for key, measures in added.items():
                 yield run, key, measures
@@ -119,8 +125,8 @@ def _sums_by_session(
     for place, key, measures in own_call_sums:
         if place.session <= REST:
             yield place.session, key, measures
-        if place.tree_node:
-            _add_measures(places[place.tree_node].setdefault(place.session, {}), key, measures)
+        if place.run_tree_node_number:
+            _add_measures(places[place.run_tree_node_number].setdefault(place.session, {}), key, measures)
         elif place.session > REST:
             _add_measures(sessions[place.session], key, measures)
     parents = {**tree.parents, **{node: -node for node in places if node < 0}}
@@ -128,18 +134,18 @@ def _sums_by_session(
     entered = dict[int, Sequence[_Entered]]()
     for node, is_first in _enter_and_leave_nodes(places, parents):
         if is_first:
-            entered[node] = above.push_sessions({*tree.sessions.get(node, ()), *places.get(node, ())})
+            entered[node] = above.enter_sessions({*tree.sessions.get(node, ()), *places.get(node, ())})
             continue
         above.pop_sessions(entered[node])
         own_sums, sums = places.pop(node, {}), below.pop(node, {})
         for session, own_end, end in entered.pop(node):
-            _add_between(sessions, session, own_end, own_sums.get(session, {}))
-            _add_between(sessions, session, end, sums)
+            _add_sums_below_end_session(sessions, session, own_end, own_sums.get(session, {}))
+            _add_sums_below_end_session(sessions, session, end, sums)
         for of_session in own_sums.values():
             sums = _merge_into_larger(sums, of_session)
         if node in parents:
             below[parents[node]] = _merge_into_larger(below.get(parents[node], {}), sums)
-    for session, added in _pop_sums_with_descendants(sessions, tree.forks):
+    for session, added in _drain_sums_with_descendants(sessions, tree.forks):
         if session not in tree.hidden:
             for key, measures in added.items():
                 yield session, key, measures
@@ -184,7 +190,7 @@ class _AncestorSessions:
             is_even = depths[parent] - depths[near] == depths[near] - depths[far]
             self._jumps[session] = far if is_even else parent
 
-    def push_sessions(self, sessions: Iterable[int]) -> Sequence[_Entered]:
+    def enter_sessions(self, sessions: Iterable[int]) -> Sequence[_Entered]:
         ends = {session: self._nearest_entered_session(session) for session in sessions if session > REST}
         entered = []
         for session, own_end in ends.items():
@@ -236,7 +242,7 @@ def _enter_and_leave_nodes(nodes: Iterable[int], parents: Mapping[int, int]) -> 
             waiting += [(child, True) for child in children.get(node, ())]
 
 
-def _pop_sums_with_descendants(
+def _drain_sums_with_descendants(
     sums_by_node: dict[int, Sums], parents: Mapping[int, int]
 ) -> Iterator[tuple[int, Sums]]:
     """Yield each node with the sums of itself and of all nodes below it. Empties `sums_by_node`."""
@@ -264,8 +270,10 @@ def _add_measures(sums: Sums, key: Key, measures: Measures) -> None:
     sums[key] = measures if known is None else list(map(add, known, measures))
 
 
-def _add_between(sessions: defaultdict[int, Sums], session: int, end: int | None, sums: Sums) -> None:
+def _add_sums_below_end_session(
+    sums_by_session: defaultdict[int, Sums], session: int, end_session: int | None, sums: Sums
+) -> None:
     for key, measures in sums.items():
-        _add_measures(sessions[session], key, measures)
-        if end is not None:
-            _add_measures(sessions[end], key, [*map(neg, measures)])
+        _add_measures(sums_by_session[session], key, measures)
+        if end_session is not None:
+            _add_measures(sums_by_session[end_session], key, [*map(neg, measures)])

@@ -67,7 +67,7 @@ class SlicedLedger:
         return self._slice.has_every_call
 
     @property
-    def limiting_dimensions(self) -> Sequence[str]:
+    def slice_dimensions(self) -> Sequence[str]:
         return self._slice.dimensions
 
     @property
@@ -90,7 +90,7 @@ class SlicedLedger:
     def _limit_to_slice(self, query: CostQuery) -> CostQuery:
         if self._slice.has_every_call:
             return query
-        if self._has_filters_for_others:
+        if self._has_person_filters_beyond_own:
             self._ledger.check_work_by_people_allowed((*query.used_dimensions, "user"))
         if SLICE in query.used_dimensions:
             check_dimension(SLICE)
@@ -176,8 +176,8 @@ class SlicedLedger:
         """Return none to people who do not see every call, because tag names would reveal hidden rows."""
         return await self._ledger.billing_row_tags() if self._slice.has_every_call else ()
 
-    async def no_record_missing_since(self) -> int:
-        return await self._ledger.no_record_missing_since()
+    async def start_of_complete_hours(self) -> int:
+        return await self._ledger.start_of_complete_hours()
 
     async def earliest_moment_with_hourly_sums(self, since: datetime) -> datetime:
         return await self._ledger.earliest_moment_with_hourly_sums(since)
@@ -190,8 +190,8 @@ class SlicedLedger:
     ) -> DerivedDimension:
         return self._ledger.cached_dimension(depends_on, define)
 
-    def underived_dimensions(self) -> Sequence[str]:
-        return self._ledger.underived_dimensions()
+    def builtin_and_tag_dimensions(self) -> Sequence[str]:
+        return self._ledger.builtin_and_tag_dimensions()
 
     def dimensions(self) -> Sequence[str]:
         return self._ledger.dimensions()
@@ -210,17 +210,17 @@ class SlicedLedger:
             part.has_needed_values(value_of) and part.is_met_by(resolved_value) for part in self._parts
         )
 
-    async def slice_containment_test(self) -> Callable[[WantedValues, WantedValues], bool]:
+    async def filters_within_slice_test(self) -> Callable[[WantedValues, WantedValues], bool]:
         """
         Return a function that returns whether every sum that passes include and exclude filters is in the
         slice. It returns False if that is unknown.
         """
         if self._slice.has_every_call or not self._slice.parts:
             return lambda *_: self._slice.has_every_call
-        has_joint = await self._ledger.has_sums_of_joined_values()
+        has_joint = await self._ledger.has_values_merged_into_other()
 
         def is_contained(include: WantedValues, exclude: WantedValues) -> bool:
-            is_exact = not has_joint or self._has_no_joined_values(include)
+            is_exact = not has_joint or self._has_no_values_merged_into_other(include)
             return is_exact and self._slice.contains({**self._derived_values(include), **include}, exclude)
 
         return is_contained
@@ -247,10 +247,10 @@ class SlicedLedger:
         return DerivedDimension(name=SLICE, label="", sources=sources, value=yes_if_visible)
 
     @cached_property
-    def _has_filters_for_others(self) -> bool:
+    def _has_person_filters_beyond_own(self) -> bool:
         people = self._ledger.people
 
-        def is_own_filter(condition: RoleFilter) -> bool:
+        def is_filter_for_own_person(condition: RoleFilter) -> bool:
             if condition.dimension != "user" or condition.mode != IS or people is None or not self._person:
                 return False
             return {people.person_identity(value) for value in condition.values} == {
@@ -259,7 +259,7 @@ class SlicedLedger:
 
         return any(
             not set(OF_PEOPLE).isdisjoint(self._stored_dimensions([condition]))
-            and not is_own_filter(condition)
+            and not is_filter_for_own_person(condition)
             for part in self._slice.parts
             for condition in part
         )
@@ -271,7 +271,7 @@ class SlicedLedger:
             if condition.dimension == USER:
                 yield SECOND_NAME
 
-    def _has_no_joined_values(self, include: WantedValues) -> bool:
+    def _has_no_values_merged_into_other(self, include: WantedValues) -> bool:
         asks_owner = any(part.asks_owner for part in self._parts)
         for name, values in include.items():
             divides = _is_owner(name) or (name in WORK and not asks_owner)

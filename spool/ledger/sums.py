@@ -159,7 +159,7 @@ DimensionValues = tuple[
 ]
 
 
-def counted_hour(start_time: int | None, committed_at: float) -> int:
+def start_hour_or_arrival_hour(start_time: int | None, committed_at: float) -> int:
     """
     Return the hour (epoch seconds) of a call's start. If the start is missing or more than AHEAD_S ahead of
     the arrival, return the hour of arrival.
@@ -212,7 +212,7 @@ class HourlySums:
         """
         first, skip = self.first, self._skip
         for entry in entries:
-            arrival = counted_hour(None, entry.committed_at)
+            arrival = start_hour_or_arrival_hour(None, entry.committed_at)
             believed_ns = (arrival + AHEAD_S) * NS
             for number, record in enumerate(entry.records, entry.first):
                 if record is None:
@@ -220,11 +220,11 @@ class HourlySums:
                     continue
                 if record.shadow:
                     continue
-                start = record.start_time  # `counted_hour`, inlined for speed
+                start = record.start_time  # `start_hour_or_arrival_hour`, inlined for speed
                 hour = arrival if start is None or not 0 < start < believed_ns else start // _HOUR_NS * HOUR_S
                 if skip is not None and skip(number, hour):
                     continue
-                if not self._count_record(hour, record, number):
+                if not self._count_record_if_countable(hour, record, number):
                     self.absurd += 1
                 elif hour not in first or number < first[hour]:  # `note_lowest_record_number`, inlined
                     first[hour] = number
@@ -306,17 +306,19 @@ class HourlySums:
     def note_lowest_record_number(self, hour: int, record_number: int) -> None:
         self.first[hour] = min(record_number, self.first.get(hour, record_number))
 
-    def _count_record(self, hour: int, record: Record, number: int) -> bool:
+    def _count_record_if_countable(self, hour: int, record: Record, record_number: int) -> bool:
         if self._tags_of is not None:
-            self._choose_tags(self._tags_of(record_number_for_tag_list(record, number), hour))
+            self._choose_tags(self._tags_of(original_record_number(record, record_number), hour))
         if isinstance(record, Inference):
             restated = self._restated
-            return self._count_call(hour, record if restated is None else restated(record, number, hour))
+            return self._count_call_if_in_range(
+                hour, record if restated is None else restated(record, record_number, hour)
+            )
         if isinstance(record, Correction):
-            return self._count_correction(hour, record)
-        return isinstance(record, UsageMetric) and self._count_metric(hour, record)
+            return self._count_correction_if_in_range(hour, record)
+        return isinstance(record, UsageMetric) and self._count_metric_if_in_range(hour, record)
 
-    def _count_correction(self, hour: int, record: Correction) -> bool:
+    def _count_correction_if_in_range(self, hour: int, record: Correction) -> bool:
         """
         Count a correction, so that the sums are as if all reports had arrived in time. Return whether it was
         counted.
@@ -325,14 +327,14 @@ class HourlySums:
         if self._restated is not None:
             before = self._restated(before, record.corrects_number, hour)
             after = self._restated(after, record.corrects_number, hour)
-        if not after.shadow and not self._count_call(hour, after):
+        if not after.shadow and not self._count_call_if_in_range(hour, after):
             return False
         self._subtract_call(hour, before)
         return True
 
     def _subtract_call(self, hour: int, call: Inference) -> None:
         alone = HourlySums(self._chosen_tags)
-        alone._count_call(hour, call)  # a call that is too large to count has no row
+        alone._count_call_if_in_range(hour, call)  # a call that is too large to count has no row
         for _, key, measures in alone.hourly_rows():
             row = self._find_or_add_row(hour, key)
             for index, amount in enumerate(measures):
@@ -344,7 +346,7 @@ class HourlySums:
             for name, units in meters.items():
                 meter_sums[name] = meter_sums.get(name, 0) - units
 
-    def _count_call(self, hour: int, call: Inference) -> bool:
+    def _count_call_if_in_range(self, hour: int, call: Inference) -> bool:
         input_tokens, output_tokens = call.input_tokens, call.output_tokens
         reported = 0 if call.cost is None else money.text_to_units(call.cost)
         estimated = 0 if call.estimated_cost is None else money.text_to_units(call.estimated_cost)
@@ -355,7 +357,7 @@ class HourlySums:
         ):
             return False
         key = self.call_dimensions(call)
-        if call.charges and not self._add_charges(hour, key, call.charges):
+        if call.charges and not self._add_charges_if_in_range(hour, key, call.charges):
             return False
         rows = self.hours.get(hour)
         if rows is None:  # `_find_or_add_row`, inlined for speed
@@ -394,7 +396,7 @@ class HourlySums:
         )
         return key if OTHER not in key else _replace_other_with_empty(key)
 
-    def _count_metric(self, hour: int, metric: UsageMetric) -> bool:
+    def _count_metric_if_in_range(self, hour: int, metric: UsageMetric) -> bool:
         amount = metric.value
         status, cost_source = metric_status_and_source(metric)
         paid = metric.unit == CURRENCY
@@ -422,7 +424,7 @@ class HourlySums:
         )
         if OTHER in key:
             key = _replace_other_with_empty(key)
-        if is_foreign and not self._add_charges(hour, key, {metric.unit: str(amount)}):
+        if is_foreign and not self._add_charges_if_in_range(hour, key, {metric.unit: str(amount)}):
             return False
         changed = (
             ()
@@ -461,7 +463,7 @@ class HourlySums:
             if units := quantity_in_millionths(quantity):
                 meter_sums[name] = meter_sums.get(name, 0) + units
 
-    def _add_charges(self, hour: int, key: DimensionValues, charges: Mapping[str, str]) -> bool:
+    def _add_charges_if_in_range(self, hour: int, key: DimensionValues, charges: Mapping[str, str]) -> bool:
         from spool.currencies import (  # imported only if a record has an amount in another currency
             MAX_CHARGE,
             charges_as_meters,
@@ -506,7 +508,7 @@ def tags_text(tags: Mapping[str, str]) -> str:
     return json.dumps(tags, sort_keys=True, ensure_ascii=False) if tags else ""
 
 
-def record_number_for_tag_list(record: Record, number: int) -> int:
+def original_record_number(record: Record, record_number: int) -> int:
     """
     Return the number by which the tag list of a record is chosen: that of the record it corrects or reverses,
     else its own.
@@ -516,7 +518,7 @@ def record_number_for_tag_list(record: Record, number: int) -> int:
         corrected = record.corrects_number
     elif isinstance(record, UsageMetric):
         corrected = record.reverses_number
-    return number if corrected is None else corrected
+    return record_number if corrected is None else corrected
 
 
 def _replace_other_with_empty(key: DimensionValues) -> DimensionValues:
@@ -526,7 +528,7 @@ def _replace_other_with_empty(key: DimensionValues) -> DimensionValues:
 def call_sum(call: Inference) -> tuple[Dimensions, Measures, MeterSums] | None:
     """Return the sum of one call without tags, or None if its values are too large to count."""
     sums = HourlySums()
-    sums._count_call(0, call)
+    sums._count_call_if_in_range(0, call)
     meters = {key: amounts for _, key, amounts in sums.meter_rows()}
     return next(((key, row, meters.get(key, {})) for _, key, row in sums.hourly_rows()), None)
 
@@ -569,9 +571,9 @@ def encode_input_size(input_tokens: int | None, output_tokens: int | None) -> in
     return beyond if output_tokens is not None else _OUTPUT_UNKNOWN - beyond
 
 
-def decode_input_size(size: int) -> tuple[int, bool]:
+def input_size_and_is_output_known(encoded_size: int) -> tuple[int, bool]:
     """Decode a result of `encode_input_size`, except INPUT_UNKNOWN."""
-    return (size, True) if size >= 0 else (_OUTPUT_UNKNOWN - size, False)
+    return (encoded_size, True) if encoded_size >= 0 else (_OUTPUT_UNKNOWN - encoded_size, False)
 
 
 def measure_indexes_of_tokens(metric_name: str, token_type: str | None) -> tuple[int, ...]:

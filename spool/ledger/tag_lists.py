@@ -30,13 +30,15 @@ class TagLists:
                 return each.tags
         return self.lists[0].tags if self.lists else ()
 
-    def tag_list_to_add(self, tags: tuple[str, ...], *, first_number: int) -> TagList | None:
+    def tag_list_to_add(self, tags: tuple[str, ...], *, first_record_number: int) -> TagList | None:
         """
-        Return a list of `tags` for records from the number `first_number` on, or None if the newest list already has
+        Return a list of `tags` for records from `first_record_number` on, or None if the newest list already has
         these tags.
         """
-        newest = self.lists[-1] if self.lists else TagList(first_number, 0, ())
-        return None if self.lists and newest.tags == tags else TagList(first_number, newest.since, tags)
+        newest = self.lists[-1] if self.lists else TagList(first_record_number, 0, ())
+        return (
+            None if self.lists and newest.tags == tags else TagList(first_record_number, newest.since, tags)
+        )
 
     def with_list(self, tag_list: TagList) -> TagLists:
         """
@@ -58,6 +60,6 @@ def store_tag_list(rows: LedgerRows, tag_list: TagList) -> None:
     rows.set_state(**{TAGGED: new_data_version()})
 
 
-def apply_newest_tag_list_from(rows: LedgerRows, first_number: int) -> None:
+def apply_newest_tag_list_from(rows: LedgerRows, first_record_number: int) -> None:
     if lists := rows.tag_lists():
-        store_tag_list(rows, TagList(first_number, 0, lists[-1].tags))
+        store_tag_list(rows, TagList(first_record_number, 0, lists[-1].tags))

@@ -82,9 +82,9 @@ def usages_by_group(
         for questions in group_reads(
             plan_period_reads(rows, query, list(periods_of_query(query)), state), MOST_SPANS
         ):
-            sums = list(rows.sums_by_dimension_number([question.span for question in questions], query))
+            sums = list(rows.sums_by_dimension_set([question.span for question in questions], query))
             unknown = [values[0] for values in sums if values[0] not in known]
-            for number, status, cost_source, group in rows.groups_of_dimension_numbers(unknown, query):
+            for number, status, cost_source, group in rows.groups_of_dimension_sets(unknown, query):
                 known[number] = tuple(map(texts.setdefault, group, group)), status, cost_source
             for index, values in enumerate(sums):
                 _add_usage(by_group, known[values[0]], values)

@@ -33,7 +33,7 @@ ROLLUP = 1000  # number of the rollup of the sums by units
 T = TypeVar("T", bound=Any)  # number or digest of a run
 
 
-def counted_unit_name(name: str) -> str:
+def unit_name_or_empty_if_other(name: str) -> str:
     """
     Return a sender's name of a unit of work as it is counted. The text OTHER counts as no name, because it
     stands for values that are counted together.
@@ -83,7 +83,7 @@ class WorkLimits:
     retention_units_s: float = 396 * 86400.0
     people: bool = True
 
-    def listing_duration_s(self, unit: WorkUnit) -> float:
+    def unit_retention_s(self, unit: WorkUnit) -> float:
         return self.retention_units_s if unit.is_named else self.retention_s
 
 
@@ -134,7 +134,7 @@ class WorkDigests:
         runs = [
             _run_name(session, each) if each else None for each in (run, parent if run != parent else None)
         ]
-        named = [counted_unit_name(tags.get(tag, "")) for tag in TAGS]
+        named = [unit_name_or_empty_if_other(tags.get(tag, "")) for tag in TAGS]
         names = (session, runs[0], *named, runs[1] if run else None)
         hashed = zip(self._of_kinds, names, strict=True)
         return tuple([_hash_name(hash, name) if name else NONE for hash, name in hashed])
@@ -173,7 +173,7 @@ def _hash_name(hash: blake2b, name: str) -> int:
     return _hash_bytes(hash, name.encode("utf-8", "replace")) or 1
 
 
-def unit_number(unit_kind: str, name: str) -> int:
+def unit_number_from_name_or_digest(unit_kind: str, name: str) -> int:
     """
     Return the number of a unit by its name or, for a session or run, by its digest. It is never REST or NONE.
     Raises ValueError for an id in place of a digest.
@@ -227,7 +227,10 @@ def unit_numbers(unit: str, values: Iterable[str | None]) -> list[int]:
     """
     Return the numbers of units in a query. Sessions and runs must be digests; "" and None stand for no unit.
     """
-    return [NONE if not value else REST if value == OTHER else unit_number(unit, value) for value in values]
+    return [
+        NONE if not value else REST if value == OTHER else unit_number_from_name_or_digest(unit, value)
+        for value in values
+    ]
 
 
 def can_match_unknown(include: Mapping[str, Sequence[str]], exclude: Mapping[str, Sequence[str]]) -> bool:

@@ -14,7 +14,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from spool.ledger.work import NONE, SESSION, TREES, unit_number
+from spool.ledger.work import NONE, SESSION, TREES, unit_number_from_name_or_digest
 
 BRANCH: Final = "branch"
 REPOSITORY: Final = "repository"
@@ -44,7 +44,7 @@ class UnitLink(NamedTuple):
 
     @property
     def target_number(self) -> int:
-        return unit_number(self.target, self.name)
+        return unit_number_from_name_or_digest(self.target, self.name)
 
     @property
     def linked_unit_and_target_kind(self) -> tuple[str, str, int, int]:
@@ -128,8 +128,14 @@ class UnitLinks:
             name = unit_name_of(unit)
             if not name:
                 continue
-            repository = unit_number(REPOSITORY, unit_name_of(REPOSITORY) or "") if unit == BRANCH else NONE
-            for link in self._by_place.get((target_kind, unit, unit_number(unit, name), repository), ()):
+            repository = (
+                unit_number_from_name_or_digest(REPOSITORY, unit_name_of(REPOSITORY) or "")
+                if unit == BRANCH
+                else NONE
+            )
+            for link in self._by_place.get(
+                (target_kind, unit, unit_number_from_name_or_digest(unit, name), repository), ()
+            ):
                 if link.since <= hour < link.until:
                     return link.name
         return None

@@ -44,7 +44,7 @@ class PackedSums:
                 self._sums.add_entries([part])
                 await pause_for_others()
             return
-        arrival = rule.counted_hour(None, entry.committed_at)
+        arrival = rule.start_hour_or_arrival_hour(None, entry.committed_at)
         came = arrival // rule.HOUR_S, (arrival + rule.AHEAD_S) * NS
         done = 0
         at, end = records.begin, records.end

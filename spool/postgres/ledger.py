@@ -168,7 +168,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         self._database = database
         self._found = _NONE_FOUND
 
-    def find_or_assign_numbers(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
+    def find_or_assign_dimension_set_numbers(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
         digests = [dimensions_digest(values) for values in dimensions]
         found = self._all("SELECT digest, id FROM {schema}.ledger_keys WHERE digest = ANY(%s)", digests)
         numbers: dict[bytes, int] = dict(found)
@@ -200,7 +200,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         wrong = [id for id, *row in rows if _is_digest_of_dimensions_wrong(*row)]
         return wrong, rows[-1][0] if rows else None
 
-    def drop_unused_numbers(self) -> int:
+    def delete_unused_dimension_sets(self) -> int:
         self._found = _NONE_FOUND
         return self._run(DROP_KEYS)
 
@@ -260,7 +260,7 @@ class PostgresLedgerRows(SqlLedgerRows):
                 measures[index] = money.text_to_units(value) if _COLUMNS[index] in MONEY else value
             yield GroupSum(group, status, cost_source, measures, start)
 
-    def sums_by_dimension_number(self, spans: Sequence[Span], query: CostQuery) -> Iterator[Sequence[int]]:
+    def sums_by_dimension_set(self, spans: Sequence[Span], query: CostQuery) -> Iterator[Sequence[int]]:
         parameters = StatementParameters()
         chosen = self._chosen_dimensions_sql(
             query, self._dimension_expressions(query, parameters), parameters
@@ -273,8 +273,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         ):
             yield (*values, money.text_to_units(reported), money.text_to_units(estimated))
 
-    def groups_of_dimension_numbers(
-        self, dimension_numbers: Sequence[int], query: CostQuery
+    def groups_of_dimension_sets(
+        self, dimension_set_numbers: Sequence[int], query: CostQuery
     ) -> Iterator[tuple[int, str, str, Group]]:
         parameters = StatementParameters()
         known = self._dimension_expressions(replace(query, include={}, exclude={}), parameters)
@@ -282,13 +282,13 @@ class PostgresLedgerRows(SqlLedgerRows):
         rows = self._run_unprepared(
             f"SELECT {', '.join(['k.id', 'k.status', 'k.cost_source', *names])}"
             f" FROM {{schema}}.ledger_keys k {' '.join(parameters.joins)}"
-            f" WHERE k.id = ANY({parameters.add(list(dimension_numbers))}::bigint[])",
+            f" WHERE k.id = ANY({parameters.add(list(dimension_set_numbers))}::bigint[])",
             parameters,
         )
         for number, status, cost_source, *group in rows:
             yield number, status, cost_source, tuple([value or None for value in group])
 
-    def largest_groups(
+    def group_count_and_largest_groups(
         self, spans: Sequence[Span], query: CostQuery, most: int | None
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         parameters = StatementParameters()
@@ -515,10 +515,10 @@ class PostgresLedgerRows(SqlLedgerRows):
         known = self._dimension_expressions(query, parameters, known)
         group_columns = filters.columns_before_join(query, by_start=by_start)
         if "key" in group_columns or chosen or rollup:
-            table = billed.sums_table_sql(self.prefix, width, rollup)
+            table = billed.billed_sums_from_and_where_sql(self.prefix, width, rollup)
             within = self._filtered_sums_sql(table, width, since, until, chosen, parameters)
         else:  # use the sums per day
-            per_day = billed.stored_sums_sql(self.prefix, parameters.add(since), parameters.add(until))
+            per_day = billed.billed_sums_sql(self.prefix, parameters.add(since), parameters.add(until))
             within = f"({per_day}) h WHERE TRUE"
         of_bills = [
             f"arranged & {parameters.add(query.arranged)} <> 0",

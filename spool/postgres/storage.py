@@ -109,7 +109,9 @@ async def open_spool(
         def write_other_tables(plan: CommitPlan) -> None:
             if follow_streams is not None:
                 follow_streams(plan)
-            billing.store_drops_of_commit(PostgresConnection(connection, database.fill_in_table_names), plan)
+            billing.apply_billing_drops_of_commit(
+                PostgresConnection(connection, database.fill_in_table_names), plan
+            )
             reports.write_changes(connection, plan)
             heard.store_senders(connection, plan)
 

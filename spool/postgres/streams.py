@@ -199,7 +199,9 @@ def deletable_totals(
     for stream in streams:
         excess = bytes_to_free.get(stream.name, 0)
         before = NEVER if excess else old
-        for total in tables.settled_totals(rows, stream.name, changed_before=settled, started_before=before):
+        for total in tables.stream_totals_unchanged_since(
+            rows, stream.name, changed_before=settled, started_before=before
+        ):
             if total.start_time >= old and excess <= 0:
                 break
             excess -= estimated_bytes(total)

@@ -218,7 +218,7 @@ class DocumentTable(Generic[Row]):
         """Return the number of rows, without built-in ones."""
         return len(self._rows)
 
-    def other_item_counts_by_key(self) -> Mapping[str, Mapping[str, int]]:
+    def item_counts_by_limit_and_key(self) -> Mapping[str, Mapping[str, int]]:
         """Return how many other items, such as comments, each key has, by limit; those of people under ""."""
         return {}
 

@@ -232,7 +232,7 @@ class Registry:
 
         shares = dict(await self._changes.read(count_by_limit_and_maker))
         for table in self._documents:
-            shares |= table.other_item_counts_by_key()
+            shares |= table.item_counts_by_limit_and_key()
         return shares
 
     def document_name(self, kind: str, id: str) -> str | None:

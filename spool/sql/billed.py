@@ -33,10 +33,10 @@ _COLUMNS = {"charge": "charge", "basis": "basis", "corrects": "provider"}
 _Place = tuple[object, ...]
 
 
-def stored_sums_sql(prefix: str, since: str, until: str) -> str:
+def billed_sums_sql(table_prefix: str, since_sql: str, until_sql: str) -> str:
     return (
-        f"SELECT {', '.join(_SUM)} FROM {{schema}}.{prefix}{BILLED_SUMS}"
-        f" WHERE start >= {since} AND start < {until}"
+        f"SELECT {', '.join(_SUM)} FROM {{schema}}.{table_prefix}{BILLED_SUMS}"
+        f" WHERE start >= {since_sql} AND start < {until_sql}"
     )
 
 
@@ -48,19 +48,19 @@ def parse_group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
         yield GroupSum(tuple([value or None for value in row]), "ok", "reported", measures, start)
 
 
-def sums_table_sql(prefix: str, width: int, rollup: int) -> str:
+def billed_sums_from_and_where_sql(table_prefix: str, width: int, rollup: int) -> str:
     if not rollup:
-        return f"{{schema}}.{prefix}{BILLED} h WHERE"
-    return f"{{schema}}.{prefix}{ROLLUPS} h WHERE rollup = {rollup} AND width = {width} AND"
+        return f"{{schema}}.{table_prefix}{BILLED} h WHERE"
+    return f"{{schema}}.{table_prefix}{ROLLUPS} h WHERE rollup = {rollup} AND width = {width} AND"
 
 
 def needed_columns(query: CostQuery, names: Iterable[str]) -> Sequence[str]:
-    needed = _source_dimensions(query, names)
+    needed = _stored_dimensions_needed_for(query, names)
     own = [column for name, column in _COLUMNS.items() if name in needed]
     return [*own, "key"] if needed - _COLUMNS.keys() else own
 
 
-def _source_dimensions(query: CostQuery, names: Iterable[str]) -> set[str]:
+def _stored_dimensions_needed_for(query: CostQuery, names: Iterable[str]) -> set[str]:
     sources = set[str]()
     for name in names:
         derived = query.derived.get(name)
@@ -103,7 +103,7 @@ class FilterParts:
 
 
 def _needs_billed_row_and_key(query: CostQuery, names: Iterable[str]) -> tuple[bool, bool]:
-    needed = _source_dimensions(query, names)
+    needed = _stored_dimensions_needed_for(query, names)
     of_row = not needed.isdisjoint(_COLUMNS)
     return of_row, not of_row or bool(needed - _COLUMNS.keys())
 

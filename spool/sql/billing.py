@@ -154,7 +154,7 @@ class SqlBillingDrops:
         return await self._transactions.read(lambda on: on.all(statement, **values))
 
 
-def store_drops_of_commit(connection: SqlConnection, plan: CommitPlan) -> None:
+def apply_billing_drops_of_commit(connection: SqlConnection, plan: CommitPlan) -> None:
     records = plan.records.get(BILLING_DATA)
     if records:
         drops = [drop for drop in records if isinstance(drop, BillingDrop)]

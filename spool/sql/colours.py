@@ -33,7 +33,7 @@ class SqlColours:
             return known
         hashes = {name: hash_name(dimension, name) for name in names}
         stored = await self._transactions.transaction(
-            lambda on: _add_colours(on, dimension, [*hashes.values()])
+            lambda on: _assign_missing_chart_colours(on, dimension, [*hashes.values()])
         )
         return {name: stored[digest] for name, digest in hashes.items()}
 
@@ -42,7 +42,7 @@ def _stored_colours(on: SqlConnection, dimension: str, hashes: Sequence[str]) ->
     return dict(on.all(_KNOWN, dimension=dimension, names=list(hashes)))
 
 
-def _add_colours(on: SqlConnection, dimension: str, hashes: Sequence[str]) -> dict[str, int]:
+def _assign_missing_chart_colours(on: SqlConnection, dimension: str, hashes: Sequence[str]) -> dict[str, int]:
     """
     Assign colours to names (hashes) that have none. Return all colours. The lock makes processes assign a
     dimension's colours one after the other.

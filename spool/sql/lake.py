@@ -36,7 +36,7 @@ _FORGET = "DELETE FROM {schema}.lake_files WHERE route = :route"
 _ROUTES = "SELECT route, count(*) FROM {schema}.lake_files GROUP BY route ORDER BY route"
 
 
-class SqlLandings:
+class SqlLakeDeliveries:
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
 
@@ -49,7 +49,7 @@ class SqlLandings:
         )
 
     async def begin_edition(self) -> str:
-        edition = new_edition()
+        edition = new_log_edition_id()
 
         def add_edition(connection: SqlConnection) -> None:
             newest = connection.first_row(_NEWEST, route=_LOG)
@@ -80,13 +80,13 @@ class SqlLandings:
         return [(route, int(count)) for route, count in rows]
 
 
-def new_edition() -> str:
+def new_log_edition_id() -> str:
     """Return a new edition: a random id of eight hex digits."""
     return secrets.token_hex(4)
 
 
 def _begin_log_edition(connection: SqlConnection, route: str) -> list[str]:
-    connection.run(_ADD, route=_LOG, first=0, edition=new_edition())
+    connection.run(_ADD, route=_LOG, first=0, edition=new_log_edition_id())
     edition, _ = connection.first_row(_NEWEST, route=_LOG)
     connection.run(_ADD, route=route, first=0, edition=edition)
     return [
@@ -99,9 +99,9 @@ def is_lake_route(connection: SqlConnection, route: str) -> bool:
     return connection.first_row(_LANDS, route=route) is not None
 
 
-def add_landing(connection: SqlConnection, landing: LakeDelivery) -> None:
-    connection.run(_INSERT, **LANDING.stored_values(landing))
+def insert_lake_delivery(connection: SqlConnection, delivery: LakeDelivery) -> None:
+    connection.run(_INSERT, **LANDING.stored_values(delivery))
 
 
-def delete_landings(connection: SqlConnection, route: str) -> None:
+def delete_lake_deliveries(connection: SqlConnection, route: str) -> None:
     connection.run(_FORGET, route=route)

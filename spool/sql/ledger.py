@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, new_data_versions, stored_dimensions
+from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, new_data_versions_by_month, stored_dimensions
 from spool.ledger.ledger_rows import WRONG, WRONG_OF, FoundNumbers, Recalculation, TagList, new_data_version
 from spool.ledger.queries import BILLED as KIND
 from spool.ledger.queries import ROW_TAG
@@ -42,17 +42,17 @@ ALIKE = 1000
 RENAMED_AT_ONCE = 10_000  # sets of dimensions in memory while people are renamed
 
 
-def rows_among_most_expensive(
-    read: Callable[[int], Sequence[tuple[Any, ...]]], most_expensive_count: int
+def read_candidates_for_most_expensive(
+    read_most_expensive: Callable[[int], Sequence[tuple[Any, ...]]], most_expensive_count: int
 ) -> Sequence[tuple[Any, ...]]:
     """
     Return the rows that, by their approximate costs, may be among the `most_expensive_count` most expensive.
 
-    `read`: returns at most a number of rows, the most expensive first. The last value of a row is its
+    `read_most_expensive`: returns at most a number of rows, the most expensive first. The last value of a row is its
     approximate cost in billionths of a dollar.
     """
     row_limit = most_expensive_count + ALIKE
-    while len(rows := read(row_limit)) >= most_expensive_count:
+    while len(rows := read_most_expensive(row_limit)) >= most_expensive_count:
         last = rows[most_expensive_count - 1][-1]
         least = last - 2 * (abs(last) * WRONG_OF + WRONG)
         if len(rows) < row_limit or rows[-1][-1] < least:
@@ -97,9 +97,11 @@ class SqlLedgerRows(SqlWorkRows):
 
     if TYPE_CHECKING:
 
-        def find_or_assign_numbers(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]: ...
+        def find_or_assign_dimension_set_numbers(
+            self, dimensions: Sequence[DimensionValues]
+        ) -> Sequence[int]: ...
 
-        def drop_unused_numbers(self) -> int: ...
+        def delete_unused_dimension_sets(self) -> int: ...
 
         def _put_dimensions(self, number: int, dimensions: Dimensions) -> None: ...
 
@@ -125,10 +127,12 @@ class SqlLedgerRows(SqlWorkRows):
                     self._put_dimensions(after, dimensions)
                     count += 1
         if count:
-            self.set_state(**new_data_versions(), **new_data_versions(every=EVERY_BILLED))
+            self.set_state(
+                **new_data_versions_by_month(), **new_data_versions_by_month(all_months_name=EVERY_BILLED)
+            )
         return count
 
-    def dimension_numbers_in_period(self, width: int, start: int) -> set[int]:
+    def dimension_set_numbers_in_period(self, width: int, start: int) -> set[int]:
         rows = self._tables.all(
             f"SELECT key FROM {self._sums_table(width)} WHERE start = :start", start=start
         )
@@ -203,19 +207,21 @@ class SqlLedgerRows(SqlWorkRows):
     def store_billed_day(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
         from spool.sql.billed import BilledTables
 
-        self.unmark_rollups([day.day], billed=True)
+        self.invalidate_rollups([day.day], billed=True)
         if day.connection:
             self.set_state(**{ROW_TAGS: new_data_version()})
         BilledTables(self._tables, self.prefix).replace_day(
             day,
             sums,
-            lambda dimensions: self.find_or_assign_numbers(list(map(stored_dimensions, dimensions))),
+            lambda dimensions: self.find_or_assign_dimension_set_numbers(
+                list(map(stored_dimensions, dimensions))
+            ),
         )
 
     def delete_billed_day(self, day: int, provider: str) -> None:
         from spool.sql.billed import BilledTables
 
-        self.unmark_rollups([day], billed=True)
+        self.invalidate_rollups([day], billed=True)
         BilledTables(self._tables, self.prefix).delete_day(day, provider)
 
     def billed_days(self, since: int, until: int) -> Sequence[BilledDay]:
@@ -223,7 +229,7 @@ class SqlLedgerRows(SqlWorkRows):
 
         return BilledTables(self._tables, self.prefix).billed_days(since, until)
 
-    def billed_starts(self, since: int, until: int) -> Sequence[int]:
+    def starts_of_billed_days(self, since: int, until: int) -> Sequence[int]:
         days = f"{self._table('billed_days')} WHERE start >= :since AND start < :until"
         statement = f"SELECT DISTINCT start FROM {days} AND NOT provider LIKE :corrections"
         rows = self._tables.all(statement, since=since, until=until, corrections="%\x1f%")
@@ -255,7 +261,7 @@ class SqlLedgerRows(SqlWorkRows):
             (row[0], Dimensions(*row[1 : _WIDTH + 1]), self._read_measures(row[_WIDTH + 1 :])) for row in rows
         ]
 
-    def token_sums(
+    def token_sums_by_dimension_set(
         self, width: int, start: int, *, most_expensive_count: int = 0
     ) -> Sequence[tuple[int, Measures]]:
         columns = ", ".join(["h.key", *(f"h.{name}" for name in COUNTS), *self.cost])
@@ -263,7 +269,7 @@ class SqlLedgerRows(SqlWorkRows):
         statement = f"SELECT {columns}, {self.about} AS about {calls}"
         if most_expensive_count:
             first = f"{statement} ORDER BY about DESC LIMIT :most"
-            rows = rows_among_most_expensive(
+            rows = read_candidates_for_most_expensive(
                 lambda row_limit: self._tables.all(first, start=start, most=row_limit), most_expensive_count
             )
         else:
@@ -279,14 +285,14 @@ class SqlLedgerRows(SqlWorkRows):
         rows = self._tables.all(self._period_sums_sql(width), start=start)
         return [(Dimensions(*row[:_WIDTH]), self._read_measures(row[_WIDTH:])) for row in rows]
 
-    def measures_by_number(self, width: int, start: int) -> Sequence[tuple[int, Measures]]:
+    def measures_by_dimension_set_number(self, width: int, start: int) -> Sequence[tuple[int, Measures]]:
         statement = (
             f"SELECT h.key, {', '.join(self.shown)} FROM {self._sums_table(width)} h WHERE h.start = :start"
         )
         rows = self._tables.all(statement, start=start)
         return [(key, self._read_measures(values)) for key, *values in rows]
 
-    def dimensions_with_joined_values(self) -> Mapping[int, Dimensions]:
+    def dimension_sets_merged_into_other(self) -> Mapping[int, Dimensions]:
         statement = f'SELECT k.id, {KEY} FROM {self._table("keys")} k WHERE k."user" = :other'
         rows = self._tables.all(statement, other=OTHER)
         return {number: Dimensions(*values) for number, *values in rows}
@@ -296,15 +302,15 @@ class SqlLedgerRows(SqlWorkRows):
 
     def delete_damaged_rows(self) -> None:
         super().delete_damaged_rows()
-        self.drop_unused_numbers()
+        self.delete_unused_dimension_sets()
 
     def first_start_since(self, width: int, since: int) -> int | None:
         statement = f"SELECT min(start) FROM {self._sums_table(width)} WHERE start >= :since"
         [start] = self._tables.first_row(statement, since=since)
         return None if start is None else int(start)
 
-    def sum_up_day(self, day: int) -> None:
-        self.unmark_rollups([day])
+    def make_daily_sums_from_hours(self, day: int) -> None:
+        self.invalidate_rollups([day])
         summed = ", ".join(f"sum({name})" for name in self.columns)
         self._tables.run(
             f"INSERT INTO {self._sums_table(DAY_S)} (start, key, {', '.join(self.columns)})"
@@ -325,7 +331,7 @@ class SqlLedgerRows(SqlWorkRows):
         )
 
     def drop_days(self, since: int) -> None:
-        self.set_state(**new_data_versions())
+        self.set_state(**new_data_versions_by_month())
         of_days = f"{self._table(ROLLED)} WHERE rollup <= {BILLED_ROLLUPS}"
         self._tables.run(f"DELETE FROM {of_days} AND start + width > :since", since=since)
         self._tables.run(f"DELETE FROM {self._sums_table(DAY_S)} WHERE start >= :since", since=since)
@@ -357,15 +363,16 @@ class SqlLedgerRows(SqlWorkRows):
         self._tables.run(f"DELETE FROM {periods} WHERE {old}", hour=HOUR_S, before=before)
         return deleted
 
-    def store_lowest_record_numbers(self, lowest_numbers: Iterable[tuple[int, int, int]]) -> None:
+    def store_lowest_record_numbers(self, widths_starts_and_numbers: Iterable[tuple[int, int, int]]) -> None:
         rows = [
-            {"width": width, "start": start, "first": first} for width, start, first in sorted(lowest_numbers)
+            {"width": width, "start": start, "first": first}
+            for width, start, first in sorted(widths_starts_and_numbers)
         ]
         insert = f"INSERT INTO {self._table('periods')} AS old (width, start, first)"
         values = "VALUES (:width, :start, :first)"
         self._tables.run_each(f"{insert} {values} ON CONFLICT (width, start) DO UPDATE {_LOWEST}", rows)
 
-    def reset_lowest_numbers_and_unfreeze(self) -> None:
+    def reset_lowest_record_numbers_and_unfreeze_periods(self) -> None:
         self._tables.run(f"UPDATE {self._table('periods')} SET first = 0, frozen = false")
 
     def recalculations(self) -> Sequence[Recalculation]:
@@ -382,10 +389,10 @@ class SqlLedgerRows(SqlWorkRows):
             **recalculation._asdict(),
         )
 
-    def limit_recalculations(self, reach: int) -> None:
+    def lower_recalculation_ends(self, end_record_number: int) -> None:
         self._tables.run(
             f"UPDATE {self._table('recalculations')} SET reach = :reach WHERE reach > :reach",
-            reach=reach,
+            reach=end_record_number,
         )
 
     def price_lists(self) -> Mapping[str, bytes]:
@@ -408,11 +415,11 @@ class SqlLedgerRows(SqlWorkRows):
         columns = ("number", "first", "since", "tags")
         self._tables.run_each(insert_sql(f"{self.prefix}tag_lists", columns), rows)
 
-    def freeze_periods(self, below_number: int) -> None:
+    def freeze_periods_for_rebuild(self, below_record_number: int) -> None:
         statement = "SET frozen = (first < :below) WHERE frozen <> (first < :below)"
-        self._tables.run(f"UPDATE {self._table('periods')} {statement}", below=below_number)
+        self._tables.run(f"UPDATE {self._table('periods')} {statement}", below=below_record_number)
 
-    def frozen_periods(self) -> set[tuple[int, int]]:
+    def periods_frozen_for_rebuild(self) -> set[tuple[int, int]]:
         rows = self._tables.all(f"SELECT width, start FROM {self._table('periods')} WHERE frozen")
         return {(width, start) for width, start in rows}
 
@@ -420,8 +427,8 @@ class SqlLedgerRows(SqlWorkRows):
         rows = self._tables.all(f"SELECT width, start, first FROM {self._table('periods')}")
         return {(width, start): first for width, start, first in rows}
 
-    def drop_open_periods(self) -> int:
-        self.unmark_rollups()
+    def delete_sums_of_unfrozen_periods(self) -> int:
+        self.invalidate_rollups()
         is_open = f"SELECT start FROM {self._table('periods')} WHERE width = :width AND NOT frozen"
         for width in TABLES:
             self._tables.run(f"DELETE FROM {self._sums_table(width)} WHERE start IN ({is_open})", width=width)
@@ -432,7 +439,7 @@ class SqlLedgerRows(SqlWorkRows):
             self._tables.run(work, width=width)
         return self._tables.run(f"DELETE FROM {self._table('periods')} WHERE NOT frozen")
 
-    def rollups_marked_as_made(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
+    def valid_rollup_keys(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
         rows = self._tables.all(
             f"SELECT rollup, width, start FROM {self._table(ROLLED)} WHERE start >= :since AND start < :until",
             since=since,
@@ -443,7 +450,7 @@ class SqlLedgerRows(SqlWorkRows):
     def make_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> None:
         rollup_key = {"rollup": number, "width": width, "start": start}
         where = "WHERE rollup = :rollup AND width = :width AND start = :start"
-        table, columns, computed_sql = self._rollup_statement(number, dimensions)
+        table, columns, computed_sql = self._rollup_table_columns_and_sql(number, dimensions)
         self._tables.run(f"DELETE FROM {table} {where}", **rollup_key)
         self._tables.run(
             f"INSERT INTO {table} (rollup, width, start, {', '.join(columns)})"
@@ -464,7 +471,7 @@ class SqlLedgerRows(SqlWorkRows):
     def is_rollup_different(
         self, rollup_number: int, dimensions: Sequence[str], width: int, start: int
     ) -> bool:
-        table, columns, computed_sql = self._rollup_statement(rollup_number, dimensions)
+        table, columns, computed_sql = self._rollup_table_columns_and_sql(rollup_number, dimensions)
         rows_sql = f"{table} WHERE rollup = {rollup_number} AND width = {width}"
         stored = f"SELECT {', '.join(columns)} FROM {rows_sql} AND start = :since"
         for left_sql, right_sql in ((computed_sql, stored), (stored, computed_sql)):
@@ -474,8 +481,8 @@ class SqlLedgerRows(SqlWorkRows):
                 return True
         return False
 
-    def unmark_rollups(self, days: Collection[int] | None = None, *, billed: bool = False) -> None:
-        self.set_state(**new_data_versions(days, every=EVERY_BILLED if billed else EVERY))
+    def invalidate_rollups(self, days: Collection[int] | None = None, *, billed: bool = False) -> None:
+        self.set_state(**new_data_versions_by_month(days, all_months_name=EVERY_BILLED if billed else EVERY))
         of_kind = f"{self._table(ROLLED)} WHERE rollup {'>' if billed else '<='} {BILLED_ROLLUPS}"
         if days is None:
             self._tables.run(f"DELETE FROM {of_kind}")
@@ -487,14 +494,16 @@ class SqlLedgerRows(SqlWorkRows):
         )
 
     def _mark_change_and_unmark_rollups(self, width: int, starts: Collection[int]) -> None:
-        self.set_state(**new_data_versions(starts))
+        self.set_state(**new_data_versions_by_month(starts))
         if width == DAY_S and starts:
-            self.unmark_rollups(starts)
+            self.invalidate_rollups(starts)
 
-    def _rollup_statement(self, number: int, dimensions: Sequence[str]) -> tuple[str, Sequence[str], str]:
+    def _rollup_table_columns_and_sql(
+        self, rollup_number: int, dimensions: Sequence[str]
+    ) -> tuple[str, Sequence[str], str]:
         table, days, sums = self._table(ROLLUPS), self._sums_table(DAY_S), self.columns
         extra_columns = tuple[str, ...]()
-        if number > BILLED_ROLLUPS:
+        if rollup_number > BILLED_ROLLUPS:
             from spool.sql import billed
 
             table, days = self._table(billed.ROLLUPS), self._table(billed.BILLED)

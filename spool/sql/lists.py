@@ -126,7 +126,7 @@ def _conditions_after_and_before(
     above = _condition_beyond(position, keys, ">")
     below = _condition_beyond(position, keys, "<")
     ahead, behind = (below, above) if downward else (above, below)
-    at = f"({_same_value_condition(position, keys)} AND {keys[-1]} = :at_identity)"
+    at = f"({_same_sort_value_condition(position, keys)} AND {keys[-1]} = :at_identity)"
     if position.inclusive:
         return f"({ahead} OR {at})", behind
     return ahead, f"({behind} OR {at})"
@@ -134,7 +134,7 @@ def _conditions_after_and_before(
 
 def _condition_beyond(position: Position, keys: Sequence[str], sign: str) -> str:
     value = keys[-2]
-    of_same = f"({_same_value_condition(position, keys)} AND {keys[-1]} {sign} :at_identity)"
+    of_same = f"({_same_sort_value_condition(position, keys)} AND {keys[-1]} {sign} :at_identity)"
     if position.value is None:
         return f"({value} IS NOT NULL OR {of_same})" if sign == ">" else of_same
     of_others = f"{value} {sign} :at_value"
@@ -143,8 +143,8 @@ def _condition_beyond(position: Position, keys: Sequence[str], sign: str) -> str
     return f"({of_others} OR {of_same})" if sign == ">" else f"({value} IS NULL OR {of_others} OR {of_same})"
 
 
-def _same_value_condition(position: Position, keys: Sequence[str]) -> str:
-    return f"{keys[-2]} IS NULL" if position.value is None else f"{keys[-2]} = :at_value"
+def _same_sort_value_condition(page_position: Position, keys: Sequence[str]) -> str:
+    return f"{keys[-2]} IS NULL" if page_position.value is None else f"{keys[-2]} = :at_value"
 
 
 def _sort_expression(sort: SortField) -> str:

@@ -266,19 +266,19 @@ class SqlRegistryRows:
 
     def rewrite_texts(self, rewritten: Rewriting, skipped: Collection[str]) -> None:
         for name, table in _TEXTS.items():
-            self._rewrite_table(name, table, rewritten)
+            self._rewrite_texts_of_table(name, table, rewritten)
         for kind in {kind for (kind,) in self._read_rows(_DOCUMENT_KINDS)} - {*skipped}:
             for id, before in self.documents(kind).items():
                 if (after := rewritten(kind, id, before)) != before:
                     self.put_document(kind, id, after)
 
-    def _rewrite_table(self, name: str, table: _Texts, rewritten: Rewriting) -> None:
+    def _rewrite_texts_of_table(self, name: str, table: _Texts, rewrite_row: Rewriting) -> None:
         for id, *values in self._read_rows(
             f"{select_sql(name, (table.id, *table.columns))} ORDER BY {table.id}"
         ):
             row = dict(zip(table.columns, values, strict=True))
             before = {column: _decode_column(column, value) for column, value in row.items()}
-            after = rewritten(name, str(id), before)
+            after = rewrite_row(name, str(id), before)
             changed = {
                 column: _encode_column(column, after[column])
                 for column in row

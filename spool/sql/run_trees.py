@@ -51,8 +51,8 @@ WITH RECURSIVE used (id) AS ({used}), linked (run) AS (
 _SETS_OF_SESSIONS = " UNION SELECT s.id FROM {sets} s WHERE s.unit_session IN ({numbers})"
 
 
-def runs_below_sql(sets_table: str, numbers: Collection[int], *, starts_from_runs: bool) -> str:
-    names = {"sets": sets_table, "rest": REST, "numbers": ", ".join(map(str, numbers))}
+def descendant_runs_sql(unit_sets_table: str, numbers: Collection[int], *, starts_from_runs: bool) -> str:
+    names = {"sets": unit_sets_table, "rest": REST, "numbers": ", ".join(map(str, numbers))}
     names["and_below"] = _AND_BELOW.format(**names, s_is_seen="")
     # SQLite accepts 500 VALUES before UNION. A run without calls is known only as the starter of another run.
     runs = """SELECT unit_run FROM {sets} WHERE unit_run IN ({numbers}) AND unit_run > {rest}
@@ -63,35 +63,37 @@ def runs_below_sql(sets_table: str, numbers: Collection[int], *, starts_from_run
     return (_BELOW + _SETS_OF_SESSIONS).format(runs=runs.format(**names), **names)
 
 
-def used_sets_and_links_sql(sets_table: str, used_sets_sql: str) -> str:
+def used_unit_sets_and_run_links_sql(unit_sets_table: str, used_unit_sets_sql: str) -> str:
     """
-    Return SQL for the table `kept`: the sets of units in `used_sets_sql`, and the sets that state who started the runs
-    above the runs in `used_sets_sql`.
+    Return SQL for the table `kept`: the sets of units in `used_unit_sets_sql`, and the sets that state who started
+    the runs above the runs in `used_unit_sets_sql`.
     """
-    return _KEPT.format(sets=sets_table, used=used_sets_sql, rest=REST, edge=EDGE)
+    return _KEPT.format(sets=unit_sets_table, used=used_unit_sets_sql, rest=REST, edge=EDGE)
 
 
-def lineage_sql(sets_table: str, column: str, *, has_below: bool, visible_sets_sql: str = "") -> str:
+def lineage_sql(
+    unit_sets_table: str, column: str, *, has_below: bool, visible_unit_sets_sql: str = ""
+) -> str:
     """
-    Return SQL for runs, each with the run that started it and one of its sessions. `visible_sets_sql`: SQL for the sets
-    of units of work that may decide this, "" for all.
+    Return SQL for runs, each with the run that started it and one of its sessions. `visible_unit_sets_sql`: SQL for
+    the sets of units of work that may decide this, "" for all.
     """
-    names = {"sets": sets_table, "rest": REST, **_visible_sets_sql_parts(visible_sets_sql)}
+    names = {"sets": unit_sets_table, "rest": REST, **_visible_unit_sets_sql_parts(visible_unit_sets_sql)}
     and_below = _AND_BELOW.format(**names) if has_below else ""
-    own = f"(SELECT unit_run FROM {sets_table} WHERE {column} IN :numbers) s"
-    if visible_sets_sql:
+    own = f"(SELECT unit_run FROM {unit_sets_table} WHERE {column} IN :numbers) s"
+    if visible_unit_sets_sql:
         # read all visible sets, because the time would reveal whether a hidden set has the unit
-        visible = f"seen v JOIN {sets_table} s ON s.id = v.id"
+        visible = f"seen v JOIN {unit_sets_table} s ON s.id = v.id"
         own = f"(SELECT s.unit_run FROM {visible} WHERE s.{column} + 0 * v.id IN :numbers) s"
     return _LINEAGE.format(own=own, and_below=and_below, **names)
 
 
-def runs_above_sql(
-    sets_table: str, used_sets_sql: str, *, links_table: str = "", visible_sets_sql: str = ""
+def ancestor_runs_sql(
+    unit_sets_table: str, used_unit_sets_sql: str, *, links_table: str = "", visible_unit_sets_sql: str = ""
 ) -> str:
     """
-    Return SQL for run, session and starting run of the sets of units in `used_sets_sql`, and of all runs
-    above them. `links_table`: table with links to starting runs, or "". `visible_sets_sql`: SQL for the
+    Return SQL for run, session and starting run of the sets of units in `used_unit_sets_sql`, and of all runs
+    above them. `links_table`: table with links to starting runs, or "". `visible_unit_sets_sql`: SQL for the
     visible sets of units, or "" for all.
     """
     linked = (
@@ -100,16 +102,16 @@ def runs_above_sql(
         else ""
     )
     return _ABOVE.format(
-        sets=sets_table,
+        sets=unit_sets_table,
         rest=REST,
-        used=used_sets_sql,
+        used=used_unit_sets_sql,
         linked=linked,
-        **_visible_sets_sql_parts(visible_sets_sql),
+        **_visible_unit_sets_sql_parts(visible_unit_sets_sql),
     )
 
 
-def _visible_sets_sql_parts(visible_sets_sql: str) -> Mapping[str, str]:
+def _visible_unit_sets_sql_parts(visible_unit_sets_sql: str) -> Mapping[str, str]:
     return {
-        "seen": f"seen (id) AS MATERIALIZED ({visible_sets_sql}), " if visible_sets_sql else "",
-        "s_is_seen": " AND s.id IN (SELECT id FROM seen)" if visible_sets_sql else "",
+        "seen": f"seen (id) AS MATERIALIZED ({visible_unit_sets_sql}), " if visible_unit_sets_sql else "",
+        "s_is_seen": " AND s.id IN (SELECT id FROM seen)" if visible_unit_sets_sql else "",
     }

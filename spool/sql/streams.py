@@ -214,7 +214,7 @@ def delete_settled_totals(
     for stream in stream_sizes:
         excess = bytes_to_free.get(stream.name, 0)
         before = NEVER if excess else started_before
-        for total in settled_totals(
+        for total in stream_totals_unchanged_since(
             connection, stream.name, changed_before=changed_before, started_before=before
         ):
             if total.start_time >= started_before and excess <= 0:
@@ -226,7 +226,7 @@ def delete_settled_totals(
     return newest
 
 
-def settled_totals(
+def stream_totals_unchanged_since(
     connection: SqlConnection, stream: str, *, changed_before: float, started_before: int
 ) -> Sequence[StreamTotal]:
     rows = connection.all(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from spool.ledger.counting import MAX_TEXT, new_data_versions, stored_value
+from spool.ledger.counting import MAX_TEXT, cut_and_cleaned_text, new_data_versions_by_month
 from spool.ledger.ledger_rows import FoundNumbers, WorkSum
 from spool.ledger.sums import DAY_S, Dimensions, Measures
 from spool.ledger.work import (
@@ -27,7 +27,7 @@ from spool.ledger.work import (
     RunTree,
     break_cycles,
     unit_digest_text,
-    unit_number,
+    unit_number_from_name_or_digest,
     unit_numbers,
     unit_set_number,
 )
@@ -36,7 +36,12 @@ from spool.sql import work_links
 from spool.sql.columns import insert_sql
 from spool.sql.connection import SqlConnection
 from spool.sql.dimensions import KEY
-from spool.sql.run_trees import lineage_sql, runs_above_sql, runs_below_sql, used_sets_and_links_sql
+from spool.sql.run_trees import (
+    ancestor_runs_sql,
+    descendant_runs_sql,
+    lineage_sql,
+    used_unit_sets_and_run_links_sql,
+)
 
 if TYPE_CHECKING:
     from spool.ledger.queries import CostQuery, DerivedDimension
@@ -92,22 +97,22 @@ class SqlWorkRows(ABC):
     ) -> None: ...
 
     def add_unit_sums(
-        self, sums: Iterable[WorkSum], names: Mapping[int, str], edges: Collection[Units] = ()
+        self, sums: Iterable[WorkSum], names: Mapping[int, str], run_start_sets: Collection[Units] = ()
     ) -> None:
         sums = list(sums)
-        found = {*edges, *[units for _, units, _, _ in sums]}
-        unlisted = self._unlisted_parents(found)
+        found = {*run_start_sets, *[units for _, units, _, _ in sums]}
+        unlisted = self._parent_by_merged_unit(found)
         if unlisted:
             self._note_last_seen(unlisted, max(start for start, *_ in sums))
-        sets = {units: _replace_unlisted(units, unlisted) for units in found}
+        sets = {units: _replace_merged_units_with_rest(units, unlisted) for units in found}
         numbers = self._store_unit_sets_and_return_numbers({*sets.values()})
         self._add_unit_names(names)
         self._add_unit_sums(
             (start, numbers[sets[units]], key, measures) for start, units, key, measures in sums
         )
 
-    def _store_unit_sets_and_return_numbers(self, sets: Collection[Units]) -> Mapping[Units, int]:
-        numbers = {units: unit_set_number(units) for units in sets}
+    def _store_unit_sets_and_return_numbers(self, unit_sets: Collection[Units]) -> Mapping[Units, int]:
+        numbers = {units: unit_set_number(units) for units in unit_sets}
         values = ", ".join(f":{name}" for name in _SET)
         self._tables.run_each(
             f"INSERT INTO {self._table(SETS)} (id, {_NAMES}) VALUES (:id, {values}) ON CONFLICT (id) DO NOTHING",
@@ -122,35 +127,37 @@ class SqlWorkRows(ABC):
     def _add_unit_names(self, names: Mapping[int, str]) -> None:
         self._tables.run_each(
             f"INSERT INTO {self._table(NAMES)} (id, name) VALUES (:id, :name) ON CONFLICT (id) DO NOTHING",
-            [{"id": id, "name": stored_value(name)} for id, name in sorted(names.items())],
+            [{"id": id, "name": cut_and_cleaned_text(name)} for id, name in sorted(names.items())],
         )
 
     def _add_unit_sums(self, sums: Iterable[tuple[int, int, int, Measures]]) -> None:
         places = (((start, units, key), measures) for start, units, key, measures in sums)
         self._add_measures_to_table(WORK, ("start", "units", "key"), places)
 
-    def ids_no_longer_listed(self, unit: str, ids: Collection[int]) -> Collection[int]:
-        return {id for _, id in self._read_unlisted(UNITS[unit].number, ids)}
+    def ids_merged_into_other(self, unit_kind: str, ids: Collection[int]) -> Collection[int]:
+        return {id for _, id in self._read_parent_by_merged_unit(UNITS[unit_kind].number, ids)}
 
-    def count_unlisted_units(self) -> Mapping[str, int]:
+    def merged_unit_count_by_kind(self) -> Mapping[str, int]:
         counts = dict(self._tables.all(f"SELECT unit, COUNT(*) FROM {self._table(UNLISTED)} GROUP BY unit"))
         return {name: int(counts.get(unit.number, 0)) for name, unit in UNITS.items()}
 
-    def _unlisted_parents(self, sets: Iterable[Units]) -> Mapping[tuple[int, int], int]:
+    def _parent_by_merged_unit(self, unit_sets: Iterable[Units]) -> Mapping[tuple[int, int], int]:
         found: dict[tuple[int, int], int] = {}
         numbers = (
-            [{*column} for column in zip(*sets, strict=True)] if self.state_values().get(UNLISTS) else []
+            [{*column} for column in zip(*unit_sets, strict=True)] if self.state_values().get(UNLISTS) else []
         )
         for kind, among in zip(KINDS, numbers, strict=False):
-            found |= self._read_unlisted(kind, among)
+            found |= self._read_parent_by_merged_unit(kind, among)
         runs = {*found.values()}
         while runs := {run for run in runs if run > REST and (KINDS[-1], run) not in found}:
-            noted = self._read_unlisted(KINDS[-1], runs)
+            noted = self._read_parent_by_merged_unit(KINDS[-1], runs)
             found |= noted
             runs = {*noted.values()}
         return found
 
-    def _read_unlisted(self, unit_kind: int, numbers: Collection[int]) -> Mapping[tuple[int, int], int]:
+    def _read_parent_by_merged_unit(
+        self, unit_kind: int, numbers: Collection[int]
+    ) -> Mapping[tuple[int, int], int]:
         statement = f"SELECT id, {_PARENT} FROM {self._table(UNLISTED)} WHERE unit = :kind AND id IN :ids"
         ids = sorted(number for number in numbers if number > REST)
         rows = self._tables.all(statement, kind=unit_kind, ids=ids) if ids else ()
@@ -163,7 +170,7 @@ class SqlWorkRows(ABC):
             statement, [{"unit": unit, "id": id, "start": start} for unit, id in sorted(unlisted)]
         )
 
-    def priceable_unit_sums(self, start: int) -> Sequence[tuple[int, int, Dimensions, Measures]]:
+    def unit_sums_of_calls(self, start: int) -> Sequence[tuple[int, int, Dimensions, Measures]]:
         rows = self._tables.all(
             f"SELECT h.units, h.key, {KEY}, {', '.join(self.shown)} FROM {self._table(WORK)} h"
             f" JOIN {self._table('keys')} k ON k.id = h.key WHERE h.start = :start AND k.kind = 'call'",
@@ -185,9 +192,11 @@ class SqlWorkRows(ABC):
         )
         return [(units, key, self._read_measures(values)) for units, key, *values in rows]
 
-    def numbers_of_listed_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
-        unlisted = self._unlisted_parents(sets)
-        return {units: unit_set_number(_replace_unlisted(units, unlisted)) for units in sets}
+    def numbers_of_counted_unit_sets(self, unit_sets: Collection[Units]) -> Mapping[Units, int]:
+        unlisted = self._parent_by_merged_unit(unit_sets)
+        return {
+            units: unit_set_number(_replace_merged_units_with_rest(units, unlisted)) for units in unit_sets
+        }
 
     def units_of_set_number(self, number: int) -> Mapping[str, str]:
         row = self._tables.first_row(f"SELECT {_NAMES} FROM {self._table(SETS)} WHERE id = :id", id=number)
@@ -201,28 +210,29 @@ class SqlWorkRows(ABC):
             if id != NONE
         }
 
-    def misnumbered_unit_sets(self, after_number: int, most: int) -> FoundNumbers:
+    def unit_sets_with_wrong_hash(self, after_number: int, most: int) -> FoundNumbers:
         statement = f"SELECT id, {_NAMES} FROM {self._table(SETS)} WHERE id > :after ORDER BY id LIMIT :most"
         rows = self._tables.all(statement, after=after_number, most=most)
         wrong = [id for id, *units in rows if id != unit_set_number(tuple(units))]
         return wrong, rows[-1][0] if rows else None
 
-    def misnumbered_unit_names(self, after_number: int, most: int) -> FoundNumbers:
+    def unit_names_with_wrong_hash(self, after_number: int, most: int) -> FoundNumbers:
         statement = f"SELECT id, name FROM {self._table(NAMES)} WHERE id > :after ORDER BY id LIMIT :most"
         rows = self._tables.all(statement, after=after_number, most=most)
         named = [unit for unit in UNITS if UNITS[unit].is_named]
         wrong = [
             id
             for id, name in rows
-            if len(name) < MAX_TEXT and id not in {unit_number(unit, name) for unit in named}
+            if len(name) < MAX_TEXT
+            and id not in {unit_number_from_name_or_digest(unit, name) for unit in named}
         ]
         return wrong, rows[-1][0] if rows else None
 
     def delete_damaged_rows(self) -> None:
         used = f"SELECT units FROM {self._table(WORK)}"
         for find, table, kept in (
-            (self.misnumbered_unit_sets, SETS, f" AND id NOT IN ({used})"),
-            (self.misnumbered_unit_names, NAMES, ""),
+            (self.unit_sets_with_wrong_hash, SETS, f" AND id NOT IN ({used})"),
+            (self.unit_names_with_wrong_hash, NAMES, ""),
         ):
             after: int | None = -1
             while after is not None:
@@ -230,13 +240,16 @@ class SqlWorkRows(ABC):
                 self._tables.run(f"DELETE FROM {self._table(table)} WHERE id IN :wrong{kept}", wrong=wrong)
 
     def replace_unit_sums(
-        self, start: int, gone: Iterable[tuple[int, int]], new: Iterable[tuple[int, int, Measures]]
+        self,
+        start: int,
+        removed_keys: Iterable[tuple[int, int]],
+        added_sums: Iterable[tuple[int, int, Measures]],
     ) -> None:
         self._tables.run_each(
             f"DELETE FROM {self._table(WORK)} WHERE start = :start AND units = :units AND key = :key",
-            [{"start": start, "units": units, "key": key} for units, key in sorted(gone)],
+            [{"start": start, "units": units, "key": key} for units, key in sorted(removed_keys)],
         )
-        self._add_unit_sums((start, units, key, measures) for units, key, measures in new)
+        self._add_unit_sums((start, units, key, measures) for units, key, measures in added_sums)
 
     def delete_unit_sums(self, start: int) -> None:
         self._tables.run(f"DELETE FROM {self._table(WORK)} WHERE start = :start", start=start)
@@ -254,7 +267,7 @@ class SqlWorkRows(ABC):
         )
         return [(id, name) for id, name in rows]
 
-    def count_listed_units(self, since: int, until: int) -> Mapping[str, int]:
+    def individual_unit_count_by_kind(self, since: int, until: int) -> Mapping[str, int]:
         counts = ", ".join(
             f"COUNT(DISTINCT CASE WHEN {name} > {REST} THEN {name} END)" for name in _COLUMNS.values()
         )
@@ -266,13 +279,13 @@ class SqlWorkRows(ABC):
         )
         return dict(zip(_COLUMNS, map(int, row), strict=True))
 
-    def cheapest_units(
-        self, unit: str, called_period: tuple[int, int], cost_period: tuple[int, int], most: int
+    def cheapest_unit_ids_and_last_use(
+        self, unit_kind: str, called_period: tuple[int, int], cost_period: tuple[int, int], most: int
     ) -> Sequence[tuple[int, int]]:
-        column = _COLUMNS[unit]
+        column = _COLUMNS[unit_kind]
         among = (
             f"{self._sums_with_units_sql()} WHERE {column} > {REST} AND calls <> 0 AND start >= :begin AND start < :end"
-            f" AND {column} NOT IN ({self._linked_units_sql(unit)})"
+            f" AND {column} NOT IN ({self._linked_units_sql(unit_kind)})"
         )
         return self._tables.all(
             f"SELECT h.{column}, MAX(h.start) FROM (SELECT * FROM {among}) h"
@@ -308,17 +321,19 @@ class SqlWorkRows(ABC):
         used = f"SELECT units FROM {self._table(WORK)} WHERE start >= {since} AND start < {until}"
         links = self._table(work_links.LINKS) if work_links.has_parent_links(pairs, RUN) else ""
         rows = self._tables.all(
-            runs_above_sql(sets, f"{used}{few and f' AND {few}'}", links_table=links, visible_sets_sql=seen)
+            ancestor_runs_sql(
+                sets, f"{used}{few and f' AND {few}'}", links_table=links, visible_unit_sets_sql=seen
+            )
         )
         parents, sessions = dict[int, int](), defaultdict[int, list[int]](list)
         for run, session, parent in rows:
             sessions[run].append(session)
             if parent is not None:
                 parents[run] = min(parent, parents.get(run, parent))
-        for run, parent in self._linked_parents(RUN).items():
+        for run, parent in self._parent_number_by_linked_unit(RUN).items():
             if run in sessions or not seen:
                 parents.setdefault(run, parent)
-        forks = self._linked_parents(SESSION) if query.unit_of_work == SESSION else {}
+        forks = self._parent_number_by_linked_unit(SESSION) if query.unit_of_work == SESSION else {}
         hidden = {*parents.values()} - sessions.keys() if seen and query.unit_of_work == RUN else set[int]()
         if forks and seen:
             ends = _number_list_sql({*forks, *forks.values()})
@@ -330,17 +345,19 @@ class SqlWorkRows(ABC):
             forks = {session: above for session, above in forks.items() if session in visible}
         return RunTree(parents=break_cycles(parents), sessions=sessions, forks=forks, hidden=hidden)
 
-    def _linked_parents(self, unit: str) -> Mapping[int, int]:
-        if not work_links.has_parent_links(self._linked_pairs_mask(), unit):
+    def _parent_number_by_linked_unit(self, unit_kind: str) -> Mapping[int, int]:
+        if not work_links.has_parent_links(self._linked_pairs_mask(), unit_kind):
             return {}
-        links = f"SELECT id, linked FROM {self._table(work_links.LINKS)} WHERE target = {UNITS[unit].number}"
+        links = (
+            f"SELECT id, linked FROM {self._table(work_links.LINKS)} WHERE target = {UNITS[unit_kind].number}"
+        )
         return dict(self._tables.all(f"{links} AND linked > {REST}"))
 
     def _visible_sets_sql(self, query: CostQuery) -> str:
         if query.trees_of is None:
             return ""
         keys = self.listed.format(",".join(map(str, self.numbers_with_derived_value(query.trees_of))))
-        since, until = _days_around(query)
+        since, until = _query_bounds_with_day_margins(query)
         return self._unit_sets_with_calls_sql(f"({keys})", str(since), str(until))
 
     def _unit_sets_with_calls_sql(self, keys: str, since: str, until: str) -> str:
@@ -362,11 +379,11 @@ class SqlWorkRows(ABC):
                 continue
             found = [_unit_sets_with_any_number_sql(sets, name, numbers)]
             if query.aggregated and name == query.unit_of_work:
-                linked = self._units_linked_below(name, numbers)
-                found = [runs_below_sql(sets, [*numbers, *linked], starts_from_runs=name == RUN)]
-                if name == SESSION and (runs := self._units_linked_below(RUN, ())):
+                linked = self._units_perhaps_linked_below(name, numbers)
+                found = [descendant_runs_sql(sets, [*numbers, *linked], starts_from_runs=name == RUN)]
+                if name == SESSION and (runs := self._units_perhaps_linked_below(RUN, ())):
                     found.append(
-                        f"SELECT id FROM ({runs_below_sql(sets, runs, starts_from_runs=True)}) linked"
+                        f"SELECT id FROM ({descendant_runs_sql(sets, runs, starts_from_runs=True)}) linked"
                     )
             elif name in TARGETS:
                 found += work_links.linked_unit_sets_sql(
@@ -378,31 +395,31 @@ class SqlWorkRows(ABC):
                 few = ids if few is None else few & ids
         return "" if few is None else f"units IN ({_number_list_sql(sorted(few))})"
 
-    def _units_linked_below(self, unit: str, numbers: Sequence[int]) -> Collection[int]:
+    def _units_perhaps_linked_below(self, unit_kind: str, unit_numbers: Sequence[int]) -> Collection[int]:
         """
         Return the numbers of sessions that are linked below these. For runs, return all linked runs, because
         reports may place them below.
         """
-        parents = self._linked_parents(unit)
-        if unit == RUN:
+        parents = self._parent_number_by_linked_unit(unit_kind)
+        if unit_kind == RUN:
             return parents.keys()
         children = defaultdict[int, list[int]](list)
         for child, parent in parents.items():
             children[parent].append(child)
-        found, waiting = set[int](), [*numbers]
+        found, waiting = set[int](), [*unit_numbers]
         while waiting:
             below = children.pop(waiting.pop(), ())
             found.update(below)
             waiting += below
         return found
 
-    def _can_add_up_by_set(self, query: CostQuery) -> bool:
+    def _can_add_up_by_unit_set(self, query: CostQuery) -> bool:
         """
         Return whether all calls with a set of units count under one unit of the query. If a link applies only
         for some time, such as a link of a branch, they may count under several.
         """
         is_by_unit = query.unit_of_work is not None and [*query.group_by] == [query.unit_of_work]
-        return is_by_unit and not work_links.has_limited_links(
+        return is_by_unit and not work_links.has_time_limited_links(
             self._linked_pairs_mask(), query.used_dimensions
         )
 
@@ -429,8 +446,8 @@ class SqlWorkRows(ABC):
     def _linked_pairs_mask(self) -> int:
         return self.state_values().get(work_links.PAIRS, 0)
 
-    def _linked_units_sql(self, unit: str) -> str:
-        return work_links.linked_units_sql(unit, self._table(work_links.LINKS))
+    def _linked_units_sql(self, unit_kind: str) -> str:
+        return work_links.linked_units_sql(unit_kind, self._table(work_links.LINKS))
 
     def pull_requests_and_tickets_since(self, since: int) -> Collection[tuple[str, int]]:
         pairs = self._linked_pairs_mask()
@@ -458,31 +475,31 @@ class SqlWorkRows(ABC):
         )
         for statement in work_links.redirect_links_to_unlisted_sql(table, self._table(UNLISTED)):
             self._tables.run(statement)
-        self.set_state(**work_links.unit_link_state_values(links), **new_data_versions())
+        self.set_state(**work_links.ledger_state_of_unit_links(links), **new_data_versions_by_month())
 
-    def stop_listing_units(self, unit: str, ids: Collection[int]) -> None:
+    def merge_units_into_other(self, unit_kind: str, ids: Collection[int]) -> None:
         [newest] = self._tables.first_row(f"SELECT COALESCE(MAX(start), 0) FROM {self._table(WORK)}")
-        self._unlist_in_steps(unit, ids, newest)
+        self._merge_units_into_other_in_steps(unit_kind, ids, newest)
 
-    def stop_listing_idle_units(self, unit: str, before: int) -> None:
-        column = _COLUMNS[unit]
+    def merge_idle_units_into_other(self, unit_kind: str, before: int) -> None:
+        column = _COLUMNS[unit_kind]
         expired = self._tables.all(
             f"SELECT {column} FROM {self._sums_with_units_sql()} WHERE {column} > {REST} AND calls <> 0"
-            f" AND {column} NOT IN ({self._linked_units_sql(unit)})"
+            f" AND {column} NOT IN ({self._linked_units_sql(unit_kind)})"
             f" GROUP BY {column} HAVING MAX(start) < :before",
             before=before,
         )
-        self._unlist_in_steps(unit, [id for (id,) in expired], before)
+        self._merge_units_into_other_in_steps(unit_kind, [id for (id,) in expired], before)
 
-    def _unlist_in_steps(self, unit: str, ids: Collection[int], last_seen: int) -> None:
+    def _merge_units_into_other_in_steps(self, unit_kind: str, ids: Collection[int], last_seen: int) -> None:
         ordered = sorted(ids)
         for first in range(0, len(ordered), _MOST_UNLISTED):
-            self._unlist_some(unit, ordered[first : first + _MOST_UNLISTED], last_seen)
+            self._merge_some_units_into_other(unit_kind, ordered[first : first + _MOST_UNLISTED], last_seen)
 
-    def _unlist_some(self, unit: str, ids: Sequence[int], last_seen: int) -> None:
-        changed = self._unit_sets_by_number(_COLUMNS[unit], ids)
+    def _merge_some_units_into_other(self, unit_kind: str, ids: Sequence[int], last_seen: int) -> None:
+        changed = self._unit_sets_by_number(_COLUMNS[unit_kind], ids)
         parents = dict[int, int]()
-        if unit == RUN:
+        if unit_kind == RUN:
             for run, parent in sorted(
                 {(units[_RUN], units[-1]) for units in changed.values() if units[-1] > REST}
             ):
@@ -492,16 +509,21 @@ class SqlWorkRows(ABC):
             f"INSERT INTO {self._table(UNLISTED)} (unit, id, {_PARENT}, seen) VALUES (:unit, :id, :parent, :seen)"
             " ON CONFLICT DO NOTHING",
             [
-                {"unit": UNITS[unit].number, "id": id, "parent": parents.get(id, NONE), "seen": last_seen}
+                {
+                    "unit": UNITS[unit_kind].number,
+                    "id": id,
+                    "parent": parents.get(id, NONE),
+                    "seen": last_seen,
+                }
                 for id in ids
             ],
         )
-        self.set_state(**{UNLISTS: self.state_values().get(UNLISTS, 0) + 1}, **new_data_versions())
+        self.set_state(**{UNLISTS: self.state_values().get(UNLISTS, 0) + 1}, **new_data_versions_by_month())
         for linked in work_links.redirect_links_to_unlisted_sql(
             self._table(work_links.LINKS), self._table(UNLISTED)
         ):
             self._tables.run(linked)
-        self._move_sums_to_listed_units(changed)
+        self._move_sums_to_sets_without_merged_units(changed)
 
     def _unit_sets_by_number(self, column: str, numbers: Collection[int]) -> dict[int, Units]:
         statement = (
@@ -509,25 +531,27 @@ class SqlWorkRows(ABC):
         )
         return {id: tuple(units) for id, *units in self._tables.all(statement, numbers=sorted(numbers))}
 
-    def _move_sums_to_listed_units(self, sets: Mapping[int, Units]) -> None:
-        unlisted = self._unlisted_parents(sets.values())
-        listed = {number: _replace_unlisted(units, unlisted) for number, units in sets.items()}
+    def _move_sums_to_sets_without_merged_units(self, unit_sets: Mapping[int, Units]) -> None:
+        unlisted = self._parent_by_merged_unit(unit_sets.values())
+        listed = {
+            number: _replace_merged_units_with_rest(units, unlisted) for number, units in unit_sets.items()
+        }
         numbers = self._store_unit_sets_and_return_numbers({*listed.values()})
         work, moved = self._table(WORK), "units IN :sets"
         rows = self._tables.all(
             f"SELECT start, units, key, {', '.join(self.shown)} FROM {work} h WHERE {moved}",
-            sets=sorted(sets),
+            sets=sorted(unit_sets),
         )
-        self._tables.run(f"DELETE FROM {work} WHERE {moved}", sets=sorted(sets))
-        self._tables.run(f"DELETE FROM {self._table(SETS)} WHERE id IN :sets", sets=sorted(sets))
+        self._tables.run(f"DELETE FROM {work} WHERE {moved}", sets=sorted(unit_sets))
+        self._tables.run(f"DELETE FROM {self._table(SETS)} WHERE id IN :sets", sets=sorted(unit_sets))
         self._add_unit_sums(
             (start, numbers[listed[units]], key, self._read_measures(values))
             for start, units, key, *values in rows
         )
 
-    def forget_unlisted_idle_units(self, unit: str, before: int) -> None:
+    def forget_merges_of_idle_units(self, unit_kind: str, before: int) -> None:
         statement = f"DELETE FROM {self._table(UNLISTED)} WHERE unit = :unit AND seen < :before"
-        if self._tables.run(statement, unit=UNITS[unit].number, before=before):
+        if self._tables.run(statement, unit=UNITS[unit_kind].number, before=before):
             self.set_state(**{FORGOTTEN: max(before, self.state_values().get(FORGOTTEN, 0))})
 
     def _move_hours_to_days(self, before: int) -> None:
@@ -554,24 +578,24 @@ class SqlWorkRows(ABC):
 
     def run_lineage(
         self,
-        unit: str,
+        unit_kind: str,
         names: Sequence[str],
         most: int,
         *,
         includes_runs_below: bool,
         limiting_query: CostQuery | None = None,
     ) -> Sequence[RunLineage]:
-        seen, values = "", dict[str, object](numbers=unit_numbers(unit, names), most=most)
+        seen, values = "", dict[str, object](numbers=unit_numbers(unit_kind, names), most=most)
         if limiting_query is not None and limiting_query.trees_of is not None:
             seen = self._unit_sets_with_calls_sql(":keys", ":since", ":until")
-            since, until = _days_around(limiting_query)
+            since, until = _query_bounds_with_day_margins(limiting_query)
             values |= {
                 "keys": self.numbers_with_derived_value(limiting_query.trees_of),
                 "since": since,
                 "until": until,
             }
         statement = lineage_sql(
-            self._table(SETS), _COLUMNS[unit], has_below=includes_runs_below, visible_sets_sql=seen
+            self._table(SETS), _COLUMNS[unit_kind], has_below=includes_runs_below, visible_unit_sets_sql=seen
         )
         rows = self._tables.all(statement, **values)
         return [
@@ -589,7 +613,9 @@ class SqlWorkRows(ABC):
         sets, used = self._table(SETS), f"SELECT units FROM {self._table(WORK)}"
         # in PostgreSQL, a large NOT IN has no hash table
         unused = f"SELECT id FROM {sets} EXCEPT SELECT id FROM kept"
-        self._tables.run(f"{used_sets_and_links_sql(sets, used)} DELETE FROM {sets} WHERE id IN ({unused})")
+        self._tables.run(
+            f"{used_unit_sets_and_run_links_sql(sets, used)} DELETE FROM {sets} WHERE id IN ({unused})"
+        )
         kept = " UNION ".join(
             f"SELECT {_COLUMNS[name]} FROM {sets}" for name, unit in UNITS.items() if unit.is_named
         )
@@ -637,17 +663,17 @@ class SqlWorkRows(ABC):
             units[query.unit_of_work] = ", ".join(_OF_PLACE)
         return [units.get(name, str(place)) for place, name in names]
 
-    def _unit_name_sql(self, unit: str, query: CostQuery) -> str:
-        if query.aggregated and unit == query.unit_of_work:
+    def _unit_name_sql(self, unit_kind: str, query: CostQuery) -> str:
+        if query.aggregated and unit_kind == query.unit_of_work:
             return _PLACE
-        column = f"h.{_COLUMNS[unit]}"
-        name = f"'{unit}:' || {self.hexadecimal.format(column)}"
-        if UNITS[unit].is_named:
+        column = f"h.{_COLUMNS[unit_kind]}"
+        name = f"'{unit_kind}:' || {self.hexadecimal.format(column)}"
+        if UNITS[unit_kind].is_named:
             name = f"COALESCE((SELECT n.name FROM {self._table(NAMES)} n WHERE n.id = {column}), '{OTHER}')"
         return f"CASE {column} WHEN {NONE} THEN '' WHEN {REST} THEN '{OTHER}' ELSE {name} END"
 
 
-def _days_around(query: CostQuery) -> tuple[int, int]:
+def _query_bounds_with_day_margins(query: CostQuery) -> tuple[int, int]:
     return int(query.since.timestamp()) - DAY_S, int(query.until.timestamp()) + DAY_S
 
 
@@ -658,9 +684,9 @@ def _chosen_units(query: CostQuery) -> list[tuple[str, Sequence[int]]]:
     return [(name, unit_numbers(name, values)) for name, values in chosen]
 
 
-def _unit_sets_with_any_number_sql(sets_table: str, unit: str, numbers: Sequence[int]) -> str:
-    column = _COLUMNS[unit]
-    is_listed = "" if unit == SESSION else f" AND {column} > {REST}"
+def _unit_sets_with_any_number_sql(sets_table: str, unit_kind: str, numbers: Sequence[int]) -> str:
+    column = _COLUMNS[unit_kind]
+    is_listed = "" if unit_kind == SESSION else f" AND {column} > {REST}"
     return f"SELECT id FROM {sets_table} WHERE {column} IN ({_number_list_sql(numbers)}){is_listed}"
 
 
@@ -668,13 +694,15 @@ def _number_list_sql(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers)) or "NULL"
 
 
-def _replace_unlisted(units: Units, unlisted: Mapping[tuple[int, int], int]) -> Units:
-    if not unlisted:
+def _replace_merged_units_with_rest(
+    units: Units, parent_by_merged_unit: Mapping[tuple[int, int], int]
+) -> Units:
+    if not parent_by_merged_unit:
         return units
     *own, parent = units
     passed = set[int]()
-    while (KINDS[-1], parent) in unlisted and parent not in passed:
+    while (KINDS[-1], parent) in parent_by_merged_unit and parent not in passed:
         passed.add(parent)
-        parent = unlisted[KINDS[-1], parent]
-    listed = [REST if place in unlisted else place[1] for place in zip(KINDS, own, strict=False)]
+        parent = parent_by_merged_unit[KINDS[-1], parent]
+    listed = [REST if place in parent_by_merged_unit else place[1] for place in zip(KINDS, own, strict=False)]
     return (*listed, NONE if parent in passed else parent)

@@ -20,7 +20,7 @@ _PAIRS = tuple(product(TARGETS, LINKED))
 _PARENTS = tuple((unit, unit) for unit in TREES)
 
 
-def unit_link_state_values(links: UnitLinks) -> Mapping[str, int]:
+def ledger_state_of_unit_links(links: UnitLinks) -> Mapping[str, int]:
     present = {(link.target, link.unit) for link in links.links}
     return {
         LINKS_MARK: links.data_version,
@@ -90,7 +90,7 @@ def has_links_to(linked_pairs_mask: int, target: str) -> bool:
     return any(linked_pairs_mask & 1 << place and of == target for place, (of, _) in enumerate(_PAIRS))
 
 
-def has_limited_links(linked_pairs_mask: int, used_dimensions: Container[str]) -> bool:
+def has_time_limited_links(linked_pairs_mask: int, used_dimensions: Container[str]) -> bool:
     """
     Return whether a link in use may be limited in time, as a link of a branch is. `linked_pairs_mask`: a bit for each
     pair of kinds that is linked.

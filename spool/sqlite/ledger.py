@@ -202,7 +202,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         self._chosen: tuple[Sequence[str], int, Sequence[int]] = (), 0, ()
         self._divided: tuple[Sequence[str], str, str] = (), "", ""
 
-    def find_or_assign_numbers(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
+    def find_or_assign_dimension_set_numbers(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
         return [self._find_or_add_number(values) for values in dimensions]
 
     def _find_or_add_number(self, values: DimensionValues) -> int:
@@ -216,7 +216,7 @@ class SqliteLedgerRows(SqlLedgerRows):
     def _put_dimensions(self, number: int, dimensions: Dimensions) -> None:
         self._connection.execute(_PUT_DIMENSIONS, (*dimensions, number))
 
-    def drop_unused_numbers(self) -> int:
+    def delete_unused_dimension_sets(self) -> int:
         self._clear_filter_caches()
         used = " UNION ".join(f"SELECT key FROM {table}" for table in (*TABLES.values(), WORK, "billed"))
         return self._connection.execute(f"DELETE FROM keys WHERE id NOT IN ({used})").rowcount
@@ -248,22 +248,22 @@ class SqliteLedgerRows(SqlLedgerRows):
             else:
                 yield from self._sum_by_outcome(span, query, by_start=by_start)
 
-    def sums_by_dimension_number(self, spans: Sequence[Span], query: CostQuery) -> Iterator[Sequence[int]]:
+    def sums_by_dimension_set(self, spans: Sequence[Span], query: CostQuery) -> Iterator[Sequence[int]]:
         self._register_derived(query.derived)
         summed, values = self._sums_by_number_sql(spans, query, _COMPARED)
         join = money.join_limbs
         for row in self._connection.execute(f"SELECT * FROM {summed}", values):
             yield (*row[:6], join(row[6], row[7], row[8]), join(row[9], row[10], row[11]))
 
-    def groups_of_dimension_numbers(
-        self, dimension_numbers: Sequence[int], query: CostQuery
+    def groups_of_dimension_sets(
+        self, dimension_set_numbers: Sequence[int], query: CostQuery
     ) -> Iterator[tuple[int, str, str, Group]]:
         self._register_derived(query.derived)
         names = [nullable_dimension_sql(query.derived.get(name, name)) for name in query.group_by]
         rows = self._connection.execute(
             f"SELECT {', '.join(['k.id', 'k.status', 'k.cost_source', *names])} FROM keys k"
             " WHERE k.id IN (SELECT value FROM json_each(?))",
-            (json.dumps(dimension_numbers),),
+            (json.dumps(dimension_set_numbers),),
         )
         for number, status, cost_source, *group in rows:
             yield number, status, cost_source, tuple(group)
@@ -279,7 +279,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         places = (*self._group_by_terms_sql(query, 4), *range(1 if by_start else 2, 4))
         grouped = ", ".join(map(str, places))
         width, since, until, _ = spans[0]
-        if not by_start and self._can_add_up_by_set(query):
+        if not by_start and self._can_add_up_by_unit_set(query):
             yield from self._unit_groups(spans[0], query, needed_columns)
             return
         # Joining the dimensions to each row costs more than adding up the rows first, except for a few days.
@@ -421,7 +421,7 @@ class SqliteLedgerRows(SqlLedgerRows):
             (*values, *newest_outcome),
         )
 
-    def largest_groups(
+    def group_count_and_largest_groups(
         self, spans: Sequence[Span], query: CostQuery, most: int | None
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         self._register_derived(query.derived)
@@ -448,7 +448,7 @@ class SqliteLedgerRows(SqlLedgerRows):
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         """Return how many units of work there are, at most `max_units`, and the most expensive of them."""
         cost, dimensions = "SUM(h.high) + SUM(h.low) / 1e9", ""
-        if self._can_add_up_by_set(query):
+        if self._can_add_up_by_unit_set(query):
             columns = f"{_COST_LIMBS[0]} AS high, {_COST_LIMBS[1]} AS low"
             table, values = self._sums_by_unit_set_sql(span, query, columns, group_by_sql="h.units")
         else:
@@ -588,10 +588,10 @@ class SqliteLedgerRows(SqlLedgerRows):
         of_bills, bills = filter_condition(filters.of_bills)
         of_both, both_values = filter_condition(filters.of_both)
         if "key" in group_columns or of_keys or rollup:
-            table = billed.sums_table_sql(self.prefix, width, rollup).replace("{schema}.", "")
+            table = billed.billed_sums_from_and_where_sql(self.prefix, width, rollup).replace("{schema}.", "")
             within, values = self._filtered_sums_sql(table, width, since, until, of_keys, keys)
         else:  # use the sums per day
-            within = f"({billed.stored_sums_sql(self.prefix, '?1', '?2')}) h WHERE TRUE".replace(
+            within = f"({billed.billed_sums_sql(self.prefix, '?1', '?2')}) h WHERE TRUE".replace(
                 "{schema}.", ""
             )
             values = (since, until)

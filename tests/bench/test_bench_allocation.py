@@ -44,7 +44,7 @@ async def test_questions_by_published_dimensions(tmp_path: Path) -> None:
         published = Published(ledger)
         published.put_in_force(
             join_definitions(
-                {"": parse_definition(definition(DIMENSIONS).encode(), ledger.underived_dimensions())}
+                {"": parse_definition(definition(DIMENSIONS).encode(), ledger.builtin_and_tag_dimensions())}
             ),
             version="1",
         )

@@ -14,7 +14,7 @@ from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.insights import inspector as inspecting
 from gateway.money.insights.detector_facts import InsightFacts
 from gateway.money.insights.inspector import DETECTORS, run_detectors
-from gateway.operations.money.insights import make_inspector
+from gateway.operations.money.insights import make_insight_updater
 from spool.deliveries.values import RouteSpec
 from spool.errors import SpoolUnavailable
 from spool.record import AI_TELEMETRY
@@ -95,7 +95,7 @@ async def test_dead_letters_are_weighed(server: OperatorServer) -> None:
         delivery = await deliveries.take_due_delivery(ROUTE, now=server.clock.now(), max_records=1)
         assert delivery is not None
         await deliveries.set_aside(delivery, error="too old", status="422")
-    await make_inspector(server.services).find_and_store_insights()
+    await make_insight_updater(server.services).find_and_store_insights()
     items = (await server.ask("GET", "/insights")).payload["insights"]
     assert [f"{ROUTE} rejected 2 records within a day"] == [
         item["title"] for item in items if "rejected" in item["title"]
@@ -127,7 +127,7 @@ async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer)
         stated: dict[str, Any] = {"filter": {}, **fields}
         draft = NewView(name=name, principal_dimension="team", **stated)
         await server.registry.views.create(draft, known=known, most=9, actor=ACTOR)
-    await make_inspector(server.services).find_and_store_insights()
+    await make_insight_updater(server.services).find_and_store_insights()
     items = (await server.ask("GET", "/insights")).payload["insights"]
     [anomaly] = [item for item in items if item["title"].startswith("The view")]
     assert anomaly["cost_impact"] == "70.00"
@@ -142,7 +142,7 @@ async def test_an_insight_ends_with_its_state(
     An insight about a route ends as soon as the route runs again, before the next full inspection is due.
     """
     monkeypatch.setattr(inspecting, "STATES_EVERY_S", 0)
-    task_of = make_inspector(server.services)
+    task_of = make_insight_updater(server.services)
     looks: asyncio.Queue[inspecting.InspectionReport] = asyncio.Queue()
     look = task_of.find_and_store_insights
 
@@ -156,10 +156,10 @@ async def test_an_insight_ends_with_its_state(
     task = asyncio.create_task(task_of.run())
     async with asyncio.timeout(60):
         assert 1 == (await looks.get()).merged.new
-        assert not await task_of.has_changed()
+        assert not await task_of.has_changed_state()
         await park(server, "running")
         assert 1 == (await looks.get()).merged.gone
-        assert not await task_of.has_changed()
+        assert not await task_of.has_changed_state()
     assert looks.empty()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -190,7 +190,7 @@ async def test_failed_inspection_is_postponed_and_the_next_one_runs(
     """A failed inspection is postponed, and the next one runs."""
     monkeypatch.setattr(inspecting, "EVERY_S", 0)
     looked = asyncio.Event()
-    task_of = make_inspector(server.services)
+    task_of = make_insight_updater(server.services)
     failures = [error]
 
     async def inspect() -> inspecting.InspectionReport:

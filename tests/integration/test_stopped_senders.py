@@ -8,7 +8,7 @@ import time
 from aiohttp import ClientSession
 
 from gateway.monitoring.metrics import CACHE_S
-from gateway.operations.money.insights import make_inspector
+from gateway.operations.money.insights import make_insight_updater
 from gateway.service.app import TollhouseApp
 from spool.registry.insights import Insight
 from spool.registry.tables.sender_hours import HOUR_S, RUNNING
@@ -54,7 +54,7 @@ async def test_a_stop_is_reported_until_records_arrive(serve: Serve) -> None:
             await serving.app.stop()
             serving.app = TollhouseApp(serving.app.config, version="0")
             await serving.app.start()
-        merged = (await make_inspector(serving.app.services.operators).find_and_store_insights()).merged
+        merged = (await make_insight_updater(serving.app.services.operators).find_and_store_insights()).merged
         assert (number == 0, 0) == (merged.new, merged.gone)
     [insight] = await insights(serving.app)
     assert ("The API key sender has stopped sending", True) == (insight.title, insight.present)
@@ -72,10 +72,10 @@ async def test_a_stop_is_reported_until_records_arrive(serve: Serve) -> None:
     answer = await operator(serving, "/report?by=source&range=last_7d")
     assert ["otel"] == [*answer["last_records"]]
     assert "last_records" not in await operator(serving, "/report?by=model&range=last_7d")
-    watching = make_inspector(serving.app.services.operators)
-    assert not await watching.has_changed()
+    watching = make_insight_updater(serving.app.services.operators)
+    assert not await watching.has_changed_state()
     assert 200 == (await serving.send("/v1/traces", json_traces(json_span()))).status
-    assert await watching.has_changed()
+    assert await watching.has_changed_state()
     merged = (await watching.find_and_store_insights()).merged
     assert (0, 1) == (merged.new, merged.gone)
     [insight] = await insights(serving.app)
@@ -92,5 +92,7 @@ async def test_a_disabled_key_is_not_reported(serve: Serve) -> None:
     registry = serving.app.services.storage.registry
     assert registry is not None
     await registry.keys.disable("sender", actor=ACTOR)
-    assert 0 == (await make_inspector(serving.app.services.operators).find_and_store_insights()).merged.new
+    assert (
+        0 == (await make_insight_updater(serving.app.services.operators).find_and_store_insights()).merged.new
+    )
     assert "tollhouse_sender_stopped{" not in await metrics(serving.app)

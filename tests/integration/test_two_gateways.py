@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.configuration.sections import Config
-from gateway.operations.money.insights import make_inspector
+from gateway.operations.money.insights import make_insight_updater
 from spool.errors import SpoolUnavailable
 from spool.postgres.registry.follower import Follower
 from spool.record import AI_TELEMETRY
@@ -287,7 +287,7 @@ async def test_an_insight_is_one_whichever_gateway_looks(gateways: tuple[Serving
     await storage.ledger._change_rows(lambda rows: rows.set_state(missed=3, settled=3))
     found = []
     for gateway in (one, other, one, other):
-        report = await make_inspector(gateway.app.services.operators).find_and_store_insights()
+        report = await make_insight_updater(gateway.app.services.operators).find_and_store_insights()
         registry = gateway.app.services.storage.registry
         assert registry is not None
         found.append((await registry.insights.detector_insights(), report.merged))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spool.ledger.work import UNITS, WorkDigests, unit_number
+from spool.ledger.work import UNITS, WorkDigests, unit_number_from_name_or_digest
 
 DIGESTS = WorkDigests(b"")
 
@@ -14,4 +14,4 @@ def as_shown(unit: str, name: str, *, session: str | None = None) -> str:
 
 def stored_number(unit: str, name: str) -> int:
     """Return the number under which a ledger stores a unit."""
-    return unit_number(unit, as_shown(unit, name))
+    return unit_number_from_name_or_digest(unit, as_shown(unit, name))

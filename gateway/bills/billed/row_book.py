@@ -205,7 +205,7 @@ class ConnectionCostUpdater:
             connection=connection,
             provider=provider,
             owner_tags=dict(self._sources.owner_tags()),
-            tags=tuple(self._sources.ledger.underived_dimensions()),
+            tags=tuple(self._sources.ledger.builtin_and_tag_dimensions()),
             people=self._sources.people(),
             is_closed=CalendarMonth.of(month).end <= self._clock.now(),
         )

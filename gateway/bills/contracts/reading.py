@@ -50,7 +50,7 @@ from spool.ledger.queries import (
     next_full_hour,
 )
 from spool.ledger.repricing import TokenSum
-from spool.ledger.sums import COUNTS, DAY_S, decode_input_size
+from spool.ledger.sums import COUNTS, DAY_S, input_size_and_is_output_known
 from spool.record import NS
 from spool.registry.registry import Registry
 
@@ -265,7 +265,7 @@ def _row_to_called_sum(row: CostRow) -> CalledSum:
         request_model=request_model,
         mode=mode or "",
         time=day * NS,
-        beyond=decode_input_size(int(size or 0))[0],
+        beyond=input_size_and_is_output_known(int(size or 0))[0],
         until=(day + DAY_S) * NS,
         meters=row.meters,
         **{name: getattr(row, name) for name in COUNTS},

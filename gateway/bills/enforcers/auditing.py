@@ -197,7 +197,7 @@ class _EnforcerTotalsQueries:
 
     async def complete_records_since(self) -> int:
         if self._whole_since is None:
-            self._whole_since = await self.ledger.no_record_missing_since()
+            self._whole_since = await self.ledger.start_of_complete_hours()
         return self._whole_since
 
     async def newest_call_hour(self) -> float:

@@ -46,7 +46,7 @@ from gateway.mcp.writing import (
 from gateway.money.comparison.comparing import ComparedAnswer, answer_comparison
 from gateway.money.comparison.sentence import comparable_days_hint, comparison_sentence
 from gateway.money.comparison.split import PARTS, CostDriver, GroupSpending, merge_drivers
-from gateway.money.costs.answer import bills_status
+from gateway.money.costs.answer import billing_status_of_query
 from gateway.money.costs.earlier_period import ComparablePast, comparison_query
 from gateway.money.costs.measures import CURRENCY_UNIT, PREVIOUS, ComparedType
 from gateway.money.costs.question import check_span
@@ -173,7 +173,7 @@ async def answer_cost_comparison(
         top=arguments.limit,
         prices=call_context.services.prices,
     )
-    billed = await bills_status(answer.query, call_context.cost_reader, now, only_day_states=True)
+    billed = await billing_status_of_query(answer.query, call_context.cost_reader, now, only_day_states=True)
     if billed is None:
         days = f"{first_day_text(answer.baseline.since)}..{last_day_text(answer.baseline.until)}"
         against = {"against": PREVIOUS if arguments.baseline is None else days, "parts": "1"}

@@ -89,7 +89,7 @@ async def dimension_meanings(call_context: ToolCallContext[Any]) -> Mapping[str,
     """Return the meaning of each dimension. Names that people and senders chose are shortened."""
     own_meanings = {
         name: _MEANINGS.get(name, f"the tag {clean_and_shorten(name.removeprefix(TAG), MAX_TAG)} of calls")
-        for name in call_context.visible_ledger.underived_dimensions()
+        for name in call_context.visible_ledger.builtin_and_tag_dimensions()
     }
     defined = {
         dimension.name: _MEANINGS.get(dimension.name)

@@ -164,7 +164,7 @@ async def _require_known_filters(
     recommendations: Sequence[Recommendation],
 ) -> None:
     ledger = call_context.visible_ledger
-    known = recommendation_dimensions(ledger.underived_dimensions())
+    known = recommendation_dimensions(ledger.builtin_and_tag_dimensions())
     for name, values in filters.items():
         if name not in known:
             raise Invalid(

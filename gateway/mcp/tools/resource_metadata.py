@@ -342,7 +342,7 @@ async def answer_resource_metadata(
     known = await KINDS[arguments.kind](call_context.services)
     costs = await fetch_calls_and_costs_by_row_id(call_context, arguments.kind)
     first = verify_cursor(call_context, NAME, arguments, arguments.cursor)
-    tags = [name for name in call_context.visible_ledger.underived_dimensions() if name.startswith(TAG)]
+    tags = [name for name in call_context.visible_ledger.builtin_and_tag_dimensions() if name.startswith(TAG)]
     link = console_page_link(call_context, _PAGES[arguments.kind]) if arguments.kind in _PAGES else ""
     people = call_context.shared.people
     shown = _MetadataPage(arguments=arguments, first=first, now=now, link=link, tags=tags, people=people)

@@ -328,12 +328,12 @@ class AllocationTable(ManagedTable[Namespace]):
     def unfinished_jobs(self) -> Sequence[PublishJob]:
         return sorted((job for job in self.jobs() if job.state not in OVER), key=lambda job: job.number)
 
-    def other_item_counts_by_key(self) -> Mapping[str, Mapping[str, int]]:
+    def item_counts_by_limit_and_key(self) -> Mapping[str, Mapping[str, int]]:
         return {
             JOBS_LIMIT: Counter(job.submitted_by if job.is_of_key else "" for job in self.unfinished_jobs())
         }
 
-    async def definition_text_of_job(self, id: str) -> str:
+    async def definition_text_of_publish_job(self, id: str) -> str:
         return await self._read_text(JOB_TEXT_KIND, id)
 
     async def submit_job(

@@ -18,7 +18,7 @@ NEW, CHANGED, UNCHANGED, GONE = "new", "changed", "unchanged", "gone"
 
 
 @dataclass(slots=True)
-class ElementSpend:
+class AllocationElementSpend:
     """The cost of an element in units of money, and the number of its calls."""
 
     cost: int = 0
@@ -37,8 +37,8 @@ class ElementDifference:
     """
 
     element: str
-    before: ElementSpend | None
-    after: ElementSpend | None
+    before: AllocationElementSpend | None
+    after: AllocationElementSpend | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class DimensionDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    total: ElementSpend
+    total: AllocationElementSpend
     dimensions: Sequence[DimensionDifference]
 
 
@@ -98,7 +98,7 @@ def compare_definitions(
     new_decisions = {
         decision.dimension.id: decision for decision in build_dimension_evaluators(after, people)
     }
-    total = ElementSpend()
+    total = AllocationElementSpend()
     for row in rows:
         total.add_row(row)
     differences = []
@@ -110,7 +110,7 @@ def compare_definitions(
             ElementDifference(
                 element=element, before=_spend_or_none(old, element), after=_spend_or_none(new, element)
             )
-            for element in {**(new or {}), **(old or {}), **({} if rows else {"": ElementSpend()})}
+            for element in {**(new or {}), **(old or {}), **({} if rows else {"": AllocationElementSpend()})}
         ]
         elements.sort(key=lambda item: (-_larger_cost(item), item.element))
         dimension = (new_decisions.get(id) or old_decisions[id]).dimension
@@ -126,18 +126,20 @@ def compare_definitions(
 
 def _spend_by_allocation_element(
     decision: DimensionEvaluator | None, sources: Sequence[str], rows: Sequence[CostRow]
-) -> Mapping[str, ElementSpend] | None:
+) -> Mapping[str, AllocationElementSpend] | None:
     if decision is None:
         return None
     places = [sources.index(name) for name in decision.sources]
-    sums: dict[str, ElementSpend] = defaultdict(ElementSpend)
+    sums: dict[str, AllocationElementSpend] = defaultdict(AllocationElementSpend)
     for row in rows:
         sums[decision.element_of_values(tuple(row.group[index] or "" for index in places))].add_row(row)
     return dict(sums)
 
 
-def _spend_or_none(sums: Mapping[str, ElementSpend] | None, element: str) -> ElementSpend | None:
-    return None if sums is None else sums.get(element, ElementSpend())
+def _spend_or_none(
+    sums: Mapping[str, AllocationElementSpend] | None, element: str
+) -> AllocationElementSpend | None:
+    return None if sums is None else sums.get(element, AllocationElementSpend())
 
 
 def _change_kind(elements: Sequence[ElementDifference]) -> str:
@@ -156,12 +158,12 @@ def _join_elements(elements: Sequence[ElementDifference]) -> ElementDifference:
     )
 
 
-def _sum_spends(spends: Sequence[ElementSpend | None]) -> ElementSpend | None:
+def _sum_spends(spends: Sequence[AllocationElementSpend | None]) -> AllocationElementSpend | None:
     """Sum the spends. If the definition lacks the dimension, all spends are None, so return None."""
     known_spends = [spend for spend in spends if spend is not None]
     if not known_spends:
         return None
-    return ElementSpend(
+    return AllocationElementSpend(
         cost=sum(spend.cost for spend in known_spends), calls=sum(spend.calls for spend in known_spends)
     )
 

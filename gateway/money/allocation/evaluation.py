@@ -93,7 +93,7 @@ def fill_form(form: str, values: Sequence[str]) -> str:
 PLACE = re.compile(r"\{(\d{1,2})\}")
 
 
-class _ElementCaches:
+class _AllocationElementCaches:
     """A cache of the elements of all dimensions of a definition. It is cleared as a whole when it is full."""
 
     def __init__(self) -> None:
@@ -128,7 +128,9 @@ class DimensionEvaluator:
     A defined dimension as a function of the dimensions of the totals. `sources` states the order of the arguments.
     """
 
-    def __init__(self, dimension: Dimension, earlier: dict[str, Dimension], memory: _ElementCaches) -> None:
+    def __init__(
+        self, dimension: Dimension, earlier: dict[str, Dimension], memory: _AllocationElementCaches
+    ) -> None:
         self.dimension = dimension
         self._memory = memory
         # dimensions in evaluation order, with this dimension last
@@ -160,7 +162,7 @@ def build_dimension_evaluators(
     Return one decision per dimension, in order. An `Equals` condition also matches other names of the same person.
     """
     earlier: dict[str, Dimension] = {}
-    memory, results = _ElementCaches(), []
+    memory, results = _AllocationElementCaches(), []
     for stated in definition.dimensions:
         dimension = stated if people is None else _match_people_in_rules(stated, people)
         results.append(DimensionEvaluator(dimension, earlier, memory))
@@ -186,12 +188,12 @@ def _match_people(condition: Condition, people: People) -> Any:
         dimension = USER if USER in condition.source.names else ""
         values = people.expand_filter({dimension: condition.values})[dimension]
         is_person = dimension == USER and any(map(is_hash_address_or_pseudonym, values))
-        source = _with_second_user_name(condition.source) if is_person else condition.source
+        source = _with_user_email_dimension(condition.source) if is_person else condition.source
         return replace(condition, source=source, values=values)
     return condition
 
 
-def _with_second_user_name(source: SourceDimensions) -> SourceDimensions:
+def _with_user_email_dimension(source: SourceDimensions) -> SourceDimensions:
     return source if source.first else replace(source, names=(*source.names, SECOND_NAME))
 
 

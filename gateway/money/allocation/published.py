@@ -58,7 +58,7 @@ def derived_dimensions(definition: AllocationDefinition, people: People | None) 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValuesKnownSince:
+class FirstValueTimes:
     """
     The times since when values exist: `kept_since` for the totals, and `tags` for each tag. None means that
     there are no values yet.
@@ -68,15 +68,15 @@ class ValuesKnownSince:
     tags: Mapping[str, datetime | None]
 
 
-async def find_values_known_since(ledger: Ledger, sources: Sequence[str]) -> ValuesKnownSince:
+async def find_first_value_times(ledger: Ledger, sources: Sequence[str]) -> FirstValueTimes:
     """Find the times since when the sources of a definition (`sources_read_by`) have values."""
     span = await ledger.stored_span()
     tags = {name: await ledger.first_period_with_dimension(name) for name in sources if name.startswith(TAG)}
-    return ValuesKnownSince(kept_since=span[0] if span else None, tags=tags)
+    return FirstValueTimes(kept_since=span[0] if span else None, tags=tags)
 
 
-def describe_values_known_since(known_since: ValuesKnownSince) -> Mapping[str, object]:
+def describe_first_value_times(first_value_times: FirstValueTimes) -> Mapping[str, object]:
     return {
-        "kept_since": known_since.kept_since and known_since.kept_since.isoformat(),
-        "tags": {name: since and since.isoformat() for name, since in known_since.tags.items()},
+        "kept_since": first_value_times.kept_since and first_value_times.kept_since.isoformat(),
+        "tags": {name: since and since.isoformat() for name, since in first_value_times.tags.items()},
     }

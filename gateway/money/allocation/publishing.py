@@ -24,7 +24,7 @@ from gateway.money.allocation.declared import (
 )
 from gateway.money.allocation.definition import PREFIX, AllocationDefinition, Dimension
 from gateway.money.allocation.language import Limits, join_definitions, parse_definition
-from gateway.money.allocation.published import Published, describe_values_known_since, find_values_known_since
+from gateway.money.allocation.published import Published, describe_first_value_times, find_first_value_times
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.ledger.ledger import Ledger
 from spool.registry.operators import Actor
@@ -125,7 +125,7 @@ class DefinitionPublisher:
             return self._definitions[version.namespace]
         text = await self._table.version_text(version)
         return await asyncio.to_thread(
-            parse_definition, text.encode(), self._ledger.underived_dimensions(), _ANY_SIZE
+            parse_definition, text.encode(), self._ledger.builtin_and_tag_dimensions(), _ANY_SIZE
         )
 
     async def validate_text(self, text: bytes, namespace: str) -> AllocationDefinition:
@@ -145,7 +145,7 @@ class DefinitionPublisher:
         Parse and check a text without the definitions of other namespaces. Raises InvalidDefinition with
         every fault.
         """
-        drafted = parse_definition(text, self._ledger.underived_dimensions(), self._limits())
+        drafted = parse_definition(text, self._ledger.builtin_and_tag_dimensions(), self._limits())
         try:
             self._table.people.reject_dropped_names(drafted.exact_match_values)
         except Invalid as error:
@@ -233,14 +233,14 @@ class DefinitionPublisher:
 
     async def _run_job(self, job: PublishJob) -> PublishJob:
         await self._table.advance_job(job.id, VALIDATING)
-        text = await self._table.definition_text_of_job(job.id)
+        text = await self._table.definition_text_of_publish_job(job.id)
         definition = await self.validate_text(text.encode(), job.namespace)
         from gateway.money.allocation.difference import (
             sources_read_by,  # imported late to keep the start fast
         )
 
-        border_fields = describe_values_known_since(
-            await find_values_known_since(self._ledger, sources_read_by(definition))
+        border_fields = describe_first_value_times(
+            await find_first_value_times(self._ledger, sources_read_by(definition))
         )
         await self._table.advance_job(job.id, PUBLISHING)
         keys = [dimension.id for dimension in definition.dimensions]
@@ -257,7 +257,7 @@ class DefinitionPublisher:
         text = await self._table.version_text(version)
         try:
             drafted = await asyncio.to_thread(
-                parse_definition, text.encode(), self._ledger.underived_dimensions(), _ANY_SIZE
+                parse_definition, text.encode(), self._ledger.builtin_and_tag_dimensions(), _ANY_SIZE
             )
         except InvalidDefinition as error:
             self._forget_namespace(version.namespace)
@@ -293,7 +293,7 @@ class DefinitionPublisher:
     def _definitions_by_namespace(self) -> Mapping[str, AllocationDefinition]:
         versions = self._table.versions_in_force()
         waiting = {
-            name: dimensions_without_rules(versions[name]) for name in self._broken if name in versions
+            name: definition_with_rules_removed(versions[name]) for name in self._broken if name in versions
         }
         return {
             **{name: definition for name, definition in self._definitions.items() if name in versions},
@@ -316,7 +316,7 @@ class DefinitionPublisher:
             ) from None
 
 
-def dimensions_without_rules(version: DefinitionVersion) -> AllocationDefinition:
+def definition_with_rules_removed(version: DefinitionVersion) -> AllocationDefinition:
     """
     Return the dimensions of a version without their rules. This is enough to find the namespace that
     owns each dimension.

@@ -103,7 +103,7 @@ def _planned_to_document(limits: Mapping[str, Mapping[str, Mapping[str, str]]]) 
     return {"planned": {day: limit["amount"] for days in limits.values() for day, limit in days.items()}}
 
 
-def _planned_from_document(document: Mapping[str, Any]) -> Mapping[str, Any]:
+def _planned_amounts_from_document(document: Mapping[str, Any]) -> Mapping[str, Any]:
     planned = {day: {"amount": amount} for day, amount in document["planned"].items()}
     return {document.get("granularity", MONTHLY): planned}
 
@@ -115,7 +115,7 @@ def _silence_to_document(silence: Mapping[str, str] | None) -> Mapping[str, Any]
     return {"silent_until": until, "silent_reason": silence["reason"]}
 
 
-def _silence_from_document(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _alert_silence_from_document(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
     until = document.get("silent_until", 0.0)
     if not until:
         return None
@@ -141,7 +141,7 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         PlannedLimits,
         words(f"Amounts by granularity and first day, for at most {MAX_PLANNED} periods."),
         example({"monthly": {"2026-12-01": {"amount": "7.50"}}}),
-        StoredForm(_planned_to_document, _planned_from_document),
+        StoredForm(_planned_to_document, _planned_amounts_from_document),
     ] = {}
     alerts: Annotated[
         dict[str, YesNo],
@@ -231,7 +231,7 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Silence | None,
         words("Time until which crossings are shown but not sent, and the reason."),
         example(None),
-        StoredForm(_silence_to_document, _silence_from_document),
+        StoredForm(_silence_to_document, _alert_silence_from_document),
     ] = None
 
 

@@ -13,8 +13,8 @@ from gateway.money.budgets.verdicts import (
     OVER,
     VALID_S,
     BudgetVerdict,
+    BudgetVerdictBoard,
     BudgetVerdicts,
-    VerdictBoard,
     parse_time_s,
 )
 from spool.devices.device import ENROLLED, Device
@@ -33,7 +33,7 @@ class DeviceVerdicts:
     Selects the budget verdicts for each device. `interval_s` returns the seconds between two heartbeats.
     """
 
-    def __init__(self, board: VerdictBoard, people: People, interval_s: Callable[[], float]) -> None:
+    def __init__(self, board: BudgetVerdictBoard, people: People, interval_s: Callable[[], float]) -> None:
         self._board = board
         self._people = people
         self._interval_s = interval_s

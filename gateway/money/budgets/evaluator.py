@@ -24,7 +24,7 @@ from gateway.money.budgets.figures import BudgetFigures, BudgetLedger
 from gateway.money.budgets.forecast import Forecast
 from gateway.money.budgets.judging import judge_all, planned_limit, rules_digest
 from gateway.money.budgets.verdict_events import VerdictEvents
-from gateway.money.budgets.verdicts import ACTING, VerdictBoard, build_table
+from gateway.money.budgets.verdicts import ACTING, BudgetVerdictBoard, build_verdict_table
 from gateway.monitoring.snapshot import BudgetGauge
 from spool.clock import Clock
 from spool.ledger import money
@@ -96,7 +96,7 @@ class BudgetEvaluator:
     ) -> None:
         self.figures: Mapping[str, BudgetFigures] = {}  # budget id -> result of the last full evaluation
         self._events = VerdictEvents(registry, verdict_events, link)
-        self.verdicts = VerdictBoard(
+        self.verdicts = BudgetVerdictBoard(
             registry,
             ledger,
             log,
@@ -170,12 +170,14 @@ class BudgetEvaluator:
             }
             self.figures, self._basis = {**figures, **lone_figures}, basis
             if self._events.is_reporting_changes:
-                table = await asyncio.to_thread(build_table, tuple(figures.values()), ACTING, books.now)
+                table = await asyncio.to_thread(
+                    build_verdict_table, tuple(figures.values()), ACTING, books.now
+                )
                 await self._events.report_changes(table, books.now)
         broken = sum(budget_figures.problem is not None for budget_figures in figures.values())
         return BudgetRun(evaluated=len(figures) - broken, broken=broken, told=len(judged.notices))
 
-    async def evaluate_budget(self, budget: SpendBudget) -> bool:
+    async def evaluate_budget_if_totals_complete(self, budget: SpendBudget) -> bool:
         """
         Evaluate a budget created or changed, and make `run` evaluate all budgets soon.
 

@@ -152,7 +152,9 @@ async def daily_burnup(
             break
         day_spent = sums.get((day.start, ""))
         spent += day_spent.actual if day_spent else 0
-        planned = None if limit is None else round_amount_down(budget.measure, limit * number // len(days))
+        planned = (
+            None if limit is None else format_amount_rounded_down(budget.measure, limit * number // len(days))
+        )
         accumulated[day.first_day] = {"actual": money.units_to_text(spent), "planned": planned}
     return {DAILY: accumulated}
 
@@ -187,9 +189,9 @@ async def forecast_all_owners(
     }
     widened_forecast = widen_by_errors(forecast, list(errors.values()), actual=total.actual)
     return {
-        "total": round_amount_down(budget.measure, widened_forecast.total),
-        "low": round_amount_down(budget.measure, widened_forecast.low),
-        "high": round_amount_down(budget.measure, widened_forecast.high),
+        "total": format_amount_rounded_down(budget.measure, widened_forecast.total),
+        "low": format_amount_rounded_down(budget.measure, widened_forecast.low),
+        "high": format_amount_rounded_down(budget.measure, widened_forecast.high),
         "reason": None,
         # `error` is in hundredths of a percent, and the API states percent
         "past_errors": {day: f"{error / 100:.1f}" for day, error in errors.items()},
@@ -197,13 +199,17 @@ async def forecast_all_owners(
 
 
 def forecast_text(budget: SpendBudget, prediction: Forecast | TooEarly | None) -> str | None:
-    return round_amount_down(budget.measure, prediction.total) if isinstance(prediction, Forecast) else None
+    return (
+        format_amount_rounded_down(budget.measure, prediction.total)
+        if isinstance(prediction, Forecast)
+        else None
+    )
 
 
-def round_amount_down(measure: str, value: int) -> str:
+def format_amount_rounded_down(budget_measure: str, amount: int) -> str:
     """Round an estimated amount down to whole cents, tokens or calls."""
-    step = money.UNIT // 100 if measure == COST else money.UNIT
-    return money.units_to_text(value // step * step)
+    step = money.UNIT // 100 if budget_measure == COST else money.UNIT
+    return money.units_to_text(amount // step * step)
 
 
 async def _spend_by_period(

@@ -145,8 +145,8 @@ class BudgetLedger:
             view=view,
             periods=[running, *late],
             per_label=self.ledger.dimension_label(budget.per),
-            billed_through=await self._billed_through(budget),
-            rate=unit_rate_in_dollars(budget, self.ledger, self.now),
+            billed_through=await self._last_billed_day(budget),
+            rate=budget_currency_rate_in_dollars(budget, self.ledger, self.now),
         )
 
     async def read_running_figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
@@ -161,15 +161,17 @@ class BudgetLedger:
             return BudgetFigures(budget=budget, view=view, problem=str(error))
         return BudgetFigures(budget=budget, view=view, periods=[figures])
 
-    async def read_joined_sums(self, budgets: Sequence[BudgetOfView], sizes: Mapping[str, int]) -> None:
+    async def read_sums_of_similar_budgets(
+        self, budgets: Sequence[BudgetOfView], last_owner_counts: Mapping[str, int]
+    ) -> None:
         """
         Read the sums that `read_running_figures` needs, with one query for budgets that differ only in one value of
-        their views. `sizes` are the numbers of owners that budgets had last.
+        their views. `last_owner_counts` are the numbers of owners that budgets had last.
         """
         known = self.ledger.dimensions()
         plain = {*known} - {dimension.name for dimension in self.ledger.derived_dimensions()}
         sound = [each for each in budgets if evaluation_problem(*each, self.ledger, self.now) is None]
-        for group in group_budgets_by_query(sound, sizes, plain):
+        for group in group_budgets_by_query(sound, last_owner_counts, plain):
             budget, view = group.example
             period = period_at(self.now, budget.granularity, budget.zone)
             query = _budget_query(budget, view, period.start, period.end, TOTAL)
@@ -200,7 +202,7 @@ class BudgetLedger:
             self._billed_until.append(float(max(billed_days) + DAY_S) if billed_days else 0.0)
         return self._billed_until[0]
 
-    async def _billed_through(self, budget: SpendBudget) -> str | None:
+    async def _last_billed_day(self, budget: SpendBudget) -> str | None:
         until = await self.known_until(budget)
         has_bill = budget.cost_type_mask and until
         return f"{datetime.fromtimestamp(until - DAY_S, UTC):%Y-%m-%d}" if has_bill else None
@@ -276,7 +278,7 @@ class BudgetLedger:
         return PeriodFigures(
             period=period,
             spent=dict(by_spend[: self.max_owners]),
-            is_whole=await self.ledger.no_record_missing_since() <= period.start.timestamp(),
+            is_whole=await self.ledger.start_of_complete_hours() <= period.start.timestamp(),
             owners_left_out=len(by_spend[self.max_owners :]),
         )
 
@@ -314,7 +316,7 @@ class BudgetLedger:
         return forecast_total(history, start=period.start, end=period.end, now=now, actual=actual)
 
 
-def unit_rate_in_dollars(budget: SpendBudget, ledger: Ledger, now: float) -> int | None:
+def budget_currency_rate_in_dollars(budget: SpendBudget, ledger: Ledger, now: float) -> int | None:
     """Return today's value of one unit of the budget's currency in dollars, times SCALE, or None."""
     return CurrencyConverter(ledger.rates or find_no_rate, CURRENCY).rate(budget.currency, int(now))
 
@@ -329,7 +331,7 @@ def evaluation_problem(budget: SpendBudget, view: View | None, ledger: Ledger, n
             f"the dimension {budget.per} no longer exists; add the tag to [ledger] tags, publish a "
             "definition of the dimension, or change per"
         )
-    if unit_rate_in_dollars(budget, ledger, now) is None:
+    if budget_currency_rate_in_dollars(budget, ledger, now) is None:
         return (
             f"no exchange rate from {CURRENCY} to {budget.currency} is known for today; add one to the section "
             "[currency] of the configuration, or change the currency"

@@ -151,13 +151,13 @@ def _remaining_time_by_weekday(
     remaining_parts = dict.fromkeys(range(7), 0)
     while at < end:
         midnight = datetime.combine(at.date() + DAY, datetime.min.time(), UTC)
-        until = _parts_of_day_spend_before(spend_by_hour, end) if end < midnight else _PARTS
-        remaining_parts[at.weekday()] += until - _parts_of_day_spend_before(spend_by_hour, at)
+        until = _share_of_day_spend_before_in_parts(spend_by_hour, end) if end < midnight else _PARTS
+        remaining_parts[at.weekday()] += until - _share_of_day_spend_before_in_parts(spend_by_hour, at)
         at = midnight
     return remaining_parts
 
 
-def _parts_of_day_spend_before(spend_by_hour: tuple[int, ...], moment: datetime) -> int:
+def _share_of_day_spend_before_in_parts(spend_by_hour: tuple[int, ...], moment: datetime) -> int:
     total = sum(spend_by_hour)
     if not total:
         spend_by_hour = (1,) * 24
@@ -182,7 +182,7 @@ def _median(values: Sequence[int]) -> int:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) // 2
 
 
-class AnswersHours(Protocol):
+class HourlyCostsLedger(Protocol):
     """
     Totals that `forecast_running_period` can query by hour: all of them, or those of the calls that a person
     may see.
@@ -222,7 +222,7 @@ class Outlook:
 
 
 async def forecast_running_period(
-    ledger: AnswersHours, query: CostQuery, granularity: str, now: float
+    ledger: HourlyCostsLedger, query: CostQuery, granularity: str, now: float
 ) -> Outlook:
     """
     Forecast the running period in `query.zone`. The filters of the query apply, but its time range does not.

@@ -45,16 +45,18 @@ class JoinedBudgets:
 
 
 def group_budgets_by_query(
-    budgets: Sequence[BudgetOfView], row_counts: Mapping[str, int], underived_dimensions: Collection[str]
+    budgets: Sequence[BudgetOfView],
+    row_counts: Mapping[str, int],
+    builtin_and_tag_dimensions: Collection[str],
 ) -> Iterator[JoinedBudgets]:
     """
     Yield groups of budgets, each of which one query can answer.
 
     `row_counts` is the number of rows that each budget had last. A budget without a size is left out, because the
-    rows of a query must stay bounded. `underived_dimensions` are the dimensions that are not derived from others.
+    rows of a query must stay bounded. `builtin_and_tag_dimensions` are the dimensions that are not derived from others.
     """
     keys = {
-        budget.id: _grouping_keys(budget, view, underived_dimensions)
+        budget.id: _similarity_keys_by_dimension(budget, view, builtin_and_tag_dimensions)
         for budget, view in budgets
         if budget.id in row_counts and not budget.cost_type_mask and budget.cost_type not in PLAN_TYPES
     }
@@ -75,7 +77,9 @@ def group_budgets_by_query(
         yield from (group for group in groups if len(group.by_value) > 1)
 
 
-def _grouping_keys(budget: SpendBudget, view: View, underived_dimensions: Collection[str]) -> dict[str, _Key]:
+def _similarity_keys_by_dimension(
+    budget: SpendBudget, view: View, builtin_and_tag_dimensions: Collection[str]
+) -> dict[str, _Key]:
     """
     Return a key for each dimension of the budget's filter. Budgets with an equal key differ only in that
     dimension's filter value.
@@ -84,17 +88,17 @@ def _grouping_keys(budget: SpendBudget, view: View, underived_dimensions: Collec
     return {
         name: (name, *of_budget, _freeze_filter(view.include, without=name), _freeze_filter(view.exclude))
         for name, values in view.include.items()
-        if name in underived_dimensions
+        if name in builtin_and_tag_dimensions
         and name != budget.per
         and len(values) == 1
-        and _is_one_group(name, *values)
+        and _is_filter_for_one_group(name, *values)
     }
 
 
-def _is_one_group(name: str, value: str) -> bool:
-    if name in UNITS or name in _OF_PEOPLE or value in ("", OTHER):
+def _is_filter_for_one_group(dimension_name: str, filter_value: str) -> bool:
+    if dimension_name in UNITS or dimension_name in _OF_PEOPLE or filter_value in ("", OTHER):
         return False
-    return not (is_hash(value.strip().lower()) or "@" in value)
+    return not (is_hash(filter_value.strip().lower()) or "@" in filter_value)
 
 
 def _freeze_filter(

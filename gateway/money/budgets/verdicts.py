@@ -191,7 +191,7 @@ class _TableInMemory:
     bundle: bytes = b""  # the table as an OPA bundle, which is made when it is first requested
 
 
-class VerdictBoard:
+class BudgetVerdictBoard:
     """Computes, stores and signs the tables of verdicts. `budget_ledger` returns a view of the totals as of now."""
 
     def __init__(
@@ -366,22 +366,22 @@ class VerdictBoard:
             (budget, self._registry.views.find(budget.view_id))
             for budget in self._registry.declared_table(BudgetTable).all()
         ]
-        await books.read_joined_sums(
+        await books.read_sums_of_similar_budgets(
             [(budget, view) for budget, view in of_views if view is not None], self._owners
         )
         figures = [await books.read_running_figures(budget, view) for budget, view in of_views]
         self._owners = {each.budget.id: each.periods[0].owner_count for each in figures if each.periods}
         if not await self._ledger.has_all_counted_records():
             return None
-        table = await asyncio.to_thread(build_table, figures, name, books.now)
-        delays = await self.measured_delays()
+        table = await asyncio.to_thread(build_verdict_table, figures, name, books.now)
+        delays = await self.remeasure_source_delays_if_due()
         listed = {row.budget for row in table.rows}
         bounds = {
             of_budget.budget.id: await self._read_overshoot_bounds(books, of_budget, delays)
             for of_budget in figures
             if of_budget.budget.id in listed
         }
-        rows = await asyncio.to_thread(_with_overshoot_bounds, table.rows, bounds, self._has_amounts())
+        rows = await asyncio.to_thread(_with_delay_and_overshoot, table.rows, bounds, self._has_amounts())
         return msgspec.structs.replace(table, rows=rows, delays=delays)
 
     async def _read_overshoot_bounds(
@@ -410,7 +410,7 @@ class VerdictBoard:
         )
         return math.ceil(longest_s + self._hold_s() + REFRESH_S + LOOK_S)
 
-    async def measured_delays(self) -> dict[str, SourceDelay]:
+    async def remeasure_source_delays_if_due(self) -> dict[str, SourceDelay]:
         """
         Return, by source, how late the newest calls arrived. The delays are measured again after MEASURE_S.
         """
@@ -438,12 +438,14 @@ def _is_same_verdict(new: BudgetVerdict, old: BudgetVerdict) -> bool:
     return msgspec.structs.replace(new, delay_s=old.delay_s, lets_through=old.lets_through) == old
 
 
-def _with_overshoot_bounds(
-    rows: Iterable[BudgetVerdict], bounds: Mapping[str, tuple[int, Mapping[str, int]]], has_amounts: bool
+def _with_delay_and_overshoot(
+    rows: Iterable[BudgetVerdict],
+    delay_and_overshoot_by_budget: Mapping[str, tuple[int, Mapping[str, int]]],
+    has_amounts: bool,
 ) -> list[BudgetVerdict]:
     bounded = []
     for row in rows:
-        delay_s, by_owner = bounds[row.budget]
+        delay_s, by_owner = delay_and_overshoot_by_budget[row.budget]
         if has_amounts:
             most = money.units_to_text(by_owner.get(row.owner or "", 0))
             row = msgspec.structs.replace(row, delay_s=delay_s, lets_through=most)
@@ -477,7 +479,7 @@ def parse_time_s(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def build_table(figures: Sequence[BudgetFigures], name: str, now: float) -> BudgetVerdicts:
+def build_verdict_table(figures: Sequence[BudgetFigures], table_name: str, now: float) -> BudgetVerdicts:
     """
     Build the table from the figures of budgets. Its version is 0 until it is stored. The table ALL also lists
     budgets `within` their limit.
@@ -493,7 +495,7 @@ def build_table(figures: Sequence[BudgetFigures], name: str, now: float) -> Budg
             problems.append(VerdictProblem(budget=budget.id, name=budget.name, problem=problem))
             continue
         budgets.append(of_budget.budget.id)
-        verdicts = [*_verdicts_with_sort_keys(of_budget, includes_within=name == ALL)]
+        verdicts = [*_verdicts_with_sort_keys(of_budget, includes_within=table_name == ALL)]
         # Owners left out of the figures spent least. If any other owner needs no verdict in this table, they
         # need none either.
         running = of_budget.periods[0]

@@ -188,7 +188,7 @@ async def answer_comparison(
         query=query,
         baseline=before,
         past=past,
-        whole_since=await reader.whole.no_record_missing_since(),
+        whole_since=await reader.whole.start_of_complete_hours(),
     )
 
 
@@ -269,7 +269,7 @@ class _GroupChanges:
             return driver
         whole = self._with_kinds.parts.unit_cost
         cost = self._with_kinds.now.cost
-        divided = repriced.amounts_by_part(cost - whole, cost)
+        divided = repriced.cost_change_by_cause(cost - whole, cost)
         divided = {**divided, "unit_cost": driver.parts.unit_cost - whole + divided["unit_cost"]}
         return msgspec.structs.replace(driver, parts=msgspec.structs.replace(driver.parts, **divided))
 
@@ -309,9 +309,9 @@ def _compare_fetched_usages(
     found = _GroupChanges(_spending_by_group(before, width), _spending_by_group(now, width), top)
     old, new = [
         _SpentRows(
-            spent_rows_by_group(_usages_of_groups(found.largest, side, width), by, width),
+            spent_rows_by_group(_usages_with_group_prefixes(found.largest, side, width), by, width),
             merge_rows_by_kind(
-                [*spent_rows_by_group(_usages_of_groups(found.kinds, side, width), by, 0).values()]
+                [*spent_rows_by_group(_usages_with_group_prefixes(found.kinds, side, width), by, 0).values()]
             ),
         )
         for side in (before, now)
@@ -341,8 +341,10 @@ def _narrow_to_groups(query: CostQuery, groups: Collection[Group]) -> CostQuery:
     )
 
 
-def _usages_of_groups(groups: Collection[Group], usages: UsageByGroup, group_width: int) -> UsageByGroup:
-    return {group: usage for group, usage in usages.items() if group[:group_width] in groups}
+def _usages_with_group_prefixes(
+    group_prefixes: Collection[Group], usages: UsageByGroup, prefix_length: int
+) -> UsageByGroup:
+    return {group: usage for group, usage in usages.items() if group[:prefix_length] in group_prefixes}
 
 
 def _find_changes(before: UsageByGroup, now: UsageByGroup, top: int) -> _GroupChanges:

@@ -20,7 +20,7 @@ from gateway.money.comparison.split import MIXES, CostsAtOldPrices
 from gateway.money.comparison.wording import MILLION, format_dollars
 from spool.ledger import money
 from spool.ledger.queries import CostQuery, CostRow
-from spool.ledger.sums import decode_input_size
+from spool.ledger.sums import input_size_and_is_output_known
 from spool.ledger.usages import MEASURES, GroupUsage, UsageByGroup
 from spool.processing import STANDARD
 from spool.record import NS, decimal_text
@@ -72,7 +72,7 @@ class _CallSum:
     weight: int | None = 0
 
     def add_row(self, row: SpentRow, rate: Rate | None) -> None:
-        weight = None if rate is None else _weigh_tokens(row.sums, rate)
+        weight = None if rate is None else _approximate_cost_at_rate(row.sums, rate)
         self.cost += row.cost
         self.tokens += _uncached_tokens(row.sums)
         self.weight = None if self.weight is None or weight is None else self.weight + weight
@@ -148,7 +148,7 @@ class OldPrices:
         Return the values that decide the price. The size is the number of tokens from which a list price for
         large inputs applies, or -1.
         """
-        beyond, _ = decode_input_size(int(of.size or 0))
+        beyond, _ = input_size_and_is_output_known(int(of.size or 0))
         tiers = self.book.rates_at(of.provider, of.model, self.now) if self.book and beyond > 0 else ()
         size = next((above for above, _ in tiers if beyond >= above), _SMALL)
         return of.provider, of.model, size, of.mode or STANDARD, of.region, of.cost_source == "reported"
@@ -182,7 +182,7 @@ class OldPrices:
                 text = (
                     self._describe_price_change(kind)
                     if is_listed
-                    else _reported_price_sentence(kind, sums, rest)
+                    else _reported_unit_cost_sentence(kind, sums, rest)
                 )
                 changed[text] = changed.get(text, 0) + rest
         return changed
@@ -200,12 +200,12 @@ class OldPrices:
         return f"{kind[1]} {name.replace('_', ' ')} {_list_price_text(new, name)}, before {_list_price_text(old, name)}"
 
 
-def _reported_price_sentence(kind: _PriceKind, sums: _CallSum, cost_change_by_price: int) -> str:
+def _reported_unit_cost_sentence(price_kind: _PriceKind, sums: _CallSum, cost_change_by_price: int) -> str:
     now, before = (
         format_dollars(cost * MILLION // sums.tokens)
         for cost in (sums.cost, sums.cost - cost_change_by_price)
     )
-    return f"{kind[1]} was reported at {now} a million tokens, before {before}"
+    return f"{price_kind[1]} was reported at {now} a million tokens, before {before}"
 
 
 def _share_change_sentence(
@@ -296,7 +296,7 @@ def _mean_input_size(row: AnyUsage) -> int:
     return max(1, row.input_tokens // max(1, row.calls))
 
 
-def _weigh_tokens(row: AnyUsage, rate: Rate) -> int | None:
+def _approximate_cost_at_rate(row: AnyUsage, rate: Rate) -> int | None:
     price, output, read, written = rate[:4]
     if price is None or output is None or read is None or written is None:
         return None

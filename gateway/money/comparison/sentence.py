@@ -34,7 +34,7 @@ def comparison_sentence(comparison: Comparison, past: ComparablePast) -> str:
             else "Nothing was spent."
         )
     change = total.parts.change
-    shown_drivers = changed_drivers_with_names(comparison)
+    shown_drivers = changed_drivers_of_named_groups(comparison)
     if not shown_drivers:
         return (
             f"{_difference_text(change)}, {_phrase_for_unnamed_groups(comparison)}."
@@ -71,7 +71,7 @@ def comparable_days_hint(past: ComparablePast) -> str:
     return f"The last {days} days have an earlier time." if days > 1 else ""
 
 
-def changed_drivers_with_names(comparison: Comparison) -> list[CostDriver]:
+def changed_drivers_of_named_groups(comparison: Comparison) -> list[CostDriver]:
     """
     Return the changed groups that have a name. Unknown and joined groups are left out, because nobody can act
     on them.
@@ -124,7 +124,7 @@ def _more_calls_reason(driver: CostDriver) -> str:
     return f"because it made {_factor_text(now, before, 'calls')} ({now:,}, before {before:,})"
 
 
-def _larger_calls_reason(driver: CostDriver) -> str:
+def _more_tokens_per_call_reason(driver: CostDriver) -> str:
     now = driver.now.tokens * driver.before.calls
     before = driver.before.tokens * driver.now.calls
     sizes = [f"{side.tokens // max(side.calls, 1):,}" for side in (driver.now, driver.before)]
@@ -139,8 +139,8 @@ def _other_models_or_token_kinds_reason(driver: CostDriver) -> str:
     return f"because it used other models or kinds of tokens ({now} at the earlier prices, before {before})"
 
 
-def _share_reason(driver: CostDriver, part: str) -> str:
-    return f"because {driver.reasons[part]}" if driver.reasons.get(part) else _unit_cost_reason(driver)
+def _stated_or_unit_cost_reason(driver: CostDriver, cause: str) -> str:
+    return f"because {driver.reasons[cause]}" if driver.reasons.get(cause) else _unit_cost_reason(driver)
 
 
 def _price_reason(driver: CostDriver) -> str:
@@ -192,9 +192,9 @@ def _format_factor(times: Decimal) -> str:
 
 _WHY: Mapping[str, Callable[[CostDriver], str]] = {
     "more_calls": _more_calls_reason,
-    "larger_calls": _larger_calls_reason,
+    "larger_calls": _more_tokens_per_call_reason,
     "other_kinds": _other_models_or_token_kinds_reason,
-    **{name: partial(_share_reason, part=name) for name in MIXES[1:]},
+    **{name: partial(_stated_or_unit_cost_reason, cause=name) for name in MIXES[1:]},
     "prices": _price_reason,
     "unit_cost": _unit_cost_reason,
     "new": lambda _: "which is new",

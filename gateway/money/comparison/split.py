@@ -72,12 +72,12 @@ class CostsAtOldPrices(msgspec.Struct, frozen=True, kw_only=True):
     prices: int = 0
     reasons: Mapping[str, str] = {}
 
-    def amounts_by_part(self, by_tokens: int, cost: int) -> Mapping[str, int]:
-        amounts = (by_tokens, *self.costs)
+    def cost_change_by_cause(self, cost_scaled_by_tokens: int, later_cost: int) -> Mapping[str, int]:
+        amounts = (cost_scaled_by_tokens, *self.costs)
         mixes = {
             name: later - earlier for name, (earlier, later) in zip(MIXES, pairwise(amounts), strict=True)
         }
-        return {**mixes, "prices": self.prices, "unit_cost": cost - amounts[-1] - self.prices}
+        return {**mixes, "prices": self.prices, "unit_cost": later_cost - amounts[-1] - self.prices}
 
 
 NOTHING = GroupSpending()
@@ -244,5 +244,5 @@ def _split_change_by_cause(
     return ChangeParts(
         more_calls=by_calls - old.cost,
         larger_calls=by_tokens - by_calls,
-        **repriced.amounts_by_part(by_tokens, new.cost),
+        **repriced.cost_change_by_cause(by_tokens, new.cost),
     )

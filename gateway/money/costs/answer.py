@@ -121,7 +121,7 @@ async def _answer_without_retry(
         if query.granularity == TOTAL:
             raise
         previous, before = None, []  # no comparison, because the earlier hours are no longer stored
-    billed = await bills_status(query, reader, now, only_day_states=only_day_states)
+    billed = await billing_status_of_query(query, reader, now, only_day_states=only_day_states)
     return CostAnswer(
         question=question,
         ledger=ledger,
@@ -131,13 +131,19 @@ async def _answer_without_retry(
         previous=previous,
         before=before,
         billed=billed and {**billed, **filled},
-        whole_since=await reader.whole.no_record_missing_since(),
-        unlisted=await _unlisted_units_row(ledger, query, reader),
+        whole_since=await reader.whole.start_of_complete_hours(),
+        unlisted=await _row_of_units_merged_into_other(ledger, query, reader),
     )
 
 
-async def _unlisted_units_row(ledger: CostsLedger, query: CostQuery, reader: CostReader) -> CostRow | None:
-    if query.work_unit_group_index is None or query.aggregated or not await reader.whole.has_unlisted_units():
+async def _row_of_units_merged_into_other(
+    ledger: CostsLedger, query: CostQuery, reader: CostReader
+) -> CostRow | None:
+    if (
+        query.work_unit_group_index is None
+        or query.aggregated
+        or not await reader.whole.has_units_merged_into_other()
+    ):
         return None
     unit = query.group_by[query.work_unit_group_index]
     if work.OTHER not in query.include.get(unit, (work.OTHER,)):
@@ -149,7 +155,7 @@ async def _unlisted_units_row(ledger: CostsLedger, query: CostQuery, reader: Cos
     return next(iter(rows), None)
 
 
-def has_paid_costs(registry: Registry | None) -> bool:
+def has_plans_or_contract_amounts(registry: Registry | None) -> bool:
     if registry is None:
         return False
     return bool(registry.declared_table(PlanTable).all()) or any(map(has_amounts, all_contracts(registry)))
@@ -182,7 +188,7 @@ async def ledger_for_question(
     return ledger
 
 
-async def bills_status(
+async def billing_status_of_query(
     query: CostQuery, reader: CostReader, now: float, *, only_day_states: bool = False
 ) -> Mapping[str, object] | None:
     if not query.arranged:

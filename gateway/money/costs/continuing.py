@@ -12,7 +12,7 @@ from spool.ledger.sums import OTHER
 _MARGIN = timedelta(days=1)
 
 
-async def work_units_with_calls_just_outside(
+async def work_units_with_calls_in_adjacent_days(
     ledger: CostsLedger, query: CostQuery, unit_kind: str, unit_names: Iterable[str | None]
 ) -> Collection[str]:
     """

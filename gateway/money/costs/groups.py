@@ -19,8 +19,8 @@ from spool.ledger.groups import (
     COUNTS,
     SPLIT_BY,
     GroupCell,
-    finished_month_part_ends,
-    month_part_start,
+    finished_month_quarter_ends,
+    month_quarter_start,
     split_into_cells_of_people,
     too_few_people_label,
 )
@@ -131,9 +131,9 @@ async def store_finished_divisions(
     """
     people = least_people_of_group(registry.people.min_group)
     stored = _stored_divisions(registry)
-    start = stored[-1].until if stored else month_part_start(now - FIRST_CUT)
+    start = stored[-1].until if stored else month_quarter_start(now - FIRST_CUT)
     number = len(stored)
-    for end in finished_month_part_ends(start, now):
+    for end in finished_month_quarter_ends(start, now):
         found = await _fetch_group_cells(ledger, start, end, people, registry.people.group_order)
         if not found:  # too few people in this part, so it is joined with the next part
             continue

@@ -25,13 +25,13 @@ async def repeat_while_listing_changes(
     if query.unit_of_work is None:
         return await make()
     for _ in range(TRIES - 1):
-        before = await ledger.unlisting_counter()
+        before = await ledger.count_of_merges_into_other()
         try:
             answer = await make()
         except NotKept:
-            if before == await ledger.unlisting_counter():
+            if before == await ledger.count_of_merges_into_other():
                 raise
         else:
-            if before == await ledger.unlisting_counter():
+            if before == await ledger.count_of_merges_into_other():
                 return answer
     return await make()

@@ -73,7 +73,7 @@ PREVIOUS = "previous"
 SAME_WEEKDAYS = "same_weekdays"
 
 
-def distinguishing_columns(report_fields: Mapping[str, Any]) -> list[str]:
+def report_key_columns(report_fields: Mapping[str, Any]) -> list[str]:
     return [*(["period"] if report_fields["per"] != TOTAL else []), *report_fields["by"]]
 
 
@@ -145,7 +145,7 @@ def cost_per_count(cost: str, count: int, *, of: int = 1) -> str | None:
     return money.units_to_text(money.text_to_units(cost) * of // count // cut * cut)
 
 
-def measures_with_those_of_cost_type(cost_type: str, measures: Sequence[str]) -> tuple[str, ...]:
+def measures_and_cost_type_measures(cost_type: str, measures: Sequence[str]) -> tuple[str, ...]:
     return (
         *measures,
         *(_BILLED_TOKENS if cost_type == USAGE_AMOUNT else (_cost_row_field_of_type(cost_type),)),

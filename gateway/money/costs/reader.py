@@ -66,9 +66,9 @@ class CostReader:
         ledger = self.ledger
         return VisiblePart(
             False,
-            await ledger.slice_containment_test(),
+            await ledger.filters_within_slice_test(),
             self.require_registry().views.find,
-            limits=ledger.limiting_dimensions,
+            limits=ledger.slice_dimensions,
         )
 
     async def visible_derived_dimensions(self) -> Sequence[DerivedDimension]:
@@ -103,7 +103,7 @@ class CostReader:
         """
         of_work = UNITS if includes_work_units and cost_type not in BILLED_TYPES else ()
         derived = [dimension.name for dimension in await self.visible_derived_dimensions()]
-        known = (*self.whole.underived_dimensions(), *of_work, *derived)
+        known = (*self.whole.builtin_and_tag_dimensions(), *of_work, *derived)
         if cost_type == PAID_COST:
             return (*known, *PAID_DIMENSIONS)
         if cost_type not in BILLED_TYPES:

@@ -23,7 +23,7 @@ _Providers = Mapping[str, set[str]]  # by day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BilledFocus:
+class FocusRowsOfBills:
     """
     Bills of providers as FOCUS rows. `billed` maps each day to the providers with a bill, and `final` to
     those with a final bill.
@@ -36,7 +36,7 @@ class BilledFocus:
     invoices: Invoices
 
     @classmethod
-    async def prepare(cls, reports: FocusReports, span: FocusSpan) -> BilledFocus:
+    async def prepare(cls, reports: FocusReports, span: FocusSpan) -> FocusRowsOfBills:
         daily = partial(reports.read_report_rows, span.since, span.until, ("provider", "charge"), per="daily")
         return cls(
             reports=reports,

@@ -31,7 +31,7 @@ _Periods = AsyncIterator[tuple[Rows, timedelta]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountedFocus:
+class FocusRowsOfCountedCosts:
     """
     Counted costs as FOCUS rows.
 
@@ -47,13 +47,13 @@ class CountedFocus:
 
     @classmethod
     async def prepare(
-        cls, reports: FocusReports, span: FocusSpan, *, has_lines: bool, has_plans: bool
-    ) -> CountedFocus:
+        cls, reports: FocusReports, span: FocusSpan, *, has_price_lines: bool, has_plans: bool
+    ) -> FocusRowsOfCountedCosts:
         """Create the rows of counted costs. Raises Invalid if plans are requested for a part of a month."""
         months = whole_months(span) if has_plans else ()
         plans = {month: await _plan_costs(reports, month) for month in months}
         invoices = Invoices.visible_to(reports.reader)
-        return cls(reports=reports, span=span, has_lines=has_lines, plans=plans, invoices=invoices)
+        return cls(reports=reports, span=span, has_lines=has_price_lines, plans=plans, invoices=invoices)
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -69,7 +69,7 @@ class CountedFocus:
         columns = charges.EXPORTED[span.version]
         yield charges.csv_header(columns)
         cost_type = METERED_COST if self.plans else REAL_COST
-        days = self._report_days(span.since, span.until, cost_type, has_lines=self.has_lines)
+        days = self._report_rows_of_days(span.since, span.until, cost_type, has_price_lines=self.has_lines)
         async for found, length in days:
             yield await asyncio.to_thread(self._format_charges, found, length)
         for month, costs in self.plans.items():
@@ -91,17 +91,17 @@ class CountedFocus:
         columns = charges.EXPORTED[self.span.version]
         return charges.charge_lines(made, account=self.span.account, columns=columns)
 
-    async def _report_days(
-        self, since: datetime, until: datetime, cost_type: str, *, has_lines: bool = False
+    async def _report_rows_of_days(
+        self, since: datetime, until: datetime, cost_type: str, *, has_price_lines: bool = False
     ) -> _Periods:
         counted = await self.reports.read_report_rows(since, until, ("source",), per="daily")
         for day in sorted({str(row["period"])[:10] for row in counted}):
-            async for found in self._report_day(
-                day_start(date.fromisoformat(day)), cost_type, has_lines=has_lines
+            async for found in self._report_rows_of_day(
+                day_start(date.fromisoformat(day)), cost_type, has_price_lines=has_price_lines
             ):
                 yield found
 
-    async def _report_day(self, day: datetime, cost_type: str, *, has_lines: bool) -> _Periods:
+    async def _report_rows_of_day(self, day: datetime, cost_type: str, *, has_price_lines: bool) -> _Periods:
         """
         Yield the rows of each hour of a day, or those of the day if its hours are no longer stored.
 
@@ -110,7 +110,7 @@ class CountedFocus:
         """
         by = tuple(dict.fromkeys((*charges.DIMENSIONS, *self.span.tags)))
         report = partial(self.reports.read_report_rows, cost_type=cost_type)
-        hours = partial(report, per="hourly", has_lines=has_lines)
+        hours = partial(report, per="hourly", has_lines=has_price_lines)
         try:
             yield await hours(day, day + DAY, by), charges.HOUR
         except NotKept:
@@ -126,7 +126,7 @@ class CountedFocus:
         values = await self.reports.read_report_rows(since, until, ("user",), cost_type=COVERED_COST)
         shares = await asyncio.to_thread(rows.FeeShares.from_seats, seats, values)
         account, tags = self.span.account, tuple(self.span.tags)
-        async for found, length in self._report_days(since, until, COVERED_COST):
+        async for found, length in self._report_rows_of_days(since, until, COVERED_COST):
             yield rows.fee_covered_call_rows(found, shares, account=account, tags=tags, length=length)
         yield rows.seat_rows(since, seats, shares, account=account)
 

@@ -193,13 +193,13 @@ def mark_impossible_in_demo(reason: str) -> Callable[[_Detector], _Detector]:
     return store_reason
 
 
-def mark_state_detector(detector: _Detector) -> _Detector:
+def mark_as_needing_only_states(detector: _Detector) -> _Detector:
     """Mark a detector that needs only the facts of `gather_states`, so that it can run each minute."""
     vars(detector)[_OF_STATES] = True
     return detector
 
 
-def is_state_detector(detector: Detector) -> bool:
+def needs_only_states(detector: Detector) -> bool:
     return _OF_STATES in vars(detector)
 
 

@@ -65,7 +65,7 @@ async def _no_certificates() -> Sequence[CertificateExpiry]:
     return ()
 
 
-async def _no_expired_tries() -> Mapping[int, ExpiredTries]:
+async def _no_expired_key_uses() -> Mapping[int, ExpiredTries]:
     return {}
 
 
@@ -115,7 +115,7 @@ class FactSources:
     prices: Callable[[], PriceBook]
     tokens: Callable[[], Sequence[EnrolmentToken]] = tuple
     certificates: Callable[[], Awaitable[Sequence[CertificateExpiry]]] = _no_certificates
-    expired_tries: Callable[[], Awaitable[Mapping[int, ExpiredTries]]] = _no_expired_tries
+    expired_tries: Callable[[], Awaitable[Mapping[int, ExpiredTries]]] = _no_expired_key_uses
     sender_hours: Callable[[], Awaitable[Sequence[SenderHours]]] = _no_sender_hours
     sender_fields: Callable[[], Awaitable[Mapping[int, SenderDay]]] = _no_sender_fields
     enforcer_faults: Callable[[], Awaitable[Sequence[EnforcerFault]]] = _no_faults
@@ -247,7 +247,7 @@ class SpendReader:
         split by model.
         """
         spends = await self.read_spends(since, "daily", ("team",))
-        spikes = await asyncio.to_thread(_spikes_by_day, spends, self._now)
+        spikes = await asyncio.to_thread(_teams_with_spend_spikes_by_day, spends, self._now)
         for start, teams in spikes.items():
             which = {} if EVERYBODY in teams else {"team": tuple(sorted(team or "" for team in teams))}
             spends = await asyncio.to_thread(_without_teams_on_day, spends, start, teams)
@@ -316,7 +316,9 @@ class SpendReader:
         return ViewSpend(view=view, days=await asyncio.to_thread(_cost_by_day, rows))
 
 
-def _spikes_by_day(spends: Sequence[PeriodSpend], now: float) -> Mapping[float, set[str | None]]:
+def _teams_with_spend_spikes_by_day(
+    spends: Sequence[PeriodSpend], now: float
+) -> Mapping[float, set[str | None]]:
     spikes: dict[float, set[str | None]] = defaultdict(set)
     for team, streak in newest_streaks(spends, now):
         for spike in streak:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.money.insights.detector_facts import Detector, InsightFacts, is_state_detector
+from gateway.money.insights.detector_facts import Detector, InsightFacts, needs_only_states
 from gateway.money.insights.detectors import (
     calls,
     enforcers,
@@ -97,7 +97,7 @@ DETECTORS: tuple[Detector, ...] = (
 
 # Detectors that report a current state of a route, a sender, a key or a device. These detectors run every
 # STATES_EVERY_S, so the end of a state is noticed within a minute, and so is the begin of a severe one.
-STATE_DETECTORS = tuple(filter(is_state_detector, DETECTORS))
+STATE_DETECTORS = tuple(filter(needs_only_states, DETECTORS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ class InspectionReport:
     failed: Sequence[str]
 
 
-class Inspector:
+class InsightUpdater:
     def __init__(self, sources: FactSources, table: InsightTable, clock: Clock) -> None:
         self._sources = sources
         self._table = table
@@ -163,7 +163,7 @@ class Inspector:
             )
             return InspectionReport(merged=merged, failed=run.failed)
 
-    async def has_changed(self) -> bool:
+    async def has_changed_state(self) -> bool:
         """
         Return whether a route, a sender, a key or a device has left a state that an insight reports, or whether a
         severe state has begun. No calls are read.
@@ -193,7 +193,7 @@ class Inspector:
         due = self._clock.monotonic()
         while True:
             try:
-                if self._clock.monotonic() >= due or await self.has_changed():
+                if self._clock.monotonic() >= due or await self.has_changed_state():
                     due = self._clock.monotonic() + EVERY_S
                     await self.find_and_store_insights()
             except Exception:  # noqa: BLE001 - the supervised loop

@@ -37,12 +37,12 @@ class KeyTrouble:
         return f"{self.title}. {self.seen}"
 
     @property
-    def subject(self) -> tuple[str, ...]:
+    def finding_subject(self) -> tuple[str, ...]:
         return (str(self.key.id), self.severity)
 
     @property
     def key_of_finding(self) -> str:
-        return finding_key(self.detector, self.subject)
+        return finding_key(self.detector, self.finding_subject)
 
 
 def is_recently_used(key: Key, now: float) -> bool:

@@ -119,7 +119,7 @@ def find_long_silence(sender: SenderHours, running: SenderHours, *, now: float) 
     until = int((now - SETTLE_S) // HOUR_S)
     if until - sender.end <= LEAST_MISSED:
         return None
-    ran = _hour_bits_up_to(running, sender.end) & ((1 << KEPT_HOURS) - 1)
+    ran = _active_hours_mask_until(running, sender.end) & ((1 << KEPT_HOURS) - 1)
     learned = learn_send_rhythm(sender.hours, ran)
     if learned is None:
         return None
@@ -132,9 +132,9 @@ def find_long_silence(sender: SenderHours, running: SenderHours, *, now: float) 
     return None
 
 
-def _hour_bits_up_to(hours: SenderHours, end_hour: int) -> int:
-    shift = hours.end - end_hour
-    return hours.hours >> shift if shift >= 0 else hours.hours << -shift
+def _active_hours_mask_until(sender_hours: SenderHours, end_hour: int) -> int:
+    shift = sender_hours.end - end_hour
+    return sender_hours.hours >> shift if shift >= 0 else sender_hours.hours << -shift
 
 
 def _has_records_in(hours: SenderHours, hour: int) -> bool:

@@ -139,7 +139,7 @@ class Adviser:
             for recommendation_type in TYPES
             if stored_advice.is_enabled(recommendation_type.NAME) and type in (None, recommendation_type.NAME)
         ]
-        dimensions = recommendation_dimensions(self._sources.ledger.underived_dimensions())
+        dimensions = recommendation_dimensions(self._sources.ledger.builtin_and_tag_dimensions())
 
         def evaluate_types_and_build_savings() -> tuple[Evaluation, Sequence[Saving]]:
             evaluation = evaluate_types(facts, types, stored_advice)
@@ -195,7 +195,7 @@ def saved_amount(before: CostRow | None, after: CostRow | None, *, promised: int
 async def _measured_cost(
     ledger: Ledger, recommendation: Recommendation, since: int, until: int
 ) -> CostRow | None:
-    known = ledger.underived_dimensions()
+    known = ledger.builtin_and_tag_dimensions()
     include = {name: (value,) for name, value in recommendation.saving.measured_by.items() if name in known}
     query = CostQuery(
         since=_to_datetime(since), until=_to_datetime(until), granularity=TOTAL, include=include

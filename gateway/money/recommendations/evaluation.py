@@ -74,7 +74,7 @@ def evaluate_types(
     for type in types:
         try:
             opportunities = [
-                _count_for_month(saving_facts, opportunity, type.NAME, stored_advice)
+                _opportunity_of_month(saving_facts, opportunity, type.NAME, stored_advice)
                 for opportunity in type.find_opportunities(saving_facts)
             ]
         except Exception:  # noqa: BLE001 - the supervised loop: a mistake in one type must not stop the others
@@ -121,7 +121,7 @@ def build_savings(
     ]
 
 
-def _count_for_month(
+def _opportunity_of_month(
     saving_facts: SavingFacts, opportunity: Opportunity, type: str, stored_advice: StoredAdvice
 ) -> Opportunity:
     """
@@ -133,14 +133,14 @@ def _count_for_month(
         return _scale_to_month(saving_facts, opportunity)
     since = recommendation.addressed_at + GRACE_S
 
-    def amounts_since_addressed(amounts: Mapping[int, int]) -> Mapping[int, int]:
+    def amounts_since_recommendation_addressed(amounts: Mapping[int, int]) -> Mapping[int, int]:
         return {index: amount for index, amount in amounts.items() if saving_facts.uses[index].day >= since}
 
     seats = [seat for seat in opportunity.seats if seat.first_day >= since]
     counted = replace(
         opportunity,
-        claims=amounts_since_addressed(opportunity.claims),
-        compared=amounts_since_addressed(opportunity.compared),
+        claims=amounts_since_recommendation_addressed(opportunity.claims),
+        compared=amounts_since_recommendation_addressed(opportunity.compared),
         seats=seats,
     )
     return _scale_to_month(saving_facts, counted, since)

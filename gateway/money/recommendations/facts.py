@@ -35,9 +35,9 @@ class DailyUse(msgspec.Struct, frozen=True, kw_only=True):
     estimate: int | None
 
     @property
-    def program_work(self) -> ProgramWork:
+    def program_and_model(self) -> ProgramAndModel:
         dimensions = self.dimensions
-        return ProgramWork(
+        return ProgramAndModel(
             dimensions.source,
             dimensions.provider or "",
             dimensions.model or "",
@@ -46,7 +46,7 @@ class DailyUse(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ProgramWork(NamedTuple):
+class ProgramAndModel(NamedTuple):
     """
     The identity of a piece of work: calls of one program (source, team and service) with one model. "" is
     unknown.
@@ -67,7 +67,7 @@ class ProgramWork(NamedTuple):
         """Return the dimensions by which the program's calls are recognized after its model changes."""
         return {"source": self.source, "team": self.team, "tag:service": self.service}
 
-    def processing_in_mode(self, mode: str | None = None) -> Processing:
+    def processing_with_mode(self, mode: str | None = None) -> Processing:
         return Processing(model=self.model, provider=self.provider, mode=mode)
 
     @property
@@ -108,7 +108,7 @@ class SavingFacts:
     uses: Sequence[DailyUse] = ()
     recent: Sequence[RecentCall] = ()  # newest calls of at most a week, in chronological order
     # kind of work and hour -> number of calls without a user
-    hours: Mapping[ProgramWork, Mapping[int, int]] = field(default_factory=dict)
+    hours: Mapping[ProgramAndModel, Mapping[int, int]] = field(default_factory=dict)
     estimate: Callable[[TokenSum], int | None] = lambda _: None
     estimate_call: Callable[[Inference], int | None] = lambda _: None
     # function that returns the newer versions of a model, the newest first
@@ -117,10 +117,10 @@ class SavingFacts:
     seats_cost: int = 0  # cost of all seats in the last calendar month, in units of money
 
     @cached_property
-    def use_indexes_by_work(self) -> Mapping[ProgramWork, Sequence[int]]:
-        found: dict[ProgramWork, list[int]] = defaultdict(list)
+    def use_indexes_by_work(self) -> Mapping[ProgramAndModel, Sequence[int]]:
+        found: dict[ProgramAndModel, list[int]] = defaultdict(list)
         for index, use in enumerate(self.uses):
-            found[use.program_work].append(index)
+            found[use.program_and_model].append(index)
         return found
 
     def saving_if_priced_as(self, use: DailyUse, replacement_tokens: TokenSum) -> int | None:
@@ -157,7 +157,7 @@ class Opportunity:
     current: Processing
     recommended: Processing
     measured_by: Mapping[str, str]
-    work: ProgramWork | None = None
+    work: ProgramAndModel | None = None
     seats: Sequence[UnusedSeat] = ()
     compared: Mapping[int, int] = field(default_factory=dict)
 
@@ -195,7 +195,7 @@ class RecommendationType(Protocol):
     def find_opportunities(self, saving_facts: SavingFacts) -> Iterable[Opportunity]: ...
 
 
-def cost_by_use_index(calls: Iterable[RecentCall]) -> Mapping[int, int]:
+def cost_by_daily_use_index(calls: Iterable[RecentCall]) -> Mapping[int, int]:
     costs: dict[int, int] = defaultdict(int)
     for recent_call in calls:
         costs[recent_call.use_index] += recent_call.cost

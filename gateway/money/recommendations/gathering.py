@@ -18,7 +18,7 @@ from gateway.money.recommendations.facts import (
     DAY_S,
     DAYS,
     DailyUse,
-    ProgramWork,
+    ProgramAndModel,
     RecentCall,
     SavingFacts,
     UnusedSeat,
@@ -126,9 +126,9 @@ def priced_uses(
     ]
 
 
-async def _calls_by_work_and_hour(ledger: Ledger, now: float) -> dict[ProgramWork, dict[int, int]]:
+async def _calls_by_work_and_hour(ledger: Ledger, now: float) -> dict[ProgramAndModel, dict[int, int]]:
     midnight = datetime.fromtimestamp(now // DAY_S * DAY_S, UTC)
-    known = ledger.underived_dimensions()
+    known = ledger.builtin_and_tag_dimensions()
     query = CostQuery(
         since=await ledger.earliest_moment_with_hourly_sums(midnight - timedelta(days=RECENT_DAYS)),
         until=midnight,
@@ -140,11 +140,13 @@ async def _calls_by_work_and_hour(ledger: Ledger, now: float) -> dict[ProgramWor
     return await asyncio.to_thread(_group_by_work, query.group_by, await ledger.costs(query))
 
 
-def _group_by_work(dimensions: Sequence[str], rows: Sequence[CostRow]) -> dict[ProgramWork, dict[int, int]]:
-    calls_by_work: dict[ProgramWork, dict[int, int]] = defaultdict(dict)
+def _group_by_work(
+    dimensions: Sequence[str], rows: Sequence[CostRow]
+) -> dict[ProgramAndModel, dict[int, int]]:
+    calls_by_work: dict[ProgramAndModel, dict[int, int]] = defaultdict(dict)
     for row in rows:
         values = dict(zip(dimensions, row.group, strict=True))
-        work = ProgramWork(*(values.get(name) or "" for name in _WORK))
+        work = ProgramAndModel(*(values.get(name) or "" for name in _WORK))
         calls_by_work[work][int(row.start.timestamp())] = row.calls
     return calls_by_work
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from gateway.money.recommendations.facts import DailyUse, ProgramWork, SavingFacts
+from gateway.money.recommendations.facts import DailyUse, ProgramAndModel, SavingFacts
 from spool.ledger import money
 from spool.ledger.repricing import TokenSum
 from spool.registry.insights import dollar_text
@@ -16,7 +16,7 @@ from spool.registry.insights import dollar_text
 @dataclass(slots=True, kw_only=True)
 class PricedWork:
     """
-    The uses of one program with one model (`ProgramWork`) that would have another price, with their cost and
+    The uses of one program with one model (`ProgramAndModel`) that would have another price, with their cost and
     their savings.
     """
 
@@ -36,20 +36,20 @@ class PricedWork:
         return sum(getattr(use.tokens, count) for use in self.uses)
 
 
-def works_cheaper_with(
+def programs_cheaper_with(
     saving_facts: SavingFacts, replacement_tokens: Callable[[DailyUse], TokenSum | None]
-) -> Iterator[tuple[ProgramWork, PricedWork]]:
+) -> Iterator[tuple[ProgramAndModel, PricedWork]]:
     """
-    Yield each program and model (`ProgramWork`) that would have cost less if its uses were priced as
+    Yield each program and model that would have cost less if its uses were priced as
     `replacement_tokens` returns. If `replacement_tokens` returns None, the use is skipped.
     """
-    works: dict[ProgramWork, PricedWork] = defaultdict(PricedWork)
+    works: dict[ProgramAndModel, PricedWork] = defaultdict(PricedWork)
     for index, use in enumerate(saving_facts.uses):
         tokens = replacement_tokens(use)
         saving = None if tokens is None else saving_facts.saving_if_priced_as(use, tokens)
         if saving is None:
             continue
-        priced = works[use.program_work]
+        priced = works[use.program_and_model]
         priced.uses.append(use)
         priced.claims[index] = saving
         priced.cost += use.cost
@@ -63,8 +63,8 @@ def format_dollars(units: int) -> str:
     return f"${Decimal(dollar_text(Decimal(money.units_to_text(units)))):,}"
 
 
-def format_exact_dollars(units: int) -> str:
-    return f"${money.units_to_text(units)}"
+def format_exact_dollars(money_units: int) -> str:
+    return f"${money.units_to_text(money_units)}"
 
 
 def format_token_total(counts: Iterable[int]) -> str:

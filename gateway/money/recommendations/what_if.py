@@ -37,7 +37,7 @@ DAYS_OF_CHOSEN = 2  # days that are in memory at the same time if all sums of a 
 
 
 @dataclass(slots=True)
-class ReplacementCosts:
+class ModelReplacementCosts:
     """
     The calls of a group and their costs in units of money. `saves` is the saving with the other model.
     `unchanged` is the cost of calls without a list price, which stays the same.
@@ -55,7 +55,7 @@ class ReplacementCosts:
         self.unchanged += day_sum.cost if saving is None else 0
 
     @classmethod
-    def sum_of(cls, several: Collection[ReplacementCosts]) -> ReplacementCosts:
+    def sum_of(cls, several: Collection[ModelReplacementCosts]) -> ModelReplacementCosts:
         return cls(
             calls=sum(part.calls for part in several),
             cost=sum(part.cost for part in several),
@@ -70,8 +70,8 @@ class ReplacementCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    groups: Mapping[Group, ReplacementCosts]
-    total: ReplacementCosts = field(default_factory=ReplacementCosts)
+    groups: Mapping[Group, ModelReplacementCosts]
+    total: ModelReplacementCosts = field(default_factory=ModelReplacementCosts)
 
 
 def check_model_has_price(price_book: PriceBook, model: str, now: float) -> None:
@@ -100,7 +100,7 @@ async def what_if(
     selected. Only the most expensive sums of each day are read. Raises AskedTooMuch if the query exceeds its
     limits, like a cost query.
     """
-    instead_by_group: dict[Group, ReplacementCosts] = defaultdict(ReplacementCosts)
+    instead_by_group: dict[Group, ModelReplacementCosts] = defaultdict(ModelReplacementCosts)
     limit = limit_of_running_query()
 
     def add_day_sums(by_dimensions: Sequence[Sequence[DaySum]]) -> None:
@@ -119,7 +119,7 @@ async def what_if(
             limit.check_time()
     return WhatIf(
         groups=dict(instead_by_group),
-        total=await asyncio.to_thread(ReplacementCosts.sum_of, instead_by_group.values()),
+        total=await asyncio.to_thread(ModelReplacementCosts.sum_of, instead_by_group.values()),
     )
 
 

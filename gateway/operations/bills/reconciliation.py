@@ -286,7 +286,7 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
     has_causes = query.get("causes", "true")
     check_one_of("causes", has_causes, ("true", "false"))
     reconciled = await _reconcile_request(request, has_causes=has_causes == "true")
-    whole = await request.services.ledger.no_record_missing_since()
+    whole = await request.services.ledger.start_of_complete_hours()
     row_limit = sys.maxsize
     if form != "csv":
         row_limit = max(LEAST_ROWS, request.shared.answers().max_rows // max(1, len(reconciled.providers)))

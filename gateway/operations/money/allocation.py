@@ -11,9 +11,14 @@ import msgspec
 
 from gateway.http.requests import Result
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
-from gateway.money.allocation.difference import Difference, ElementSpend, compare_definitions, sources_read_by
+from gateway.money.allocation.difference import (
+    AllocationElementSpend,
+    Difference,
+    compare_definitions,
+    sources_read_by,
+)
 from gateway.money.allocation.language import join_definitions, parse_definition
-from gateway.money.allocation.published import describe_values_known_since, find_values_known_since
+from gateway.money.allocation.published import describe_first_value_times, find_first_value_times
 from gateway.operations.answers import CostAndCalls
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.published_allocation import (
@@ -139,7 +144,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     ledger = services.ledger
     limits = services.allocation_limits()
     since, until = _parse_month(draft.month, request.now())
-    drafted = parse_definition(draft.definition.encode(), ledger.underived_dimensions(), limits)
+    drafted = parse_definition(draft.definition.encode(), ledger.builtin_and_tag_dimensions(), limits)
     in_force = services.published.definition
     other_namespaces = in_force.parts_in_other_namespaces(draft.namespace)
     join_definitions({**other_namespaces, draft.namespace: drafted}, limits)
@@ -175,7 +180,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
         most=element_limit,
         check=limit.check_time if limit else lambda: None,
     )
-    whole = await ledger.no_record_missing_since()
+    whole = await ledger.start_of_complete_hours()
     return {
         "diff": {
             "from": since.isoformat(),
@@ -183,8 +188,8 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
             "namespace": draft.namespace,
             "version": services.published.version or None,
             "whole_since": utc_iso(whole) if since.timestamp() < whole else None,
-            "border": describe_values_known_since(
-                await find_values_known_since(ledger, sources_read_by(drafted))
+            "border": describe_first_value_times(
+                await find_first_value_times(ledger, sources_read_by(drafted))
             ),
             "truncated": any(
                 dimension.element_count > len(dimension.elements) for dimension in result.dimensions
@@ -215,7 +220,7 @@ def _describe_dimensions(result: Difference) -> list[Mapping[str, object]]:
     ]
 
 
-def _describe_spend(spend: ElementSpend) -> Mapping[str, object]:
+def _describe_spend(spend: AllocationElementSpend) -> Mapping[str, object]:
     return {"cost": money.units_to_text(spend.cost), "calls": spend.calls}
 
 

@@ -388,7 +388,7 @@ class BudgetResource(ManagedResource[SpendBudget, MoneyServices]):
         """Evaluate the budget at once, so that the response lists the thresholds that are already crossed."""
         money = caller.services
         crossed_percents: list[int] | None = None
-        if await _try_evaluation(money, money.require_budgets().evaluate_budget(row)):
+        if await _try_evaluation(money, money.require_budgets().evaluate_budget_if_totals_complete(row)):
             periods = await current_alerts(money, row)
             alerts = [alert for period in periods for owner in period.owners.values() for alert in owner]
             crossed_percents = sorted(

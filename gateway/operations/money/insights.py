@@ -15,7 +15,7 @@ from gateway.http.lists import MemoryRows, SearchableObject
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.insights.gathering import FactSources
-from gateway.money.insights.inspector import Inspector
+from gateway.money.insights.inspector import InsightUpdater
 from gateway.operations.answers import CommentOnInsight, DeletedItem, OperatorInsight, SearchResult
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.money.attention import visible_insights
@@ -52,7 +52,7 @@ class Inspection(RequestBody):
     """The request body, an empty JSON object."""
 
 
-def make_inspector(services: OperatorServices) -> Inspector:
+def make_insight_updater(services: OperatorServices) -> InsightUpdater:
     """
     Create the inspector over all services. Raises Refusal 503 while the registry is damaged, because the
     registry stores the findings.
@@ -112,7 +112,7 @@ def make_inspector(services: OperatorServices) -> Inspector:
         database=services.installation.database,
         **optional,
     )
-    return Inspector(sources, registry.insights, services.installation.clock)
+    return InsightUpdater(sources, registry.insights, services.installation.clock)
 
 
 class OneInspection(msgspec.Struct, kw_only=True):
@@ -166,7 +166,7 @@ async def run_all_detectors(request: OperatorRequest[OperatorServices, Inspectio
     """
     try:
         async with request.audited_change("insights.run", "insights", {}):
-            done = await make_inspector(request.services).find_and_store_insights()
+            done = await make_insight_updater(request.services).find_and_store_insights()
     except CardUnreadable as error:
         raise Invalid(str(error)) from error
     return {"inspection": {**asdict(done.merged), "failed": list(done.failed)}}

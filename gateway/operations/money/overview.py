@@ -14,12 +14,12 @@ from gateway.core.errors import Refusal
 from gateway.http.lists import MemoryRows, PageQuery
 from gateway.http.requests import Result
 from gateway.money.budgets.declared import COST, MONTHLY
-from gateway.money.budgets.expansion import round_amount_down
+from gateway.money.budgets.expansion import format_amount_rounded_down
 from gateway.money.budgets.forecast import TooEarly, forecast_running_period
 from gateway.money.comparison.comparing import compare_costs, rank_without_comparison
 from gateway.money.comparison.old_prices import load_price_list
 from gateway.money.comparison.sentence import comparison_sentence
-from gateway.money.costs.answer import has_paid_costs, ledger_for_question
+from gateway.money.costs.answer import has_plans_or_contract_amounts, ledger_for_question
 from gateway.money.costs.earlier_period import ComparablePast, find_past
 from gateway.money.costs.measures import cost_per_count
 from gateway.money.costs.question import CostQuestion, check_span
@@ -295,7 +295,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     )
     month, month_before, day, day_before, by_day, *by_list = row_sets
     shown_days = combine_rows(by_day, start=since, group=())
-    whole = await request.ledger.no_record_missing_since()
+    whole = await request.ledger.start_of_complete_hours()
     predicted = (await forecast_running_period(request.ledger, base, MONTHLY, request.now())).forecast
     return {
         "overview": {
@@ -311,7 +311,8 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "forecast": None
             if isinstance(predicted, TooEarly)
             else {
-                name: round_amount_down(COST, getattr(predicted, name)) for name in ("total", "low", "high")
+                name: format_amount_rounded_down(COST, getattr(predicted, name))
+                for name in ("total", "low", "high")
             },
             **await _paid_cost_fields(request, base),
             "today": _period_with_previous(midnight, day, day_before, _OF_DAY, pasts[1]),
@@ -385,7 +386,7 @@ def _cost_rows(query: CostQuery, rows: Sequence[CostRow], *measures: str) -> lis
 async def _paid_cost_fields(
     request: OperatorRequest[OperatorServices, None], month: CostQuery
 ) -> Mapping[str, object]:
-    if not has_paid_costs(request.services.money.registry) or month.unit_of_work is not None:
+    if not has_plans_or_contract_amounts(request.services.money.registry) or month.unit_of_work is not None:
         return {}
     question = CostQuestion(since=month.since, until=month.until, cost_type=PAID_COST)
     ledger = await ledger_for_question(

@@ -45,8 +45,8 @@ from gateway.money.allocation.declared import (
 )
 from gateway.money.allocation.difference import sources_read_by
 from gateway.money.allocation.language import join_definitions
-from gateway.money.allocation.published import describe_values_known_since, find_values_known_since
-from gateway.money.allocation.publishing import dimensions_without_rules
+from gateway.money.allocation.published import describe_first_value_times, find_first_value_times
+from gateway.money.allocation.publishing import definition_with_rules_removed
 from gateway.money.costs.times import format_seconds
 from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.files.kinds import FileKind, MoneyCaller, ResourceKind
@@ -606,7 +606,7 @@ class DefinitionKind(FileKind):
 
     async def check_objects_agree(self, caller: MoneyCaller) -> None:
         versions = caller.registry.declared_table(AllocationTable).versions_in_force()
-        named = {namespace: dimensions_without_rules(version) for namespace, version in versions.items()}
+        named = {namespace: definition_with_rules_removed(version) for namespace, version in versions.items()}
         join_definitions(named, caller.services.allocation_limits())
 
 
@@ -710,8 +710,8 @@ async def preview_version(
         created=money.clock.now(),
         created_by=actor.name,
     )
-    source_border = describe_values_known_since(
-        await find_values_known_since(money.ledger, sources_read_by(definition))
+    source_border = describe_first_value_times(
+        await find_first_value_times(money.ledger, sources_read_by(definition))
     )
     return {**describe_version(shown_definition_version(money, would_be)), "border": source_border}
 

@@ -328,7 +328,7 @@ def _recommendation_call(method: str, path: str, summary: str, **row: Any) -> Ca
 )
 async def list_recommendations(request: KeyRequest[MoneyServices, None]) -> Result:
     money = request.services
-    listed = recommendation_list(money.ledger.underived_dimensions())
+    listed = recommendation_list(money.ledger.builtin_and_tag_dimensions())
     return await request.list_page(listed, await recommendation_rows(money.require_registry()))
 
 
@@ -449,7 +449,7 @@ async def update_recommendation_type(request: KeyRequest[MoneyServices, TypeChan
 async def get_available_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
     money = request.services
     all_recommendations = await money.require_registry().recommendations.all()
-    rows = dimension_rows(all_recommendations, money.ledger.underived_dimensions())
+    rows = dimension_rows(all_recommendations, money.ledger.builtin_and_tag_dimensions())
     return await request.list_page(RECOMMENDATION_DIMENSIONS, rows)
 
 
@@ -526,7 +526,9 @@ async def check_savings(
     """
     if body.type is not None:
         check_type_name(body.type)
-    filters = people.check_and_expand_filter(_check_filter(body.filter, money.ledger.underived_dimensions()))
+    filters = people.check_and_expand_filter(
+        _check_filter(body.filter, money.ledger.builtin_and_tag_dimensions())
+    )
     try:
         result = await money.require_adviser().find_savings(type=body.type, filters=filters, may_see=may_see)
     except CardUnreadable:

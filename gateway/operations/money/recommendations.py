@@ -74,7 +74,7 @@ class RunRecommendationsAnswer(msgspec.Struct, kw_only=True):
     item=RecommendationItem,
 )
 async def list_recommendations(request: OperatorRequest[MoneyServices, None]) -> Result:
-    listed = recommendation_list(request.services.ledger.underived_dimensions())
+    listed = recommendation_list(request.services.ledger.builtin_and_tag_dimensions())
     visible = await request.cost_reader.read_visibility()
     rows = [
         _hide_realized_saving_if_not_visible(recommendation, visible)
@@ -254,7 +254,8 @@ async def list_recommendation_dimensions(request: OperatorRequest[MoneyServices,
         await request.registry.recommendations.all(),
     )
     rows = dimension_rows(
-        filter(visible.can_see_recommendation, all_recommendations), request.ledger.underived_dimensions()
+        filter(visible.can_see_recommendation, all_recommendations),
+        request.ledger.builtin_and_tag_dimensions(),
     )
     return await request.list_page(RECOMMENDATION_DIMENSIONS, rows)
 

@@ -17,7 +17,7 @@ from gateway.http.address import READ, Address
 from gateway.http.answers import JSON, bytes_response
 from gateway.http.requests import Result
 from gateway.money.budgets.opa_bundle import MEDIA_TYPE
-from gateway.money.budgets.verdicts import ACTING, ALL, BudgetVerdicts, SignedTable, VerdictBoard
+from gateway.money.budgets.verdicts import ACTING, ALL, BudgetVerdictBoard, BudgetVerdicts, SignedTable
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.key_requests import KeyRequest
@@ -92,13 +92,15 @@ async def show_bundle(request: KeyRequest[MoneyServices, None]) -> web.Response:
     return bytes_response(bundle, content_type=MEDIA_TYPE, headers=headers)
 
 
-async def _wait_for_newer(request: KeyRequest[MoneyServices, None]) -> tuple[VerdictBoard, SignedTable, bool]:
+async def _wait_for_newer(
+    request: KeyRequest[MoneyServices, None],
+) -> tuple[BudgetVerdictBoard, SignedTable, bool]:
     """
     Wait for a newer table as `Prefer: wait` requests. Return the board, its table, and whether the reader has
     this table.
     """
     name = _table_name(request.http)
-    board: VerdictBoard = request.services.require_budgets().verdicts
+    board: BudgetVerdictBoard = request.services.require_budgets().verdicts
     known = request.http.headers.get("If-None-Match", "").strip().removeprefix("W/")
     wait_s = _requested_wait_s(request.http) if known else 0
     signed = await board.wait_for_newer_table(name, known, wait_s, request.receivers.in_hand.stopping)
@@ -136,7 +138,7 @@ def _not_modified_response(headers: Mapping[str, str]) -> web.Response:
     shows=NOTHING,
 )
 async def show_verdict_key(request: OperatorRequest[MoneyServices, None]) -> Result:
-    board: VerdictBoard = request.services.require_budgets().verdicts
+    board: BudgetVerdictBoard = request.services.require_budgets().verdicts
     return {
         "public_key": board.signing_key.public_pem.decode(),
         "bundle_key": board.bundle_signing_key.public_pem.decode(),

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.http.requests import Result
-from gateway.money.costs.continuing import work_units_with_calls_just_outside
+from gateway.money.costs.continuing import work_units_with_calls_in_adjacent_days
 from gateway.money.costs.listing import repeat_while_listing_changes
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.work_tree import (
@@ -34,7 +34,15 @@ from spool.ledger.costs import combine_rows
 from spool.ledger.queries import TAG, CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
-from spool.ledger.work import RUN, SESSION, TREES, UNITS, RunLineage, unit_digest_text, unit_number
+from spool.ledger.work import (
+    RUN,
+    SESSION,
+    TREES,
+    UNITS,
+    RunLineage,
+    unit_digest_text,
+    unit_number_from_name_or_digest,
+)
 from spool.ledger.work_links import UnitLinks
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
@@ -215,7 +223,7 @@ async def _work_unit_answer(
 ) -> Result:
     reads, links = request.cost_reader, stored_unit_links(request.shared.registry)
     found = await _find_unit(reads.ledger, links, query, unit, name)
-    around = await work_units_with_calls_just_outside(reads.ledger, query, unit, [name])
+    around = await work_units_with_calls_in_adjacent_days(reads.ledger, query, unit, [name])
     known = _AGENT in await reads.visible_dimensions()
     agents = await _agents_by_run(reads.ledger, query, found.runs) if known else {}
     return {
@@ -319,7 +327,7 @@ async def _read_run_lineages_and_linked_parents(
     while new:
         near = set[str]()
         for run in new:
-            number, row = unit_number(RUN, run), rows.get(run)
+            number, row = unit_number_from_name_or_digest(RUN, run), rows.get(run)
             if row is None and not ledger.has_every_call:
                 # skip links of hidden runs: reading them takes a further query, so the response time would
                 # reveal them
@@ -346,7 +354,7 @@ async def _read_run_lineages_and_linked_parents(
 
 
 def _linked_ancestors(links: UnitLinks, session: str) -> Iterator[str]:
-    number = unit_number(SESSION, session)
+    number = unit_number_from_name_or_digest(SESSION, session)
     while (parent := links.parent_of(SESSION, number)) is not None:
         yield unit_digest_text(SESSION, number := parent)
 
@@ -355,7 +363,10 @@ async def _own_and_total_costs_of_started_sessions(
     ledger: SlicedLedger, links: UnitLinks, query: CostQuery, name: str
 ) -> Sequence[tuple[CostRow, CostRow]]:
     names = tuple(
-        [unit_digest_text(SESSION, each) for each in links.find_children(SESSION, unit_number(SESSION, name))]
+        [
+            unit_digest_text(SESSION, each)
+            for each in links.find_children(SESSION, unit_number_from_name_or_digest(SESSION, name))
+        ]
     )
     if not names:
         return ()

@@ -10,7 +10,7 @@ from decimal import Decimal
 from functools import lru_cache
 
 from spool.errors import Invalid
-from spool.ledger.sums import counted_hour
+from spool.ledger.sums import start_hour_or_arrival_hour
 from spool.ledger.work import UNITS
 from spool.record import NS, Inference, Record
 
@@ -97,7 +97,9 @@ def day_and_month(start_time: int | None, committed_at: float) -> tuple[str, str
     Return the day and month in which totals count a record: those of its start, or of its arrival if it
     has no start.
     """
-    day = datetime.fromtimestamp(counted_hour(start_time, committed_at), UTC).strftime("%Y-%m-%d")
+    day = datetime.fromtimestamp(start_hour_or_arrival_hour(start_time, committed_at), UTC).strftime(
+        "%Y-%m-%d"
+    )
     return day, day[:7]
 
 

@@ -29,7 +29,7 @@ from gateway.operations.requests.requests import OperatorRequest
 from spool.deliveries.protocols import PastDates
 from spool.ledger.own_records import STEP as RANKED_STEP
 from spool.ledger.own_records import first_number_after
-from spool.ledger.sums import AHEAD_S, counted_hour
+from spool.ledger.sums import AHEAD_S, start_hour_or_arrival_hour
 from spool.listing import DESCENDING, ListPage, SortValue, sort_rank
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.registry.field_notes import example, words
@@ -247,7 +247,11 @@ class RankedRows:
         end = until.timestamp()
 
         def take_record_if_in_range(stored_record: KeptRecord) -> None:
-            if start <= counted_hour(stored_record.record.start_time, stored_record.committed_at) < end:
+            if (
+                start
+                <= start_hour_or_arrival_hour(stored_record.record.start_time, stored_record.committed_at)
+                < end
+            ):
                 best.add_if_better(stored_record)
 
         days = dates_in_range(start, end)

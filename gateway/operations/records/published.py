@@ -12,11 +12,11 @@ from typing import Annotated
 import msgspec
 
 from spool.ledger.cost_kinds import call_cost_source
-from spool.ledger.counting import stored_value
+from spool.ledger.counting import cut_and_cleaned_text
 from spool.ledger.own_records import STEP
 from spool.ledger.queries import TAG
-from spool.ledger.sums import counted_hour, metric_status_and_source
-from spool.ledger.work import UNITS, WorkDigests, counted_unit_name, is_digest
+from spool.ledger.sums import metric_status_and_source, start_hour_or_arrival_hour
+from spool.ledger.work import UNITS, WorkDigests, is_digest, unit_name_or_empty_if_other
 from spool.ledger.work_links import NO_LINKS, TARGETS, UnitLinks
 from spool.log.protocols import Log
 from spool.log.values import LogEntry
@@ -97,7 +97,7 @@ class KeptRecord:
         """
         record = self.record.after if isinstance(self.record, Correction) else self.record
         if UNITS[name].is_named:
-            stated = counted_unit_name(self.value_for_filters(f"{TAG}{name}"))
+            stated = unit_name_or_empty_if_other(self.value_for_filters(f"{TAG}{name}"))
             return (
                 stated
                 if stated or name not in TARGETS
@@ -112,7 +112,7 @@ class KeptRecord:
     def _target_linked_to_work_unit(self, target: str, digests: WorkDigests, links: UnitLinks) -> str:
         if not isinstance(self.record, AiRecord | Correction):
             return ""
-        hour = counted_hour(self.record.start_time, self.committed_at)
+        hour = start_hour_or_arrival_hour(self.record.start_time, self.committed_at)
 
         def name_of_unit(unit: str) -> str:
             return self.unit_values(unit, digests)[-1]
@@ -123,7 +123,7 @@ class KeptRecord:
         """Return the record's value of a dimension, as the totals count it."""
         if isinstance(self.record, UsageMetric) and name in ("status", "cost_source"):
             return metric_status_and_source(self.record)[name == "cost_source"]
-        return counted_unit_name(str(stored_value(self.value_for_filters(name))))
+        return unit_name_or_empty_if_other(str(cut_and_cleaned_text(self.value_for_filters(name))))
 
 
 def describe_stored(stored_record: KeptRecord) -> dict[str, object]:

@@ -12,7 +12,7 @@ from gateway.bills.contracts.workloads import TOO_MANY, UNKNOWN, ModelTokens, Se
 from gateway.normalise.otlp.metric_rules import CACHE_READ, INPUT, OUTPUT
 from gateway.normalise.otlp.metrics import SERVERS
 from spool.ledger.own_records import first_number_after
-from spool.ledger.sums import HOUR_S, counted_hour
+from spool.ledger.sums import HOUR_S, start_hour_or_arrival_hour
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, TOKEN_UNIT, Record, UsageMetric
 from spool.turns.fair_turns import pause_for_others
@@ -85,7 +85,7 @@ class ServedHours:
                 OUTPUT: ModelTokens(output=count),
             }.get(record.token_type or "")
             if counted is not None:
-                hour = counted_hour(record.start_time, committed_at)
+                hour = start_hour_or_arrival_hour(record.start_time, committed_at)
                 place = hour, record.source, record.model or ""
                 if hour >= self._first_hour:
                     self._bytes += 0 if place in self._sums else _stored_sum_bytes(place)

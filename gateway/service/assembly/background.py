@@ -146,7 +146,7 @@ async def _run_insight_inspector(operators: OperatorServices) -> None:
     await import_in_thread("gateway.operations.money.insights")
     from gateway.operations.money import insights
 
-    await insights.make_inspector(operators).run()
+    await insights.make_insight_updater(operators).run()
 
 
 async def _run_erasures(assembler: Assembler) -> None:

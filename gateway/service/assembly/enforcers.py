@@ -105,7 +105,7 @@ def build_enforcer_auditor(
     async def most_delay_s_by_source() -> Mapping[str, float]:
         if evaluator is None:
             return {}
-        measured = await evaluator().verdicts.measured_delays()
+        measured = await evaluator().verdicts.remeasure_source_delays_if_due()
         hold_s = config().spool.hold
         return {source: delay.most_s + hold_s for source, delay in measured.items()}
 

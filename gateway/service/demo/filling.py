@@ -29,7 +29,7 @@ from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import ReportedCallers
 from gateway.money.insights.gathering import FactSources
-from gateway.money.insights.inspector import InspectionReport, Inspector
+from gateway.money.insights.inspector import InsightUpdater, InspectionReport
 from gateway.money.recommendations.adviser import Adviser, AdviserRun
 from gateway.money.recommendations.gathering import Sources
 from gateway.normalise.outcome import ReadOutcome
@@ -322,7 +322,7 @@ async def _run_inspection(
         prices=lambda: price_book,
         reconciled=Reconciler(bills, clock).reconcile_recent_months,
     )
-    return await Inspector(sources, registry.insights, clock).find_and_store_insights()
+    return await InsightUpdater(sources, registry.insights, clock).find_and_store_insights()
 
 
 async def _send_month(

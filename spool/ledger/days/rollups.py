@@ -68,12 +68,12 @@ class Division:
         choices = (
             _widths_and_numbers_of_billed_rollups(stored_dimension_names(query))
             if query.arranged
-            else _usable_rollups(stored_dimension_names(query))
+            else _widths_and_numbers_of_usable_rollups(stored_dimension_names(query))
         )
         self._choices = [choice for choice in choices if choice[0] <= longest]
         self._made: Collection[RollupKey] = ()
         if until - since >= DAY_S:
-            self._made = rows.rollups_marked_as_made(since, until)
+            self._made = rows.valid_rollup_keys(since, until)
 
     def split_days_into_rollups(self, first_start: int, end_start: int) -> Iterator[Span]:
         """
@@ -98,11 +98,11 @@ class Division:
         return DAY_S, 0
 
 
-def _usable_rollups(named: Collection[str]) -> list[tuple[int, int]]:
+def _widths_and_numbers_of_usable_rollups(dimension_names: Collection[str]) -> list[tuple[int, int]]:
     return [
         (width, rollup.number)
         for rollup in ROLLUPS
-        if rollup.covers(named)
+        if rollup.covers(dimension_names)
         for width in (*rollup.widths, *((rollup.recent,) if rollup.recent else ()))
     ]
 
@@ -137,7 +137,7 @@ def next_missing_rollup(rows: LedgerRows, daily_until: int, now: int) -> RollupK
     missing_rollup = None
     first = rows.first_start_since(DAY_S, 0)
     if first is not None and first < daily_until:
-        existing = set(rows.rollups_marked_as_made(period_start(FOUR_WEEKS_S, first), daily_until))
+        existing = set(rows.valid_rollup_keys(period_start(FOUR_WEEKS_S, first), daily_until))
         missing_rollup = next(
             (candidate for candidate in _all_rollups(first, daily_until) if candidate not in existing), None
         )
@@ -168,10 +168,10 @@ def _all_rollups(first: int, daily_until: int) -> Iterator[RollupKey]:
 
 
 def _next_missing_billed_rollup(rows: LedgerRows, now: int) -> RollupKey | None:
-    days = rows.billed_starts(0, now)
+    days = rows.starts_of_billed_days(0, now)
     if not days:
         return None
-    existing = set(rows.rollups_marked_as_made(period_start(FOUR_WEEKS_S, days[0]), now))
+    existing = set(rows.valid_rollup_keys(period_start(FOUR_WEEKS_S, days[0]), now))
     for width in reversed(ROLLUP_WIDTHS):
         numbers = [rollup.number for rollup in OF_BILLED if width in rollup.widths]
         starts = {period_start(width, day) for day in days}
@@ -195,17 +195,17 @@ def rollup_dimensions(number: int) -> tuple[str, ...]:
     return (*dimensions, *ALWAYS) if dimensions else ()
 
 
-def is_marked_rollup_different(rows: LedgerRows, rollup_key: RollupKey) -> bool:
+def is_valid_rollup_different(rows: LedgerRows, rollup_key: RollupKey) -> bool:
     number, width, start = rollup_key
-    if rollup_key not in rows.rollups_marked_as_made(start, start + 1):
+    if rollup_key not in rows.valid_rollup_keys(start, start + 1):
         return False
     return rows.is_rollup_different(number, rollup_dimensions(number), width, start)
 
 
-def unmark_differing_rollups(rows: LedgerRows, rollup_keys: Collection[RollupKey]) -> int:
-    wrong = [rollup_place for rollup_place in rollup_keys if is_marked_rollup_different(rows, rollup_place)]
+def invalidate_differing_rollups(rows: LedgerRows, rollup_keys: Collection[RollupKey]) -> int:
+    wrong = [rollup_place for rollup_place in rollup_keys if is_valid_rollup_different(rows, rollup_place)]
     for billed in (False, True):
-        rows.unmark_rollups(
+        rows.invalidate_rollups(
             [at for number, _, at in wrong if (number > BILLED_ROLLUPS) == billed], billed=billed
         )
     return len(wrong)

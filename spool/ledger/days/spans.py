@@ -30,7 +30,7 @@ def check_no_sum_is_split(rows: LedgerRows, hourly_since: int, period_bounds: It
     for instant in period_bounds:
         width = HOUR_S if instant >= hourly_since else DAY_S
         start = int(instant // width) * width
-        if start != instant and rows.dimension_numbers_in_period(width, start):
+        if start != instant and rows.dimension_set_numbers_in_period(width, start):
             raise NotKept(
                 f"{_whole_hours_hint() if width == HOUR_S else _days_hint(hourly_since)}. Your period splits a "
                 f"stored sum at {format_to_second(instant)}"

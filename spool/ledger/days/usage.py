@@ -12,7 +12,15 @@ import msgspec
 from spool.ledger.counting import finest_stored_period, read_state
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.repricing import TokenSum, token_sum
-from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, MONEY, Dimensions, Measures, decode_input_size
+from spool.ledger.sums import (
+    COUNTS,
+    DAY_S,
+    INPUT_UNKNOWN,
+    MONEY,
+    Dimensions,
+    Measures,
+    input_size_and_is_output_known,
+)
 from spool.turns.threads import sort_in_short_steps
 
 # -- sums that can be priced, and their cost ----------------------------------------------------------------
@@ -58,7 +66,7 @@ def day_sums_by_dimensions(
         width = stored_sum_width_s(rows, day)
         # one hour does not show the day's most expensive sums, so read hours completely
         most_expensive_count = most if width == DAY_S and chosen is None else 0
-        summed, meters = _sum_tokens(rows, day, width, most_expensive_count)
+        summed, meters = _token_sums_and_meters_by_dimension_set(rows, day, width, most_expensive_count)
         costs_and_numbers = [
             (-measures[-1], number) for number, measures in summed.items() if measures[-1] > 0
         ]
@@ -81,13 +89,15 @@ def day_sums_by_dimensions(
     return list(sums_by_number.values())
 
 
-def _sum_tokens(
+def _token_sums_and_meters_by_dimension_set(
     rows: LedgerRows, day: int, width: int, most_expensive_count: int
 ) -> tuple[Mapping[int, Measures], Mapping[int, Counter[str]]]:
     summed: dict[int, Measures] = {}
     meters: dict[int, Counter[str]] = {}
     for start in range(day, day + DAY_S, width):
-        for number, measures in rows.token_sums(width, start, most_expensive_count=most_expensive_count):
+        for number, measures in rows.token_sums_by_dimension_set(
+            width, start, most_expensive_count=most_expensive_count
+        ):
             before = summed.get(number)
             summed[number] = measures if before is None else list(map(add, before, measures))
         for number, quantities in rows.read_meters(width, start).items():
@@ -118,7 +128,7 @@ def stored_sum_width_s(rows: LedgerRows, day: int) -> int:
     return DAY_S if day < state["daily"] else finest_stored_period(day, state["hourly"])[0]
 
 
-def counted_cost(dimensions: Dimensions, measures: Measures) -> int:
+def reported_or_estimated_cost(dimensions: Dimensions, measures: Measures) -> int:
     """Return the reported cost, else the estimate. Calls from a gateway's cache cost 0."""
     if dimensions.status == "cached":
         return 0
@@ -178,8 +188,8 @@ def day_usage(rows: LedgerRows, day: int, *, whole: bool = False) -> list[UsageS
                 output_tokens=measures[COUNTS.index("output_tokens")],
             ),
             sized=dimensions.kind != "call"
-            or (dimensions.size != INPUT_UNKNOWN and decode_input_size(dimensions.size)[1]),
-            cost=counted_cost(dimensions, measures),
+            or (dimensions.size != INPUT_UNKNOWN and input_size_and_is_output_known(dimensions.size)[1]),
+            cost=reported_or_estimated_cost(dimensions, measures),
         )
         for dimensions, measures in summed.items()
     ]

@@ -272,7 +272,9 @@ class PostgresDeliveries(SentDeliveries):
             queued = self._routes.accounting_counts_by_route(connection)[route]["queued"]
             session.execute(connection, queries.FORGET_DELIVERIES, where)
             session.execute(connection, queries.FORGET_REFUSALS, where)
-            lake.delete_landings(PostgresConnection(connection, self._database.fill_in_table_names), route)
+            lake.delete_lake_deliveries(
+                PostgresConnection(connection, self._database.fill_in_table_names), route
+            )
             if session.execute(connection, queries.FORGET_ROUTE, where).rowcount != 1:
                 raise RouteMoved  # another configuration names the route again
             return queued

@@ -218,7 +218,7 @@ class SqliteDeliveries(SentDeliveries):
         def drop_route(connection: sqlite3.Connection) -> int:
             routes.require_orphaned(delivery_rows.read_route(connection, route))
             queued = accounting_counts_by_route(connection)[route]["queued"]
-            lake.delete_landings(SqliteConnection(connection), route)
+            lake.delete_lake_deliveries(SqliteConnection(connection), route)
             for statement in (queries.FORGET_DELIVERIES, queries.FORGET_REFUSALS, queries.FORGET_ROUTE):
                 connection.execute(statement, (route,))
             return queued

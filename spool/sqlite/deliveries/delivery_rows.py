@@ -177,7 +177,7 @@ def write_change(connection: sqlite3.Connection, change: RouteChange) -> list[St
         connection.execute(queries.REFUSED, values)
         connection.execute(queries.PRUNE_REFUSALS, {"route": change.route, "kept": rules.KEPT_REFUSALS})
     if change.landing is not None:
-        lake.add_landing(SqliteConnection(connection), change.landing)
+        lake.insert_lake_delivery(SqliteConnection(connection), change.landing)
     if change.dead is not None:
         values = {name: getattr(change.dead, name) for name in DEAD_COLUMNS}
         connection.execute(queries.SET_ASIDE, {**values, "record": pack_records([change.dead.record])})

@@ -99,7 +99,7 @@ def write_commit_plan(
     if UNIT_COST in plan.records:
         streams.apply_commit(connection, plan)
     if BILLING_DATA in plan.records:
-        billing.store_drops_of_commit(SqliteConnection(connection), plan)
+        billing.apply_billing_drops_of_commit(SqliteConnection(connection), plan)
     if check is not None:
         check()
     if plan.partial_reports:

@@ -37,7 +37,7 @@ async def test_search_takes_at_most_a_few_times_reading_all_names(tmp_path: Path
             dimensions(n % USERS, AGENTS[n // USERS % len(AGENTS)], MODELS[n // USERS // len(AGENTS)])
             for n in range(SETS)
         ]
-        await ledger._store.change(lambda rows: rows.find_or_assign_numbers(sets))
+        await ledger._store.change(lambda rows: rows.find_or_assign_dimension_set_numbers(sets))
         everything = SlicedLedger(ledger, EVERYTHING.slice)
         names = ledger.dimensions()
         read = await taken(lambda: ledger.value_combinations(names, lambda parts: sum(map(len, parts))))

@@ -96,7 +96,7 @@ async def fill(ledger: Ledger, count: int) -> None:
             names: Mapping[int, str] = names,
             known: Sequence[Dimensions] = known,
         ) -> None:
-            numbers = rows.find_or_assign_numbers(known)
+            numbers = rows.find_or_assign_dimension_set_numbers(known)
             hours = defaultdict[tuple[int, int], list[Measures]](list)
             for start, _, place, each in sums:
                 hours[start, numbers[place]].append(each)

@@ -119,7 +119,7 @@ async def fill(
             start: int = start,
         ) -> None:
             for each in found.keys() - numbers.keys():
-                [numbers[each]] = rows.find_or_assign_numbers([fleet.dimensions(*each)])
+                [numbers[each]] = rows.find_or_assign_dimension_set_numbers([fleet.dimensions(*each)])
             rows.add_sums(DAY_S, [(start, numbers[each], measures(count)) for each, count in found.items()])
             rows.add_sums(
                 HOUR_S,

@@ -17,7 +17,7 @@ from gateway.intake.prices import PriceBook, missing_prices_in_book_name
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.reasons import explanations_by_field
 from spool.ledger.repricing import TokenSum
-from spool.ledger.sums import SIZES, HourlySums, decode_input_size
+from spool.ledger.sums import SIZES, HourlySums, input_size_and_is_output_known
 from spool.log.values import LogEntry
 from spool.record import NS, Inference, decimal_text
 from tests.rounds import examples
@@ -542,7 +542,7 @@ def test_sums_cost_what_their_calls_cost(
     )
     totals = []
     for hour, key, row in sums.hourly_rows():
-        beyond, known = decode_input_size(key.size)
+        beyond, known = input_size_and_is_output_known(key.size)
         totals.append(
             BOOK.estimate_sum(
                 TokenSum(

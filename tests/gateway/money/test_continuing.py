@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.money.costs.continuing import work_units_with_calls_just_outside
+from gateway.money.costs.continuing import work_units_with_calls_in_adjacent_days
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.record import NS
@@ -68,12 +68,14 @@ async def test_a_session_over_midnight_is_whole(
     ]
     names = [both, evening, morning, None, "(other)"]
     for query, expected in ((yesterday, {both, morning}), (today, {both, evening}), (two_days, set())):
-        assert expected == set(await work_units_with_calls_just_outside(ledger, query, "session", names))
-    assert not set(await work_units_with_calls_just_outside(ledger, yesterday, "session", [None, "(other)"]))
+        assert expected == set(await work_units_with_calls_in_adjacent_days(ledger, query, "session", names))
+    assert not set(
+        await work_units_with_calls_in_adjacent_days(ledger, yesterday, "session", [None, "(other)"])
+    )
     clock.at += 62 * DAY.total_seconds()
     await ledger.sum_up_and_delete_hours()  # the hours before tomorrow are now days, which no query may split
     tomorrow = asked(MIDNIGHT + DAY + 2 * HALF_AN_HOUR, MIDNIGHT + 2 * DAY)
     assert {both, morning} == set(
-        await work_units_with_calls_just_outside(ledger, tomorrow, "session", names)
+        await work_units_with_calls_in_adjacent_days(ledger, tomorrow, "session", names)
     )
     await ledgers.close()

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.intake.prices import PriceBook
 from gateway.money.costs.answer import answer_costs
-from gateway.money.costs.continuing import work_units_with_calls_just_outside
+from gateway.money.costs.continuing import work_units_with_calls_in_adjacent_days
 from gateway.money.costs.listing import TRIES, repeat_while_listing_changes
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
@@ -19,7 +19,7 @@ from spool.errors import NotKept
 from spool.ledger.ledger import Ledger
 from spool.ledger.periods import preceding_query
 from spool.ledger.queries import CostQuery, CostRow
-from spool.ledger.work import OTHER, unit_number
+from spool.ledger.work import OTHER, unit_number_from_name_or_digest
 from spool.record import NS
 from tests.spool.digests import as_shown
 from tests.spool.ledger.engines import ENGINES, Ledgers
@@ -39,8 +39,8 @@ class Unlisting:
     async def costs_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
         found = await self._costs_of(queries)
         if self.left:
-            number = unit_number("session", as_shown("session", self.left.pop(0)))
-            await self._ledger._change_rows(lambda rows: rows.stop_listing_units("session", [number]))
+            number = unit_number_from_name_or_digest("session", as_shown("session", self.left.pop(0)))
+            await self._ledger._change_rows(lambda rows: rows.merge_units_into_other("session", [number]))
         return found
 
 
@@ -87,7 +87,7 @@ async def test_an_answer_has_one_listing(ledger: Ledger, monkeypatch: pytest.Mon
         rows = {row.group[0]: Decimal(row.cost) for row in found.rows}
         before = {row.group[0]: Decimal(row.cost) for row in found.before}
         unlisted = Decimal(found.unlisted.cost) if found.unlisted else 0
-        around = await work_units_with_calls_just_outside(ledger, found.query, "session", rows)
+        around = await work_units_with_calls_in_adjacent_days(ledger, found.query, "session", rows)
         assert rows == before
         assert rows.get(OTHER, 0) == unlisted
         assert {name for name in rows if name != OTHER} == {*around}
@@ -98,7 +98,11 @@ async def test_an_answer_has_one_listing(ledger: Ledger, monkeypatch: pytest.Mon
 
 async def test_a_unit_that_was_unlisted_before_is_still_refused(ledger: Ledger) -> None:
     reads, name = await reader(ledger), as_shown("session", SESSIONS[0])
-    await ledger._change_rows(lambda rows: rows.stop_listing_units("session", [unit_number("session", name)]))
+    await ledger._change_rows(
+        lambda rows: rows.merge_units_into_other(
+            "session", [unit_number_from_name_or_digest("session", name)]
+        )
+    )
     with pytest.raises(NotKept, match="no longer listed"):
         await answer_costs(
             question(include={"session": (name,)}), reads, ledger._clock.now(), prices=PriceBook.load

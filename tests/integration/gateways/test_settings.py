@@ -10,7 +10,7 @@ import pytest
 
 from gateway.configuration.sections import PrivacySettings
 from gateway.money.insights.detectors import service
-from gateway.operations.money.insights import make_inspector
+from gateway.operations.money.insights import make_insight_updater
 from tests.integration.conftest import Serve
 from tests.integration.test_two_gateways import shared_config, until
 from tests.spool.postgres_cluster import Schema
@@ -41,7 +41,7 @@ async def test_what_they_have_of_each_other(
     table = services.installation.require_registry().insights
     found = []
     for _ in range(2):
-        report = await make_inspector(services).find_and_store_insights()
+        report = await make_insight_updater(services).find_and_store_insights()
         assert not report.failed
         found.append(
             {each.title: each.description for each in await table.detector_insights() if each.present}

@@ -16,7 +16,7 @@ from exporters.settings import DestinationSettings
 from gateway.cli.doctor import doctor
 from gateway.cli.lake.command import lake as command
 from gateway.configuration.sections import Config, ServerSettings
-from gateway.operations.money.insights import make_inspector
+from gateway.operations.money.insights import make_insight_updater
 from gateway.service.app import TollhouseApp
 from gateway.service.assembly.lakes import lake_states
 from spool.settings import SpoolSettings
@@ -45,7 +45,7 @@ async def run_server(directory: Path) -> tuple[str, list[str]]:
         async with asyncio.timeout(60):
             while (await lake_states(config, storage))[0].verdict is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        await make_inspector(app.services.operators).find_and_store_insights()
+        await make_insight_updater(app.services.operators).find_and_store_insights()
         assert storage.registry is not None
         titles = [each.title for each in await storage.registry.insights.detector_insights()]
         async with ClientSession() as client, client.get(f"{app.operator_url}/metrics") as answer:

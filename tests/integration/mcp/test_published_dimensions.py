@@ -29,7 +29,7 @@ async def test_a_published_dimension(assistant: Assistant) -> None:
     total = (await assistant.content("get_cost_data", date_range="today"))["total"]["cost"]
     services = assistant.serving.app.services.operators
     services.money.published.put_in_force(
-        parse_definition(DEFINITION, services.money.ledger.underived_dimensions()), version="1"
+        parse_definition(DEFINITION, services.money.ledger.builtin_and_tag_dimensions()), version="1"
     )
     assert OWNER in (await assistant.ask("tools/list")).body.decode()
     listed = (await assistant.content("get_available_dimensions"))["dimensions"]

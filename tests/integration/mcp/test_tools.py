@@ -18,7 +18,7 @@ from gateway.mcp.tools.reference_info import ReferenceType
 from gateway.money.comparison.split import PARTS
 from gateway.money.recommendations.list import TYPES
 from spool.ledger.queries import BILLED_DIMENSIONS, BUILT_IN_DIMENSIONS, DIMENSIONS
-from spool.ledger.work import UNITS, unit_number
+from spool.ledger.work import UNITS, unit_number_from_name_or_digest
 from spool.settings import SpoolSettings
 from tests.integration.mcp.conftest import Assistant, OpenAssistant
 from tests.integration.payloads import attributes
@@ -383,8 +383,8 @@ async def test_a_list_of_sessions_states_what_it_leaves_out(assistant: Assistant
     found = await assistant.content("get_cost_data", group_by=["session"])
     assert not any("no longer listed" in note for note in found["notes"])
     ledger = assistant.serving.app.services.operators.money.ledger
-    number = unit_number("session", ledger.digests.digest_of_id("session", "gone"))
-    await ledger._change_rows(lambda rows: rows.stop_listing_units("session", [number]))
+    number = unit_number_from_name_or_digest("session", ledger.digests.digest_of_id("session", "gone"))
+    await ledger._change_rows(lambda rows: rows.merge_units_into_other("session", [number]))
     found = await assistant.content("get_cost_data", group_by=["session"])
     assert any("units that are no longer listed have 1 calls" in note for note in found["notes"])
 

@@ -26,7 +26,7 @@ from gateway.intake.deposits import RecordDeposits
 from gateway.intake.publisher import UnitCostPublisher
 from gateway.money.costs.reader import CostReader
 from gateway.monitoring.spend import SpendSeries
-from gateway.operations.money.insights import make_inspector
+from gateway.operations.money.insights import make_insight_updater
 from gateway.operations.money.reports.declared import ScheduledReport
 from gateway.operations.money.reports.sender import read_figures
 from spool.clock import SystemClock
@@ -194,7 +194,7 @@ async def test_background_work_reads_no_rows_on_the_event_loop(
         await work
         done.extend(f"{name}: {reader}" for reader in sorted(set(read_on_loop)))
 
-    await do("insights", make_inspector(services.operators).find_and_store_insights())
+    await do("insights", make_insight_updater(services.operators).find_and_store_insights())
     await do("recommendations", money.require_adviser().find_savings())
     await do("spend", SpendSeries(storage.ledger, clock, top=20).read_totals())
     deposits = RecordDeposits(storage.log, Attribution(Config()))

@@ -18,7 +18,7 @@ from gateway.configuration.sections import Config, DeviceSettings, ServerSetting
 from gateway.devices import lifecycle as rules
 from gateway.devices.lifecycle import FIRST_KEY_S
 from gateway.devices.reports import DeviceReport
-from gateway.operations.money.insights import make_inspector
+from gateway.operations.money.insights import make_insight_updater
 from gateway.people.authentication.bearer import Bearer
 from gateway.service.app import TollhouseApp
 from spool.devices import table as device_table
@@ -173,7 +173,7 @@ async def test_a_key_leaves_room_for_the_devices_of_another(serve: Serve) -> Non
     text = (await server.app.services.status.exposition.current_text()).decode()
     assert 'tollhouse_limit_held_by_key{key="fleet",name="devices.max"} 5.0' in text
     operators = server.app.services.operators
-    await make_inspector(operators).find_and_store_insights()
+    await make_insight_updater(operators).find_and_store_insights()
     titles = [
         each.title for each in await operators.installation.require_registry().insights.detector_insights()
     ]

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.devices.machine_state import COPIED, REPLACED
 from gateway.devices.states import SAME_HARDWARE
-from gateway.operations.money.insights import make_inspector
+from gateway.operations.money.insights import make_insight_updater
 from spool.devices.device import Device
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from tests.integration.conftest import ACTOR, Serve, Serving
@@ -62,7 +62,7 @@ async def actions(server: Serving) -> list[tuple[str, str]]:
 async def found(server: Serving) -> list[str]:
     """Return the titles of the current insights about copies, after a new inspection."""
     operators = server.app.services.operators
-    await make_inspector(operators).find_and_store_insights()
+    await make_insight_updater(operators).find_and_store_insights()
     rows = await operators.installation.require_registry().insights.detector_insights()
     return [row.title for row in rows if row.present and ("copied" in row.title or "hardware" in row.title)]
 

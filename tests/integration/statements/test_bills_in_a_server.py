@@ -18,7 +18,7 @@ from gateway.configuration.sections import (
     ServerSettings,
     StatementPullSettings,
 )
-from gateway.operations.money.insights import make_inspector
+from gateway.operations.money.insights import make_insight_updater
 from gateway.service.app import TollhouseApp
 from spool import identity
 from spool.record import NS, Inference
@@ -127,7 +127,7 @@ async def test_overdue_report_is_an_insight_until_it_arrives(app: TollhouseApp) 
     services = app.services.operators
     assert services.money.statement_puller is not None and services.installation.registry is not None
     await services.money.statement_puller().pull_statements("costs")
-    await make_inspector(services).find_and_store_insights()
+    await make_insight_updater(services).find_and_store_insights()
     [found] = [
         each
         for each in await kept_insights(services.installation.registry)
@@ -136,6 +136,6 @@ async def test_overdue_report_is_an_insight_until_it_arrives(app: TollhouseApp) 
     assert "401 no such key; check that it is an admin key" in found.description
     today = day_start(int(time.time()))
     await put(app, "openai_costs", "openai", range(today - 3 * DAY_S, today, DAY_S), "1", 10)
-    report = await make_inspector(services).find_and_store_insights()
+    report = await make_insight_updater(services).find_and_store_insights()
     assert report.merged.gone == 1
     assert tuple(report.failed) == ()

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from gateway.core.paths import OPERATOR_API
-from gateway.operations.money.insights import make_inspector
+from gateway.operations.money.insights import make_insight_updater
 from spool.registry.insights import Insight
 from spool.registry.scopes import AI_HUB
 from tests.gateway.monitoring.test_metrics import samples
@@ -63,7 +63,7 @@ class Faces:
     async def insights(self) -> list[Insight]:
         """Run all detectors and return the open insights."""
         operators = self.server.app.services.operators
-        await make_inspector(operators).find_and_store_insights()
+        await make_insight_updater(operators).find_and_store_insights()
         return list(await operators.installation.require_registry().insights.detector_insights())
 
     async def metrics(self) -> Samples:

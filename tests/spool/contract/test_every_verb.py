@@ -20,7 +20,7 @@ from spool.postgres.partial_reports import PostgresPartialReports
 from spool.postgres.streams import PostgresStreams
 from spool.sql.billing import SqlBillingDrops, SqlBillingHours
 from spool.sql.container_files import SqlContainerRows, SqlContainerUsage
-from spool.sql.lake import SqlLandings
+from spool.sql.lake import SqlLakeDeliveries
 from spool.sql.streams import SqlStreams
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.log.log import SqliteLog
@@ -33,7 +33,7 @@ PROTOCOLS: dict[str, tuple[type, tuple[type, ...]]] = {
     "deliveries": (Deliveries, (SqliteDeliveries, PostgresDeliveries)),
     "partial_reports": (PartialReports, (SqlitePartialReports, PostgresPartialReports)),
     "billing_hours": (BillingHours, (SqlBillingHours,)),
-    "landings": (LakeDeliveries, (SqlLandings,)),
+    "landings": (LakeDeliveries, (SqlLakeDeliveries,)),
     "stored": (ContainerRows, (SqlContainerRows, PostgresContainerRows)),
     "container_usage": (ContainerUsage, (SqlContainerUsage,)),
     "billing_drops": (BillingDrops, (SqlBillingDrops,)),

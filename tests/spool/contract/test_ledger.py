@@ -589,7 +589,7 @@ async def test_users_beyond_the_limit_leave_no_names(ledgers: Ledgers) -> None:
     unused = Dimensions._make(0 if name == "size" else "" for name in Dimensions._fields)._replace(
         user="nobody"
     )
-    await ledgers.store.change(lambda rows: rows.find_or_assign_numbers([unused]))
+    await ledgers.store.change(lambda rows: rows.find_or_assign_dimension_set_numbers([unused]))
     clock.at += 65 * DAY
     assert await ledger.sum_up_and_delete_hours() > 0
     assert "nobody" not in await ledger.values("user")
@@ -626,7 +626,7 @@ async def test_derived_dimensions(ledgers: Ledgers) -> None:
     with pytest.raises(ValueError, match="not a dimension"):
         await total(ledger, group_by=["Size"])
     ledger.set_derived_dimensions([OWNER, SIZE])
-    assert (*ledger.underived_dimensions(), OWNER.name, "Size") == tuple(ledger.dimensions())
+    assert (*ledger.builtin_and_tag_dimensions(), OWNER.name, "Size") == tuple(ledger.dimensions())
     groups = [OWNER.name, "Size", "team"]
     rows = await ledger.costs(CostQuery(since=ALL[0], until=ALL[1], granularity="total", group_by=groups))
     assert [(None, "large", None), ("a-x", "large", "a"), ("a-x", "small", "a"), ("a-y", "large", "a")] == [
@@ -780,7 +780,7 @@ async def test_old_hours_go_a_day_at_a_time(ledgers: Ledgers) -> None:
         return sum(
             measures[0]
             for start in rows.period_starts(HOUR, 0)
-            for _, measures in rows.measures_by_number(HOUR, start)
+            for _, measures in rows.measures_by_dimension_set_number(HOUR, start)
         )
 
     async def noted(work: Callable[[LedgerRows], Any]) -> Any:
@@ -847,7 +847,7 @@ async def _spoil(store: LedgerStore, hour: int) -> None:
     """Add seven calls that do not exist."""
 
     def work(rows: LedgerRows) -> None:
-        for number in rows.dimension_numbers_in_period(HOUR, hour):
+        for number in rows.dimension_set_numbers_in_period(HOUR, hour):
             rows.add_sums(HOUR, [(hour, number, [7, *[0] * (WIDTH - 1)])])
 
     await store.change(work)
@@ -889,8 +889,8 @@ class Interrupted(FakeLog):
 
 def _empty(rows: LedgerRows) -> None:
     """Reset the rows to the state after a damaged ledger was created again."""
-    rows.freeze_periods(below_number=0)
-    rows.drop_open_periods()
+    rows.freeze_periods_for_rebuild(below_record_number=0)
+    rows.delete_sums_of_unfrozen_periods()
     rows.set_state(reach=1, missed=0)
 
 
@@ -1091,12 +1091,16 @@ async def test_a_transaction_that_fails_leaves_nothing(
     log.add([call()])
     await ledger.catch_up(log)
     log.add([call(user="new"), call()])
-    before = await ledgers.store.read(lambda rows: (dict(rows.state_values()), rows.frozen_periods()))
+    before = await ledgers.store.read(
+        lambda rows: (dict(rows.state_values()), rows.periods_frozen_for_rebuild())
+    )
     with monkeypatch.context() as broken:
         broken.setattr("spool.ledger.counting.finest_stored_period", _broken)
         with pytest.raises(ZeroDivisionError):
             await ledger.catch_up(log)
-    assert before == await ledgers.store.read(lambda rows: (dict(rows.state_values()), rows.frozen_periods()))
+    assert before == await ledgers.store.read(
+        lambda rows: (dict(rows.state_values()), rows.periods_frozen_for_rebuild())
+    )
     assert recount(FakeLog.of(log, upto=1), "user") == await hourly(ledger, "user")
     await ledger.catch_up(log)
     assert recount(log, "user") == await hourly(ledger, "user")

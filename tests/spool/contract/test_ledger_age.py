@@ -240,7 +240,7 @@ async def test_ledger_knows_the_first_hour_with_all_records(ledgers: Ledgers, go
     state = await ledger.state()
     assert state.whole_since
     assert state.missed == 5 * gone
-    assert await ledger.no_record_missing_since() == state.whole_since.timestamp()
+    assert await ledger.start_of_complete_hours() == state.whole_since.timestamp()
     found = await hourly(ledger, since=int(BEGINS[0].timestamp()) - 24 * HOUR, days=4)
     assert _from(state.whole_since, everything) == _from(state.whole_since, found)
     assert everything != found

@@ -191,7 +191,7 @@ def test_answers_are_the_same_with_rollups(
                 await STEPS[name](dealt, number)
                 await dealt.check()
             await dealt.check(whole=True)
-            assert not await dealt.ledger.unmark_differing_rollups()
+            assert not await dealt.ledger.invalidate_differing_rollups()
         finally:
             await ledgers.close()
 
@@ -208,7 +208,7 @@ async def test_queries_use_rollups(ledgers: Ledgers) -> None:
     dealt = await deal(ledgers)
     expected = {query.group_by: await fresh(ledgers, query) for query in (WHOLE, by_team)}
     await dealt.rolled_up(DAYS)
-    made = await ledgers.store.read(lambda rows: rows.rollups_marked_as_made(0, 1 << 62))
+    made = await ledgers.store.read(lambda rows: rows.valid_rollup_keys(0, 1 << 62))
     assert made and min(number for number, _, _ in made) > BILLED_ROLLUPS
 
     def spoil(rows: LedgerRows) -> None:
@@ -218,11 +218,11 @@ async def test_queries_use_rollups(ledgers: Ledgers) -> None:
     await ledgers.store.change(spoil)
     for query in (WHOLE, by_team):
         assert expected[query.group_by] != await fresh(ledgers, query)
-    assert await dealt.ledger.unmark_differing_rollups()
+    assert await dealt.ledger.invalidate_differing_rollups()
     for query in (WHOLE, by_team):
         assert expected[query.group_by] == await fresh(ledgers, query)
     await dealt.rolled_up(DAYS)
-    assert not await dealt.ledger.unmark_differing_rollups()
+    assert not await dealt.ledger.invalidate_differing_rollups()
     for query in (WHOLE, by_team):
         assert expected[query.group_by] == await fresh(ledgers, query)
 

@@ -44,7 +44,7 @@ def filled() -> SqliteLedgerRows:
     chance = Random(1)
     for team in range(TEAMS):
         for model in range(MODELS):
-            [number] = rows.find_or_assign_numbers([dimensions(team, model)])
+            [number] = rows.find_or_assign_dimension_set_numbers([dimensions(team, model)])
             days = [day for day in range(DAYS) if chance.random() < 0.7]
             rows.add_sums(DAY_S, [(day * DAY_S, number, [1] * WIDTH) for day in days])
     return rows
@@ -113,7 +113,10 @@ def test_sums_of_outcomes_are_those_of_every_sum(include: dict[str, tuple[str, .
         measures = [place**power for power in range(1, WIDTH + 1)]
         rows.add_sums(
             DAY_S,
-            [(day * DAY_S, rows.find_or_assign_numbers([of])[0], measures) for day in range(0, DAYS, place)],
+            [
+                (day * DAY_S, rows.find_or_assign_dimension_set_numbers([of])[0], measures)
+                for day in range(0, DAYS, place)
+            ],
         )
     expected: dict[tuple[str, str, int], list[int]] = {}
     for start in range(0, DAYS * DAY_S, DAY_S):
@@ -153,7 +156,7 @@ def test_numbers_of_a_filter_are_chosen_once_for_several_stretches(monkeypatch: 
     assert parts[0] == sum(parts[1:])
     assert [calls(0, 2, "team-4"), calls(0, 2, "team-4")] == [calls(0, 2, "team-4")] * 2
     assert 1 == chosen()
-    [number] = rows.find_or_assign_numbers([dimensions(4, MODELS)])
+    [number] = rows.find_or_assign_dimension_set_numbers([dimensions(4, MODELS)])
     rows.add_sums(DAY_S, [(0, number, [1000] * WIDTH)])
     assert calls(0, 2, "team-4") > 1000
 

@@ -44,7 +44,7 @@ async def test_no_text_of_a_sender_is_the_name_of_all_others(ledgers: Ledgers) -
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + HOUR)), FakeLog()
     log.add(records_named_other())
     await ledger.catch_up(log)
-    assert not await ledger.has_sums_of_joined_values()
+    assert not await ledger.has_values_merged_into_other()
     named = RoleFilter(dimension="team", mode=EXCEPT, values=("ads",))
     for reader in (ledger, SlicedLedger(ledger, LedgerSlice(parts=((named,),)))):
         for name in (*DIMENSIONS, "tag:service", *TAGS):

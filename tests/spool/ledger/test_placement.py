@@ -144,9 +144,9 @@ class Counters:
 
             def work(rows: LedgerRows, placement: DimensionNumbering) -> None:
                 rows.delete_sums(
-                    width, [(start, number) for number in rows.dimension_numbers_in_period(width, start)]
+                    width, [(start, number) for number in rows.dimension_set_numbers_in_period(width, start)]
                 )
-                rows.drop_unused_numbers()
+                rows.delete_unused_dimension_sets()
                 placement.forget_numbers()
 
             await self.change(chance, work)

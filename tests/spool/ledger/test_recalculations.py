@@ -315,7 +315,13 @@ class Calls:
             for start in rows.period_starts(HOUR, 0):
                 rows.add_sums(
                     HOUR,
-                    [(start, min(rows.dimension_numbers_in_period(HOUR, start)), [-1, *[0] * (WIDTH - 1)])],
+                    [
+                        (
+                            start,
+                            min(rows.dimension_set_numbers_in_period(HOUR, start)),
+                            [-1, *[0] * (WIDTH - 1)],
+                        )
+                    ],
                 )
 
         if (
@@ -548,7 +554,7 @@ def test_the_oldest_lists_of_tags_are_forgotten() -> None:
     """
     lists = TagLists()
     for number in range(1, MOST_LISTS + 3):
-        made = lists.tag_list_to_add((f"tag {number}",), first_number=number)
+        made = lists.tag_list_to_add((f"tag {number}",), first_record_number=number)
         assert made is not None
         lists = lists.with_list(made)
     assert MOST_LISTS == len(lists.lists)

@@ -165,7 +165,7 @@ def without(rows: LedgerRows) -> LedgerRows:
         def __getattr__(self, name: str) -> Any:
             return getattr(rows, name)
 
-        def rollups_marked_as_made(self, since: int, until: int) -> tuple[()]:
+        def valid_rollup_keys(self, since: int, until: int) -> tuple[()]:
             return ()
 
     return Plain()
@@ -210,7 +210,7 @@ def test_answers_are_the_same_with_rollups(
                 await STEPS[name](dealt, day)
                 await dealt.check()
             await dealt.check(whole=True)
-            assert not await dealt.ledger.unmark_differing_rollups()
+            assert not await dealt.ledger.invalidate_differing_rollups()
         finally:
             await ledgers.close()
 
@@ -296,10 +296,10 @@ async def test_a_comparison_by_model_reads_rollups(ledgers: Ledgers) -> None:
             def __getattr__(self, name: str) -> Any:
                 return getattr(rows, name)
 
-            def sums_by_dimension_number(self, spans: Sequence[Span], query: CostQuery) -> Any:
+            def sums_by_dimension_set(self, spans: Sequence[Span], query: CostQuery) -> Any:
                 nonlocal count
                 found.update(rollup for _, _, _, rollup in spans)
-                sums = list(rows.sums_by_dimension_number(spans, query))
+                sums = list(rows.sums_by_dimension_set(spans, query))
                 count += len(sums)
                 return sums
 
@@ -320,7 +320,7 @@ async def test_rollups_of_single_days_by_user_are_recent(
     dealt = await deal(ledgers)
 
     async def recent() -> list[int]:
-        made = await ledgers.store.read(lambda rows: rows.rollups_marked_as_made(0, 1 << 62))
+        made = await ledgers.store.read(lambda rows: rows.valid_rollup_keys(0, 1 << 62))
         return sorted(
             (start - BEGIN) // DAY_S for number, width, start in made if (number, width) == (3, DAY_S)
         )
@@ -356,5 +356,5 @@ async def test_rollups_are_made_in_the_background(ledgers: Ledgers, monkeypatch:
     making = asyncio.create_task(dealt.ledger.make_rollups_until_cancelled())
     assert await made.acquire()
     making.cancel()
-    assert await ledgers.store.read(lambda rows: rows.rollups_marked_as_made(0, 1 << 62))
+    assert await ledgers.store.read(lambda rows: rows.valid_rollup_keys(0, 1 << 62))
     await dealt.check()

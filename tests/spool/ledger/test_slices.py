@@ -181,7 +181,7 @@ async def test_joint_sums_are_in_no_slice_that_would_have_to_divide_them(ledgers
     People see less, never more.
     """
     async with spent(ledgers, records(), max_rows=19) as full:
-        assert await full.ledger.has_sums_of_joined_values()
+        assert await full.ledger.has_values_merged_into_other()
         cost = {}
         for name, values in (
             ("user", ("bob",)),
@@ -211,15 +211,15 @@ async def test_filter_is_within_a_slice_if_all_its_sums_are(tmp_path: Path) -> N
     slice = LedgerSlice(parts=(part(("team", EXCEPT, ("ads",))), part(("user", IS, ("ada",)))))
     for max_rows, may_except in ((5000, True), (6, False)):
         async with spent(Ledgers(MEMORY, tmp_path, None), records(), max_rows=max_rows) as full:
-            contains = await SlicedLedger(full.ledger, slice).slice_containment_test()
+            contains = await SlicedLedger(full.ledger, slice).filters_within_slice_test()
             assert contains({"user": ("ada",)}, {})
             assert not contains({}, {})
             assert not contains({"team": ("ads", "search")}, {})
             assert contains({}, {"team": ("ads",)}) == may_except
             assert contains({"team": ("(other)",)}, {}) == may_except
     async with spent(Ledgers(MEMORY, tmp_path, None), records()) as full:
-        everything = await SlicedLedger(full.ledger, LedgerSlice(parts=((),))).slice_containment_test()
-        nothing = await SlicedLedger(full.ledger, LedgerSlice()).slice_containment_test()
+        everything = await SlicedLedger(full.ledger, LedgerSlice(parts=((),))).filters_within_slice_test()
+        nothing = await SlicedLedger(full.ledger, LedgerSlice()).filters_within_slice_test()
         assert everything({}, {}) is True
         assert nothing({"team": ("ads",)}, {}) is False
 
@@ -245,7 +245,7 @@ async def test_filter_on_source_dimensions_is_within_a_derived_value(tmp_path: P
     """
     front = LedgerSlice(parts=(part(("own:place", IS, ("front",))),))
     async with spent(Ledgers(MEMORY, tmp_path, None), records()) as full:
-        contains = await SlicedLedger(full.ledger, front).slice_containment_test()
+        contains = await SlicedLedger(full.ledger, front).filters_within_slice_test()
         assert contains({"team": ("search",), "tag:service": ("web",)}, {})
         assert contains({"own:place": ("front",)}, {})
         assert not contains({"team": ("search",)}, {})

@@ -171,7 +171,13 @@ async def test_units_are_exact_whatever_happens(ledgers: Ledgers, seed: int) -> 
             for start in rows.period_starts(HOUR, 0)[:1]:
                 rows.add_sums(
                     HOUR,
-                    [(start, min(rows.dimension_numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))],
+                    [
+                        (
+                            start,
+                            min(rows.dimension_set_numbers_in_period(HOUR, start)),
+                            [-1] + [0] * (WIDTH - 1),
+                        )
+                    ],
                 )
                 rows.delete_unit_sums(start)
 
@@ -444,11 +450,11 @@ async def test_unlisted_units_are_forgotten(ledgers: Ledgers) -> None:
         await ledger.catch_up(log)
 
     async def is_unlisted(name: str) -> bool:
-        return await ledger.is_no_longer_listed("session", stored_number("session", name))
+        return await ledger.is_unit_merged_into_other("session", stored_number("session", name))
 
     await add_calls("old", "busy")
     await ledger._change_rows(
-        lambda rows: rows.stop_listing_units("session", [stored_number("session", "busy")])
+        lambda rows: rows.merge_units_into_other("session", [stored_number("session", "busy")])
     )
     for _ in range(10):
         clock.at += 40 * DAY

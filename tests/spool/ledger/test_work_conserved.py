@@ -125,7 +125,8 @@ class History:
             )
             units = [(new.unit, new.id), *([(REPOSITORY, new.repository)] if unit == BRANCH else [])]
             is_unlisted = [
-                (UNITS[unit].number, id) in self._forgotten or await self.ledger.is_no_longer_listed(unit, id)
+                (UNITS[unit].number, id) in self._forgotten
+                or await self.ledger.is_unit_merged_into_other(unit, id)
                 for unit, id in units
             ]
             if not any(is_unlisted) and not any(map(new.overlaps, self.links)):
@@ -135,7 +136,7 @@ class History:
     async def _unlink_expired(self) -> None:
         """Delete links to targets that are no longer listed, as the gateway does."""
         for link in [*self.links]:
-            if await self.ledger.is_no_longer_listed(link.target, link.target_number):
+            if await self.ledger.is_unit_merged_into_other(link.target, link.target_number):
                 self.links.remove(link)
 
     async def restart(self) -> None:
@@ -175,7 +176,13 @@ class History:
             for start in rows.period_starts(HOUR, 0)[:1]:
                 rows.add_sums(
                     HOUR,
-                    [(start, min(rows.dimension_numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))],
+                    [
+                        (
+                            start,
+                            min(rows.dimension_set_numbers_in_period(HOUR, start)),
+                            [-1] + [0] * (WIDTH - 1),
+                        )
+                    ],
                 )
                 rows.delete_unit_sums(start)
 

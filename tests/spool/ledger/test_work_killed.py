@@ -105,7 +105,7 @@ async def _count(directory: Path, kills: int, seed: int, ready: Connection) -> N
 
 
 async def _listed(ledger: Ledger, links: Sequence[UnitLink]) -> list[UnitLink]:
-    return [link for link in links if not await ledger.is_no_longer_listed(link.unit, link.id)]
+    return [link for link in links if not await ledger.is_unit_merged_into_other(link.unit, link.id)]
 
 
 def count(directory: Path, kills: int, seed: int, ready: Connection) -> None:

@@ -133,7 +133,13 @@ async def test_sums_under_links_are_those_of_the_calls(ledgers: Ledgers, seed: i
             for start in rows.period_starts(HOUR, 0)[:1]:
                 rows.add_sums(
                     HOUR,
-                    [(start, min(rows.dimension_numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))],
+                    [
+                        (
+                            start,
+                            min(rows.dimension_set_numbers_in_period(HOUR, start)),
+                            [-1] + [0] * (WIDTH - 1),
+                        )
+                    ],
                 )
                 rows.delete_unit_sums(start)
 
@@ -267,7 +273,7 @@ async def test_beyond_the_limit_a_pull_request_stays_whole(ledgers: Ledgers, see
         for _ in range(2):
             new = link_of("session", f"s{chance.randrange(100)}", "pull_request", f"p{chance.randrange(70)}")
             is_free = not any(map(new.overlaps, links))
-            if is_free and not await ledger.is_no_longer_listed("session", new.id):
+            if is_free and not await ledger.is_unit_merged_into_other("session", new.id):
                 links.append(new)
         if links and chance.random() < 0.3:
             links.remove(chance.choice(links))

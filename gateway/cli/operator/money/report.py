@@ -59,8 +59,8 @@ from gateway.money.costs.measures import (
     SAVED_BY_CACHING,
     SUMS,
     UNITS,
-    distinguishing_columns,
     has_no_price,
+    report_key_columns,
 )
 from gateway.money.costs.question import AGGREGATED, OWN, SCOPES, UNIT_GROUPS
 from gateway.operations.records.filters import MAX_LIMIT
@@ -432,7 +432,7 @@ def _drop_empty_columns(rows: Sequence[JsonObject], columns: Sequence[str]) -> S
 def _show_report_table(payload: JsonObject, columns: Sequence[str]) -> None:
     rows = payload["rows"]
     summary = payload["report"]
-    names = distinguishing_columns(summary)
+    names = report_key_columns(summary)
     ordered = rows
     if "period" not in names and "cost" in summary["show"]:
         ordered = sorted(rows, key=lambda row: Decimal(row["cost"]), reverse=True)

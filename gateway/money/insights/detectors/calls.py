@@ -90,7 +90,7 @@ def doubled_source(facts: InsightFacts) -> Sequence[Finding]:
     calls = [call for call in facts.recent if _has_enough_tokens(call)]
     by_source = Counter(map(_source_name, calls))
     pairs: dict[tuple[str, str], list[CallPair]] = defaultdict(list)
-    for first, second in _pair_calls(calls):
+    for first, second in _pair_calls_of_different_sources(calls):
         first_source, other_source = sorted((_source_name(first), _source_name(second)))
         pairs[first_source, other_source].append((first, second))
     findings = []
@@ -112,7 +112,7 @@ def _has_enough_tokens(call: Inference) -> bool:
     return call.start_time is not None and tokens >= LEAST_TOKENS and call.status != "cached"
 
 
-def _pair_calls(calls: Sequence[Inference]) -> Iterator[CallPair]:
+def _pair_calls_of_different_sources(calls: Sequence[Inference]) -> Iterator[CallPair]:
     """Pair each call with the nearest earlier call of another source. Each call is in at most one pair."""
     calls_by_shape: dict[tuple[str, int | None, int | None], list[Inference]] = defaultdict(list)
     for call in calls:

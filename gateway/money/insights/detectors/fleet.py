@@ -27,8 +27,8 @@ from gateway.devices.machine_state import AGENT_STOPPED, CLOCK_WRONG, MISSING, R
 from gateway.money.insights.detector_facts import (
     DAY_S,
     InsightFacts,
+    mark_as_needing_only_states,
     mark_impossible_in_demo,
-    mark_state_detector,
 )
 from gateway.money.insights.findings import MAX_FINDINGS, build_finding, format_rows, printable_name
 from spool.devices.device import ENROLLED
@@ -45,14 +45,14 @@ _OF_MACHINES = {  # causes of a machine that lose no calls -> their effect
 }
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 def assistant_not_reporting(facts: InsightFacts) -> Sequence[Finding]:
     """Find assistants whose calls are lost now, or will be lost when the assistant is used again."""
     causes = {cause for row in facts.fleet for cause in row.causes if cause[1] != NO_AGENT}
     return _cause_findings("assistant_not_reporting", facts, causes - {_NOT_APPLIED, *_OF_MACHINES})
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 @mark_impossible_in_demo("a demo month has no policies")
 def policy_not_applied(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines on which the managed settings did not arrive."""
@@ -76,14 +76,14 @@ def policy_outdated(facts: InsightFacts) -> Sequence[Finding]:
             rows,
             severity,
             title=f"{_machines_phrase(rows, team)} {'has' if len(rows) == 1 else 'have'} an older policy than others",
-            seen=f"Other machines have had the policy with the number {newest} for a day.{_list_machines(rows)}",
+            evidence=f"Other machines have had the policy with the number {newest} for a day.{_list_machines(rows)}",
             advice="Check in the MDM why the newest policy is not on these machines.",
         )
         for team, rows in _rows_by_team(outdated).items()
     )
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 @mark_impossible_in_demo("a demo month has no agents")
 def machine_trouble(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines with a wrong clock, and machines that the upstream revoked."""
@@ -99,7 +99,7 @@ def machine_trouble(facts: InsightFacts) -> Sequence[Finding]:
                 rows,
                 severity,
                 title=f"{_machines_phrase(rows, team)} {repair.words}",
-                seen=seen + _list_machines(rows),
+                evidence=seen + _list_machines(rows),
                 advice=repair.advice,
             )
             for team, rows in _rows_by_team(having).items()
@@ -146,7 +146,7 @@ def _cause_findings(detector: str, facts: InsightFacts, causes: Iterable[Cause])
                     rows,
                     severity,
                     title=f"{subject} on {_machines_phrase(rows, team)} {repair.words}",
-                    seen=(
+                    evidence=(
                         f"Calls of {', '.join(assistants)} do not arrive from these machines, so their spend is "
                         f"missing.{_list_machines(rows)}"
                     ),
@@ -161,7 +161,7 @@ def _uncovered_with_cause(cause: Cause, rows: Iterable[FleetRow]) -> list[FleetR
     return [row for row in rows if cause in row.causes and not row.covered]
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 @mark_impossible_in_demo("a demo month has no inventory")
 def stopped_agent(facts: InsightFacts) -> Sequence[Finding]:
     """Find expected machines whose agents no longer report while the MDM still sees the machines."""
@@ -174,7 +174,7 @@ def stopped_agent(facts: InsightFacts) -> Sequence[Finding]:
             rows,
             severity,
             title=f"The agent on {_machines_phrase(rows, team)} has stopped reporting",
-            seen=f"The MDM saw the machine twice after its last report here.{_list_machines(rows, with_time=True)}",
+            evidence=f"The MDM saw the machine twice after its last report here.{_list_machines(rows, with_time=True)}",
             advice="Check with the MDM whether the agent's service runs, and start it.",
             newest=max(row.last_seen or 0.0 for row in rows),
         )
@@ -182,7 +182,7 @@ def stopped_agent(facts: InsightFacts) -> Sequence[Finding]:
     )
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 @mark_impossible_in_demo("a demo month has no inventory")
 def missing_device(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines of the inventory that never reported."""
@@ -206,7 +206,7 @@ def missing_device(facts: InsightFacts) -> Sequence[Finding]:
             rows,
             severity,
             title=f"{_machines_phrase(rows, team)} never reported",
-            seen=f"The inventory has the machine, and no report of it has arrived.{_list_machines(rows)}",
+            evidence=f"The inventory has the machine, and no report of it has arrived.{_list_machines(rows)}",
             advice=advice,
         )
         for team, rows in _rows_by_team(missing).items()
@@ -223,25 +223,25 @@ def _is_nameless(row: FleetRow) -> bool:
 def _machine_count_and_finding(
     detector: str,
     subject: Sequence[str],
-    rows: Sequence[FleetRow],
+    affected_machines: Sequence[FleetRow],
     severity: str,
     *,
     title: str,
-    seen: str,
+    evidence: str,
     advice: str,
     newest: float | None = None,
 ) -> tuple[int, Finding]:
-    return len(rows), build_finding(
+    return len(affected_machines), build_finding(
         detector,
         subject,
         title=title,
-        seen=seen,
+        seen=evidence,
         advice=advice,
         category="coverage",
         effort=LOW,
         newest=newest,
         severity=severity,
-        csv=_machines_csv(rows),
+        csv=_machines_csv(affected_machines),
     )
 
 

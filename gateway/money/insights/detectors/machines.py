@@ -8,13 +8,17 @@ from collections.abc import Sequence
 from gateway.devices.fleet.heartbeat_facts import decode_instances
 from gateway.devices.machine_state import has_unhealthy_instance, is_collector_or_in_cluster
 from gateway.devices.states import SAME_HARDWARE
-from gateway.money.insights.detector_facts import InsightFacts, mark_impossible_in_demo, mark_state_detector
+from gateway.money.insights.detector_facts import (
+    InsightFacts,
+    mark_as_needing_only_states,
+    mark_impossible_in_demo,
+)
 from gateway.money.insights.findings import MAX_FINDINGS, MAX_ROWS, build_finding, format_day, printable_name
 from spool.devices.device import ENROLLED, PENDING, Device
 from spool.registry.insights import LOW, Finding
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 @mark_impossible_in_demo("each laptop of a demo month has its own disk")
 def copied_device(facts: InsightFacts) -> Sequence[Finding]:
     """Find devices whose disk seems to be in use on two machines, so that one key reports for both."""
@@ -45,7 +49,7 @@ def _copied_device_finding(device: Device) -> Finding:
     )
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 @mark_impossible_in_demo("each laptop of a demo month has its own hardware")
 def shared_hardware(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines that report the same hardware id, such as copied virtual machines."""
@@ -72,7 +76,7 @@ def _shared_hardware_finding(hardware_id: str, ids: Sequence[str]) -> Finding:
     )
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 @mark_impossible_in_demo("each laptop of a demo month was installed only once")
 def reinstalled_device(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines that enrolled again with the hardware of another device, and wait for approval."""
@@ -103,7 +107,7 @@ def _reinstalled_finding(devices: Sequence[Device]) -> Finding:
     )
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 @mark_impossible_in_demo("a demo month has no OpAMP agents")
 def unhealthy_agent(facts: InsightFacts) -> Sequence[Finding]:
     """Find OpAMP agents, such as collectors, that say that they are not healthy."""

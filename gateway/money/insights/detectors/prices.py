@@ -149,10 +149,10 @@ def missing_tier_price(facts: InsightFacts) -> Sequence[Finding]:
         if call.cost_source == "estimated":
             for name in missing_prices_in_book_name(call.price_book):
                 calls[call.provider][call.response_model or call.request_model, name].append(call)
-    return sort_by_impact(_at_standard_price_finding(provider, groups) for provider, groups in calls.items())
+    return sort_by_impact(_missing_tier_price_finding(provider, groups) for provider, groups in calls.items())
 
 
-def _at_standard_price_finding(
+def _missing_tier_price_finding(
     provider: str | None, groups: Mapping[tuple[str | None, str], Sequence[Inference]]
 ) -> Finding:
     calls = [call for group in groups.values() for call in group]
@@ -283,11 +283,12 @@ def cost_gap(facts: InsightFacts) -> Sequence[Finding]:
         ):
             gaps[source].append(gap)
     return sort_by_impact(
-        _cost_difference_finding(source, sorted(spends, key=_gap_rank)) for source, spends in gaps.items()
+        _cost_difference_finding(source, sorted(spends, key=_estimate_gap_sort_key))
+        for source, spends in gaps.items()
     )
 
 
-def _gap_rank(gap: _EstimateGap) -> tuple[Decimal, str]:
+def _estimate_gap_sort_key(gap: _EstimateGap) -> tuple[Decimal, str]:
     return -gap.absolute_difference, gap.line_text
 
 

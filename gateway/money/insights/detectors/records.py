@@ -14,8 +14,8 @@ from gateway.money.insights.detector_facts import (
     PeriodSpend,
     RouteDeadLetters,
     UnrecognisedShape,
+    mark_as_needing_only_states,
     mark_impossible_in_demo,
-    mark_state_detector,
 )
 from gateway.money.insights.findings import MAX_FINDINGS, build_finding, printable_name, sort_by_impact
 from gateway.monitoring.route_trouble import group_by_cause, how_to_resume, join_with_and
@@ -185,7 +185,7 @@ def many_series(facts: InsightFacts) -> Sequence[Finding]:
     ]
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 def stuck_route(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find routes that deliver nothing now, because they are paused, rejected, without a destination, or stuck
@@ -225,15 +225,15 @@ def _stuck_routes_finding(routes: Sequence[RouteState], usual: Decimal, types: M
     )
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 def unknown_arrival(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find deliveries sent without a clear answer. They wait for a decision, even if the route is running.
     """
-    return sort_by_impact(_unknown_arrival_finding(route) for route in facts.routes if route.unknown)
+    return sort_by_impact(_unknown_delivery_outcome_finding(route) for route in facts.routes if route.unknown)
 
 
-def _unknown_arrival_finding(route: RouteState) -> Finding:
+def _unknown_delivery_outcome_finding(route: RouteState) -> Finding:
     return build_finding(
         "unknown_arrival",
         (route.name,),

@@ -13,8 +13,8 @@ from gateway.clusters.clusters import UnappliedConfig
 from gateway.money.insights.detector_facts import (
     DAY_S,
     InsightFacts,
+    mark_as_needing_only_states,
     mark_impossible_in_demo,
-    mark_state_detector,
 )
 from gateway.money.insights.findings import (
     CATEGORY_OF,
@@ -69,7 +69,7 @@ _GIVES_WAY = {
 }
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 def stopped_sender(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find sources and keys that stopped sending, judged by their own rhythm. Their spend may be missing from now on.
@@ -105,7 +105,7 @@ def _stopped_sender_finding(stop: SenderStop) -> Finding:
     )
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 @mark_impossible_in_demo("a demo month has no clusters")
 def silent_cluster(facts: InsightFacts) -> Sequence[Finding]:
     """Find clusters whose agent stopped reporting, so that their cost is missing from the bill."""
@@ -133,7 +133,7 @@ def _silent_cluster_finding(cluster: Cluster) -> Finding:
     )
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 @mark_impossible_in_demo("a demo month has no clusters")
 def unapplied_config(facts: InsightFacts) -> Sequence[Finding]:
     """Find clusters whose agent has not run its assigned configuration for at least a day."""
@@ -161,7 +161,7 @@ def _unapplied_config_finding(config: UnappliedConfig) -> Finding:
     )
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 def idle_key(facts: InsightFacts) -> Sequence[Finding]:
     """Find keys that were never used, or not for a month. Keys that stopped sending have their own detector."""
     stopped = stopped_senders(facts.sender_hours, facts.keys, now=facts.now).keys
@@ -192,7 +192,7 @@ def _idle_key_finding(key: Key) -> Finding:
     )
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 def wide_key(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find keys that can both send telemetry and read or change data. If such a key leaks from a client, the
@@ -227,29 +227,31 @@ def _wide_key_finding(key: Key, unneeded_scopes: frozenset[str]) -> Finding:
     )
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 @mark_impossible_in_demo("keys of a demo month have no expiry date")
 def expiring_key(facts: InsightFacts) -> Sequence[Finding]:
     """Find keys that expire within two weeks."""
-    return _expiry_findings(facts, EXPIRING_KEY)
+    return _key_expiry_findings(facts, EXPIRING_KEY)
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 @mark_impossible_in_demo("keys of a demo month have no expiry date")
 def expired_key(facts: InsightFacts) -> Sequence[Finding]:
     """Find keys that have expired and are still used, so that the records of their senders are missing."""
-    return _expiry_findings(facts, EXPIRED_KEY)
+    return _key_expiry_findings(facts, EXPIRED_KEY)
 
 
-def _expiry_findings(facts: InsightFacts, detector: str) -> Sequence[Finding]:
+def _key_expiry_findings(facts: InsightFacts, detector: str) -> Sequence[Finding]:
     troubles = key_troubles(facts.keys, facts.expired_tries, now=facts.now)
-    return [_expiry_finding(trouble) for trouble in troubles if trouble.detector == detector][:MAX_FINDINGS]
+    return [_key_expiry_finding(trouble) for trouble in troubles if trouble.detector == detector][
+        :MAX_FINDINGS
+    ]
 
 
-def _expiry_finding(trouble: KeyTrouble) -> Finding:
+def _key_expiry_finding(trouble: KeyTrouble) -> Finding:
     return build_finding(
         trouble.detector,
-        trouble.subject,
+        trouble.finding_subject,
         title=trouble.title,
         seen=trouble.seen,
         advice="Give its senders another key, or change the date with `tollhouse keys edit --expires-at`.",

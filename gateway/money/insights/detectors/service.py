@@ -7,7 +7,11 @@ from dataclasses import replace
 from itertools import combinations
 
 from gateway.configuration.certificates import certificate_troubles
-from gateway.money.insights.detector_facts import InsightFacts, mark_impossible_in_demo, mark_state_detector
+from gateway.money.insights.detector_facts import (
+    InsightFacts,
+    mark_as_needing_only_states,
+    mark_impossible_in_demo,
+)
 from gateway.money.insights.findings import CATEGORY_OF, build_finding, printable_name
 from gateway.monitoring.channel_trouble import channel_trouble_title_and_text, strip_response_text
 from spool.leases import NodeSettings
@@ -21,7 +25,7 @@ MOST_SETTINGS = 10
 OLD_AFTER_S = 600.0
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 @mark_impossible_in_demo("a demo month has no notification channels")
 def channel_down(facts: InsightFacts) -> Sequence[Finding]:
     """Find channels that send nothing. Other channels send this insight."""
@@ -96,7 +100,7 @@ def _missed_records_finding(facts: InsightFacts) -> Iterator[Finding]:
         )
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 @mark_impossible_in_demo("a demo month has no certificates")
 def ending_certificate(facts: InsightFacts) -> Sequence[Finding]:
     """Find certificates that cannot be read, have expired or expire within two weeks."""

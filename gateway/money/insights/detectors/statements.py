@@ -144,11 +144,11 @@ def coverage_drop(facts: InsightFacts) -> Sequence[Finding]:
     return sort_by_impact(
         _fallen_counted_share_finding(provider, months, drop)
         for provider, months in by_provider.items()
-        for drop in _larger_drop(months)
+        for drop in _largest_drop_of_counted_share(months)
     )
 
 
-def _larger_drop(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
+def _largest_drop_of_counted_share(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
     """
     Yield the larger drop of the share that was counted, of the billed tokens or of the billed money, if any.
     """
@@ -284,7 +284,7 @@ def _stale_pull_finding(arrival: ReportArrival) -> Finding:
         (arrival.source, arrival.account, arrival.pull),
         title=f"The report {printable_name(arrival.source)} that {printable_name(arrival.pull)} pulls {since}",
         seen=(
-            f"Later bills of {_account_phrase(arrival)} are unknown, so they are not compared with the counted "
+            f"Later bills of {_billed_account_phrase(arrival)} are unknown, so they are not compared with the counted "
             f"costs.{why}"
         ),
         advice=(
@@ -305,7 +305,7 @@ def _stale_import_finding(arrival: ReportArrival, until: float, now: float) -> F
         (arrival.source, arrival.account),
         title=f"The report {printable_name(arrival.source)} does not cover the whole of {month}",
         seen=(
-            f"The bills of {_account_phrase(arrival)} are known until {format_day(until - DAY_S)}. Reports for "
+            f"The bills of {_billed_account_phrase(arrival)} are known until {format_day(until - DAY_S)}. Reports for "
             f"{len(arrival.months)} months were imported before. Later days are not compared with the "
             "counted costs."
         ),
@@ -319,5 +319,5 @@ def _stale_import_finding(arrival: ReportArrival, until: float, now: float) -> F
     )
 
 
-def _account_phrase(arrival: ReportArrival) -> str:
+def _billed_account_phrase(arrival: ReportArrival) -> str:
     return f"the account {printable_name(arrival.account)}" if arrival.account else "the account"

@@ -10,8 +10,8 @@ from gateway.devices.fleet.coverage import FleetRow
 from gateway.money.insights.detector_facts import (
     DAY_S,
     InsightFacts,
+    mark_as_needing_only_states,
     mark_impossible_in_demo,
-    mark_state_detector,
 )
 from gateway.money.insights.findings import (
     MAX_FINDINGS,
@@ -32,7 +32,7 @@ SHOWN_S = 7 * DAY_S  # seconds for which a burst stays listed
 _HOUR_S = 3600
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 @mark_impossible_in_demo("laptops of a demo month enrol without a token")
 def token_strangers(facts: InsightFacts) -> Sequence[Finding]:
     """
@@ -74,7 +74,7 @@ def _finding_of_machines_outside_inventory(
     )
 
 
-@mark_state_detector
+@mark_as_needing_only_states
 @mark_impossible_in_demo("laptops of a demo month enrol without a token")
 def token_burst(facts: InsightFacts) -> Sequence[Finding]:
     """Find tokens with an hour of unusually many enrolments after the first day, or with copies of one machine."""
@@ -84,20 +84,22 @@ def token_burst(facts: InsightFacts) -> Sequence[Finding]:
             devices_of[device.token].append(device)
     found = []
     for token in _tokens_in_use(facts.tokens, devices_of):
-        burst = _newest_burst(devices_of[token.id], token, facts.now)
+        burst = _newest_enrolment_burst(devices_of[token.id], token, facts.now)
         copies = _most_fingerprints(devices_of[token.id])
         if burst is not None or copies >= COPIES:
             found.append(_token_burst_finding(token, burst, copies))
     return found[:MAX_FINDINGS]
 
 
-class _Burst(NamedTuple):
+class _EnrolmentBurst(NamedTuple):
     at: float
     devices: int
     usual: int
 
 
-def _newest_burst(devices: Iterable[Device], token: EnrolmentToken, now: float) -> _Burst | None:
+def _newest_enrolment_burst(
+    devices: Iterable[Device], token: EnrolmentToken, now: float
+) -> _EnrolmentBurst | None:
     """
     Return the newest hour with many more enrolments than any hour before. The token's first day is ignored as
     a roll-out.
@@ -108,7 +110,7 @@ def _newest_burst(devices: Iterable[Device], token: EnrolmentToken, now: float) 
         at = number * _HOUR_S
         is_judged = at >= token.created + DAY_S and at > now - SHOWN_S
         if is_judged and count > BURST and count > BURST_FACTOR * usual:
-            burst = _Burst(at, count, usual)
+            burst = _EnrolmentBurst(at, count, usual)
         usual = max(usual, count)
     return burst
 
@@ -121,7 +123,7 @@ def _most_fingerprints(devices: Iterable[Device]) -> int:
     return max(map(len, prints_of.values()), default=0)
 
 
-def _token_burst_finding(token: EnrolmentToken, burst: _Burst | None, copies: int) -> Finding:
+def _token_burst_finding(token: EnrolmentToken, burst: _EnrolmentBurst | None, copies: int) -> Finding:
     seen = []
     if burst is not None:
         seen.append(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from gateway.money.recommendations.facts import DAY_S, DailyUse, Opportunity, SavingFacts
-from gateway.money.recommendations.repricing import format_exact_dollars, works_cheaper_with
+from gateway.money.recommendations.repricing import format_exact_dollars, programs_cheaper_with
 from spool.ledger.repricing import TokenSum
 from spool.processing import STANDARD
 from spool.registry.insights import MEDIUM
@@ -33,10 +33,10 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
     jobs = {work for work, hours in saving_facts.hours.items() if is_scheduled_job(hours)}
 
     def tokens_as_batch(use: DailyUse) -> TokenSum | None:
-        is_of_job = not use.dimensions.user and use.tokens.mode == STANDARD and use.program_work in jobs
+        is_of_job = not use.dimensions.user and use.tokens.mode == STANDARD and use.program_and_model in jobs
         return replace(use.tokens, mode="batch") if is_of_job else None
 
-    for work, priced in works_cheaper_with(saving_facts, tokens_as_batch):
+    for work, priced in programs_cheaper_with(saving_facts, tokens_as_batch):
         yield Opportunity(
             subject=work,
             work=work,
@@ -51,8 +51,8 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
                 f"{format_exact_dollars(priced.cost)} call by call - "
                 f"{format_exact_dollars(priced.cost - priced.total_saving)} as a batch"
             ),
-            current=work.processing_in_mode(STANDARD),
-            recommended=work.processing_in_mode("batch"),
+            current=work.processing_with_mode(STANDARD),
+            recommended=work.processing_with_mode("batch"),
             measured_by=work.measured_by,
         )
 

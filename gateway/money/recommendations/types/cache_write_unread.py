@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gateway.money.recommendations.facts import DailyUse, Opportunity, SavingFacts
-from gateway.money.recommendations.repricing import format_exact_dollars, works_cheaper_with
+from gateway.money.recommendations.repricing import format_exact_dollars, programs_cheaper_with
 from spool.ledger.repricing import TokenSum
 from spool.registry.insights import LOW
 from spool.registry.recommendations import EXACT
@@ -25,7 +25,7 @@ ASSUMPTIONS = (
 
 
 def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
-    for work, priced in works_cheaper_with(saving_facts, _as_plain_input):
+    for work, priced in programs_cheaper_with(saving_facts, _as_plain_input):
         written = priced.sum_count("cache_write_tokens")
         read = priced.sum_count("cache_read_tokens")
         if not written:
@@ -45,8 +45,8 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
             ),
             formula=f"{format_exact_dollars(priced.cost)} with {written:,} tokens written and {read:,} read"
             f" - {format_exact_dollars(priced.cost - priced.total_saving)} as plain input",
-            current=work.processing_in_mode(),
-            recommended=work.processing_in_mode(),
+            current=work.processing_with_mode(),
+            recommended=work.processing_with_mode(),
             measured_by=work.measured_by,
         )
 

@@ -39,7 +39,7 @@ ALIKE = 2  # maximum ratio between the mean token counts of similar inputs or ou
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
+class UserWorkUsage:
     """One user's calls of a kind of work. `main` is the use of the model for which the user paid most."""
 
     work: str
@@ -55,15 +55,15 @@ class Worker:
     def price_per_million(self) -> int:
         return self.cost * 1_000_000 // (self.input_tokens + self.output_tokens)
 
-    def has_similar_calls(self, other: Worker) -> bool:
+    def has_similar_calls(self, other: UserWorkUsage) -> bool:
         return _are_near(self.input_tokens * other.calls, other.input_tokens * self.calls) and _are_near(
             self.output_tokens * other.calls, other.output_tokens * self.calls
         )
 
 
 def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
-    works: dict[str, list[Worker]] = defaultdict(list)
-    for worker in _group_workers(saving_facts):
+    works: dict[str, list[UserWorkUsage]] = defaultdict(list)
+    for worker in _group_uses_by_user_and_work(saving_facts):
         works[worker.work].append(worker)
     for everybody in works.values():
         workers = sorted(everybody, key=lambda candidate: (-candidate.cost, candidate.who))[:MOST_WORKERS]
@@ -80,14 +80,14 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
                 )
                 is_other = peer.main.dimensions.model != worker.main.dimensions.model
                 if is_other and worker.price_per_million >= TIMES * usual:
-                    yield _switch_opportunity(saving_facts, worker, peer, len(peers))
+                    yield _model_switch_opportunity(saving_facts, worker, peer, len(peers))
 
 
-def _group_workers(saving_facts: SavingFacts) -> Iterator[Worker]:
+def _group_uses_by_user_and_work(saving_facts: SavingFacts) -> Iterator[UserWorkUsage]:
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for use_index, use in enumerate(saving_facts.uses):
         dimensions = use.dimensions
-        work = use.program_work
+        work = use.program_and_model
         who = dimensions.user or dimensions.team or dimensions.api_key
         if who:
             groups[work.service or work.source, who].append(use_index)
@@ -101,7 +101,7 @@ def _group_workers(saving_facts: SavingFacts) -> Iterator[Worker]:
             for use in uses:
                 costs[use.dimensions.model] += use.cost
             model = max(costs, key=lambda name: (costs[name], name or ""))
-            yield Worker(
+            yield UserWorkUsage(
                 work=work_name,
                 who=who,
                 main=next(use for use in uses if use.dimensions.model == model),
@@ -118,11 +118,13 @@ def _are_near(one: int, other: int) -> bool:
     return high <= ALIKE * low
 
 
-def _switch_opportunity(saving_facts: SavingFacts, worker: Worker, peer: Worker, peers: int) -> Opportunity:
+def _model_switch_opportunity(
+    saving_facts: SavingFacts, user_work: UserWorkUsage, peer: UserWorkUsage, peer_count: int
+) -> Opportunity:
     peer_tokens = peer.main.tokens
     claims: dict[int, int] = {}
     cost = 0
-    for use_index in worker.places:
+    for use_index in user_work.places:
         use = saving_facts.uses[use_index]
         instead = replace(
             use.tokens,
@@ -136,16 +138,16 @@ def _switch_opportunity(saving_facts: SavingFacts, worker: Worker, peer: Worker,
         if saving is not None:
             claims[use_index] = saving
             cost += use.cost
-    now = worker.main.dimensions
+    now = user_work.main.dimensions
     then = peer.main.dimensions
     return Opportunity(
-        subject=(worker.work, worker.who),
+        subject=(user_work.work, user_work.who),
         claims=claims,
-        title=f"{then.model} for {worker.who} in {worker.work} instead of {now.model}",
+        title=f"{then.model} for {user_work.who} in {user_work.work} instead of {now.model}",
         seen=(
-            f"{worker.who} pays {worker.price_per_million / max(1, peer.price_per_million):.0f} times as much "
-            f"per token as others in {worker.work}. The model is mostly {now.model}, for {worker.calls:,} calls. "
-            f"{peers} others do similar work there, with models such as {then.model}."
+            f"{user_work.who} pays {user_work.price_per_million / max(1, peer.price_per_million):.0f} times as much "
+            f"per token as others in {user_work.work}. The model is mostly {now.model}, for {user_work.calls:,} calls. "
+            f"{peer_count} others do similar work there, with models such as {then.model}."
         ),
         advice=f"Try {then.model} for this work.",
         formula=(
@@ -155,5 +157,8 @@ def _switch_opportunity(saving_facts: SavingFacts, worker: Worker, peer: Worker,
         ),
         current=Processing(model=now.model, provider=now.provider),
         recommended=Processing(model=then.model, provider=then.provider),
-        measured_by={**worker.main.program_work.measured_by, "user": worker.main.dimensions.user or ""},
+        measured_by={
+            **user_work.main.program_and_model.measured_by,
+            "user": user_work.main.dimensions.user or "",
+        },
     )

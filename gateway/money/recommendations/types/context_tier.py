@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gateway.money.recommendations.facts import DailyUse, Opportunity, SavingFacts
-from gateway.money.recommendations.repricing import format_exact_dollars, works_cheaper_with
+from gateway.money.recommendations.repricing import format_exact_dollars, programs_cheaper_with
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES
 from spool.registry.insights import MEDIUM
@@ -34,7 +34,7 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
         edge = input_size_where_price_rises(saving_facts, use)
         return None if edge is None else replace(use.tokens, beyond=0)
 
-    for work, priced in works_cheaper_with(saving_facts, tokens_in_lowest_tier):
+    for work, priced in programs_cheaper_with(saving_facts, tokens_in_lowest_tier):
         edge = max(input_size_where_price_rises(saving_facts, use) or 0 for use in priced.uses)
         yield Opportunity(
             subject=work,
@@ -53,8 +53,8 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
                 f"{format_exact_dollars(priced.cost)} beyond {edge:,} tokens - "
                 f"{format_exact_dollars(priced.cost - priced.total_saving)} below"
             ),
-            current=work.processing_in_mode(),
-            recommended=work.processing_in_mode(),
+            current=work.processing_with_mode(),
+            recommended=work.processing_with_mode(),
             measured_by=work.measured_by,
         )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gateway.money.recommendations.facts import DailyUse, Opportunity, SavingFacts
-from gateway.money.recommendations.repricing import format_exact_dollars, works_cheaper_with
+from gateway.money.recommendations.repricing import format_exact_dollars, programs_cheaper_with
 from spool.ledger.repricing import TokenSum
 from spool.record import NS
 from spool.registry.insights import LOW
@@ -41,7 +41,7 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
         model = newer_model_of(use)
         return None if model is None else _tokens_as_model(saving_facts, use.tokens, model)
 
-    for work, priced in works_cheaper_with(saving_facts, tokens_as_newer_model):
+    for work, priced in programs_cheaper_with(saving_facts, tokens_as_newer_model):
         model = newer_model_of(priced.uses[-1])
         yield Opportunity(
             subject=work,
@@ -57,7 +57,7 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
                 f"{format_exact_dollars(priced.cost)} with {work.model} - "
                 f"{format_exact_dollars(priced.cost - priced.total_saving)} with {model}"
             ),
-            current=work.processing_in_mode(),
+            current=work.processing_with_mode(),
             recommended=Processing(model=model, provider=work.provider),
             measured_by=work.measured_by,
         )

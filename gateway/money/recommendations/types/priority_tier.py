@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from gateway.money.recommendations.facts import DailyUse, Opportunity, SavingFacts
-from gateway.money.recommendations.repricing import format_exact_dollars, works_cheaper_with
+from gateway.money.recommendations.repricing import format_exact_dollars, programs_cheaper_with
 from spool.ledger.repricing import TokenSum
 from spool.processing import STANDARD
 from spool.registry.insights import LOW
@@ -33,7 +33,7 @@ def _mode_opportunities(saving_facts: SavingFacts, mode: str) -> Iterator[Opport
     def tokens_as_standard_tier(use: DailyUse) -> TokenSum | None:
         return replace(use.tokens, mode=STANDARD) if use.tokens.mode == mode else None
 
-    for work, priced in works_cheaper_with(saving_facts, tokens_as_standard_tier):
+    for work, priced in programs_cheaper_with(saving_facts, tokens_as_standard_tier):
         yield Opportunity(
             subject=(*work, mode),
             work=work,
@@ -45,7 +45,7 @@ def _mode_opportunities(saving_facts: SavingFacts, mode: str) -> Iterator[Opport
                 f"{format_exact_dollars(priced.cost)} as {mode} - "
                 f"{format_exact_dollars(priced.cost - priced.total_saving)} as standard"
             ),
-            current=work.processing_in_mode(mode),
-            recommended=work.processing_in_mode(STANDARD),
+            current=work.processing_with_mode(mode),
+            recommended=work.processing_with_mode(STANDARD),
             measured_by=work.measured_by,
         )

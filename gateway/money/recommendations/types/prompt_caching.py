@@ -16,10 +16,10 @@ import msgspec
 from gateway.money.recommendations.facts import (
     DAY_S,
     Opportunity,
-    ProgramWork,
+    ProgramAndModel,
     RecentCall,
     SavingFacts,
-    cost_by_use_index,
+    cost_by_daily_use_index,
     scale_by_paid_share,
 )
 from gateway.money.recommendations.repricing import format_exact_dollars
@@ -49,12 +49,12 @@ LEAST_SHARE = 10  # minimum saving, in percent of the calls' cost
 
 def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
     since = int(saving_facts.now) * NS - RECENT_NS
-    works: dict[ProgramWork, list[RecentCall]] = defaultdict(list)
-    compared: dict[ProgramWork, list[RecentCall]] = defaultdict(list)
+    works: dict[ProgramAndModel, list[RecentCall]] = defaultdict(list)
+    compared: dict[ProgramAndModel, list[RecentCall]] = defaultdict(list)
     reading = set()
     for recent_call in saving_facts.recent:
         if (recent_call.call.start_time or 0) >= since:
-            work = saving_facts.uses[recent_call.use_index].program_work
+            work = saving_facts.uses[recent_call.use_index].program_and_model
             compared[work].append(recent_call)
             if recent_call.call.cache_read_tokens:
                 reading.add(work)
@@ -62,11 +62,13 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
                 works[work].append(recent_call)
     for work, calls in works.items():
         if work not in reading:
-            yield from _caching_opportunities(saving_facts, work, calls, cost_by_use_index(compared[work]))
+            yield from _caching_opportunities(
+                saving_facts, work, calls, cost_by_daily_use_index(compared[work])
+            )
 
 
 def _caching_opportunities(
-    saving_facts: SavingFacts, work: ProgramWork, calls: Sequence[RecentCall], compared: Mapping[int, int]
+    saving_facts: SavingFacts, work: ProgramAndModel, calls: Sequence[RecentCall], compared: Mapping[int, int]
 ) -> Iterator[Opportunity]:
     sessions: dict[str | None, list[RecentCall]] = defaultdict(list)
     for recent_call in calls:
@@ -76,7 +78,7 @@ def _caching_opportunities(
     for session in sessions.values():
         before: Inference | None = None
         for recent_call in session:
-            held = _tokens_still_cached(before, recent_call.call)
+            held = _tokens_readable_from_cache(before, recent_call.call)
             before = recent_call.call
             saving = _saving_with_cache(saving_facts, recent_call, held)
             # A session of one call is not a conversation, so a cache would save nothing.
@@ -101,8 +103,8 @@ def _caching_opportunities(
             "the parts that change between calls at the end of the prompt."
         ),
         formula=f"{format_exact_dollars(cost)} without a cache - {format_exact_dollars(cost - saved)} with one",
-        current=work.processing_in_mode(),
-        recommended=work.processing_in_mode(),
+        current=work.processing_with_mode(),
+        recommended=work.processing_with_mode(),
         measured_by=work.measured_by,
         compared=compared,
     )
@@ -116,10 +118,10 @@ def _saving_with_cache(saving_facts: SavingFacts, recent_call: RecentCall, cache
     return scale_by_paid_share(as_it_was - with_cache, recent_call.cost, as_it_was)
 
 
-def _tokens_still_cached(before: Inference | None, call: Inference) -> int:
-    if before is None or (call.start_time or 0) - (before.start_time or 0) > ALIVE_NS:
+def _tokens_readable_from_cache(previous_call: Inference | None, call: Inference) -> int:
+    if previous_call is None or (call.start_time or 0) - (previous_call.start_time or 0) > ALIVE_NS:
         return 0
-    tokens = before.input_tokens or 0
+    tokens = previous_call.input_tokens or 0
     return tokens if LEAST_INPUT <= tokens <= (call.input_tokens or 0) else 0
 
 

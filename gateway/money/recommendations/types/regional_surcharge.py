@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gateway.money.recommendations.facts import DailyUse, Opportunity, SavingFacts
-from gateway.money.recommendations.repricing import format_exact_dollars, works_cheaper_with
+from gateway.money.recommendations.repricing import format_exact_dollars, programs_cheaper_with
 from spool.ledger.repricing import TokenSum
 from spool.registry.insights import MEDIUM
 from spool.registry.recommendations import EXACT, Processing
@@ -30,7 +30,7 @@ _REGIONAL = re.compile(
 
 
 def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
-    for work, repricing in works_cheaper_with(saving_facts, _with_global_model):
+    for work, repricing in programs_cheaper_with(saving_facts, _tokens_with_global_region_model):
         name = global_model_name(work.model) or ""
         yield Opportunity(
             subject=work,
@@ -46,7 +46,7 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
                 f"{format_exact_dollars(repricing.cost)} in the region - "
                 f"{format_exact_dollars(repricing.cost - repricing.total_saving)} globally"
             ),
-            current=work.processing_in_mode(),
+            current=work.processing_with_mode(),
             recommended=Processing(model=name, provider=work.provider),
             measured_by=work.measured_by,
         )
@@ -57,6 +57,6 @@ def global_model_name(model: str) -> str | None:
     return None if regional is None or model.startswith("global.") else f"global.{regional['model']}"
 
 
-def _with_global_model(use: DailyUse) -> TokenSum | None:
+def _tokens_with_global_region_model(use: DailyUse) -> TokenSum | None:
     name = global_model_name(use.dimensions.model or "")
     return None if name is None else replace(use.tokens, response_model=name, request_model=name)

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gateway.money.recommendations.facts import (
     Opportunity,
-    ProgramWork,
+    ProgramAndModel,
     RecentCall,
     SavingFacts,
-    cost_by_use_index,
+    cost_by_daily_use_index,
 )
 from gateway.money.recommendations.repricing import format_exact_dollars
 from spool.record import NS
@@ -38,20 +38,20 @@ BY_CHANCE = 4  # at most 1/BY_CHANCE of the found repeats may be expected by cha
 
 
 def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
-    works: dict[ProgramWork, list[RecentCall]] = defaultdict(list)
-    compared: dict[ProgramWork, list[RecentCall]] = defaultdict(list)
+    works: dict[ProgramAndModel, list[RecentCall]] = defaultdict(list)
+    compared: dict[ProgramAndModel, list[RecentCall]] = defaultdict(list)
     for recent_call in saving_facts.recent:
-        call, work = recent_call.call, saving_facts.uses[recent_call.use_index].program_work
+        call, work = recent_call.call, saving_facts.uses[recent_call.use_index].program_and_model
         compared[work].append(recent_call)
         # Calls in a session are no repeats, because each input contains the earlier turns.
         if call.status == "ok" and call.session is None and call.input_tokens and call.output_tokens:
             works[work].append(recent_call)
     for work, calls in works.items():
-        yield from _repeat_opportunities(work, calls, cost_by_use_index(compared[work]))
+        yield from _repeat_opportunities(work, calls, cost_by_daily_use_index(compared[work]))
 
 
 def _repeat_opportunities(
-    work: ProgramWork, calls: Sequence[RecentCall], compared: Mapping[int, int]
+    work: ProgramAndModel, calls: Sequence[RecentCall], compared: Mapping[int, int]
 ) -> Iterator[Opportunity]:
     seen: dict[tuple[int, int], int] = {}
     repeats: list[RecentCall] = []
@@ -88,8 +88,8 @@ def _repeat_opportunities(
             "program or the gateway."
         ),
         formula=f"{format_exact_dollars(cost)} for {count:,} repeats x ({count:,} - {chance:,}) / {count:,}",
-        current=work.processing_in_mode(),
-        recommended=work.processing_in_mode(),
+        current=work.processing_with_mode(),
+        recommended=work.processing_with_mode(),
         measured_by=work.measured_by,
         compared=compared,
     )

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from gateway.money.insights.findings import printable_name
 from gateway.money.recommendations.facts import (
     Opportunity,
-    ProgramWork,
+    ProgramAndModel,
     RecentCall,
     SavingFacts,
-    cost_by_use_index,
+    cost_by_daily_use_index,
 )
 from gateway.money.recommendations.repricing import format_exact_dollars
 from spool.record import NS, Inference
@@ -49,20 +49,20 @@ class _RepeatedCallKey(NamedTuple):
 
 def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
     failed: dict[_RepeatedCallKey, list[RecentCall]] = defaultdict(list)
-    works: dict[ProgramWork, list[RecentCall]] = defaultdict(list)
-    compared: dict[ProgramWork, list[RecentCall]] = defaultdict(list)
+    works: dict[ProgramAndModel, list[RecentCall]] = defaultdict(list)
+    compared: dict[ProgramAndModel, list[RecentCall]] = defaultdict(list)
     for recent_call in saving_facts.recent:  # the calls are in chronological order
-        compared[saving_facts.uses[recent_call.use_index].program_work].append(recent_call)
+        compared[saving_facts.uses[recent_call.use_index].program_and_model].append(recent_call)
         same = _retry_key(recent_call.call)
         for before in failed.pop(same, ()):
             if (recent_call.call.start_time or 0) - (before.call.start_time or 0) <= WITHIN_NS:
-                works[saving_facts.uses[before.use_index].program_work].append(before)
+                works[saving_facts.uses[before.use_index].program_and_model].append(before)
         if recent_call.call.status == "error":
             failed[same].append(recent_call)
     for work, calls in works.items():
         if len(calls) < LEAST_CALLS:
             continue
-        claims = cost_by_use_index(calls)
+        claims = cost_by_daily_use_index(calls)
         cost = sum(claims.values())
         [(error, _)] = Counter(
             printable_name(recent_call.call.error_type, "errors without a name") for recent_call in calls
@@ -81,10 +81,10 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
                 "failing tool. Wait longer before each repeat."
             ),
             formula=f"{format_exact_dollars(cost)} for {len(calls):,} failed calls",
-            current=work.processing_in_mode(),
-            recommended=work.processing_in_mode(),
+            current=work.processing_with_mode(),
+            recommended=work.processing_with_mode(),
             measured_by=work.measured_by,
-            compared=cost_by_use_index(compared[work]),
+            compared=cost_by_daily_use_index(compared[work]),
         )
 
 

@@ -14,7 +14,7 @@ from gateway.http.requests import Result
 from gateway.money.comparison.comparing import answer_comparison
 from gateway.money.comparison.sentence import comparison_sentence
 from gateway.money.comparison.split import PARTS, CostDriver, GroupSpending
-from gateway.money.costs.answer import bills_status
+from gateway.money.costs.answer import billing_status_of_query
 from gateway.money.costs.earlier_period import ComparablePast, comparison_query
 from gateway.money.costs.measures import (
     COMPARED_KINDS,
@@ -293,7 +293,7 @@ async def compare_costs(request: OperatorRequest[MoneyServices, None]) -> Result
             "whole_since": answer.incomplete_before,
         },
         "total": _describe_driver(answer.comparison.total, answer.past),
-        "billed": await bills_status(answer.query, reads, request.now()),
+        "billed": await billing_status_of_query(answer.query, reads, request.now()),
         **page,
     }
 

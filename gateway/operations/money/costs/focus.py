@@ -17,8 +17,8 @@ from gateway.http.answers import CSV, SLICE_BYTES, UNCACHED, open_piece_sender
 from gateway.http.requests import Result
 from gateway.http.turns import RunQuery
 from gateway.money.costs.times import parse_moment
-from gateway.money.focus.billed import BilledFocus
-from gateway.money.focus.counted import CountedFocus
+from gateway.money.focus.billed import FocusRowsOfBills
+from gateway.money.focus.counted import FocusRowsOfCountedCosts
 from gateway.money.focus.reports import FocusReports, FocusSpan
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import LINES
@@ -107,16 +107,18 @@ def _flag_parameter(query: Mapping[str, str], name: str) -> bool:
 
 async def _make_export(
     request: OperatorRequest[MoneyServices, None], span: FocusSpan, run: RunQuery
-) -> BilledFocus | CountedFocus:
+) -> FocusRowsOfBills | FocusRowsOfCountedCosts:
     query, prices = request.http.query, request.services.prices
     has_plans, has_lines = _flag_parameter(query, "plans"), "lines" in query
     check_one_of("lines", query.get("lines", LINES[0]), LINES)
     reports = FocusReports(reader=request.cost_reader, prices=prices, now=request.now(), run=run)
     if not _flag_parameter(query, "billed"):
-        return await CountedFocus.prepare(reports, span, has_lines=has_lines, has_plans=has_plans)
+        return await FocusRowsOfCountedCosts.prepare(
+            reports, span, has_price_lines=has_lines, has_plans=has_plans
+        )
     if has_plans or has_lines:
         raise Invalid("plans and lines apply to counted costs; they cannot be used with billed")
-    return await BilledFocus.prepare(reports, span)
+    return await FocusRowsOfBills.prepare(reports, span)
 
 
 async def _focus_export_headers(
@@ -124,7 +126,7 @@ async def _focus_export_headers(
 ) -> dict[str, str]:
     name = f"tollhouse-focus-{span.first}-{span.last}.csv"
     headers = {**UNCACHED, "Content-Type": CSV, "Content-Disposition": f'attachment; filename="{name}"'}
-    whole_since = await request.whole_ledger.no_record_missing_since()
+    whole_since = await request.whole_ledger.start_of_complete_hours()
     if span.since.timestamp() < whole_since:
         headers[WHOLE_SINCE] = utc_iso(whole_since) or ""
     return headers

@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.http.requests import Result
 from gateway.money.budgets.declared import COST, MONTHLY, QUARTERLY, WEEKLY, YEARLY
-from gateway.money.budgets.expansion import round_amount_down
+from gateway.money.budgets.expansion import format_amount_rounded_down
 from gateway.money.budgets.forecast import TooEarly, forecast_running_period
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import read_question
@@ -79,7 +79,7 @@ async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     result = await forecast_running_period(ledger, query, per, request.now())
 
     def format_cost(units: int) -> str:
-        return round_amount_down(COST, units)
+        return format_amount_rounded_down(COST, units)
 
     prediction = result.forecast
     period = result.period

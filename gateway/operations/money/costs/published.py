@@ -32,7 +32,7 @@ from gateway.core.schemas import (
 from gateway.http.address import READ, key_call
 from gateway.http.lists import YES_NO, Filter, ListDefinition, MemoryRows, PageQuery, Sort
 from gateway.http.requests import Result
-from gateway.money.costs.answer import answer_costs, has_paid_costs
+from gateway.money.costs.answer import answer_costs, has_plans_or_contract_amounts
 from gateway.money.costs.measures import (
     ANSWERED,
     MAX_TOP,
@@ -40,7 +40,7 @@ from gateway.money.costs.measures import (
     REAL_COST,
     USAGE,
     USAGE_AMOUNT,
-    measures_with_those_of_cost_type,
+    measures_and_cost_type_measures,
     meter_unit,
     metered_quantities,
     row_amount,
@@ -253,7 +253,7 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     rows = _CostRows(request.services, request.shared.people)
     known = (*request.services.ledger.dimensions(), *UNITS, *await rows.read_row_tags())
     page = await request.list_page(
-        cost_list(known, has_plans=has_paid_costs(request.services.registry)), rows
+        cost_list(known, has_plans=has_plans_or_contract_amounts(request.services.registry)), rows
     )
     return {**page, **rows.beside}
 
@@ -275,7 +275,7 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
 )
 async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
     ledger = request.services.ledger
-    dimensions = [{"id": name, "name": _dimension_name(name)} for name in ledger.underived_dimensions()]
+    dimensions = [{"id": name, "name": _dimension_name(name)} for name in ledger.builtin_and_tag_dimensions()]
     dimensions += [
         {"id": dimension.name, "name": dimension.label} for dimension in ledger.derived_dimensions()
     ]
@@ -371,7 +371,7 @@ class _CostRows:
             by=group_by,
             cost_type=REAL_COST if is_usage else cost_type,
             fills="missing" in once,
-            measures=measures_with_those_of_cost_type(cost_type, measures),
+            measures=measures_and_cost_type_measures(cost_type, measures),
             meter=EVERY_METER if by_meter else meter,
             top=MAX_TOP if not UNITS.keys().isdisjoint(group_by) else None,
         )

@@ -18,11 +18,11 @@ from gateway.core.paths import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
 from gateway.core.schemas import TEXT
 from gateway.http.answers import CSV, JSON, UNCACHED, AnswerInPieces
 from gateway.http.requests import Result
-from gateway.money.costs.answer import answer_costs, has_paid_costs
+from gateway.money.costs.answer import answer_costs, has_plans_or_contract_amounts
 from gateway.money.costs.asked_measures import measure_now_and_previous
-from gateway.money.costs.continuing import work_units_with_calls_just_outside
+from gateway.money.costs.continuing import work_units_with_calls_in_adjacent_days
 from gateway.money.costs.listing import repeat_while_listing_changes
-from gateway.money.costs.measures import PREVIOUS, distinguishing_columns
+from gateway.money.costs.measures import PREVIOUS, report_key_columns
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.rows import AnswerRows, place_sort_key
 from gateway.operations.answers import ComparisonPast
@@ -280,7 +280,7 @@ async def _build_report(
             ],
             "row_count": rows.row_count,
             "truncated": rows.is_truncated,
-            **({"has_plans": True} if has_paid_costs(services.registry) else {}),
+            **({"has_plans": True} if has_plans_or_contract_amounts(services.registry) else {}),
         },
         "total": rows.total,
         "latency": rows.latency,
@@ -310,7 +310,7 @@ async def _build_report(
         most=max_rows,
     )
     for unit in set(TREES).intersection(question.by):
-        around = await work_units_with_calls_just_outside(
+        around = await work_units_with_calls_in_adjacent_days(
             result.ledger, result.query, unit, [row[unit] for row in page[ROWS]]
         )
         for row in page[ROWS]:
@@ -345,7 +345,7 @@ def csv_rows(payload: Mapping[str, Any]) -> Iterator[Sequence[object]]:
     """Yield the rows of a report as CSV. The columns are the same even if there are no rows."""
     report_fields = payload["report"]
     before = [f"previous_{name}" for name in report_fields["show"]] if report_fields["previous"] else []
-    names = [*distinguishing_columns(report_fields), *report_fields["show"], *before]
+    names = [*report_key_columns(report_fields), *report_fields["show"], *before]
     yield names
     for row in payload["rows"]:
         cells = {**row, **{f"previous_{name}": value for name, value in row.get(PREVIOUS, {}).items()}}

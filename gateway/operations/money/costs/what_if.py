@@ -17,7 +17,7 @@ from gateway.money.recommendations.facts import DAYS, dimension_value
 from gateway.money.recommendations.what_if import (
     ASSUMPTIONS,
     Group,
-    ReplacementCosts,
+    ModelReplacementCosts,
     check_model_has_price,
     days_within,
 )
@@ -192,15 +192,15 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 
 def _largest_first(
-    groups: Mapping[Group, ReplacementCosts], other_group: Group
-) -> list[tuple[Group, ReplacementCosts]]:
+    groups: Mapping[Group, ModelReplacementCosts], other_group: Group
+) -> list[tuple[Group, ModelReplacementCosts]]:
     """
     Return the MAX_TOP groups with the largest change, and the sum of all other groups. Ties are sorted by name.
     """
     by_name = sort_in_short_steps(groups.items(), lambda item: [word or "" for word in item[0]])
     rows = sort_in_short_steps(by_name, lambda item: -abs(item[1].saves))
     rest = [instead for _, instead in rows[MAX_TOP:]]
-    return [*rows[:MAX_TOP], *([(other_group, ReplacementCosts.sum_of(rest))] if rest else [])]
+    return [*rows[:MAX_TOP], *([(other_group, ModelReplacementCosts.sum_of(rest))] if rest else [])]
 
 
 def _limit_to_days(query: CostQuery, days: range) -> CostQuery:
@@ -209,7 +209,7 @@ def _limit_to_days(query: CostQuery, days: range) -> CostQuery:
     return replace(query, since=since, until=until, granularity=TOTAL, group_by=(), measures=("calls",))
 
 
-def _describe_replacement_costs(replacement_costs: ReplacementCosts) -> Mapping[str, object]:
+def _describe_replacement_costs(replacement_costs: ModelReplacementCosts) -> Mapping[str, object]:
     return {
         "calls": replacement_costs.calls,
         "cost": money.units_to_text(replacement_costs.cost),

@@ -24,7 +24,7 @@ from gateway.money.budgets.judging import planned_limit
 from gateway.money.budgets.notice_texts import format_budget_amount
 from gateway.money.comparison.comparing import compare_costs, rank_without_comparison
 from gateway.money.comparison.old_prices import load_price_list
-from gateway.money.costs.answer import bills_status
+from gateway.money.costs.answer import billing_status_of_query
 from gateway.money.costs.earlier_period import comparison_query, find_past
 from gateway.money.costs.measures import PREVIOUS
 from gateway.money.costs.question import CostQuestion
@@ -213,7 +213,9 @@ async def read_figures(
         for insight in await registry.insights.detector_insights()
         if insight.status in OPEN and visible.can_see_insight(insight)
     ]
-    billed: Mapping[str, Any] = await bills_status(query, reader, due_at, only_day_states=True) or {}
+    billed: Mapping[str, Any] = (
+        await billing_status_of_query(query, reader, due_at, only_day_states=True) or {}
+    )
     insights.sort(key=lambda insight: -abs(Decimal(insight.cost_impact)))
     return ReportFigures(
         view=view.name,

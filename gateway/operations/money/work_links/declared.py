@@ -41,7 +41,7 @@ from spool.ledger.work import (
     UNITS,
     WorkDigests,
     is_digest,
-    unit_number,
+    unit_number_from_name_or_digest,
     unit_numbers,
 )
 from spool.ledger.work_links import (
@@ -156,10 +156,10 @@ def unit_link(draft: NewWorkLink) -> UnitLink:
     is_branch = unit == BRANCH
     return UnitLink(
         unit,
-        unit_number(unit, getattr(draft, unit)),
+        unit_number_from_name_or_digest(unit, getattr(draft, unit)),
         _PARENTS.get(target, target),
         getattr(draft, target),
-        unit_number(REPOSITORY, draft.repository) if is_branch else NONE,
+        unit_number_from_name_or_digest(REPOSITORY, draft.repository) if is_branch else NONE,
         _midnight_utc(draft.since) if draft.since else BEGINNING,
         _midnight_utc(draft.until) + DAY_S if draft.until else END,
     )
@@ -401,7 +401,7 @@ class WorkLinkResource(ManagedResource[WorkLink, HasLedger]):
         if link.target in TREES:
             units.append((link.target, link.target_number))
         for unit, id in units:
-            if await caller.services.ledger.is_no_longer_listed(unit, id):
+            if await caller.services.ledger.is_unit_merged_into_other(unit, id):
                 raise NotAllowed(
                     f"this {unit} is one of the units in `(other)`, so its calls cannot be found. The settings "
                     "work.ids_per_month and work.retention decide how many units are listed, and for how long"
@@ -464,7 +464,7 @@ async def expire_links(ledger: Ledger, table: WorkLinkTable) -> None:
     Delete the links to pull requests and tickets whose target had no calls for `work.retention_units`, and
     the links of sessions and runs that had none themselves.
     """
-    known = await ledger.recent_pull_requests_and_tickets() if table.count() else None
+    known = await ledger.expiry_time_and_recent_pull_requests_and_tickets() if table.count() else None
     if known is None:
         return
     since, in_use = known

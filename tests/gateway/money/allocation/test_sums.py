@@ -91,7 +91,7 @@ def test_elements_add_up_to_the_total(
         try:
             log.add(kept, at=BEGIN)
             await ledger.catch_up(log)
-            definition = join_definitions({"": parse_definition(text, ledger.underived_dimensions())})
+            definition = join_definitions({"": parse_definition(text, ledger.builtin_and_tag_dimensions())})
             Published(ledger).put_in_force(definition, version="1")
             span = CostQuery(since=_at(BEGIN - 3 * DAY), until=_at(BEGIN + 3 * DAY), granularity=TOTAL)
 
@@ -118,7 +118,7 @@ def test_elements_add_up_to_the_total(
                     assert element_sums.keys() == expected.keys()
                     for element, rows in expected.items():
                         assert element_sums[element][0] == sum(money.text_to_units(row.cost) for row in rows)
-            after = parse_definition(other, ledger.underived_dimensions())
+            after = parse_definition(other, ledger.builtin_and_tag_dimensions())
             names = sources_read_by(definition, after)
             change = compare_definitions(definition, after, names, await asked(TOTAL, *names))
             assert whole[0] == change.total.cost

@@ -21,9 +21,9 @@ from gateway.money.budgets.verdicts import (
     OVER,
     RENEW_S,
     WITHIN,
+    BudgetVerdictBoard,
     BudgetVerdicts,
     SourceDelay,
-    VerdictBoard,
 )
 from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery
 from spool.ledger.repricing import TokenSum
@@ -41,14 +41,16 @@ async def house() -> House:
     return await House(at=NOW).start()
 
 
-async def read(house: House, name: str = ALL, board: VerdictBoard | None = None) -> BudgetVerdicts:
+async def read(house: House, name: str = ALL, board: BudgetVerdictBoard | None = None) -> BudgetVerdicts:
     signed = await (board or house.evaluator.verdicts).current_signed_table(name)
     return msgspec.json.decode(signed.body, type=BudgetVerdicts)
 
 
-def board_of(house: House) -> VerdictBoard:
+def board_of(house: House) -> BudgetVerdictBoard:
     """Return the board of another gateway on the same registry and ledger."""
-    return VerdictBoard(house.registry, house.ledger, house.log, house.clock, house.evaluator.budget_ledger)
+    return BudgetVerdictBoard(
+        house.registry, house.ledger, house.log, house.clock, house.evaluator.budget_ledger
+    )
 
 
 @pytest.mark.parametrize(
@@ -239,7 +241,7 @@ async def test_while_totals_are_counted_again_the_table_stays(house: House, monk
 
 async def test_amounts_may_be_left_out(house: House) -> None:
     """In a table without amounts, further spend of a budget that is already over makes no new table."""
-    board = VerdictBoard(
+    board = BudgetVerdictBoard(
         house.registry, house.ledger, house.log, house.clock, house.evaluator.budget_ledger, lambda: False
     )
     await house.budget(await house.view(), default_amount="1")
@@ -337,7 +339,7 @@ async def test_one_query_for_many_budgets_equals_a_query_for_each(
             house.spend(f"0.{chance.randrange(1, 10**9):09}", team=team, request_model=model, tags=tags)
         await house.ledger.catch_up(house.log)
         together, alone = house.evaluator.budget_ledger(), house.evaluator.budget_ledger()
-        await together.read_joined_sums(budgets, sizes)
+        await together.read_sums_of_similar_budgets(budgets, sizes)
         shared += len(queries)
         for budget, view in budgets:
             in_common, single = (

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.money.focus.billed import BilledFocus
+from gateway.money.focus.billed import FocusRowsOfBills
 from gateway.money.focus.reports import FocusReports, FocusSpan
 
 SPAN = FocusSpan(
@@ -66,7 +66,7 @@ async def test_days_whose_bills_are_final_are_written(is_limited: bool, number: 
     names the days that are not final.
     """
     answers = Answers(is_limited=is_limited)
-    export = await BilledFocus.prepare(cast("FocusReports", answers), SPAN)
+    export = await FocusRowsOfBills.prepare(cast("FocusReports", answers), SPAN)
     text = b"".join([piece async for piece in export.csv_pieces()])
     made = list(csv.DictReader(io.StringIO(text.decode())))
     assert [("OpenAI", "4", "invoiced", number), ("Anthropic", "1", "closed", "")] == [
@@ -85,7 +85,7 @@ async def test_a_warning_names_the_days_of_a_bill_together(monkeypatch: pytest.M
     monkeypatch.setitem(BILLED, "2026-11-02", {"openai": "2"})
     monkeypatch.setitem(FINAL, "2026-11-02", ())
     span = FocusSpan(first=SPAN.first, last=date(2026, 11, 2), tags=(), account="acct", version="1.4")
-    export = await BilledFocus.prepare(cast("FocusReports", Answers()), span)
+    export = await FocusRowsOfBills.prepare(cast("FocusReports", Answers()), span)
     assert [
         "2 days from 2026-11-01 to 2026-11-02 are not final and were left out for: openai"
     ] == export.warnings

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from gateway.bills.reconciliation.reconciler import reconciliation_gauges
 from gateway.cli import main
-from gateway.operations.money.insights import make_inspector
+from gateway.operations.money.insights import make_insight_updater
 from spool import identity
 from spool.registry.operators import Actor
 from spool.statements import Statement, StatementRow
@@ -244,7 +244,7 @@ async def test_insight_and_metric(server: OperatorServer) -> None:
     counted to billed.
     """
     await put(server, statements(CALLS))
-    await make_inspector(server.services).find_and_store_insights()
+    await make_insight_updater(server.services).find_and_store_insights()
     found = (await server.ask("GET", "/insights?limit=100")).payload["insights"]
     about = [each for each in found if "was counted, on" in each["title"]]
     assert sorted(PROVIDERS) == sorted(each["title"].split(" ")[0] for each in about)

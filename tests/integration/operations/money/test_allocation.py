@@ -72,7 +72,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 def publish(server: OperatorServer, text: str = DEFINITION, version: str = "1") -> None:
-    definition = parse_definition(text.encode(), server.services.money.ledger.underived_dimensions())
+    definition = parse_definition(text.encode(), server.services.money.ledger.builtin_and_tag_dimensions())
     server.services.money.published.put_in_force(join_definitions({"": definition}), version=version)
 
 
@@ -164,7 +164,7 @@ async def test_a_diff_of_a_namespace(server: OperatorServer) -> None:
     """
     A namespace's definition replaces only its own dimensions, and must not define a dimension of another namespace.
     """
-    known = server.services.money.ledger.underived_dimensions()
+    known = server.services.money.ledger.builtin_and_tag_dimensions()
     model = b"Dimensions: {M: {Rules: [{Type: GroupBy, Source: model}]}}"
     parts = {"": parse_definition(DEFINITION.encode(), known), "ml": parse_definition(model, known)}
     server.services.money.published.put_in_force(join_definitions(parts), version="3")

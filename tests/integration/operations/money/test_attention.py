@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.operations.money import attention
-from gateway.operations.money.insights import make_inspector
+from gateway.operations.money.insights import make_insight_updater
 from gateway.operations.money.reports.declared import NewScheduledReport, ScheduledReportTable
 from spool.deliveries.values import RouteSpec
 from spool.devices.device import Device
@@ -190,17 +190,17 @@ async def test_losses_of_half_the_fleet_are_critical_and_found_at_once(server: O
     """
     devices = server.services.senders.devices
     assert devices is not None
-    watching = make_inspector(server.services)
-    assert not await watching.has_changed()
+    watching = make_insight_updater(server.services)
+    assert not await watching.has_changed_state()
     now = server.clock.now()
     for number in range(20):
         state = b"unreachable" if number < 10 else b"unused"
         claims = b'{"assistants": {"codex": {"state": "' + state + b'"}}}'
         device = Device(id=f"laptop-{number}", enrolled_at=0, enrolled_by="test", last_seen=now)
         await devices.table.replace_row(replace(device, heartbeat=claims, last_heartbeat=now))
-    assert await watching.has_changed()
+    assert await watching.has_changed_state()
     await watching.find_and_store_insights()
-    assert not await watching.has_changed()
+    assert not await watching.has_changed_state()
     [cause] = (await needs(server))["causes"]
     assert ("critical", "Lost calls on 10 laptops") == (cause["severity"], cause["title"])
     [insight] = (await server.ask("GET", "/insights")).payload["insights"]

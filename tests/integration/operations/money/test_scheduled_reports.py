@@ -21,7 +21,7 @@ from gateway.operations.list import declared_tables
 from gateway.operations.money.costs.scheduled_reports import make_report_sender
 from gateway.operations.money.reports.declared import ScheduledReportTable
 from spool.engines import SQLITE
-from spool.ledger.work import unit_number
+from spool.ledger.work import unit_number_from_name_or_digest
 from spool.registry.notices import SENT
 from spool.registry.operators import VIEWER, Actor
 from spool.registry.registry import Registry
@@ -332,8 +332,8 @@ async def test_a_report_of_a_repository(reporting: Reporting) -> None:
     server.clock.move(MONDAY - FRIDAY)
     preview = (await server.ask("GET", "/scheduled-reports/of%20shop/preview")).payload["preview"]
     assert "AI costs of shop, 14 to 20 September 2026: $7.00" in preview["title"]
-    number = unit_number("repository", "acme/shop")
-    await server.storage.ledger._change_rows(lambda rows: rows.stop_listing_units("repository", [number]))
+    number = unit_number_from_name_or_digest("repository", "acme/shop")
+    await server.storage.ledger._change_rows(lambda rows: rows.merge_units_into_other("repository", [number]))
     refused = await server.ask("GET", "/scheduled-reports/of%20shop/preview")
     assert 400 <= refused.status < 500
     assert "acme/shop is no longer listed" in refused.payload["error"]["message"]

@@ -22,7 +22,7 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
-from spool.ledger.work import UNITS, unit_number
+from spool.ledger.work import UNITS, unit_number_from_name_or_digest
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.integration.operations.people.test_sign_in import signed_in
@@ -330,8 +330,8 @@ async def test_sessions_of_a_user_may_be_hidden(server: OperatorServer) -> None:
 async def test_a_list_states_what_it_leaves_out(server: OperatorServer) -> None:
     """No session that is missing in a list costs more than the stated sum. A whole list states none."""
     assert (await asked(server, "by=session&top=1"))["report"]["other_units"] is None
-    unlisted = unit_number("session", server.as_shown("session", "first"))
-    await server.storage.ledger._change_rows(lambda rows: rows.stop_listing_units("session", [unlisted]))
+    unlisted = unit_number_from_name_or_digest("session", server.as_shown("session", "first"))
+    await server.storage.ledger._change_rows(lambda rows: rows.merge_units_into_other("session", [unlisted]))
     expected = {"calls": 3, "cost": "7"}
     for query in ("by=session&top=1", "by=session", "by=team&by=session", "by=session&per=daily"):
         assert expected == (await asked(server, query))["report"]["other_units"]
@@ -394,8 +394,10 @@ async def test_percentiles_of_units_are_exact(server: OperatorServer) -> None:
 
     await check(set())
     gone = {f"run-{number}" for number in range(0, 60, 3)}
-    numbers = [unit_number("run", server.as_shown("run", run, session="s")) for run in gone]
-    await server.storage.ledger._change_rows(lambda rows: rows.stop_listing_units("run", numbers))
+    numbers = [
+        unit_number_from_name_or_digest("run", server.as_shown("run", run, session="s")) for run in gone
+    ]
+    await server.storage.ledger._change_rows(lambda rows: rows.merge_units_into_other("run", numbers))
     await check(gone)
     refused = await server.ask("GET", "/report?unit=stream:orders&show=p95_per_unit")
     assert 400 == refused.status
@@ -443,8 +445,8 @@ async def test_the_command_shows_percentiles_per_run(server: OperatorServer, tmp
     assert 0 == shown.exit_code, shown.output
     assert ["3", "$4.6667", "$4.0000", "$8.0000"] == shown.stdout.splitlines()[-1].split()[-4:]
     assert "no longer listed" not in shown.stderr
-    number = unit_number("run", server.as_shown("run", "a", session="second"))
-    await server.storage.ledger._change_rows(lambda rows: rows.stop_listing_units("run", [number]))
+    number = unit_number_from_name_or_digest("run", server.as_shown("run", "a", session="second"))
+    await server.storage.ledger._change_rows(lambda rows: rows.merge_units_into_other("run", [number]))
     shown = await asyncio.to_thread(CliRunner().invoke, main, words)
     assert ["2", "$3.0000", "$2.0000", "$4.0000"] == shown.stdout.splitlines()[-1].split()[-4:]
     assert "no longer listed have 1 calls and cost 8" in shown.stderr

@@ -14,7 +14,7 @@ import pytest_asyncio
 from gateway.money.insights.gathering import SpendReader
 from gateway.operations.money.work_links.declared import links_with_units_named_in_views
 from spool.engines import POSTGRES, SQLITE
-from spool.ledger.work import WorkLimits, unit_number
+from spool.ledger.work import WorkLimits, unit_number_from_name_or_digest
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.integration.operations.bills.plans.test_plans import CLAUDE
@@ -211,15 +211,15 @@ async def test_a_budget_is_never_too_small(server: OperatorServer) -> None:
     ledger._work = WorkLimits(ids_per_month=4)
     await ledger.catch_up(server.services.spool.log)
     await ledger.sum_up_and_delete_hours()
-    numbers = {name: unit_number("repository", name) for name in (SHOP, DOCS)}
-    assert await ledger.is_no_longer_listed("repository", numbers[DOCS])
+    numbers = {name: unit_number_from_name_or_digest("repository", name) for name in (SHOP, DOCS)}
+    assert await ledger.is_unit_merged_into_other("repository", numbers[DOCS])
     status = (await server.ask("GET", "/work/status")).payload["status"]
     counts = {row["unit"]: (row["listed"], row["unlisted"]) for row in status["units"]}
     assert 32 == sum(counts["repository"])
     assert counts["repository"][0] <= 4
     assert (4, 0) == counts["session"]
     assert (100_000, 0, 10_000) == (status["ids_per_month"], status["links"], status["max_links"])
-    assert not await ledger.is_no_longer_listed("repository", numbers[SHOP])
+    assert not await ledger.is_unit_merged_into_other("repository", numbers[SHOP])
     budget = await budget_of(server, view)
     assert Decimal(3) == Decimal((await spent(server, budget))["current"]["actual"])
     docs = await made(
@@ -242,7 +242,7 @@ async def test_a_budget_is_never_too_small(server: OperatorServer) -> None:
     await use_links(server)
     ledger._work, ledger._unchecked_work = WorkLimits(ids_per_month=2), 1000
     await ledger.sum_up_and_delete_hours()
-    assert await ledger.is_no_longer_listed("repository", numbers[SHOP])
+    assert await ledger.is_unit_merged_into_other("repository", numbers[SHOP])
 
 
 async def test_a_limited_person_sees_budgets_within_the_slice(server: OperatorServer) -> None:
@@ -271,8 +271,8 @@ async def test_a_limited_person_sees_budgets_within_the_slice(server: OperatorSe
     headers = await signed_in(server, "none", EVA)
     budgets = (await server.over_http("GET", "/budgets?expand=current", headers=headers)).payload["budgets"]
     assert [("of own", "1")] == [(row["name"], row["current"]["actual"]) for row in budgets]
-    number = unit_number("repository", DOCS)
-    await server.storage.ledger._change_rows(lambda rows: rows.stop_listing_units("repository", [number]))
+    number = unit_number_from_name_or_digest("repository", DOCS)
+    await server.storage.ledger._change_rows(lambda rows: rows.merge_units_into_other("repository", [number]))
     for name in (DOCS, "acme/nothing"):
         answer = await server.over_http("GET", f"/report?by=team&where=repository={name}", headers=headers)
         assert (200, []) == (answer.status, answer.payload["rows"])

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.core.paths import OPERATOR_API
 from gateway.http.event_streams import EVENT_STREAM
-from gateway.operations.money.insights import make_inspector
+from gateway.operations.money.insights import make_insight_updater
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool import identity
 from spool.ledger.queries import DIMENSIONS
@@ -62,7 +62,7 @@ async def filled(server: OperatorServer, *, has_units: bool) -> None:
     await money.ledger.catch_up(server.services.spool.log)
     assert money.biller is not None
     assert await money.biller().recalculate_changed_months()
-    await make_inspector(server.services).find_and_store_insights()
+    await make_insight_updater(server.services).find_and_store_insights()
 
 
 async def outputs(server: OperatorServer, directory: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.operations.money.work_links.declared import WorkLinkTable, expire_links, follow_links
 from spool.installation import FILE
-from spool.ledger.work import OTHER, WorkDigests, unit_number
+from spool.ledger.work import OTHER, WorkDigests, unit_number_from_name_or_digest
 from spool.ledger.work_links import UnitLinks
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, NewRole, RoleFilter, RoleLimits
@@ -329,7 +329,7 @@ async def test_no_link_names_a_unit_that_is_no_longer_listed(
     await costs(server, "session")  # this query counts the calls
     text = SHOP["repository"] if unit == "repository" else server.as_shown("session", "first")
     await server.storage.ledger._change_rows(
-        lambda rows: rows.stop_listing_units(unit, [unit_number(unit, text)])
+        lambda rows: rows.merge_units_into_other(unit, [unit_number_from_name_or_digest(unit, text)])
     )
     answer = await server.ask("POST", "/work/links", fields)
     assert answer.status == 409

@@ -76,7 +76,7 @@ async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener
     assert {"": 2, "ml": 1} == {name: each.number for name, each in again.versions_in_force().items()}
     assert ["text", "newer"] == [await again.version_text(again.version("", number)) for number in (1, 2)]
     assert [waiting] == list(again.unfinished_jobs())
-    assert "waits" == await again.definition_text_of_job(waiting.id)
+    assert "waits" == await again.definition_text_of_publish_job(waiting.id)
     assert again.find_job(failed.id).state == FAILED
     assert again.find_job(failed.id).faults == (fault,)
     assert CANCELLED == again.find_job(cancelled.id).state
@@ -85,7 +85,7 @@ async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener
     assert done.border == BORDER
     for over in (failed, cancelled, done):
         with pytest.raises(NotThere):
-            await again.definition_text_of_job(over.id)
+            await again.definition_text_of_publish_job(over.id)
 
 
 async def test_a_stale_base_publishes_nothing(open_registry: RegistryOpener) -> None:

@@ -14,7 +14,15 @@ from typing import Any
 
 import pytest
 
-from spool.ledger.cost_kinds import FREE, KIND_OF_SOURCE, KINDS, PRICED, UNPRICED, WITHOUT_USAGE, cost_kind
+from spool.ledger.cost_kinds import (
+    FREE,
+    KIND_OF_SOURCE,
+    KINDS,
+    PRICED,
+    UNPRICED,
+    WITHOUT_USAGE,
+    call_pricing_status,
+)
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.ledger.repricing import TokenSum
@@ -90,7 +98,7 @@ def made(state: State, **more: Any) -> Inference:
 
 @pytest.mark.parametrize("state", STATES)
 def test_the_kind_of_a_call(state: State) -> None:
-    assert state.kind == cost_kind(made(state))
+    assert state.kind == call_pricing_status(made(state))
 
 
 async def kinds(ledger: Ledger, granularity: str = "total", **fields: Any) -> Counter[str]:

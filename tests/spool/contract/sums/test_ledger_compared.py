@@ -37,7 +37,7 @@ async def test_a_call_that_is_not_counted_is_named(ledgers: Ledgers) -> None:
     assert [] == await words(ledger, log)
 
     def take_one(rows: LedgerRows) -> None:
-        [number] = rows.dimension_numbers_in_period(HOUR_S, HOUR + HOUR_S)
+        [number] = rows.dimension_set_numbers_in_period(HOUR_S, HOUR + HOUR_S)
         rows.add_sums(HOUR_S, [(HOUR + HOUR_S, number, [-1] + [0] * (WIDTH - 1))])
 
     await ledger._change_rows(take_one)

@@ -63,7 +63,7 @@ async def calls(ledger: Ledger) -> dict[tuple[int, str | None], int]:
 
 
 def take_one(rows: LedgerRows) -> None:
-    number = min(rows.dimension_numbers_in_period(HOUR_S, HOUR + HOUR_S))
+    number = min(rows.dimension_set_numbers_in_period(HOUR_S, HOUR + HOUR_S))
     rows.add_sums(HOUR_S, [(HOUR + HOUR_S, number, [-1] + [0] * (WIDTH - 1))])
 
 
@@ -81,7 +81,7 @@ async def test_a_call_that_is_not_counted_is_counted(
     right = await sums(ledger), await sums(ledger, "daily")
     await ledger._change_rows(take_one)
     await ledger._change_rows(lambda rows: rows.drop_days(0))
-    await ledger._change_rows(lambda rows: rows.sum_up_day(BEGIN))
+    await ledger._change_rows(lambda rows: rows.make_daily_sums_from_hours(BEGIN))
     assert right[0] != await sums(ledger)
     assert right[1] != await sums(ledger, "daily")
     before = await sums(ledger), await sums(ledger, "daily")
@@ -121,7 +121,7 @@ async def test_numbers_that_were_passed_over_are_counted(ledgers: Ledgers) -> No
     gone.entries[1] = replace(gone.entries[1], first=7, records=gone.entries[1].records[2:])
     await ledger.catch_up(gone)
     assert await ledger.count_records_lost_before_counting() == 2
-    assert bool(await ledger.no_record_missing_since())
+    assert bool(await ledger.start_of_complete_hours())
     compared = await ledger.compare_and_note_differences(log)
     log.add([call(start_time=(HOUR + HOUR_S) * NS, user="newest")], at=HOUR + 3 * HOUR_S)
     await ledger.catch_up(log)
@@ -130,7 +130,7 @@ async def test_numbers_that_were_passed_over_are_counted(ledgers: Ledgers) -> No
     await mender(ledger, log).compare_and_repair()
     assert expected(log) == await calls(ledger)
     assert await ledger.count_records_lost_before_counting() == 0
-    assert await ledger.no_record_missing_since() == 0
+    assert await ledger.start_of_complete_hours() == 0
 
 
 async def test_hour_with_a_damaged_record_stays_and_is_logged_once(
@@ -193,7 +193,7 @@ async def test_hour_with_a_wrong_meter_is_counted_again(ledgers: Ledgers) -> Non
     assert () == tuple((await ledger.compare_and_note_differences(log)).problem_sentences())
 
     def forget(rows: LedgerRows) -> None:
-        [number, *_] = sorted(rows.dimension_numbers_in_period(HOUR_S, HOUR + HOUR_S))
+        [number, *_] = sorted(rows.dimension_set_numbers_in_period(HOUR_S, HOUR + HOUR_S))
         rows.add_meters(HOUR_S, [(HOUR + HOUR_S, number, {"web_searches": -1_500_000})])
 
     await ledgers.store.change(forget)

@@ -85,7 +85,7 @@ async def test_the_most_costly_come_first(ledgers: Ledgers) -> None:
 
 
 def count_dearest(rows: LedgerRows, most: int) -> int:
-    return len(rows.token_sums(DAY_S, BEGIN, most_expensive_count=most))
+    return len(rows.token_sums_by_dimension_set(DAY_S, BEGIN, most_expensive_count=most))
 
 
 @pytest.mark.parametrize("alike", [1, 1000])

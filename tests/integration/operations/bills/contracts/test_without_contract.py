@@ -100,7 +100,7 @@ async def test_without_a_contract_every_byte_is_the_same(
 ) -> None:
     """A stored contract changes files and responses, so the comparison can fail."""
     # names of files contain the edition, so it must be the same in both installations
-    monkeypatch.setattr("spool.sql.lake.new_edition", lambda: "0badcafe")
+    monkeypatch.setattr("spool.sql.lake.new_log_edition_id", lambda: "0badcafe")
     never, before, after, stored = [
         await outcome_of(tmp_path / name, request, engine, name)
         for name in (NEVER, DELETED_BEFORE, DELETED_AFTER, STORED)

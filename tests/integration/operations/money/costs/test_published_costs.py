@@ -74,7 +74,7 @@ class Reader:
         """Publish a definition and wait until it is in force."""
         services = self._serving.app.services.operators
         services.money.published.put_in_force(
-            parse_definition(text.encode(), services.money.ledger.underived_dimensions()), version="1"
+            parse_definition(text.encode(), services.money.ledger.builtin_and_tag_dimensions()), version="1"
         )
 
 
@@ -215,7 +215,7 @@ async def test_costs_that_lack_records_say_so(serve: Serve, monkeypatch: pytest.
     async def whole_since() -> int:
         return START_S
 
-    monkeypatch.setattr(ledger, "no_record_missing_since", whole_since)
+    monkeypatch.setattr(ledger, "start_of_complete_hours", whole_since)
     read = Reader(serving, await serving.make_key("reader", scopes=READ))
     first = await read.costs(*SEPTEMBER, ("limit", "1"))
     second = await read.costs(("cursor", first["pagination"]["cursor"]["next_cursor"]))
