@@ -217,7 +217,7 @@ async def test_a_commit_that_was_rolled_back_is_not_read(
     clock.move(61)
     assert 1 == len(await everything(spool.log))
     with monkeypatch.context() as patched:
-        patched.setattr(store, "books", None)  # the entries are already written when the accounting fails
+        patched.setattr(store, "accounting", None)  # the entries are written by then
         with pytest.raises(AttributeError):
             await add(spool.log, call(1, user="lost"))
     record, known_as = call(2, user="kept")
