@@ -299,11 +299,11 @@ class Biller:
                 refunds = await self._divide_refunds(read, bill, day, known)
                 arguments: dict[str, Any] = {"refunds": refunds, "rules": rules[bill.provider]}
                 divide = partial(divide_day, bill, day, theirs, **arguments)
-                divided = await asyncio.to_thread(divide, month=base)
+                divided = await asyncio.to_thread(divide, month_usage=base)
                 if divided.wants_month and base is None:
                     bases |= await self._usage_money_by_provider(read, [bill])
                     base = bases[bill.provider]
-                    divided = await asyncio.to_thread(divide, month=base)
+                    divided = await asyncio.to_thread(divide, month_usage=base)
                 billed_days += await frozen.note_change_or_return_day_to_store(
                     self._build_billed_day(read, bill, day, divided), divided.sums
                 )
