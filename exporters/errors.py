@@ -55,11 +55,11 @@ class DeliveryTooLarge(SendError):
 
 
 class SplitRequired(SendError):
-    """Raised if a delivery must be split. The route splits its records before the number `at`."""
+    """Raised if a delivery must be split. The route splits its records before the number `second_first_number`."""
 
-    def __init__(self, message: str, *, at: int) -> None:
+    def __init__(self, message: str, *, second_first_number: int) -> None:
         super().__init__(message, answered=False)
-        self.at = at
+        self.at = second_first_number
 
 
 class Misconfigured(PostponableError):

@@ -69,7 +69,7 @@ class RouteForwarder:
     def __init__(
         self,
         deliveries: Deliveries,
-        log: Log,
+        record_log: Log,
         clock: Clock,
         specs: Sequence[RouteConfig],
         syncs: Sequence[TableSync] = (),
@@ -81,7 +81,7 @@ class RouteForwarder:
         """`native`: the compiled module that reads packed records, for routes that accept them."""
         self._leases = leases or SoleNode()
         self._deliveries = deliveries
-        self._log = log
+        self._log = record_log
         self._clock = clock
         self._max_dead_letters = max_dead_letters
         self._packed = native
@@ -187,7 +187,7 @@ class RouteForwarder:
             config.spec,
             config.exporter,
             deliveries=self._deliveries,
-            log=self._log,
+            record_log=self._log,
             clock=self._clock,
             backoff=config.backoff,
             linger_s=config.linger_s,

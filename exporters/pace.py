@@ -225,12 +225,12 @@ class SendLinger:
     not wait.
     """
 
-    def __init__(self, log: Log, topic: str, *, seconds: float, max_records: int) -> None:
-        self._log = log
+    def __init__(self, record_log: Log, topic: str, *, seconds: float, max_records: int) -> None:
+        self._log = record_log
         self._topic = topic
         self._seconds = seconds
         self._max_records = max_records
-        self._below = log.lowest_open_number(topic)
+        self._below = record_log.lowest_open_number(topic)
 
     @property
     def sendable_below(self) -> int:
@@ -277,7 +277,7 @@ class CommitLinger:
 
     def __init__(
         self,
-        log: Log,
+        record_log: Log,
         topic: str,
         clock: Clock,
         *,
@@ -285,7 +285,7 @@ class CommitLinger:
         max_records: int,
         uncut: Callable[[], Awaitable[int]],
     ) -> None:
-        self._log = log
+        self._log = record_log
         self._topic = topic
         self._clock = clock
         self._seconds = seconds

@@ -70,7 +70,7 @@ class RouteLoop:
         exporter: Exporter | LandingExporter,
         *,
         deliveries: Deliveries,
-        log: Log,
+        record_log: Log,
         clock: Clock,
         backoff: Backoff | None = None,
         linger_s: float = 0.0,
@@ -82,12 +82,12 @@ class RouteLoop:
         self._topic = spec.topic
         self._exporter = exporter
         self._deliveries = deliveries
-        self._log = log
+        self._log = record_log
         self._lands = lands
         self._linger: SendLinger | CommitLinger
         if lands:
             self._linger = CommitLinger(
-                log,
+                record_log,
                 spec.topic,
                 clock,
                 seconds=linger_s,
@@ -95,7 +95,9 @@ class RouteLoop:
                 uncut=self._read_progress,
             )
         else:
-            self._linger = SendLinger(log, spec.topic, seconds=linger_s, max_records=exporter.max_records)
+            self._linger = SendLinger(
+                record_log, spec.topic, seconds=linger_s, max_records=exporter.max_records
+            )
         self._clock = clock
         self._backoff = backoff or Backoff()
         self._max_dead_letters = max_dead_letters
@@ -195,7 +197,7 @@ class RouteLoop:
         except _HalvingRequired as error:
             await self._deliveries.split_delivery(delivery, reason=str(error), refused=True)
         except SplitRequired as error:
-            await self._deliveries.split_delivery(delivery, reason=str(error), at=error.at)
+            await self._deliveries.split_delivery(delivery, reason=str(error), second_first_number=error.at)
         except (Rejected, DeliveryTooLarge) as error:
             await self._handle_rejection(delivery, error, began)
             return False
@@ -238,7 +240,7 @@ class RouteLoop:
         waited = inf if self._throttle.state == PARKED and self._faults < FAULTS else now
         max_records = self._exporter.max_records
         return await self._deliveries.take_due_delivery(
-            self.name, now=waited, max_records=max_records, below=self._linger.sendable_below
+            self.name, now=waited, max_records=max_records, below_number=self._linger.sendable_below
         )
 
     async def _send_delivery(self, delivery: Delivery) -> Settlement:

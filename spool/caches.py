@@ -45,10 +45,10 @@ class SeenKeys(set[int]):
 class CachedResults(dict[str, V]):
     """A cache of a function's results by its text argument. Results for long texts are not stored."""
 
-    def __init__(self, function: Callable[[str], V], most: int = 8192) -> None:
+    def __init__(self, function: Callable[[str], V], max_results: int = 8192) -> None:
         super().__init__()
         self._function = function
-        self._most = most
+        self._most = max_results
 
     def __missing__(self, text: str) -> V:
         result = self._function(text)
@@ -59,6 +59,6 @@ class CachedResults(dict[str, V]):
         return result
 
 
-def cache_by_text(most: int) -> Callable[[Callable[[str], V]], Callable[[str], V]]:
-    """Return a decorator that caches a pure function of one text, for at most `most` texts."""
-    return lambda function: CachedResults(function, most).__getitem__
+def cache_by_text(max_texts: int) -> Callable[[Callable[[str], V]], Callable[[str], V]]:
+    """Return a decorator that caches a pure function of one text, for at most `max_texts` texts."""
+    return lambda function: CachedResults(function, max_texts).__getitem__

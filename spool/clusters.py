@@ -118,13 +118,17 @@ class ClusterRows(Protocol):
     async def load(self) -> Sequence[Cluster]: ...
 
     async def write(
-        self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
+        self,
+        cluster: Cluster,
+        *,
+        expected_versions: Collection[Expectation] = (),
+        max_rows: int | None = None,
     ) -> None:
         """
         Add or replace the row of a cluster.
 
-        If other processes write the rows as well, raises KeyEnded if `expects` fail, and TooManyClusters for
-        a new cluster beyond `most`.
+        If other processes write the rows as well, raises KeyEnded if `expected_versions` fail, and TooManyClusters for
+        a new cluster beyond `max_rows`.
         """
         ...
 
@@ -134,8 +138,8 @@ class ClusterRows(Protocol):
 class ClusterTable:
     """The clusters that have reported, at most `max`. `settings` is None while the registry is damaged."""
 
-    def __init__(self, rows: ClusterRows, clock: Clock) -> None:
-        self._rows = rows
+    def __init__(self, cluster_rows: ClusterRows, clock: Clock) -> None:
+        self._rows = cluster_rows
         self._clock = clock
         self._clusters: dict[str, Cluster] = {}
         # the key that first reported each cluster, for clusters that are new since the start
@@ -147,9 +151,9 @@ class ClusterTable:
         self._version = 0
 
     @classmethod
-    async def open(cls, rows: ClusterRows, *, clock: Clock) -> ClusterTable:
-        table = cls(rows, clock)
-        table._clusters = {cluster.id: cluster for cluster in await rows.load()}
+    async def open(cls, cluster_rows: ClusterRows, *, clock: Clock) -> ClusterTable:
+        table = cls(cluster_rows, clock)
+        table._clusters = {cluster.id: cluster for cluster in await cluster_rows.load()}
         return table
 
     @property
@@ -177,7 +181,11 @@ class ClusterTable:
         return len(self._clusters)
 
     async def store_report(
-        self, cluster: ReportedCluster, *, expects: Collection[Expectation] = (), key: str | None = None
+        self,
+        cluster: ReportedCluster,
+        *,
+        expected_versions: Collection[Expectation] = (),
+        key: str | None = None,
     ) -> None:
         """
         Store an agent's report of its cluster. Long texts are cut. Raises Invalid for an invalid account,
@@ -202,7 +210,7 @@ class ClusterTable:
                     last_seen=now,
                 )
             reported = replace(known, last_seen=now, **_reported_changes(cluster))
-            await self._rows.write(reported, expects=expects, most=self.max)
+            await self._rows.write(reported, expected_versions=expected_versions, max_rows=self.max)
             if key is not None and cluster.id not in self._clusters:
                 self._brought[cluster.id] = key
             self._remember_cluster(reported)

@@ -163,7 +163,8 @@ async def _has_earlier_reports(storage: Storage, erasure: Erasure) -> bool:
     """
     reports = storage.partial_reports
     found = [
-        await reports.oldest_reports(kind, before=erasure.at, most=1) for kind in (PARTS, COUNTERS, COUNTED)
+        await reports.oldest_reports(kind, before_time=erasure.at, max_reports=1)
+        for kind in (PARTS, COUNTERS, COUNTED)
     ]
     return any(found)
 

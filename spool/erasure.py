@@ -52,9 +52,11 @@ class Erasure:
     key: str = ""
 
 
-def new_erasure(digests: Iterable[str], at: float, *, texts: bool = False, devices: bool = False) -> Erasure:
+def new_erasure(
+    digests: Iterable[str], erased_at: float, *, texts: bool = False, devices: bool = False
+) -> Erasure:
     names = {digest: f"erased:{secrets.token_hex(8)}" for digest in sorted({*digests})}
-    return Erasure(id=secrets.token_hex(16), at=at, names=names, texts=texts, devices=devices)
+    return Erasure(id=secrets.token_hex(16), at=erased_at, names=names, texts=texts, devices=devices)
 
 
 def pseudonyms_by_digest(erasures: Iterable[Erasure]) -> Pseudonyms:

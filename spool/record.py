@@ -288,12 +288,12 @@ def utc_iso(at: float | None) -> str | None:
     return f"{_format_second(seconds)}.{milliseconds:03d}Z"
 
 
-def format_to_second(at: float) -> str:
-    return f"{_format_second(int(at))}Z"
+def format_to_second(moment: float) -> str:
+    return f"{_format_second(int(moment))}Z"
 
 
-def _format_second(at: int) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+def _format_second(moment: int) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def record_to_json(record: Record) -> dict[str, Any]:

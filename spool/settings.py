@@ -269,10 +269,10 @@ class ContainerPrice:
     memory_hour: Decimal = setting(Decimal(0), "price of a GiB of memory per hour")
     gpu_hour: Decimal = setting(Decimal(0), "price of a graphics processor per hour")
 
-    def problems(self, at: str) -> Iterator[str]:
+    def problems(self, setting_path: str) -> Iterator[str]:
         hours = (self.cpu_hour, self.memory_hour, self.gpu_hour)
         if not any(hours) or not all(hour.is_finite() and 0 <= hour <= MOST_HOUR for hour in hours):
-            yield f"{at} needs cpu_hour, memory_hour or gpu_hour, in dollars from 0 to {MOST_HOUR}"
+            yield f"{setting_path} needs cpu_hour, memory_hour or gpu_hour, in dollars from 0 to {MOST_HOUR}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,26 +41,28 @@ class HeldByKey(NamedTuple):
     bytes: Mapping[str, int] = {}
 
 
-def nearly_full_keys(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
+def nearly_full_keys(limit: str, held: Mapping[str, int], max_entries: int) -> Iterator[KeyShare]:
     """
     Yield the keys that nearly use up their maximum. `held`: number of items by key, "" for items without one.
     """
     total = sum(held.values())
     for key, own in held.items():
-        share = (most - (total - own) + 1) // 2  # half of what the other keys leave free
+        share = (max_entries - (total - own) + 1) // 2  # half of what the other keys leave free
         if key and own >= NEARLY_FULL * share:
             yield KeyShare(limit, key, own, max(share, own))
 
 
-def keys_about_to_lose_entries(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
+def keys_about_to_lose_entries(limit: str, held: Mapping[str, int], max_entries: int) -> Iterator[KeyShare]:
     """
-    Yield the key whose oldest entries will soon be dropped, if the limit `most` is nearly reached. It is the
+    Yield the key whose oldest entries will soon be dropped, if the limit `max_entries` is nearly reached. It is the
     key with the most entries.
     """
     total = sum(held.values())
     key = max(held, key=lambda name: held[name], default="")
-    if total >= NEARLY_FULL * most:
-        yield KeyShare(limit, key, held[key], max(most - (total - held[key]), held[key]), gives_way=True)
+    if total >= NEARLY_FULL * max_entries:
+        yield KeyShare(
+            limit, key, held[key], max(max_entries - (total - held[key]), held[key]), gives_way=True
+        )
 
 
 class UsedAmountByOwner(Mapping[Owner, int]):
@@ -173,14 +175,14 @@ def entries_to_remove(
 
 class SharedSlots(Generic[K]):
     """
-    Names that share `most` places. Each has an owner. They are ordered by insertion or renewal.
+    Names that share `slot_count` places. Each has an owner. They are ordered by insertion or renewal.
 
     If they exceed the space, the caller removes the oldest name of the owner with the largest use. The time
     of a call does not depend on the number of owners.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, slot_count: int) -> None:
+        self.most = slot_count
         self.held = UsedAmountByOwner[str]()
         self._places = 0
         self._names_of: dict[str, OrderedDict[K, None]] = {}

@@ -131,26 +131,26 @@ class StreamReader(Protocol):
 
 
 def apply_operations(
-    rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: float, since: float
+    stream_rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: float, began_at: float
 ) -> None:
     """
-    Apply operations to the totals. `since`: when this data directory began. Totals of earlier periods are
+    Apply operations to the totals. `began_at`: when this data directory began. Totals of earlier periods are
     incomplete, because other directories may have operations on them.
     """
     keyed = [
         (operation, operation_key(operation) if operation.operation in (SUM, REPLACE) else "")
         for operation in operations
     ]
-    rows.prefetch_totals((operation.stream, key) for operation, key in keyed if key)
+    stream_rows.prefetch_totals((operation.stream, key) for operation, key in keyed if key)
     for operation, key in keyed:
         if operation.operation == DROP:
-            rows.drop_stream(operation.stream)
+            stream_rows.drop_stream(operation.stream)
             continue
-        _define_stream(rows, operation, now)
+        _define_stream(stream_rows, operation, now)
         if key:
-            _put_total(rows, operation, key, now, since)
+            _put_total(stream_rows, operation, key, now, began_at)
         elif operation.operation == DELETE:
-            _delete_totals(rows, operation)
+            _delete_totals(stream_rows, operation)
 
 
 def described_stream(operation: UnitCostOperation) -> TelemetryStream:
@@ -263,23 +263,25 @@ def is_same_stream(known_stream: TelemetryStream | None, described: TelemetryStr
     return all(known is None or stated is None or known == stated for known, stated in facts)
 
 
-def _define_stream(rows: StreamRows, operation: UnitCostOperation, now: float) -> None:
-    known = rows.find_stream(operation.stream)
+def _define_stream(stream_rows: StreamRows, operation: UnitCostOperation, now: float) -> None:
+    known = stream_rows.find_stream(operation.stream)
     stream = merge_streams(known, described_stream(operation))
     if stream != known:
-        rows.put_stream(stream if known else replace(stream, created_at=now))
+        stream_rows.put_stream(stream if known else replace(stream, created_at=now))
 
 
-def _put_total(rows: StreamRows, operation: UnitCostOperation, key: str, now: float, since: float) -> None:
+def _put_total(
+    stream_rows: StreamRows, operation: UnitCostOperation, key: str, now: float, began_at: float
+) -> None:
     start = period_start(operation.start_time or 0, operation.granularity)
-    before = rows.find_total(operation.stream, key)
+    before = stream_rows.find_total(operation.stream, key)
     value = Decimal(operation.value or "0")
     replaces = operation.operation == REPLACE
     if before is not None and not replaces:
         with localcontext(_EXACT):
             value += Decimal(before.value)
-    whole = replaces or (before.whole if before is not None else start >= since * NS)
-    rows.put_total(
+    whole = replaces or (before.whole if before is not None else start >= began_at * NS)
+    stream_rows.put_total(
         StreamTotal(
             stream=operation.stream,
             key=key,
@@ -294,15 +296,15 @@ def _put_total(rows: StreamRows, operation: UnitCostOperation, key: str, now: fl
     )
 
 
-def _delete_totals(rows: StreamRows, operation: UnitCostOperation) -> None:
-    known = rows.find_stream(operation.stream)
+def _delete_totals(stream_rows: StreamRows, operation: UnitCostOperation) -> None:
+    known = stream_rows.find_stream(operation.stream)
     granularity = operation.granularity or (known.granularity if known else None)
     start = period_start(operation.start_time or 0, granularity)
-    for total in rows.totals_at(operation.stream, start):
+    for total in stream_rows.totals_at(operation.stream, start):
         if operation.element_name not in (None, total.element_name):
             continue
         if _has_dimensions(total, operation):
-            rows.remove_total(operation.stream, total.key)
+            stream_rows.remove_total(operation.stream, total.key)
 
 
 def _has_dimensions(total: StreamTotal, operation: UnitCostOperation) -> bool:

@@ -13,15 +13,19 @@ from gateway.http.address import Address
 from gateway.http.answers import JSON
 
 
-def answer_problems(row: Address, answer: Any) -> Iterator[str]:
+def answer_problems(served_address: Address, answer: Any) -> Iterator[str]:
     """Yield each difference between the JSON answer of an operation and its declared type, if that is a struct."""
-    kind: Any = row.item if row.lists else row.gives.get(row.status, {}).get(JSON)
+    kind: Any = (
+        served_address.item
+        if served_address.lists
+        else served_address.gives.get(served_address.status, {}).get(JSON)
+    )
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        for value in answer[row.lists.root] if row.lists else [answer]:
-            yield from _problems(value, kind, f"{row.name}: {kind.__name__}")
-    for name, beside in row.lists.beside.items() if row.lists else ():
+        for value in answer[served_address.lists.root] if served_address.lists else [answer]:
+            yield from _problems(value, kind, f"{served_address.name}: {kind.__name__}")
+    for name, beside in served_address.lists.beside.items() if served_address.lists else ():
         if isinstance(beside, type):
-            yield from _problems(answer[name], beside, f"{row.name}: {name}")
+            yield from _problems(answer[name], beside, f"{served_address.name}: {name}")
 
 
 def _problems(value: Any, kind: Any, at: str) -> Iterator[str]:

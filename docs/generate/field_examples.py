@@ -39,35 +39,41 @@ def composed(
                 yield name, _operation(row, method, kind, own)
 
 
-def _answer_type(row: Address) -> type[msgspec.Struct] | None:
-    kind = row.item if row.lists else next(iter(row.gives.values()), {}).get(JSON)
+def _answer_type(served_address: Address) -> type[msgspec.Struct] | None:
+    kind = (
+        served_address.item
+        if served_address.lists
+        else next(iter(served_address.gives.values()), {}).get(JSON)
+    )
     return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
 
 
 def _operation(
-    row: Address, method: str, kind: type[msgspec.Struct], own: Mapping[str, Any]
+    served_address: Address, method: str, kind: type[msgspec.Struct], own: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """
     Return the example of an operation, with its `own` members. If it has some, its answer has the fields that an
     answer may lack.
     """
-    found = _PARAMETER.search(row.documented_path)
+    found = _PARAMETER.search(served_address.documented_path)
     id = _id_of(kind) or (example_id(found[1].replace("-", "_")) if found else "")
-    has_sections = method == "GET" and not row.lists and bool(row.repeated)
-    example = {"path": "", "status": next(iter(row.gives), 200)}
+    has_sections = method == "GET" and not served_address.lists and bool(served_address.repeated)
+    example = {"path": "", "status": next(iter(served_address.gives), 200)}
     if "path" not in own:
-        query = ["limit=1"] if row.lists else []
-        query += [f"{name}={_member(kind, 'name')}" for name in row.required]
-        query += [f"{name}={field}" for name in row.repeated if has_sections for field in _optional(kind)]
-        path = _PARAMETER.sub(rf"\1s/{id}", row.documented_path)
+        query = ["limit=1"] if served_address.lists else []
+        query += [f"{name}={_member(kind, 'name')}" for name in served_address.required]
+        query += [
+            f"{name}={field}" for name in served_address.repeated if has_sections for field in _optional(kind)
+        ]
+        path = _PARAMETER.sub(rf"\1s/{id}", served_address.documented_path)
         example["path"] = f"{path}?{'&'.join(query)}".removesuffix("?")
-    if (body := row.takes.get(JSON)) is not None and "body" not in own:
+    if (body := served_address.takes.get(JSON)) is not None and "body" not in own:
         example["body"] = body_example(body)
     if own:
         shown: tuple[bool, ...] = (True, True)
     else:
-        shown = (False,) if row.lists else (method in ("POST", "PATCH"), has_sections)
-    answer = _answer(row, method, kind, id, optional=shown)
+        shown = (False,) if served_address.lists else (method in ("POST", "PATCH"), has_sections)
+    answer = _answer(served_address, method, kind, id, optional=shown)
     return {**example, **own, "answer": {**answer, **own.get("beside", {})}}
 
 
@@ -100,11 +106,11 @@ def body_example(kind: Any) -> Mapping[str, Any]:
 
 
 def _answer(
-    row: Address, method: str, kind: type[msgspec.Struct], id: str, *, optional: tuple[bool, ...]
+    served_address: Address, method: str, kind: type[msgspec.Struct], id: str, *, optional: tuple[bool, ...]
 ) -> Any:
-    if row.lists:
-        return _page(row.lists, kind, id, optional=optional)
-    schema = next(iter(row.gives.values()))[JSON]
+    if served_address.lists:
+        return _page(served_address.lists, kind, id, optional=optional)
+    schema = next(iter(served_address.gives.values()))[JSON]
     if not isinstance(schema, type):
         return _of_schema(schema, id)
     return _values(kind, is_change=method == "PATCH", optional=optional)

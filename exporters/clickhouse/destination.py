@@ -47,14 +47,14 @@ def build_destination_check(
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
     """Return the periodic check of the ClickHouse table, or None if checks are off."""
 
-    async def count_rows(below: int) -> CountedNumbers:
+    async def count_rows(below_number: int) -> CountedNumbers:
         from exporters.clickhouse.recount import recount_table
         from exporters.clickhouse.server import ClickHouseServer
         from exporters.lake.watch import CountedNumbers
 
         server = ClickHouseServer(settings, secret, clock=clock)
         try:
-            counted = await recount_table(server, settings.table, below=below)
+            counted = await recount_table(server, settings.table, below_number=below_number)
         finally:
             await server.close()
         return CountedNumbers(counted.differences, counted.settled, counted.absent, rows=counted.rows)

@@ -43,22 +43,22 @@ class VerifiedTable:
 
 
 async def recount_table(
-    server: ClickHouseServer, table: str, *, below: int | None = None, dates: DateRange = ALL_DATES
+    server: ClickHouseServer, table: str, *, below_number: int | None = None, dates: DateRange = ALL_DATES
 ) -> VerifiedTable:
     """
     Count the rows of the table in a range of dates. With all dates, also find missing and repeated numbers.
 
-    Only numbers below `below` are settled; without it, all are. Raises the server's errors.
+    Only numbers below `below_number` are settled; without it, all are. Raises the server's errors.
     """
     first, last, stored = await server.fetch_bounds_and_count()
-    end = last + 1 if below is None else min(below, last + 1)
+    end = last + 1 if below_number is None else min(below_number, last + 1)
     settled = [part async for part in _fetch_range_sums(server, first, end - 1, dates)]
     later = [part async for part in _fetch_range_sums(server, max(end, first), last, dates)]
     differences: list[LakeDifference] = []
     if dates == ALL_DATES:
         differences += [*_overlap_differences(table, [*settled, *later]), *_hole_differences(table, settled)]
-        if below is not None:
-            differences += _differences_beyond_sent_numbers(table, later, below)
+        if below_number is not None:
+            differences += _differences_beyond_sent_numbers(table, later, below_number)
     editions = [_total_sums(parts) for parts in _group_by_edition([*settled, *later])]
     total = _total_sums(editions)
     return VerifiedTable(
@@ -76,12 +76,12 @@ async def recount_table(
 
 
 async def _fetch_range_sums(
-    server: ClickHouseServer, first: int, last: int, dates: DateRange
+    server: ClickHouseServer, first_number: int, last_number: int, dates: DateRange
 ) -> AsyncIterator[TableSums]:
     since = dates.first or _FIRST_DAY
     until = dates.last or _LAST_DAY
-    for start in range(first, last + 1, PAGE):
-        end = min(start + PAGE - 1, last)
+    for start in range(first_number, last_number + 1, PAGE):
+        end = min(start + PAGE - 1, last_number)
         for part in await server.fetch_sums(
             start, end, numbers_per_sum=STEP, since_day=since, until_day=until
         ):

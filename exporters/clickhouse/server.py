@@ -66,14 +66,18 @@ class ClickHouseServer:
         self._certificates = [SecretSource("certificates", file=file) for file in certificates if file]
         self._used_stamps = self._certificate_file_states()
 
-    async def fetch_row_keys(self, log_editions: Set[str], first: int, last: int) -> set[tuple[int, str]]:
+    async def fetch_row_keys(
+        self, log_editions: Set[str], first_number: int, last_number: int
+    ) -> set[tuple[int, str]]:
         """
         Return the keys of stored rows in a range of numbers. At most one row more than the range has numbers
         is read.
         """
-        max_rows = last - first + 2
+        max_rows = last_number - first_number + 2
         names = ", ".join(f"'{edition}'" for edition in sorted(log_editions))
-        query = self._format_query("rows", editions=names, first=first, last=last, most=max_rows)
+        query = self._format_query(
+            "rows", editions=names, first=first_number, last=last_number, most=max_rows
+        )
         settings = {"select_sequential_consistency": "1"}
         answer = await self._request_text(query, settings, max_bytes=max_rows * _ROW_BYTES)
         try:

@@ -47,11 +47,11 @@ def build_destination_check(
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
     route = route_name(settings)
 
-    async def count_numbers(below: int) -> CountedNumbers:
+    async def count_numbers(below_number: int) -> CountedNumbers:
         from exporters.kafka.recount import recount_topic
         from exporters.lake.watch import CountedNumbers
 
-        counted = await recount_topic(settings, secret, route, below=below)
+        counted = await recount_topic(settings, secret, route, below_number=below_number)
         return CountedNumbers(counted.differences, counted.settled, counted.absent or 0)
 
     async def check_topic() -> LakeCheckResult:

@@ -80,7 +80,7 @@ def encode_progress(progress: TopicProgress) -> bytes:
 
 
 def _encode_record(
-    record: Record, number: int, committed_at: float, shared: Sequence[tuple[str, bytes]]
+    record: Record, record_number: int, committed_at: float, shared: Sequence[tuple[str, bytes]]
 ) -> TopicMessage:
     key = record.id.hex().encode()
     corrects = record.corrects.hex().encode() if isinstance(record, Correction) else key
@@ -91,7 +91,7 @@ def _encode_record(
         timestamp_ms=int(committed_at * 1000),
         headers=[
             ("tollhouse-kind", record.kind.encode()),
-            ("tollhouse-number", str(number).encode()),
+            ("tollhouse-number", str(record_number).encode()),
             *shared,
         ],
     )

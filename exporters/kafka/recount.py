@@ -50,14 +50,14 @@ async def recount_topic(
     secret: SecretSource | None,
     route: str,
     *,
-    below: int | None = None,
+    below_number: int | None = None,
     reads_all: bool = False,
 ) -> VerifiedTopic:
     """
     Check a topic. With `reads_all`, compare every message, not only the progress messages.
 
-    Records with numbers below `below` must be in the topic; without `below`, all up to the highest progress.
-    Raises the brokers' errors.
+    Records with numbers below `below_number` must be in the topic; without `below_number`, all up to the
+    highest progress. Raises the brokers' errors.
     """
     topic = settings.topic.replace("{topic}", route.partition("/")[2])
     options = client_options(settings, secret)
@@ -72,11 +72,11 @@ async def recount_topic(
                 str(log_edition_in_progress_key(key, route)): reached for key, reached in progresses.items()
             }
             last = max((reached.last for reached in progress.values()), default=0)
-            differences = [*_progress_differences(topic, last, below)]
+            differences = [*_progress_differences(topic, last, below_number)]
             if not reads_all:
                 return VerifiedTopic(progress=progress, differences=differences)
             read = await _read_topic(reader, topic, route, progress)
-    end = last + 1 if below is None else min(below, last + 1)
+    end = last + 1 if below_number is None else min(below_number, last + 1)
     absent = list(read.missing_ranges(end))
     differences += _message_differences(topic, read, progress, absent)
     return VerifiedTopic(
@@ -108,34 +108,34 @@ class TopicContents:
     def is_truncated(self) -> bool:
         return bool(self.cut_partitions)
 
-    def add_message(self, partition: int, number: int) -> None:
+    def add_message(self, partition: int, record_number: int) -> None:
         self.messages += 1
-        self.first_number_by_partition.setdefault(partition, number)
-        if self.has_number(number):
+        self.first_number_by_partition.setdefault(partition, record_number)
+        if self.has_number(record_number):
             self.repeated_numbers += 1
-        index = number >> 3
+        index = record_number >> 3
         if index >= len(self.bits):
             self.bits.extend(bytes(max(index + 1 - len(self.bits), len(self.bits))))
-        self.bits[index] |= 1 << (number & 7)
+        self.bits[index] |= 1 << (record_number & 7)
 
-    def has_number(self, number: int) -> bool:
-        index = number >> 3
-        return index < len(self.bits) and bool(self.bits[index] & (1 << (number & 7)))
+    def has_number(self, record_number: int) -> bool:
+        index = record_number >> 3
+        return index < len(self.bits) and bool(self.bits[index] & (1 << (record_number & 7)))
 
-    def count_below(self, end: int) -> int:
-        return sum(self.has_number(number) for number in range(end))
+    def count_below(self, end_number: int) -> int:
+        return sum(self.has_number(number) for number in range(end_number))
 
-    def missing_ranges(self, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the missing ranges before `end`: the first number, and the number after the last."""
+    def missing_ranges(self, end_number: int) -> Iterator[tuple[int, int]]:
+        """Yield the missing ranges before `end_number`: the first number, and the number after the last."""
         if self.is_truncated:
             first = max(
-                self.first_number_by_partition.get(partition, end) for partition in self.cut_partitions
+                self.first_number_by_partition.get(partition, end_number) for partition in self.cut_partitions
             )
         else:
-            first = min(self.first_number_by_partition.values(), default=end)
+            first = min(self.first_number_by_partition.values(), default=end_number)
         gap = None
-        for number in range(first, end + 1):
-            is_there = number == end or self.has_number(number)
+        for number in range(first, end_number + 1):
+            is_there = number == end_number or self.has_number(number)
             if not is_there and gap is None:
                 gap = number
             elif is_there and gap is not None:
@@ -164,13 +164,18 @@ async def _read_topic(
     return kept_messages
 
 
-def _progress_differences(topic: str, last: int, below: int | None) -> Iterator[LakeDifference]:
+def _progress_differences(topic: str, last_number: int, below_number: int | None) -> Iterator[LakeDifference]:
     """Yield differences between the progress and the settled numbers. One delivery may be in progress."""
-    if below is not None and last < below - 1:
-        description = f"its progress ends at {last}, but the route has sent the numbers up to {below - 1}"
+    if below_number is not None and last_number < below_number - 1:
+        description = (
+            f"its progress ends at {last_number}, but the route has sent the numbers up to {below_number - 1}"
+        )
         yield LakeDifference(MISSING, topic, description)
-    if below is not None and last >= below + MOST_RECORDS:
-        description = f"its progress ends at {last}, but the route has sent only the numbers below {below}"
+    if below_number is not None and last_number >= below_number + MOST_RECORDS:
+        description = (
+            f"its progress ends at {last_number}, but the route has sent only the numbers below "
+            f"{below_number}"
+        )
         yield LakeDifference(FOREIGN, topic, description)
 
 

@@ -200,19 +200,26 @@ async def store_file(
 
 
 async def store_manifest(
-    store: LakeStore, landings: LakeDeliveries, clock: Clock, contents: manifest.LakeManifest, directory: Path
+    store: LakeStore,
+    landings: LakeDeliveries,
+    clock: Clock,
+    lake_manifest: manifest.LakeManifest,
+    directory: Path,
 ) -> bytes:
     """Store a manifest that has the hash of the route's previous one. Return the stored bytes."""
-    before = await landings.landing_before(contents.route, contents.first)
+    before = await landings.landing_before(lake_manifest.route, lake_manifest.first)
     body = manifest.encode_manifest(
         replace(
-            contents,
+            lake_manifest,
             landed_at=utc_iso(clock.now()),
             before=None if before is None else manifest.sha256_hex(before.body),
         )
     )
     name = names.manifest_name(
-        contents.edition, contents.first, contents.last, table=table_for_route(contents.route).name
+        lake_manifest.edition,
+        lake_manifest.first,
+        lake_manifest.last,
+        table=table_for_route(lake_manifest.route).name,
     )
     if await store.create_object(name, body):
         return body
@@ -220,7 +227,7 @@ async def store_manifest(
     await store.fetch(name, local_copy)
     stored = await asyncio.to_thread(local_copy.read_bytes)
     try:
-        is_own = manifest.decode_manifest(stored).digest == contents.digest
+        is_own = manifest.decode_manifest(stored).digest == lake_manifest.digest
     except ValueError:
         is_own = False
     if not is_own:

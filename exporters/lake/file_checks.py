@@ -25,17 +25,19 @@ def find_file_format(name: str) -> FileFormat | None:
     )
 
 
-def footer_difference(format: FileFormat, end: bytes, contents: LakeManifest, file: LakeFile) -> str | None:
+def footer_difference(
+    format: FileFormat, end: bytes, lake_manifest: LakeManifest, file: LakeFile
+) -> str | None:
     try:
         metadata = format.read_footer(end)
     except ValueError as error:
         return str(error)
     expected = {
-        "route": contents.route,
-        "edition": contents.edition,
-        "first": str(contents.first),
-        "last": str(contents.last),
-        "digest": contents.digest,
+        "route": lake_manifest.route,
+        "edition": lake_manifest.edition,
+        "first": str(lake_manifest.first),
+        "last": str(lake_manifest.last),
+        "digest": lake_manifest.digest,
     }
     for name, value in expected.items():
         if metadata.get(f"tollhouse.{name}") != value:
@@ -43,17 +45,18 @@ def footer_difference(format: FileFormat, end: bytes, contents: LakeManifest, fi
     # formats without a row count pass
     if int(metadata.get("rows", file.rows)) != file.rows:
         return f"it has {metadata['rows']} rows, but its manifest says {file.rows}"
-    least = int(metadata.get("least", contents.first))
-    highest = int(metadata.get("most", contents.last))
-    if contents.imported is None and (least < contents.first or highest > contents.last):
+    least = int(metadata.get("least", lake_manifest.first))
+    highest = int(metadata.get("most", lake_manifest.last))
+    if lake_manifest.imported is None and (least < lake_manifest.first or highest > lake_manifest.last):
         return (
-            f"its numbers are {least} to {highest}, but its manifest says {contents.first} to {contents.last}"
+            f"its numbers are {least} to {highest}, but its manifest says "
+            f"{lake_manifest.first} to {lake_manifest.last}"
         )
     return None
 
 
 def data_difference(
-    format: FileFormat, path: Path, contents: LakeManifest, file: LakeFile, days: LakeDays | None = None
+    format: FileFormat, path: Path, lake_manifest: LakeManifest, file: LakeFile, days: LakeDays | None = None
 ) -> str | None:
     """Return how a file's data differ from the manifest, or None. Its rows are added to `days`."""
     with path.open("rb") as opened:
@@ -63,9 +66,9 @@ def data_difference(
         rows = (
             format.read_rows(path, _CHARGED)
             if format.is_focus
-            else _read_summed_row_values(format, path, contents)
+            else _read_summed_row_values(format, path, lake_manifest)
         )
-        sums = _sum_charges(rows) if format.is_focus else _sum_rows(rows, contents, days)
+        sums = _sum_charges(rows) if format.is_focus else _sum_rows(rows, lake_manifest, days)
     except ValueError as error:
         return str(error)
     for name, value in sums.items():
@@ -75,12 +78,12 @@ def data_difference(
 
 
 def _read_summed_row_values(
-    format: FileFormat, path: Path, contents: LakeManifest
+    format: FileFormat, path: Path, lake_manifest: LakeManifest
 ) -> Iterator[tuple[Any, ...]]:
     """
     Yield the values of each row that a manifest's sums include. Tokens are None if their column is left out.
     """
-    if "input_tokens" in table_for_route(contents.route).columns:
+    if "input_tokens" in table_for_route(lake_manifest.route).columns:
         yield from format.read_rows(path, (*_COUNTED, *_TOKENS))
     else:
         for row in format.read_rows(path, _COUNTED):
@@ -88,7 +91,7 @@ def _read_summed_row_values(
 
 
 def _sum_rows(
-    rows: Iterator[tuple[Any, ...]], contents: LakeManifest, days: LakeDays | None
+    rows: Iterator[tuple[Any, ...]], lake_manifest: LakeManifest, days: LakeDays | None
 ) -> Mapping[str, object]:
     """
     Return the sums of rows, as a manifest has them. Raises ValueError for a repeated number, or for one
@@ -100,7 +103,7 @@ def _sum_rows(
         count += 1
         if number is not None:
             numbers.add(number)
-        if contents.imported is None and not contents.first <= (number or 0) <= contents.last:
+        if lake_manifest.imported is None and not lake_manifest.first <= (number or 0) <= lake_manifest.last:
             raise ValueError(f"the number {number} does not belong to its delivery")
         if counted:
             units = _money_units(its_spend)
@@ -110,7 +113,7 @@ def _sum_rows(
             made_tokens += output or 0
             if days is not None and number is not None:
                 days.add_to_day(at, its_calls, units, input_tokens or 0, output or 0)
-    if contents.imported is None and len(numbers) != count:
+    if lake_manifest.imported is None and len(numbers) != count:
         raise ValueError(f"{count - len(numbers)} record numbers are repeated")
     return {
         "rows": count,

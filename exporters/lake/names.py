@@ -70,12 +70,12 @@ def parse_import_manifest_name(manifest_name: str) -> tuple[str, int] | None:
     return None if match is None else (match[1], int(match[2]))
 
 
-def adoption_name(log_edition: str, first: int, last: int, *, table: str = TABLE) -> str:
+def adoption_name(log_edition: str, first_number: int, last_number: int, *, table: str = TABLE) -> str:
     """
     Return the object name for the description of an adoption, which adds the lake's newer records to a
-    restored log. `first`: the first number that the log's backup lacked.
+    restored log. `first_number`: the first number that the log's backup lacked.
     """
-    return f"{manifests_prefix(table)}adopted/{log_edition}-{first:012d}-{last:012d}.json"
+    return f"{manifests_prefix(table)}adopted/{log_edition}-{first_number:012d}-{last_number:012d}.json"
 
 
 def parse_adoption_range(name: str) -> tuple[str, int, int] | None:
@@ -83,13 +83,17 @@ def parse_adoption_range(name: str) -> tuple[str, int, int] | None:
     return None if match is None else (match[1], int(match[2]), int(match[3]))
 
 
-def manifest_name(log_edition: str, first: int, last: int, *, repair: int = 0, table: str = TABLE) -> str:
+def manifest_name(
+    log_edition: str, first_number: int, last_number: int, *, repair: int = 0, table: str = TABLE
+) -> str:
     """
     Return a manifest's name. `log_edition`: the life of the log. `repair`: number of the repair that wrote
     the manifest, 0 for the delivery itself.
     """
     repair_suffix = f"-r{repair}" if repair else ""
-    return f"{manifests_prefix(table)}{log_edition}/{first:012d}-{last:012d}{repair_suffix}.json"
+    return (
+        f"{manifests_prefix(table)}{log_edition}/{first_number:012d}-{last_number:012d}{repair_suffix}.json"
+    )
 
 
 def strip_repair_number(name: str) -> str:

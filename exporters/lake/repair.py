@@ -61,7 +61,7 @@ class LakeRepair:
             async for stored_object in self.store.list_objects(names.data_prefix(self._table.name))
         }
         after, route = 0, f"{self.destination}/{self.topic}"
-        while page := await self.landings.landings_after(route, after=after, most=_PAGE):
+        while page := await self.landings.landings_after(route, after_number=after, max_deliveries=_PAGE):
             for landing in page:
                 contents = await asyncio.to_thread(manifest.decode_manifest, landing.body)
                 missing = [
@@ -84,7 +84,7 @@ class LakeRepair:
 
     async def _repair_delivery(
         self,
-        contents: LakeManifest,
+        lake_manifest: LakeManifest,
         body: bytes,
         missing: list[LakeFile],
         restored_keys: list[str],
@@ -95,8 +95,8 @@ class LakeRepair:
         await asyncio.to_thread(make_directory, self.directory, 0o700)
         directory = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self.directory, prefix="repair-"))
         try:
-            rebuilt, files = await self._rebuild_files(contents, directory)
-            if rebuilt.digest != contents.digest:
+            rebuilt, files = await self._rebuild_files(lake_manifest, directory)
+            if rebuilt.digest != lake_manifest.digest:
                 reason = "the log no longer has its records"
                 lost.update({file.key: f"{reason}: {file.rows} records, ${file.spend}" for file in missing})
                 return
@@ -108,49 +108,57 @@ class LakeRepair:
                 await self.store.create_object(file.key, files.path_of(file))
             if any(new[file.key] != file for file in missing):
                 await self._store_repair_manifest(
-                    contents, body, {file.key: new[file.key] for file in missing}, directory
+                    lake_manifest, body, {file.key: new[file.key] for file in missing}, directory
                 )
         finally:
             with suppress(OSError):
                 await asyncio.to_thread(shutil.rmtree, directory)
 
     async def _rebuild_files(
-        self, contents: LakeManifest, directory: Path
+        self, lake_manifest: LakeManifest, directory: Path
     ) -> tuple[LakeManifest, DeliveryFiles]:
-        format = find_file_format(contents.files[0].key)
+        format = find_file_format(lake_manifest.files[0].key)
         if format is None:
-            raise ValueError(f"the format of {contents.files[0].key} is unknown")
-        series = names.DeliveryRange(self.destination, contents.edition, contents.first, contents.last)
+            raise ValueError(f"the format of {lake_manifest.files[0].key} is unknown")
+        series = names.DeliveryRange(
+            self.destination, lake_manifest.edition, lake_manifest.first, lake_manifest.last
+        )
         files = new_delivery_files(
             directory,
             series,
-            route=contents.route,
+            route=lake_manifest.route,
             format=format,
             leave_out=tuple(self.leave_out),
             table=self._table,
         )
-        return await write_entries_to_files(files, self._read_entries(contents.first, contents.last)), files
+        return await write_entries_to_files(
+            files, self._read_entries(lake_manifest.first, lake_manifest.last)
+        ), files
 
-    async def _read_entries(self, first: int, last: int) -> AsyncIterator[LogEntry]:
-        for start in range(first, last + 1, _READ_AT_ONCE):
-            for entry in await self.log.read(self.topic, start, min(last, start + _READ_AT_ONCE - 1)):
+    async def _read_entries(self, first_number: int, last_number: int) -> AsyncIterator[LogEntry]:
+        for start in range(first_number, last_number + 1, _READ_AT_ONCE):
+            for entry in await self.log.read(self.topic, start, min(last_number, start + _READ_AT_ONCE - 1)):
                 yield entry
 
     async def _store_repair_manifest(
-        self, contents: LakeManifest, body: bytes, new: Mapping[str, LakeFile], directory: Path
+        self, lake_manifest: LakeManifest, body: bytes, new: Mapping[str, LakeFile], directory: Path
     ) -> None:
         created, repair = False, 0
         while not created:
             repair += 1
             name = names.manifest_name(
-                contents.edition, contents.first, contents.last, repair=repair, table=self._table.name
+                lake_manifest.edition,
+                lake_manifest.first,
+                lake_manifest.last,
+                repair=repair,
+                table=self._table.name,
             )
             if await self.store.object_size(name) is not None:
-                contents = await self._read_manifest(name, directory)
+                lake_manifest = await self._read_manifest(name, directory)
                 continue
             repaired = replace(
-                contents,
-                files=[new.get(file.key, file) for file in contents.files],
+                lake_manifest,
+                files=[new.get(file.key, file) for file in lake_manifest.files],
                 landed_at=utc_iso(self.clock.now()),
                 before=manifest.sha256_hex(body),
             )

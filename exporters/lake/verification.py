@@ -128,10 +128,13 @@ async def read_manifest(store: LakeStore, name: str, local_copy: Path) -> Manife
     return ReadManifest(name, manifest.sha256_hex(body), contents)
 
 
-def _has_matching_name(name: str, contents: LakeManifest) -> bool:
-    if contents.imported is not None:
-        return names.parse_import_manifest_name(name) == (contents.imported.sha256, contents.imported.part)
-    return names.parse_record_range(name) == (contents.edition, contents.first, contents.last)
+def _has_matching_name(name: str, lake_manifest: LakeManifest) -> bool:
+    if lake_manifest.imported is not None:
+        return names.parse_import_manifest_name(name) == (
+            lake_manifest.imported.sha256,
+            lake_manifest.imported.part,
+        )
+    return names.parse_record_range(name) == (lake_manifest.edition, lake_manifest.first, lake_manifest.last)
 
 
 async def verify_files(
@@ -313,17 +316,19 @@ class _LakeSums:
     calls: int = 0
     spend: int = 0
 
-    def add_delivery(self, contents: LakeManifest, files: Sequence[LakeFile]) -> None:
-        if contents.imported is None:
+    def add_delivery(self, lake_manifest: LakeManifest, files: Sequence[LakeFile]) -> None:
+        if lake_manifest.imported is None:
             self.deliveries += 1
-            self.first = contents.first if self.first is None else min(contents.first, self.first)
+            self.first = lake_manifest.first if self.first is None else min(lake_manifest.first, self.first)
         self.files += len(files)
-        self.damaged += len(contents.numbers.damaged)
-        self.records += contents.numbers.rows if contents.focus else sum(file.rows for file in files)
+        self.damaged += len(lake_manifest.numbers.damaged)
+        self.records += (
+            lake_manifest.numbers.rows if lake_manifest.focus else sum(file.rows for file in files)
+        )
         for file in files:
             self.bytes += file.bytes
             self.rows += file.rows
-            self.imported += 0 if contents.imported is None else file.rows
+            self.imported += 0 if lake_manifest.imported is None else file.rows
             self.calls += file.calls
             self.spend += money.text_to_units(file.spend)
 
@@ -397,7 +402,7 @@ class _FileChecker:
         return [difference for difference in differences if difference is not None]
 
     async def _compare_file(
-        self, contents: LakeManifest, file: LakeFile, listed: int | None
+        self, lake_manifest: LakeManifest, file: LakeFile, listed: int | None
     ) -> LakeDifference | None:
         """
         Return how a file differs, or None. A file that is not listed may have been written after the list was
@@ -414,15 +419,17 @@ class _FileChecker:
         if format is None:
             return LakeDifference(CONTENT, file.key, "its format is unknown")
         end = await self._store.read_end(file.key, size, FOOTER_BYTES)
-        description = await asyncio.to_thread(footer_difference, format, end, contents, file)
+        description = await asyncio.to_thread(footer_difference, format, end, lake_manifest, file)
         if description is None and self._level == DATA:
-            description = await self._compare_data(format, contents, file)
+            description = await self._compare_data(format, lake_manifest, file)
         return None if description is None else LakeDifference(CONTENT, file.key, description)
 
-    async def _compare_data(self, format: FileFormat, contents: LakeManifest, file: LakeFile) -> str | None:
+    async def _compare_data(
+        self, format: FileFormat, lake_manifest: LakeManifest, file: LakeFile
+    ) -> str | None:
         if self._is_sampled is not None and not self._is_sampled():
             return None
         self.read += 1
         local_copy = self._scratch / "data"
         await self._store.fetch(file.key, local_copy)
-        return await asyncio.to_thread(data_difference, format, local_copy, contents, file, self._days)
+        return await asyncio.to_thread(data_difference, format, local_copy, lake_manifest, file, self._days)

@@ -238,7 +238,9 @@ class _StoredManifests:
                 # The restored copy never had these record numbers, so it has no manifest for them.
                 yield await self._read_adopted_delivery_manifest(lake_manifest.manifest, scratch)
         after = 0
-        while page := await self._landings.landings_after(self._route, after=after, most=_PAGE):
+        while page := await self._landings.landings_after(
+            self._route, after_number=after, max_deliveries=_PAGE
+        ):
             for landing in page:
                 difference = await self._compare_landing(landing)
                 if difference is not None:

@@ -130,7 +130,9 @@ class TelemetryExporter:
         batch = batches.build_batch_without_duplicates(delivery, entries)
         boundary = batches.kind_change_nearest_middle(delivery, batch)
         if boundary is not None:
-            raise SplitRequired("spans and counters are sent in separate requests", at=boundary)
+            raise SplitRequired(
+                "spans and counters are sent in separate requests", second_first_number=boundary
+            )
         if not batch.records:
             return batch.settlement_unless_all_rejected()
         stream = METRICS if isinstance(batch.records[0][0], (UsageMetric, Correction)) else TRACES

@@ -350,9 +350,13 @@ def _build_hour(start: datetime, costs: Sequence[CostRow], level: Sequence[str])
     return cbf.build_hour(start, cbf.cost_rows(costs, level) or [cbf.zero_cost_hour_row(start)])
 
 
-def _sent_hour(hour: CbfHour, at: float) -> SentHour:
+def _sent_hour(hour: CbfHour, sent_at: float) -> SentHour:
     return SentHour(
-        start=int(hour.start.timestamp()), hash=hour.hash, rows=len(hour.rows), bytes=hour.bytes, sent_at=at
+        start=int(hour.start.timestamp()),
+        hash=hour.hash,
+        rows=len(hour.rows),
+        bytes=hour.bytes,
+        sent_at=sent_at,
     )
 
 

@@ -318,7 +318,7 @@ class ContainerFileSync:
         await self._mark_files_delivered(LEGACY, [file])
 
     async def _load_due_files(self, kind: str) -> Sequence[ContainerFile]:
-        due = await self._files.due_files(kind, limit=AT_ONCE, at=self._due_files_time_limit())
+        due = await self._files.due_files(kind, limit=AT_ONCE, due_at=self._due_files_time_limit())
         if due:
             self._oldest[kind] = due[0].uploaded_at or self._clock.now()
         else:

@@ -175,11 +175,11 @@ class StreamMapper:
 
     def __init__(
         self,
-        log: Log,
+        record_log: Log,
         streams: Mapping[str, EventStream],
         learn: Callable[[Sequence[UnitCostOperation]], None],
     ) -> None:
-        self._log = log
+        self._log = record_log
         self._streams = streams
         self._learn = learn
 

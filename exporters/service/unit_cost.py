@@ -175,7 +175,8 @@ class UnitCostExporter:
         if stop < len(runs):
             self._pace.return_units(delivery.count)
             raise SplitRequired(
-                "sums must be sent in a request without other operations", at=runs[stop].first
+                "sums must be sent in a request without other operations",
+                second_first_number=runs[stop].first,
             )
         if delivery.mark is not None and delivery.mark.endswith("?"):
             raise OutcomeUnknown("Tollhouse was stopped while it waited for an answer", answered=False)

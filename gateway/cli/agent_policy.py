@@ -199,7 +199,7 @@ def policy(
             chosen,
             destination,
             _read_signing_key_or_exit(signing_key),
-            number=number or int(SystemClock().now()),
+            bundle_number=number or int(SystemClock().now()),
             has_environment=has_environment,
             deb_version=deb_version,
             rpm_version=rpm_version,

@@ -161,7 +161,7 @@ class Clusters:
 
     async def _store_report(self, reported: ReportedCluster, bearer: Bearer) -> None:
         try:
-            await self.table.store_report(reported, expects=bearer.expects, key=bearer.name)
+            await self.table.store_report(reported, expected_versions=bearer.expects, key=bearer.name)
         except KeyEnded:
             raise
         except SpoolError as error:

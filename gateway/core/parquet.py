@@ -27,17 +27,19 @@ _MISSING = (
 _CHILD: Final = "gateway.core.parquet_child"
 
 
-def read_columns(name: str, file: BinaryIO, *, most: int) -> tuple[str, ...]:
+def read_columns(name: str, file: BinaryIO, *, max_unpacked_bytes: int) -> tuple[str, ...]:
     """
-    Return the columns. Raises Invalid if the file is not Parquet, or has more than `most` bytes unpacked.
+    Return the columns. Raises Invalid if the file is not Parquet, or has more than `max_unpacked_bytes` bytes unpacked.
     """
-    with _rows_from_reader_process(name, file, "columns", most) as lines:
+    with _rows_from_reader_process(name, file, "columns", max_unpacked_bytes) as lines:
         return tuple(next(lines))
 
 
-def read_rows(name: str, file: BinaryIO, *, most: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def read_rows(
+    name: str, file: BinaryIO, *, max_unpacked_bytes: int
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield the rows, numbered from 1. Raises Invalid if the file is damaged."""
-    with _rows_from_reader_process(name, file, "rows", most) as lines:
+    with _rows_from_reader_process(name, file, "rows", max_unpacked_bytes) as lines:
         names = next(lines)
         for number, cells in enumerate(lines, start=1):
             yield number, dict(zip(names, cells, strict=True))

@@ -87,8 +87,8 @@ class HeartbeatTokens:
             else HeartbeatTokenCheck(HeartbeatTokenNumbers(before.issued + 1, number, seq), is_next=True)
         )
 
-    def make_token(self, id: str, number: int) -> str:
-        return f"{number}.{self._token_mac(id, number)}"
+    def make_token(self, id: str, token_number: int) -> str:
+        return f"{token_number}.{self._token_mac(id, token_number)}"
 
     def _verified_token_number(self, id: str, heartbeat_token: str) -> int | None:
         text, _, mac = heartbeat_token.partition(".")
@@ -98,5 +98,5 @@ class HeartbeatTokens:
             int(text) if hmac.compare_digest(mac.encode(), self._token_mac(id, int(text)).encode()) else None
         )
 
-    def _token_mac(self, id: str, number: int) -> str:
-        return hmac.new(self._secret, f"{id}\0{number}".encode(), sha256).hexdigest()[:_MAC_DIGITS]
+    def _token_mac(self, id: str, token_number: int) -> str:
+        return hmac.new(self._secret, f"{id}\0{token_number}".encode(), sha256).hexdigest()[:_MAC_DIGITS]

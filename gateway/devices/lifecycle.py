@@ -254,7 +254,7 @@ class DeviceLifecycle:
         now = self._clock.now()
         change = AuditedChange(actor=_bearer_actor(bearer, address), action="device.copied", target=device.id)
         copied = fail_if_device_deleted(lambda known: replace(known, copied_at=now))
-        return await self.table.update(device.id, copied, change, expects=bearer.expects)
+        return await self.table.update(device.id, copied, change, expected_versions=bearer.expects)
 
     def _apply_privacy_rules(self, report: DeviceReport) -> DeviceReport:
         user = self._people.recorded_text(report.user)
@@ -302,7 +302,9 @@ class DeviceLifecycle:
             except Refusal as refusal:
                 extra = {"action": "device_not_enrolled"}
                 _log.warning("a device was not enrolled: %s", refusal.message, extra=extra)
-        self.table.note_unenrolled(id, key=bearer.name, now=self._clock.now(), expects=bearer.expects)
+        self.table.note_unenrolled(
+            id, key=bearer.name, now=self._clock.now(), expected_versions=bearer.expects
+        )
         return None
 
     async def _update_device(
@@ -314,7 +316,7 @@ class DeviceLifecycle:
         paid_by = None if token is None else (token.id, token.max_devices)
         try:
             return await self.table.update(
-                id, change, audited, expects=bearer.expects, most=max_devices, token=paid_by
+                id, change, audited, expected_versions=bearer.expects, max_devices=max_devices, token=paid_by
             )
         except TooManyDevices as error:
             raise reports.too_many_devices() from error
@@ -411,7 +413,7 @@ class DeviceLifecycle:
                 change = states.marker_of_replaced_device(device.id)
                 actor = _bearer_actor(bearer, client_address)
                 await self._change_with_audit(
-                    earlier.id, change, "device.replace", actor, expects=bearer.expects
+                    earlier.id, change, "device.replace", actor, expected_versions=bearer.expects
                 )
 
     def _is_machine_expected(self, report: DeviceReport, token: EnrolmentToken | None) -> bool:
@@ -438,7 +440,7 @@ class DeviceLifecycle:
         now, actor = self._clock.now(), _bearer_actor(bearer, address)
         change = partial(states.approved_device, now=now)
         return await self._change_with_audit(
-            device.id, change, "device.approve", actor, expects=bearer.expects
+            device.id, change, "device.approve", actor, expected_versions=bearer.expects
         )
 
     def _require_key_may_enrol(self, bearer: Bearer) -> None:
@@ -532,7 +534,7 @@ class DeviceLifecycle:
         if device is None:
             return None
         actor = Actor(f"key {bearer.name}", address)
-        change = partial(self._change_with_audit, device.id, actor=actor, expects=bearer.expects)
+        change = partial(self._change_with_audit, device.id, actor=actor, expected_versions=bearer.expects)
         if report.revoked:
             if device.state == REVOKED:
                 return device
@@ -552,7 +554,7 @@ class DeviceLifecycle:
             change = AuditedChange(actor=actor, action="device.second_fingerprint", target=device.id)
         now = self._clock.now()
         flagged = fail_if_device_deleted(lambda known: replace(known, flagged_at=now))
-        await self.table.update(device.id, flagged, change, expects=bearer.expects)
+        await self.table.update(device.id, flagged, change, expected_versions=bearer.expects)
 
     def _may_receive_key(self, device: Device, report: DeviceReport) -> bool:
         """
@@ -583,7 +585,7 @@ class DeviceLifecycle:
 
         admitted_device(self.table.find(id))
         change = AuditedChange(actor=actor, action="device.admit", target=id, after={"state": device.state})
-        return await self.table.update(id, admitted_device, change, most=self.settings.max)
+        return await self.table.update(id, admitted_device, change, max_devices=self.settings.max)
 
     async def delete_device(self, id: str, actor: Actor) -> None:
         """Delete a device. Its records stay, and it may enrol again."""
@@ -753,14 +755,16 @@ class DeviceLifecycle:
         action: str,
         actor: Actor,
         *,
-        expects: Collection[Expectation] = (),
+        expected_versions: Collection[Expectation] = (),
     ) -> Device:
         before = self._require_device(id)
         descriptions = _audited_fields(before), _audited_fields(change(before))
         audited = AuditedChange(
             actor=actor, action=action, target=id, before=descriptions[0], after=descriptions[1]
         )
-        return await self.table.update(id, fail_if_device_deleted(change), audited, expects=expects)
+        return await self.table.update(
+            id, fail_if_device_deleted(change), audited, expected_versions=expected_versions
+        )
 
     def _require_device(self, id: str) -> Device:
         device = self.table.find(id)

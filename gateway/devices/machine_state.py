@@ -142,7 +142,7 @@ def evaluate_machine_state(
 def evaluate_assistant_states(device: Device, now: float) -> AssistantStates:
     at = time_machine_is_judged_at(device, now)
     return AssistantStates(
-        tuple(assistant_states_of_device(device, at=at)), assistant_states_valid_until(device, at=at)
+        tuple(assistant_states_of_device(device, moment=at)), assistant_states_valid_until(device, moment=at)
     )
 
 

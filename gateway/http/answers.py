@@ -282,8 +282,8 @@ def status_details(error: Refusal, code: int) -> bytes:
     return status + b"\x1a" + _with_length_prefix(any_value)
 
 
-def _encode_status(number: int, text: str) -> bytes:
-    return b"\x08" + _encode_varint(number) + b"\x12" + _with_length_prefix(text.encode())
+def _encode_status(status_code: int, text: str) -> bytes:
+    return b"\x08" + _encode_varint(status_code) + b"\x12" + _with_length_prefix(text.encode())
 
 
 def _with_length_prefix(data: bytes) -> bytes:

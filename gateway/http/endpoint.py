@@ -92,20 +92,22 @@ def build_endpoint(rows: Sequence[Address], services: RunningServices) -> Handle
             remember_accepted_request_head(row, request, bearer)
         return response
 
-    def remember_accepted_request_head(row: Address, request: web.Request, bearer: Bearer) -> None:
+    def remember_accepted_request_head(served_address: Address, request: web.Request, bearer: Bearer) -> None:
         """
         Remember the head of an accepted request. Further telemetry requests with the same head skip the
         checks, as long as their key is admitted.
         """
         if (
-            row.scope not in KEPT_UNDER
+            served_address.scope not in KEPT_UNDER
             or bearer.number is None
             or not isinstance(request.protocol, Connection)
         ):
             return
-        key = receivers.access.known_key(find_credential(row, request, receivers))
+        key = receivers.access.known_key(find_credential(served_address, request, receivers))
         if key is not None:
-            handle = partial(handle_request, admitted_head=_AdmittedHead(row, request.match_info, bearer))
+            handle = partial(
+                handle_request, admitted_head=_AdmittedHead(served_address, request.match_info, bearer)
+            )
             request.protocol.remember_head(request, partial(receivers.access.note_use_if_valid, key), handle)
 
     def answer_other_method(request: web.Request) -> web.Response:
@@ -135,24 +137,26 @@ def build_endpoint(rows: Sequence[Address], services: RunningServices) -> Handle
     return handle_request
 
 
-def build_unguarded_endpoint(row: Address, services: RunningServices) -> Handler:
+def build_unguarded_endpoint(served_address: Address, services: RunningServices) -> Handler:
     """
     Return the handler of an address without a key. It also answers while Tollhouse stops, such as health.
     """
 
-    holder = services.services_of_type(services_type_of_handler(row.handler))
+    holder = services.services_of_type(services_type_of_handler(served_address.handler))
     receivers = services.receivers
 
     async def handle_request(request: web.Request) -> web.StreamResponse:
         key_request = services.key_request(request, holder, NOBODY, receivers.inflight.new_share())
         try:
             check_single_headers(request.headers.items())
-            return await answers.send_answer(request, await row.handler(key_request), status=row.status)
+            return await answers.send_answer(
+                request, await served_address.handler(key_request), status=served_address.status
+            )
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the request boundary
-            refusal = refusal_for_error(error, endpoint=row.name)
-            return row.error_form(request, refusal, receivers.clock.now())
+            refusal = refusal_for_error(error, endpoint=served_address.name)
+            return served_address.error_form(request, refusal, receivers.clock.now())
 
     return handle_request
 
@@ -165,33 +169,37 @@ class _AdmittedHead(NamedTuple):
     bearer: Bearer
 
 
-async def _admit_before_body(row: Address, request: web.Request, services: RunningServices) -> Bearer:
+async def _admit_before_body(
+    served_address: Address, request: web.Request, services: RunningServices
+) -> Bearer:
     receivers = services.receivers
-    bearer = None if row.people is None else await row.people(request, services)
+    bearer = None if served_address.people is None else await served_address.people(request, services)
     if bearer is None:
-        bearer = await admit_request(row, request, receivers)
+        bearer = await admit_request(served_address, request, receivers)
     else:
         receivers.access.charge_request(bearer, requests=1, bytes=0)
-    bodies.check_content_encoding(request, row.passes)
-    if row.check is not None:
-        row.check(request)
+    bodies.check_content_encoding(request, served_address.passes)
+    if served_address.check is not None:
+        served_address.check(request)
     if bearer is not NOBODY and isinstance(request.protocol, Connection):
         receivers.connections.assign_key(request.protocol, bearer.name)
-    if row.checks_query and row.lists is None:
-        check_parameters(request, (*row.required, *row.optional), row.repeated)
+    if served_address.checks_query and served_address.lists is None:
+        check_parameters(
+            request, (*served_address.required, *served_address.optional), served_address.repeated
+        )
     return bearer
 
 
 async def _serve_admitted_request(
-    row: Address, request: web.Request, services: RunningServices, holder: object, bearer: Bearer
+    served_address: Address, request: web.Request, services: RunningServices, holder: object, bearer: Bearer
 ) -> web.StreamResponse:
     receivers = services.receivers
     if bearer is not NOBODY:
         await wait_for_turn(bearer.fair_turn_party_name)
     with receivers.inflight.new_share(bearer.name) as share:
         admitted = services.key_request(request, holder, bearer, share)
-        if row.body is not None:
-            max_bytes, setting = _body_limit_and_setting_name(row, services)
+        if served_address.body is not None:
+            max_bytes, setting = _body_limit_and_setting_name(served_address, services)
             try:
                 body = await bodies.read_body(
                     request, share, max_bytes=max_bytes, setting=setting, min_rate=receivers.min_upload_rate
@@ -201,64 +209,64 @@ async def _serve_admitted_request(
                 receivers.access.charge_refused_bytes(bearer, bytes=share.held)
                 raise
             # Telemetry needs a key that was valid at its begin, a change one that is still valid.
-            if row.body is not bytes:
-                recheck_key(row, request, receivers)
+            if served_address.body is not bytes:
+                recheck_key(served_address, request, receivers)
             receivers.access.charge_request(bearer, requests=0, bytes=len(body))
-            admitted.body = body if row.body is bytes else _decode_body(row, body)
+            admitted.body = body if served_address.body is bytes else _decode_body(served_address, body)
             del body  # the handler decides how long it stays in memory
-        if row.in_turn and row.needs_query_turn(admitted.body):
-            work = partial(_call_handler, row, admitted, services, bearer)
+        if served_address.in_turn and served_address.needs_query_turn(admitted.body):
+            work = partial(_call_handler, served_address, admitted, services, bearer)
             return await services.shared.questions.send_in_turn(
-                bearer.fair_turn_party_name, request, work, status=row.status
+                bearer.fair_turn_party_name, request, work, status=served_address.status
             )
-        answer = await _call_handler(row, admitted, services, bearer)
+        answer = await _call_handler(served_address, admitted, services, bearer)
         if isinstance(answer, web.StreamResponse):
             return answer
-        return await answers.send_answer(request, answer, status=row.status)
+        return await answers.send_answer(request, answer, status=served_address.status)
 
 
 def _call_handler(
-    row: Address, admitted: AdmittedRequest[Any], services: RunningServices, bearer: Bearer
+    served_address: Address, admitted: AdmittedRequest[Any], services: RunningServices, bearer: Bearer
 ) -> Awaitable[Result]:
     registry = services.shared.registry
     statuses = () if bearer is NOBODY else statuses_to_delay_until_durable(admitted.http.method)
-    if bearer is NOBODY or row.scope in KEPT_UNDER:  # the address shows no figures
-        return delay_refusal_until_durable(row.handler(admitted), registry, statuses=statuses)
-    viewer = _make_viewer(row, admitted, services, bearer)
+    if bearer is NOBODY or served_address.scope in KEPT_UNDER:  # the address shows no figures
+        return delay_refusal_until_durable(served_address.handler(admitted), registry, statuses=statuses)
+    viewer = _make_viewer(served_address, admitted, services, bearer)
     return delay_refusal_until_durable(
-        record_viewings(row.handler(admitted), viewer, registry), registry, statuses=statuses
+        record_viewings(served_address.handler(admitted), viewer, registry), registry, statuses=statuses
     )
 
 
 def _make_viewer(
-    row: Address, admitted: AdmittedRequest[Any], services: RunningServices, bearer: Bearer
+    served_address: Address, admitted: AdmittedRequest[Any], services: RunningServices, bearer: Bearer
 ) -> Viewer:
     registry = services.shared.registry
     return Viewer(
         name=bearer.name if bearer.person is None else bearer.person.email,
-        face=MCP if row.scope == AI_HUB else API,
-        page=row.path,
+        face=MCP if served_address.scope == AI_HUB else API,
+        page=served_address.path,
         reason=viewing_reason(admitted.http),
         at=services.receivers.clock.now(),
         needs_reason=bearer.person is not None and registry is not None and registry.people.min_group > 0,
     )
 
 
-def _body_limit_and_setting_name(row: Address, services: RunningServices) -> tuple[int, str]:
-    if row.limit is not None:
-        return row.limit.bytes(services), row.limit.setting
-    if row.max_bytes is not None:
-        return row.max_bytes, ""
-    if row.body is not bytes:
+def _body_limit_and_setting_name(served_address: Address, services: RunningServices) -> tuple[int, str]:
+    if served_address.limit is not None:
+        return served_address.limit.bytes(services), served_address.limit.setting
+    if served_address.max_bytes is not None:
+        return served_address.max_bytes, ""
+    if served_address.body is not bytes:
         return WHOLE_BYTES, ""
     return services.receivers.max_body_bytes, bodies.MAX_BODY
 
 
-def _decode_body(row: Address, body: bytes) -> object:
-    if row.may_be_empty and not body:
+def _decode_body(served_address: Address, body: bytes) -> object:
+    if served_address.may_be_empty and not body:
         body = b"{}"
     try:
-        return msgspec.json.decode(body, type=row.body)
+        return msgspec.json.decode(body, type=served_address.body)
     except UnicodeDecodeError:
         raise BadPayload("The body does not match the schema of this address: it is not UTF-8.") from None
     except (msgspec.DecodeError, RecursionError) as error:

@@ -165,7 +165,7 @@ class BillingConnections:
             await counted.remove(id, actor=actor, action="connection.out_of_costs")
 
     async def create(self, draft: ConnectionDraft, *, id: str | None, actor: Actor) -> BillingConnection:
-        return await self.table.create(draft, id=id, most=self._settings.max_connections, actor=actor)
+        return await self.table.create(draft, id=id, max_rows=self._settings.max_connections, actor=actor)
 
     async def change(self, id: str, changes: dict[str, Any], *, actor: Actor) -> BillingConnection:
         if id == self._configured and changes.get("upstream_id", id) not in ("", id):

@@ -93,10 +93,10 @@ class KnownCallers:
     `ReportedCallers` reads it for each span.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, max_callers: int) -> None:
         self.entries: dict[str, ReportedCalls] = {}
         self.pushed_out = 0  # number of entries removed early because of the limit
-        self._queue: SharedSlots[str] = SharedSlots(most)
+        self._queue: SharedSlots[str] = SharedSlots(max_callers)
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -275,12 +275,12 @@ class KnownCallers:
                 self._remove_entry(entry)
                 self.pushed_out += 1
 
-    def forget_callers_before(self, before: float, most: int) -> int:
+    def forget_callers_before(self, before_time: float, max_callers: int) -> int:
         forgotten = 0
         for key in list(self._queue.held):
-            while forgotten < most and (name := self._queue.oldest_name(key)) is not None:
+            while forgotten < max_callers and (name := self._queue.oldest_name(key)) is not None:
                 entry = self._find_calls_reported_with_key(name, key)
-                if entry is None or entry.at >= before:
+                if entry is None or entry.at >= before_time:
                     break
                 self._remove_entry(entry)
                 forgotten += 1

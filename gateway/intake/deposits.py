@@ -35,8 +35,10 @@ class RecordDeposits:
     stored a commit that was not confirmed in time.
     """
 
-    def __init__(self, log: Log, attribution: Attribution, *, amount_of: AmountOf | None = None) -> None:
-        self._log = log
+    def __init__(
+        self, record_log: Log, attribution: Attribution, *, amount_of: AmountOf | None = None
+    ) -> None:
+        self._log = record_log
         self._attribution = attribution
         self._amount_of = amount_of
 
@@ -73,14 +75,14 @@ class RecordDeposits:
         identities: Sequence[RecordIdentity],
         bearer: Bearer | None = None,
         *,
-        expects: Sequence[Expectation] = (),
+        expected_versions: Sequence[Expectation] = (),
         request: RequestNames | None = None,
         is_repeat: bool = False,
     ) -> Receipt:
         """
         Store operations. Without a `bearer`, they come from Tollhouse itself. Raises Stale if an expectation fails.
         """
-        expected = [*_row_expectations_of_bearer(bearer), *expects]
+        expected = [*_row_expectations_of_bearer(bearer), *expected_versions]
         return await self._store_records(
             UNIT_COST, records, identities, expected, request=request, is_repeated_request=is_repeat
         )
@@ -108,7 +110,7 @@ class RecordDeposits:
         topic: str,
         records: Sequence[UnitCostOperation | BillingDrop],
         identities: Sequence[RecordIdentity],
-        expects: Sequence[Expectation],
+        expected_versions: Sequence[Expectation],
         *,
         request: RequestNames | None,
         is_repeated_request: bool,
@@ -119,7 +121,7 @@ class RecordDeposits:
                 received=len(records),
                 records=records,
                 identities=identities,
-                expects=expects,
+                expects=expected_versions,
                 request=request,
                 is_repeat=is_repeated_request,
             )

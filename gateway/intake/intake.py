@@ -56,7 +56,7 @@ class Intake:
 
     def __init__(
         self,
-        log: Log,
+        record_log: Log,
         *,
         attribution: Attribution,
         prices: PriceBook,
@@ -68,7 +68,7 @@ class Intake:
         note_sources: Callable[[str, Collection[str]], None] | None = None,
         fields: SenderFieldCounter | None = None,
     ) -> None:
-        self._log = log
+        self._log = record_log
         self._attribution = attribution
         self.prices = prices  # a reload of the settings replaces the price book
         self._shadows = shadows

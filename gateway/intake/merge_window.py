@@ -224,7 +224,7 @@ class SharedMergeWindow:
     def __init__(
         self,
         stored_reports: PartialReports,
-        log: Log,
+        record_log: Log,
         intake: Intake,
         clock: Clock,
         *,
@@ -234,7 +234,7 @@ class SharedMergeWindow:
         max_bytes: int,
     ) -> None:
         self._stored = stored_reports
-        self._log = log
+        self._log = record_log
         self._intake = intake
         self._clock = clock
         self._window_s = window_s
@@ -293,7 +293,7 @@ class SharedMergeWindow:
         count = 0
         now = self._clock.now()
         while due_reports := await self._stored.oldest_reports(
-            PARTS, before=now - self._window_s, most=AT_ONCE
+            PARTS, before_time=now - self._window_s, max_reports=AT_ONCE
         ):
             count += (
                 released := await self._merge_and_release_reports(due_reports, merge_window_s=self._window_s)
@@ -303,7 +303,7 @@ class SharedMergeWindow:
         self.waiting_count, size = await self._stored.count_reports_and_bytes(PARTS)
         while self.waiting_count > self._max_reports or size > self._max_bytes:
             due_reports = await self._excess_reports(
-                await self._stored.oldest_reports(PARTS, before=now, most=2 * self._max_reports)
+                await self._stored.oldest_reports(PARTS, before_time=now, max_reports=2 * self._max_reports)
             )
             released = 0
             for start in range(0, len(due_reports), AT_ONCE):
@@ -324,7 +324,7 @@ class SharedMergeWindow:
     async def _count_waiting_reports_by_sender_key(self, now: float) -> HeldByKey:
         items = Counter[str]()
         sizes = Counter[str]()
-        waiting = await self._stored.oldest_reports(PARTS, before=now, most=2 * self._max_reports)
+        waiting = await self._stored.oldest_reports(PARTS, before_time=now, max_reports=2 * self._max_reports)
         for count, report in enumerate(waiting, start=1):
             if count % AT_ONCE == 0:
                 await pause_for_others()
@@ -420,13 +420,13 @@ class SharedMergeWindow:
 
     async def _delete_old_reports_of_recorded_calls(self, before: float) -> None:
         for kind in (TOLD, TOLD_OF):
-            while old := await self._stored.oldest_reports(kind, before=before, most=AT_ONCE):
+            while old := await self._stored.oldest_reports(kind, before_time=before, max_reports=AT_ONCE):
                 await self._delete_reports(old)
             number, _ = await self._stored.count_reports_and_bytes(kind)
             while (excess := number - self._max_reports) > 0:
                 number -= await self._delete_reports(
                     await self._stored.oldest_reports(
-                        kind, before=self._clock.now(), most=min(AT_ONCE, excess)
+                        kind, before_time=self._clock.now(), max_reports=min(AT_ONCE, excess)
                     )
                 )
 

@@ -159,9 +159,9 @@ def scale_price(row: Price, factor: Decimal | None) -> Price:
     return replace(row, tiers=tiers, **_scale_amounts(row, factor))
 
 
-def _scale_amounts(amounts: CardPrices, factor: Decimal) -> dict[str, object]:
+def _scale_amounts(card_prices: CardPrices, factor: Decimal) -> dict[str, object]:
     def multiply_price(price: Decimal | None) -> Decimal | None:
         return None if price is None else price * factor
 
-    prices = {name: multiply_price(getattr(amounts, name)) for name in TOKEN_PRICES}
-    return {**prices, "meters": {name: multiply_price(price) for name, price in amounts.meters.items()}}
+    prices = {name: multiply_price(getattr(card_prices, name)) for name in TOKEN_PRICES}
+    return {**prices, "meters": {name: multiply_price(price) for name, price in card_prices.meters.items()}}

@@ -250,18 +250,18 @@ def _drop_repeated_prices(row: Price, standard: Price) -> Price:
     return replace(row, tiers=tiers, **_amount_fields(own))
 
 
-def _prices_that_differ(amounts: CardPrices, repeated: CardPrices) -> CardPrices:
+def _prices_that_differ(card_prices: CardPrices, repeated: CardPrices) -> CardPrices:
     kept = {
         name: None if name not in _COMPARED and price == getattr(repeated, name) else price
         for name in TOKEN_PRICES
-        for price in (getattr(amounts, name),)
+        for price in (getattr(card_prices, name),)
     }
-    meters = {name: price for name, price in amounts.meters.items() if price != repeated.meters.get(name)}
+    meters = {name: price for name, price in card_prices.meters.items() if price != repeated.meters.get(name)}
     return CardPrices(**kept, meters=meters)
 
 
-def _amount_fields(amounts: CardPrices) -> dict[str, Any]:
-    return {**{name: getattr(amounts, name) for name in TOKEN_PRICES}, "meters": amounts.meters}
+def _amount_fields(card_prices: CardPrices) -> dict[str, Any]:
+    return {**{name: getattr(card_prices, name) for name in TOKEN_PRICES}, "meters": card_prices.meters}
 
 
 def _price_with_gaps_filled(known_price: Price, filler_price: Price) -> Price:

@@ -321,7 +321,7 @@ class PriceBook:
         return []
 
     def price_changes_between(
-        self, provider: str | None, model: str, since: int, until: int
+        self, provider: str | None, model: str, since_ns: int, until_ns: int
     ) -> Iterator[tuple[int, Quote, Quote]]:
         """
         Yield each day (ns) in [since, until) on which new prices of a model start, with the quotes
@@ -333,7 +333,7 @@ class PriceBook:
         listed_model = self.find_listed_model(provider, model)
         days = {override_start_ns(row) for row in self._overrides_of_model(provider, model)}
         days.update(row.since_ns for row in (listed_model.prices if listed_model else ()))
-        for day in sorted(day for day in days if since <= day < until):
+        for day in sorted(day for day in days if since_ns <= day < until_ns):
             yield day, self._build_quote(key, day - DAY_NS // 2), self._build_quote(key, day + DAY_NS // 2)
 
     def _build_and_cache_quote(self, key: _Names, time: int) -> Quote:

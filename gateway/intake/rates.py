@@ -120,26 +120,26 @@ def cost_of_tokens(
     return total
 
 
-def token_rate(amounts: CardPrices, model: str) -> Rate:
+def token_rate(card_prices: CardPrices, model: str) -> Rate:
     charged_writes = "claude" in model
-    instead = None if charged_writes else amounts.input
-    read = amounts.cache_read if amounts.cache_read is not None else instead
-    written = amounts.cache_write if amounts.cache_write is not None else instead
-    written_1h = written if amounts.cache_write_1h is None else amounts.cache_write_1h
-    per_million = (amounts.input, amounts.output, read, written, written_1h, amounts.reasoning)
-    per_request = amounts.per_request or Decimal(0)
+    instead = None if charged_writes else card_prices.input
+    read = card_prices.cache_read if card_prices.cache_read is not None else instead
+    written = card_prices.cache_write if card_prices.cache_write is not None else instead
+    written_1h = written if card_prices.cache_write_1h is None else card_prices.cache_write_1h
+    per_million = (card_prices.input, card_prices.output, read, written, written_1h, card_prices.reasoning)
+    per_request = card_prices.per_request or Decimal(0)
     digits = max(6 + max(_decimal_places(amount) for amount in per_million), _decimal_places(per_request))
 
     def amount_in_units(amount: Decimal | None) -> int | None:
         return None if amount is None else int(amount.scaleb(digits - 6))
 
     return Rate(
-        input=amount_in_units(amounts.input),
-        output=amount_in_units(amounts.output),
+        input=amount_in_units(card_prices.input),
+        output=amount_in_units(card_prices.output),
         cache_read=amount_in_units(read),
         cache_write=amount_in_units(written),
         cache_write_1h=amount_in_units(written_1h),
-        reasoning=amount_in_units(amounts.reasoning),
+        reasoning=amount_in_units(card_prices.reasoning),
         per_request=int(per_request.scaleb(digits)),
         digits=digits,
     )
@@ -162,9 +162,9 @@ def part_rates(
     rate last.
     """
 
-    def build_part_rate(amounts: CardPrices) -> PartRate:
+    def build_part_rate(card_prices: CardPrices) -> PartRate:
         return part_rate_from_amounts(
-            amounts, directions_priced_by_kind=directions_priced_by_kind, charges_writes="claude" in model
+            card_prices, directions_priced_by_kind=directions_priced_by_kind, charges_writes="claude" in model
         )
 
     return (
@@ -173,12 +173,12 @@ def part_rates(
     )
 
 
-def is_one_hour_price_missing(amounts: CardPrices, model: str) -> bool:
+def is_one_hour_price_missing(card_prices: CardPrices, model: str) -> bool:
     """
     Return whether the price of cache writes for an hour is missing. Only Claude models have a separate price
     for them.
     """
-    return "claude" in model and amounts.cache_write is not None and amounts.cache_write_1h is None
+    return "claude" in model and card_prices.cache_write is not None and card_prices.cache_write_1h is None
 
 
 def price_with_override(override: PriceOverride, row: Price | None) -> Price:

@@ -116,14 +116,14 @@ class RetractableCounters:
 
     def __init__(
         self,
-        log: Log,
+        record_log: Log,
         shadows: ReportedCallers,
         clock: Clock,
         *,
         max_items: int,
         one_commit_at_a_time: asyncio.Lock,
     ) -> None:
-        self._log = log
+        self._log = record_log
         self._shadows = shadows
         self._clock = clock
         self.max_items = max_items
@@ -171,8 +171,10 @@ class RetractableCounters:
     def new_counted_group(self, key: str) -> CountedCounterGroup:
         return CountedCounterGroup(after=self._log.lowest_open_number(AI_TELEMETRY), key=key)
 
-    def to_partial_report(self, key: bytes, counted_group: CountedCounterGroup, at: float) -> PartialReport:
-        return PartialReport(COUNTED + key, at, _encode(counted_group))
+    def to_partial_report(
+        self, key: bytes, counted_group: CountedCounterGroup, stored_at: float
+    ) -> PartialReport:
+        return PartialReport(COUNTED + key, stored_at, _encode(counted_group))
 
     def remember_counted_group(
         self, stored_report: PartialReport, counted_group: CountedCounterGroup, receipt: Receipt
@@ -322,7 +324,7 @@ class RetractableCounters:
         self._items += counted.count
 
 
-def reversal_record(record: UsageMetric, number: int, committed_at: float) -> UsageMetric:
+def reversal_record(record: UsageMetric, record_number: int, committed_at: float) -> UsageMetric:
     """
     Return a reversal of a record. The same arguments always give the same record.
 
@@ -334,7 +336,9 @@ def reversal_record(record: UsageMetric, number: int, committed_at: float) -> Us
         start = arrived
     value = -record.value if isinstance(record.value, int) else f"-{record.value}"
     id = derived_id(record.id, "taken back")
-    return msgspec.structs.replace(record, id=id, value=value, start_time=start, reverses_number=number)
+    return msgspec.structs.replace(
+        record, id=id, value=value, start_time=start, reverses_number=record_number
+    )
 
 
 def _usage_metrics(entry: LogEntry) -> Iterator[tuple[int, UsageMetric]]:

@@ -313,25 +313,30 @@ class ReportedCallers:
     def note_call(
         self,
         record: Inference,
-        at: float | None = None,
+        reported_at: float | None = None,
         *,
         default_user: str | None = None,
         sender_key: str = "",
     ) -> None:
-        self.note_records([record], [default_user], self._time_or_now(at), sender_key=sender_key)
+        self.note_records([record], [default_user], self._time_or_now(reported_at), sender_key=sender_key)
 
     def note_records(
-        self, records: Sequence[AiRecord], default_users: Sequence[str | None], at: float, *, sender_key: str
+        self,
+        records: Sequence[AiRecord],
+        default_users: Sequence[str | None],
+        reported_at: float,
+        *,
+        sender_key: str,
     ) -> None:
         """
-        Note the callers of records. `at` is in epoch seconds. `default_users` has for each record the user
+        Note the callers of records. `reported_at` is in epoch seconds. `default_users` has for each record the user
         for reports that name no user. `sender_key` is "" if the sender's key is no longer known.
         """
         # Calls of the same second share one time object, to save memory.
-        if 0 <= at - self._second < NOTED_S:
-            at = self._second
+        if 0 <= reported_at - self._second < NOTED_S:
+            reported_at = self._second
         else:
-            self._second = at
+            self._second = reported_at
         known, entries = self._known, self._callers.entries
         # time by kind, for each session and service
         groups: dict[tuple[str | None, str | None], dict[CallKind, float]] = {}
@@ -339,7 +344,7 @@ class ReportedCallers:
         reported: dict[CallKind, float] = {}
         for call, default_user in zip(records, default_users, strict=True):
             if not isinstance(call, Inference):
-                self.note_counter(call, at, sender_key=sender_key)
+                self.note_counter(call, reported_at, sender_key=sender_key)
                 continue
             source, tags = call.source, call.tags
             request_model, response_model = call.request_model, call.response_model
@@ -352,30 +357,32 @@ class ReportedCallers:
             if (call.session, service) != group:
                 group = call.session, service
                 reported = groups.setdefault(group, {})
-            reported[kind] = at
+            reported[kind] = reported_at
             user = call.user
             # This repeats what `KnownCallers.note_calls` does for a known kind, without calls, because it
             # runs per span.
             if user:
                 caller = _USER + user
                 entry = entries.get(caller)
-                if entry is None or entry.key != sender_key or not entry.at <= at < entry.due_at:
-                    self._note_calls(caller, {kind: at}, sender_key)
+                if entry is None or entry.key != sender_key or not entry.at <= reported_at < entry.due_at:
+                    self._note_calls(caller, {kind: reported_at}, sender_key)
                 elif entry.kind is kind:
-                    entry.at = at
+                    entry.at = reported_at
                 elif entry.times is not None and kind in entry.times:
-                    entry.times[kind] = entry.at = at
+                    entry.times[kind] = entry.at = reported_at
                 else:
-                    self._note_calls(caller, {kind: at}, sender_key)
+                    self._note_calls(caller, {kind: reported_at}, sender_key)
             if default_user and default_user != user:
-                self._note_calls(_USER + default_user, {kind: at}, sender_key)
+                self._note_calls(_USER + default_user, {kind: reported_at}, sender_key)
             # Claude Code's counters may name only the installation, while its events name the account.
             device = tags.get("device")
             if device and device != user and device != default_user:
-                self._note_calls(_USER + device, {kind: at}, sender_key)
+                self._note_calls(_USER + device, {kind: reported_at}, sender_key)
             if source in _RUN_SOURCES and call.trace_id is not None:
                 self._note_calls(
-                    _SESSION + call.trace_id, {_digest_of_run_reporting_source(source): at}, sender_key
+                    _SESSION + call.trace_id,
+                    {_digest_of_run_reporting_source(source): reported_at},
+                    sender_key,
                 )
         of_services: dict[str | None, dict[CallKind, float]] = {}
         for (session, service), reported in groups.items():
@@ -391,7 +398,9 @@ class ReportedCallers:
         kind = self._known[sender] = _call_kind_from_names(*sender)
         return kind
 
-    def note_counter(self, metric: UsageMetric, at: float | None = None, *, sender_key: str = "") -> None:
+    def note_counter(
+        self, metric: UsageMetric, reported_at: float | None = None, *, sender_key: str = ""
+    ) -> None:
         """
         Note a counter as a report. A span of an agent in the same session or trace sums up the same usage,
         and a histogram of the same tokens repeats it.
@@ -399,33 +408,42 @@ class ReportedCallers:
         if metric.token_type is not None and metric.name.startswith(_TOKEN_COUNTERS):
             service, counted = metric.tags.get("service"), f"{metric.source}\0{_counter_name(metric)}"
             fact = _full_digest_of_call_fact(_OF_COUNTERS, counted, service)
-            self._note_calls(_caller_name_of_service(service), {fact: self._time_or_now(at)}, sender_key)
+            self._note_calls(
+                _caller_name_of_service(service), {fact: self._time_or_now(reported_at)}, sender_key
+            )
         if metric.source in _RUN_SOURCES and metric.session is not None:
             self._note_calls(
                 _SESSION + metric.session,
-                {_digest_of_run_reporting_source(metric.source): self._time_or_now(at)},
+                {_digest_of_run_reporting_source(metric.source): self._time_or_now(reported_at)},
                 sender_key,
             )
 
     def note_session_of_sender(
-        self, source: str, service: str | None, session: str, at: float | None = None, *, sender_key: str = ""
+        self,
+        source: str,
+        service: str | None,
+        session: str,
+        reported_at: float | None = None,
+        *,
+        sender_key: str = "",
     ) -> None:
         """Remember a session that a sender's resource names, even if its calls name other sessions."""
         self._note_calls(
             _SESSION + session,
-            {_full_digest_of_call_fact(_OF_SOURCE, source, service): self._time_or_now(at)},
+            {_full_digest_of_call_fact(_OF_SOURCE, source, service): self._time_or_now(reported_at)},
             sender_key,
         )
 
-    def mark_record_if_it_repeats_calls(self, record: AiRecord, at: float | None = None) -> None:
-        if self.has_any_reported_calls(reporters_of_record(record), self._time_or_now(at)):
+    def mark_record_if_it_repeats_calls(self, record: AiRecord, reported_at: float | None = None) -> None:
+        if self.has_any_reported_calls(reporters_of_record(record), self._time_or_now(reported_at)):
             record.shadow = True
 
-    def has_any_reported_calls(self, reporters: Iterable[CallReporter], at: float) -> bool:
-        """Return whether one of the reporters reported calls in the hour before `at`, or after `at`."""
+    def has_any_reported_calls(self, reporters: Iterable[CallReporter], moment: float) -> bool:
+        """Return whether one of the reporters reported calls in the hour before `moment`, or after `moment`."""
         last = self._callers.last_reported_at
         return any(
-            at - last(*_caller_and_fact_digest_of_reporter(reporter)) <= WINDOW_S for reporter in reporters
+            moment - last(*_caller_and_fact_digest_of_reporter(reporter)) <= WINDOW_S
+            for reporter in reporters
         )
 
     async def load_reporters_from_storage(
@@ -459,8 +477,8 @@ class ReportedCallers:
         for caller, kinds in unstored_callers.items():
             self._queue_kinds(caller, kinds, sender_key)
 
-    def _time_or_now(self, at: float | None) -> float:
-        return self._clock.now() if at is None else at
+    def _time_or_now(self, moment: float | None) -> float:
+        return self._clock.now() if moment is None else moment
 
     async def run(self) -> None:
         while self._heard is not None:
@@ -487,7 +505,7 @@ class ReportedCallers:
     def now(self) -> float:
         return self._clock.now()
 
-    async def restore_missing_callers(self, log: Log) -> None:
+    async def restore_missing_callers(self, record_log: Log) -> None:
         """
         If no callers are stored, find and store the callers of the last hour's records. They may be missing because
         the file was salvaged after damage.
@@ -495,25 +513,27 @@ class ReportedCallers:
         if self._heard is None or self._heard.has_any_sender:
             return
         since = self._clock.now() - WINDOW_S
-        end = await log.newest_number(AI_TELEMETRY)
+        end = await record_log.newest_number(AI_TELEMETRY)
         for first in range(end - STEP, max(0, end - MOST_READ) - STEP, -STEP):
-            entries = await log.read(
+            entries = await record_log.read(
                 AI_TELEMETRY, max(1, first), first + STEP - 1, includes_open_records=True
             )
             newest = [entry for entry in entries if entry.committed_at >= since]
             for entry in newest:
                 for record in entry.records:
                     if isinstance(record, Inference):
-                        self.note_call(record, at=entry.committed_at, default_user=self._default_user(record))
+                        self.note_call(
+                            record, reported_at=entry.committed_at, default_user=self._default_user(record)
+                        )
                     elif isinstance(record, UsageMetric):
-                        self.note_counter(record, at=entry.committed_at)
+                        self.note_counter(record, reported_at=entry.committed_at)
             if not newest:
                 break
         unkept = self.take_unstored_callers("")
         if unkept:
             senders = sender_rows_to_store(unkept)
             try:
-                await log.append_submission(Submission(topic=AI_TELEMETRY, received=0, heard=senders))
+                await record_log.append_submission(Submission(topic=AI_TELEMETRY, received=0, heard=senders))
             except (
                 SpoolError
                 # if the callers cannot be stored, for example on a full disk, they stay only in memory until the

@@ -158,17 +158,17 @@ class UnpricedReason(NamedTuple):
 
 
 def part_rate_from_amounts(
-    amounts: CardPrices, *, directions_priced_by_kind: tuple[str, ...], charges_writes: bool
+    card_prices: CardPrices, *, directions_priced_by_kind: tuple[str, ...], charges_writes: bool
 ) -> PartRate:
     stated: dict[str, Decimal | None] = {
-        unit: amount for unit, field in AMOUNTS.items() if (amount := getattr(amounts, field)) is not None
+        unit: amount for unit, field in AMOUNTS.items() if (amount := getattr(card_prices, field)) is not None
     }
-    stated |= {name: amount for name, amount in amounts.meters.items() if name in UNITS}
+    stated |= {name: amount for name, amount in card_prices.meters.items() if name in UNITS}
     unit_prices = {
         name: None if amount is None else _price_per_unit(amount, UNITS[name].per)
         for name, amount in stated.items()
     }
-    per_request = amounts.per_request or Decimal(0)
+    per_request = card_prices.per_request or Decimal(0)
     digits = max(
         [
             0,

@@ -188,7 +188,7 @@ class WaitingCounters:
 
     def __init__(
         self,
-        log: Log,
+        record_log: Log,
         shadows: ReportedCallers,
         clock: Clock,
         *,
@@ -201,7 +201,7 @@ class WaitingCounters:
         Create the empty table. `renaming` returns the function that renames people who were erased while
         counters waited.
         """
-        self._log = log
+        self._log = record_log
         self._renaming = renaming
         self._shadows = shadows
         self._clock = clock
@@ -214,7 +214,7 @@ class WaitingCounters:
         # lock that is held while waiting counters are recorded or counted ones are reversed
         self._one_commit_at_a_time = asyncio.Lock()
         self._take_backs = RetractableCounters(
-            log, shadows, clock, max_items=max_items, one_commit_at_a_time=self._one_commit_at_a_time
+            record_log, shadows, clock, max_items=max_items, one_commit_at_a_time=self._one_commit_at_a_time
         )
         self._shared: PartialReports | None = None
         self._hold_s = 0.0
@@ -355,8 +355,10 @@ class WaitingCounters:
             return False
         self._waiting = WaitingGroups()
         now = self._clock.now()
-        stored = await self._shared.oldest_reports(COUNTERS, before=now, most=MOST_AT_ONCE)
-        counted = await self._shared.oldest_reports(COUNTED, before=now, most=self._take_backs.max_items)
+        stored = await self._shared.oldest_reports(COUNTERS, before_time=now, max_reports=MOST_AT_ONCE)
+        counted = await self._shared.oldest_reports(
+            COUNTED, before_time=now, max_reports=self._take_backs.max_items
+        )
         self._take_backs.forget_all()
         await self._load_waiting_and_counted_groups(stored, counted, record_hold_s=self._hold_s)
         self._counted = dict(self._take_backs.held_by_sender_key)

@@ -129,7 +129,7 @@ class ServerHealth:
 
     def __init__(
         self,
-        log: Log,
+        record_log: Log,
         deliveries: Deliveries,
         *,
         clock: Clock,
@@ -140,7 +140,7 @@ class ServerHealth:
         ledger: Callable[[], Awaitable[LedgerComparisonState]] | None = None,
     ) -> None:
         self._leases = leases or SoleNode()
-        self._log = log
+        self._log = record_log
         self._deliveries = deliveries
         self._clock = clock
         self._keys_read = keys_read

@@ -233,8 +233,8 @@ def _age_samples(times: Mapping[str, float], now: float) -> MetricSamples:
     return [((name,), _seconds_since(at, now)) for name, at in times.items()]
 
 
-def _seconds_since(at: float | None, now: float) -> float:
-    return 0.0 if at is None else max(0.0, now - at)
+def _seconds_since(moment: float | None, now: float) -> float:
+    return 0.0 if moment is None else max(0.0, now - moment)
 
 
 def _data_filesystem_samples(snapshot: Snapshot) -> MetricSamples | None:

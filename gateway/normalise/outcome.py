@@ -229,18 +229,18 @@ class ReadOutcome(msgspec.Struct):
             part.identities.append(identity)
         return certain, stays
 
-    def yield_parts(self, most: int = PART) -> Iterator[ReadOutcome]:
+    def yield_parts(self, max_records: int = PART) -> Iterator[ReadOutcome]:
         """
-        Yield parts of at most `most` records, in order.
+        Yield parts of at most `max_records` records, in order.
 
         Parts are unpacked one at a time. The last part holds everything that must not be stored while a later
         part may still fail (see `pack_finished_part_if_full`). A small payload has only one part, the outcome itself.
         """
         self.packed.reverse()
         while self.packed:
-            for piece in _split_part(_part.decode(self.packed.pop()), most):
+            for piece in _split_part(_part.decode(self.packed.pop()), max_records):
                 yield self._outcome_of_part(piece)
-        for piece in self._take_parts_with_certain_identity(most):
+        for piece in self._take_parts_with_certain_identity(max_records):
             yield self._outcome_of_part(piece)
         yield msgspec.structs.replace(self, received=self.received - self.count) if self.count else self
 

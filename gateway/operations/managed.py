@@ -245,8 +245,8 @@ class ManagedResource(Generic[Row, Held]):
         table = self.table_in(caller.registry)
         row: Row = await table.create(
             table.draft(**fields),
-            most=table.most or caller.shared.most(table.limit),
-            known=await self._known_dimensions(caller),
+            max_rows=table.most or caller.shared.most(table.limit),
+            known_dimensions=await self._known_dimensions(caller),
             actor=caller.actor,
             can_see_row=await self.visibility_test(caller),
             **server_fields,
@@ -275,7 +275,7 @@ class ManagedResource(Generic[Row, Held]):
             before.id,
             fields,
             version=version,
-            known=await self._known_dimensions(caller),
+            known_dimensions=await self._known_dimensions(caller),
             actor=caller.actor,
             can_see_row=await self.visibility_test(caller),
         )

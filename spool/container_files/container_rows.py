@@ -88,15 +88,15 @@ class ContainerRows(Protocol):
         removed_files: Sequence[ContainerFile],
         changes: Sequence[FileCountChange],
         *,
-        expects: Collection[Expectation] = (),
-        most: int | None = None,
+        expected_versions: Collection[Expectation] = (),
+        max_rows: int | None = None,
     ) -> None:
         """
         Write rows and running counts in one transaction.
 
         `pairs`: each row before its change (None if it is new) and after it. `removed_files`: rows to delete.
         If other processes write the rows as well, raises ContainerFileMoved if a row is not as stated in its
-        pair, KeyEnded if `expects` fail, or TooManyFiles beyond `most` rows.
+        pair, KeyEnded if `expected_versions` fail, or TooManyFiles beyond `max_rows` rows.
         """
         ...
 
@@ -182,7 +182,7 @@ class UsageDocument(UsageDay):
 class ContainerUsage(Protocol):
     async def document(self, identity: ClusterIdentity, day: int) -> UsageDocument | None: ...
 
-    async def days_since(self, since: int) -> Sequence[UsageDay]:
+    async def days_since(self, since_day: int) -> Sequence[UsageDay]:
         """Return the stored days, grouped by cluster."""
         ...
 
@@ -190,7 +190,7 @@ class ContainerUsage(Protocol):
         """Store all documents or none. Each replaces the stored usage of its cluster and day."""
         ...
 
-    async def delete_old_days(self, before: int) -> None: ...
+    async def delete_old_days(self, before_day: int) -> None: ...
 
 
 CONTAINER_USAGE = SmallTable[ContainerUsage](

@@ -110,10 +110,10 @@ class ContainerUpload:
         store_upload: Callable[[ContainerUpload], Awaitable[bool]],
         file: ContainerFile,
         draft: ContentDraft,
-        expects: Collection[Expectation] = (),
+        expected_versions: Collection[Expectation] = (),
     ) -> None:
         self.file = file
-        self.expects = expects
+        self.expects = expected_versions
         self.draft = draft
         self.size = 0
         self.sha256 = ""
@@ -229,13 +229,17 @@ class ContainerFiles:
 
     @classmethod
     async def open(
-        cls, rows: ContainerRows, contents: ContainerContents, settings: ContainerSettings, clock: Clock
+        cls,
+        container_rows: ContainerRows,
+        contents: ContainerContents,
+        settings: ContainerSettings,
+        clock: Clock,
     ) -> ContainerFiles:
         """
         Open the table. After a crash, queue stored bytes without a row, and delete bytes of ended files.
         """
         kept_files = StoredContainerFiles(
-            rows, contents, settings, clock, await ContainerSums.read(rows, settings)
+            container_rows, contents, settings, clock, await ContainerSums.read(container_rows, settings)
         )
         await reconcile_stored_files(kept_files, clock)
         return cls(kept_files, clock)
@@ -261,7 +265,7 @@ class ContainerFiles:
                 files[file.reference] = replace(row, expires_at=expires_at)
             await self._kept.make_room_for_rows(sender.key, sum(name not in known_files for name in files))
             pairs = [(known_files.get(name), file) for name, file in files.items()]
-            await self._kept.write(pairs, expects=sender.expects, is_limited_by_max_files=True)
+            await self._kept.write(pairs, expected_versions=sender.expects, is_limited_by_max_files=True)
         return [files[file.reference] for file in announced]
 
     def _announce_file(
@@ -285,12 +289,12 @@ class ContainerFiles:
         return before
 
     async def begin_upload(
-        self, id: str, expects: Collection[Expectation] = ()
+        self, id: str, expected_versions: Collection[Expectation] = ()
     ) -> ContainerUpload | UploadOfStoredFile:
         """
         Begin the upload of an announced file. If the file is already stored, the upload stores nothing.
 
-        `expects` are checked when the upload is complete. Raises NotThere if the file was not announced.
+        `expected_versions` are checked when the upload is complete. Raises NotThere if the file was not announced.
         """
         file = await self.rows.find(id)
         if file is None or file.state == ABANDONED:
@@ -298,7 +302,7 @@ class ContainerFiles:
         if not file.is_missing:
             return UploadOfStoredFile(file)
         draft = await self.contents.begin_draft(id, encode_head(file))
-        return ContainerUpload(self._kept, self.store_upload_if_new, file, draft, expects)
+        return ContainerUpload(self._kept, self.store_upload_if_new, file, draft, expected_versions)
 
     async def begin_remote_write(
         self, identity: ClusterIdentity, sender: ContainerSender, *, request: str
@@ -342,7 +346,7 @@ class ContainerFiles:
             }
             facts |= {"asked": False, "problem": None, "not_before": 0.0, "done_at": None}
             pair = (before, replace(file, state=UPLOADED, **facts))
-            await self._kept.write([pair], expects=upload.expects, is_limited_by_max_files=True)
+            await self._kept.write([pair], expected_versions=upload.expects, is_limited_by_max_files=True)
         return True
 
     async def put_status(
@@ -363,7 +367,10 @@ class ContainerFiles:
             status = replace(status, size=len(body), sha256=hashlib.sha256(body).hexdigest())
             gone = [] if before is None else [before]
             await self._kept.write(
-                [(None, status)], removed_files=gone, expects=sender.expects, is_limited_by_max_files=True
+                [(None, status)],
+                removed_files=gone,
+                expected_versions=sender.expects,
+                is_limited_by_max_files=True,
             )
 
     async def has_newest_status(self, identity: ClusterIdentity, *, key: str) -> bool:
@@ -381,7 +388,7 @@ class ContainerFiles:
             known_files = await self.rows.files_by_reference(FILE, identity, list(reasons))
             missing = [file for file in known_files.values() if file.key == sender.key and file.is_missing]
             abandoned = [(file, self._abandoned_file(file, reasons[file.reference])) for file in missing]
-            await self._kept.write(abandoned, expects=sender.expects)
+            await self._kept.write(abandoned, expected_versions=sender.expects)
         return len(missing)
 
     def _abandoned_file(self, file: ContainerFile, reason: str) -> ContainerFile:
@@ -423,14 +430,14 @@ class ContainerFiles:
             await self._kept.make_room_for_rows(sender.key, sum(before is None for before, _ in changed))
             await self._kept.write(changed, is_limited_by_max_files=True)
 
-    async def due_files(self, kind: str, *, limit: int, at: float = 0.0) -> Sequence[ContainerFile]:
+    async def due_files(self, kind: str, *, limit: int, due_at: float = 0.0) -> Sequence[ContainerFile]:
         """
-        Return the files of this kind that are due for sending now, or at the later time `at`. Raises
+        Return the files of this kind that are due for sending now, or at the later time `due_at`. Raises
         SpoolUnavailable if their states are not durable yet.
         """
         return await self._wait_until_files_durable(
             await self.rows.select_files(
-                container_rows.DUE, kind=kind, now=max(at, self._clock.now()), limit=limit
+                container_rows.DUE, kind=kind, now=max(due_at, self._clock.now()), limit=limit
             )
         )
 

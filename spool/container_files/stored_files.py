@@ -127,27 +127,27 @@ class ContainerSums:
         self.arriving: Counter[SenderOfCluster] = Counter()
 
     @classmethod
-    async def read(cls, rows: ContainerRows, settings: ContainerSettings) -> ContainerSums:
+    async def read(cls, container_rows: ContainerRows, settings: ContainerSettings) -> ContainerSums:
         sums = cls(settings)
-        await sums._read_sums(rows)
+        await sums._read_sums(container_rows)
         return sums
 
-    async def _read_sums(self, rows: ContainerRows) -> None:
-        self._books = dict(await rows.file_counters_by_kind_and_state())
+    async def _read_sums(self, container_rows: ContainerRows) -> None:
+        self._books = dict(await container_rows.file_counters_by_kind_and_state())
         self.open, self._bytes, self._waiting = Counter(), Counter(), Counter()
-        for held_files in await rows.file_sums_per_cluster_and_key():
+        for held_files in await container_rows.file_sums_per_cluster_and_key():
             self.open[held_files.key] += held_files.open
             self._bytes[held_files.identity, held_files.key] += held_files.bytes
             self._waiting[held_files.key] += held_files.waiting_bytes
 
-    async def reread_if_changed(self, rows: ContainerRows) -> bool:
+    async def reread_if_changed(self, container_rows: ContainerRows) -> bool:
         """
         Compute the sums again from the rows. Return False if the rows have not changed since they were last
         read.
         """
-        if self._books == await rows.file_counters_by_kind_and_state():
+        if self._books == await container_rows.file_counters_by_kind_and_state():
             return False
-        await self._read_sums(rows)
+        await self._read_sums(container_rows)
         return True
 
     @property
@@ -230,13 +230,13 @@ MANY = 500  # rows deleted per step
 class StoredContainerFiles:
     def __init__(
         self,
-        rows: ContainerRows,
+        container_rows: ContainerRows,
         contents: ContainerContents,
         settings: ContainerSettings,
         clock: Clock,
         sums: ContainerSums,
     ) -> None:
-        self.rows = rows
+        self.rows = container_rows
         self.contents = contents
         self.settings = settings
         self.sums = sums
@@ -343,7 +343,7 @@ class StoredContainerFiles:
         *,
         removed_files: Sequence[ContainerFile] = (),
         changes: Sequence[FileCountChange] = (),
-        expects: Collection[Expectation] = (),
+        expected_versions: Collection[Expectation] = (),
         is_limited_by_max_files: bool = False,
     ) -> None:
         """
@@ -357,7 +357,9 @@ class StoredContainerFiles:
         if not (pairs or removed_files or all_changes):
             return
         max_rows = self.settings.max_files if is_limited_by_max_files else None
-        await self.rows.write(pairs, removed_files, all_changes, expects=expects, most=max_rows)
+        await self.rows.write(
+            pairs, removed_files, all_changes, expected_versions=expected_versions, max_rows=max_rows
+        )
         self.sums.apply_write(pairs, removed_files, all_changes)
         self._news.set()
 

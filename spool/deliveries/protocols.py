@@ -51,13 +51,13 @@ class Deliveries(Protocol):
         ...
 
     async def take_due_delivery(
-        self, route: str, *, now: float, max_records: int, below: int | None = None
+        self, route: str, *, now: float, max_records: int, below_number: int | None = None
     ) -> Delivery | None:
         """
         Return the next delivery of a route, marked as being sent, or None.
 
         The oldest due delivery is returned. If none waits, a new delivery is made of at most `max_records`
-        closed records with numbers below `below`.
+        closed records with numbers below `below_number`.
         """
         ...
 
@@ -94,10 +94,16 @@ class Deliveries(Protocol):
         ...
 
     async def split_delivery(
-        self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False
+        self,
+        delivery: Delivery,
+        *,
+        reason: str,
+        second_first_number: int | None = None,
+        refused: bool = False,
     ) -> None:
         """
-        Replace a delivery by two with new idempotency keys, split in the middle or before the number `at`.
+        Replace a delivery by two with new idempotency keys, split in the middle or before the number
+        `second_first_number`.
 
         `refused`: the destination rejected all its records for the first time.
         """
@@ -248,12 +254,14 @@ class LakeDeliveries(Protocol):
         """
         ...
 
-    async def landing_before(self, route: str, first: int) -> LakeDelivery | None:
-        """Return the delivery written to the lake directly before the number `first`."""
+    async def landing_before(self, route: str, first_number: int) -> LakeDelivery | None:
+        """Return the delivery written to the lake directly before the number `first_number`."""
         ...
 
-    async def landings_after(self, route: str, *, after: int, most: int) -> Sequence[LakeDelivery]:
-        """Return at most `most` deliveries written to the lake that begin after a number, in order."""
+    async def landings_after(
+        self, route: str, *, after_number: int, max_deliveries: int
+    ) -> Sequence[LakeDelivery]:
+        """Return at most `max_deliveries` deliveries written to the lake that begin after a number, in order."""
         ...
 
     async def landed_counts_by_route(self) -> Sequence[tuple[str, int]]: ...
@@ -291,18 +299,23 @@ class PastRecords(Protocol):
         ...
 
     def read_records(
-        self, dates: PastDates, *, below: int, most: int | None = None, oldest_first: bool = False
+        self,
+        dates: PastDates,
+        *,
+        below_number: int,
+        max_records: int | None = None,
+        oldest_first: bool = False,
     ) -> AsyncGenerator[Sequence[PastRecord], None]:
         """
-        Yield calls and counters with record numbers below `below`: one batch per delivery, the newest
+        Yield calls and counters with record numbers below `below_number`: one batch per delivery, the newest
         delivery first.
 
-        Within a batch, records are in number order. Beyond `most` records, the oldest are left out. Raises
+        Within a batch, records are in number order. Beyond `max_records` records, the oldest are left out. Raises
         SpoolUnavailable if the lake does not respond in time.
         """
         ...
 
-    async def find_record(self, id: bytes, dates: PastDates, *, below: int) -> PastRecord | None:
+    async def find_record(self, id: bytes, dates: PastDates, *, below_number: int) -> PastRecord | None:
         """Find a record by its id. Raises SpoolUnavailable if the lake does not respond in time."""
         ...
 
@@ -348,8 +361,8 @@ async def read_landing_time(table: StatementStore, route: str) -> float | None:
     return None if stored is None else float(stored["at"])
 
 
-async def store_landing_time(table: StatementStore, route: str, at: float) -> None:
-    await table.store_pull_state(_LANDED_AS + route, {"at": at})
+async def store_landing_time(table: StatementStore, route: str, landed_at: float) -> None:
+    await table.store_pull_state(_LANDED_AS + route, {"at": landed_at})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,8 @@ Transition = Callable[[StoredDelivery], RouteChange]
 
 
 class SentDeliveries(ABC):
-    def __init__(self, log: Log, clock: Clock) -> None:
-        self._log = log
+    def __init__(self, record_log: Log, clock: Clock) -> None:
+        self._log = record_log
         self._clock = clock
         self.version = self.dead_version = self.fenced = 0
 
@@ -51,13 +51,19 @@ class SentDeliveries(ABC):
     async def store_settlement(self, delivery: Delivery, settlement: Settlement) -> None:
         transitions.check_settlement(delivery, settlement)
         await self._apply_transition(
-            delivery, partial(transitions.settle_delivery, settlement=settlement, at=self._clock.now())
+            delivery,
+            partial(transitions.settle_delivery, settlement=settlement, settled_at=self._clock.now()),
         )
 
     async def split_delivery(
-        self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False
+        self,
+        delivery: Delivery,
+        *,
+        reason: str,
+        second_first_number: int | None = None,
+        refused: bool = False,
     ) -> None:
-        second = transitions.first_of_second_half(delivery, at)
+        second = transitions.first_of_second_half(delivery, second_first_number)
         transition = partial(
             transitions.split_delivery, second_first_number=second, reason=reason, refused=refused
         )
@@ -78,7 +84,7 @@ class SentDeliveries(ABC):
             committed_at=entries[0].committed_at,
             error=error,
             status=status,
-            at=self._clock.now(),
+            rejected_at=self._clock.now(),
         )
         await self._apply_transition(delivery, transition)
         self.dead_version += 1

@@ -126,7 +126,7 @@ def check_settlement(delivery: Delivery, settlement: Settlement) -> None:
         raise ValueError(f"the settlement of {delivery.count} records does not add up: {settlement}")
 
 
-def settle_delivery(delivery: StoredDelivery, settlement: Settlement, *, at: float) -> RouteChange:
+def settle_delivery(delivery: StoredDelivery, settlement: Settlement, *, settled_at: float) -> RouteChange:
     refusal = None
     if settlement.refused:
         refusal = PartialRefusal(
@@ -135,7 +135,7 @@ def settle_delivery(delivery: StoredDelivery, settlement: Settlement, *, at: flo
             last=delivery.last,
             count=settlement.refused,
             words=settlement.words,
-            at=at,
+            at=settled_at,
         )
     counts = _counts_unless_replay(
         delivery,
@@ -156,11 +156,12 @@ def settle_delivery(delivery: StoredDelivery, settlement: Settlement, *, at: flo
     )
 
 
-def first_of_second_half(delivery: Delivery, at: int | None) -> int:
+def first_of_second_half(delivery: Delivery, second_first_number: int | None) -> int:
     """
-    Return the number at which to split: `at`, or the middle. Raises ValueError if a half would be empty.
+    Return the number at which to split: `second_first_number`, or the middle. Raises ValueError if a half
+    would be empty.
     """
-    second = delivery.first + delivery.count // 2 if at is None else at
+    second = delivery.first + delivery.count // 2 if second_first_number is None else second_first_number
     if not delivery.first < second <= delivery.last:
         raise ValueError(f"records {delivery.first} to {delivery.last} cannot be split at {second}")
     return second
@@ -352,7 +353,7 @@ def replace_delivery_by_dead_letter(
     committed_at: float,
     error: str,
     status: str,
-    at: float,
+    rejected_at: float,
 ) -> RouteChange:
     letter = StoredDeadLetter(
         route=delivery.route,
@@ -361,7 +362,7 @@ def replace_delivery_by_dead_letter(
         record=record,
         error=error,
         status=status,
-        at=at,
+        at=rejected_at,
         committed_at=committed_at,
         replay=delivery.replay,
     )
@@ -414,27 +415,33 @@ def discard_dead(letter: StoredDeadLetter) -> RouteChange:
 # -- retention -----------------------------------------------------------------------------------------------
 
 
-def skip_records(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> RouteChange:
+def skip_records(
+    route: StoredRoute, deliveries_below: Sequence[StoredDelivery], below_number: int
+) -> RouteChange:
     """
-    Give up the records of an optional route below `number`, and count them as skipped.
+    Give up the records of an optional route below `below_number`, and count them as skipped.
 
-    `below`: the open deliveries that begin below `number` and contain no rejected record. If such a delivery
-    extends beyond `number`, the rest becomes a new delivery.
+    `deliveries_below`: the open deliveries that begin below `below_number` and contain no rejected
+    record. If such a delivery extends beyond `below_number`, the rest becomes a new delivery.
     """
-    uncut = max(0, number - route.next_number)
-    spans = [(delivery.first, min(delivery.last, number - 1)) for delivery in below if not delivery.replay]
+    uncut = max(0, below_number - route.next_number)
+    spans = [
+        (delivery.first, min(delivery.last, below_number - 1))
+        for delivery in deliveries_below
+        if not delivery.replay
+    ]
     return RouteChange(
         route=route.name,
-        removed=[delivery.id for delivery in below],
+        removed=[delivery.id for delivery in deliveries_below],
         added=[
             _new_stored_delivery(
                 route.name,
-                (number, delivery.last),
+                (below_number, delivery.last),
                 accepted_deliveries=route.accepted_delivery_count,
                 replay=delivery.replay,
             )
-            for delivery in below
-            if delivery.last >= number
+            for delivery in deliveries_below
+            if delivery.last >= below_number
         ],
         counts={"skipped": uncut + sum(map(ranges.count_numbers, spans)), "next": uncut},
     )

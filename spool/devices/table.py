@@ -111,8 +111,8 @@ class DeviceBatch:
     def add_updates(self, id: str, updates: Iterable[DeviceUpdate]) -> None:
         self.updates.setdefault(id, []).extend(updates)
 
-    def add_unenrolled_name(self, name: str, expects: Expectations) -> None:
-        self.names[name] = self.names.get(name, NO_EXPECTATIONS) | expects
+    def add_unenrolled_name(self, name: str, expected_versions: Expectations) -> None:
+        self.names[name] = self.names.get(name, NO_EXPECTATIONS) | expected_versions
 
     def remove_refused_changes(self, refused: DevicesRefused) -> tuple[Collection[str], Collection[str]]:
         """
@@ -180,8 +180,8 @@ class DeviceTable:
     are written. `watchers` are called with the id of each changed device.
     """
 
-    def __init__(self, rows: DeviceRows) -> None:
-        self._rows = rows
+    def __init__(self, device_rows: DeviceRows) -> None:
+        self._rows = device_rows
         self._devices: dict[str, Device] = {}
         self._by_key: Counter[str] = Counter()  # devices
         self._by_token: Counter[str] = Counter()  # devices
@@ -202,9 +202,9 @@ class DeviceTable:
         self.watchers: list[Callable[[str], None]] = []
 
     @classmethod
-    async def open(cls, rows: DeviceRows) -> DeviceTable:
-        table = cls(rows)
-        devices, names = await rows.load()
+    async def open(cls, device_rows: DeviceRows) -> DeviceTable:
+        table = cls(device_rows)
+        devices, names = await device_rows.load()
         for device in devices:
             table._put_in_memory(device.id, device)
         table._durable = dict(table._devices)
@@ -245,8 +245,8 @@ class DeviceTable:
         change: DeviceChange,
         audited: AuditedChange | None = None,
         *,
-        expects: Collection[Expectation] = (),
-        most: int | None = None,
+        expected_versions: Collection[Expectation] = (),
+        max_devices: int | None = None,
         token: tuple[str, int] | None = None,
     ) -> Device:
         """
@@ -257,15 +257,20 @@ class DeviceTable:
         must not wait, so that two first contacts create one device. If it raises, nothing changes, and this
         raises the same error.
 
-        Raises KeyEnded if `expects` fail, TooManyDevices for a new device beyond `most` devices of all
+        Raises KeyEnded if `expected_versions` fail, TooManyDevices for a new device beyond `max_devices` devices of all
         processes, and TokenUsedUp beyond the maximum in `token` (a token and its maximum).
         """
         if self._closing:
             raise SpoolUnavailable("the storage is closing: try again")
-        if most is not None and id not in self._devices and len(self._devices) >= most:
+        if max_devices is not None and id not in self._devices and len(self._devices) >= max_devices:
             raise TooManyDevices
         update = self._queue_change(
-            id, change, expects=frozenset(expects), most=most, token=token, audited=audited
+            id,
+            change,
+            expected_versions=frozenset(expected_versions),
+            max_devices=max_devices,
+            token=token,
+            audited=audited,
         )
         batch = self._batch
         batch.waiting = True
@@ -303,7 +308,7 @@ class DeviceTable:
         must be data such as the last contact.
         """
         if id in self._devices:
-            self._queue_change(id, fail_if_device_deleted(change), expects=frozenset(expectations))
+            self._queue_change(id, fail_if_device_deleted(change), expected_versions=frozenset(expectations))
             self._start_flush_timer()
 
     def _queue_change(
@@ -311,8 +316,8 @@ class DeviceTable:
         id: str,
         change: DeviceChange,
         *,
-        expects: Expectations,
-        most: int | None = None,
+        expected_versions: Expectations,
+        max_devices: int | None = None,
         token: tuple[str, int] | None = None,
         audited: AuditedChange | None = None,
     ) -> DeviceUpdate:
@@ -323,7 +328,12 @@ class DeviceTable:
             if is_new_use and self._by_token[token[0]] >= token[1]:
                 raise TokenUsedUp
         update = DeviceUpdate(
-            change=change, device=device, expects=expects, most=most, token=token, audited=audited
+            change=change,
+            device=device,
+            expects=expected_versions,
+            most=max_devices,
+            token=token,
+            audited=audited,
         )
         self._put_in_memory(id, update.device)
         self._forget_unenrolled_name(id)
@@ -331,7 +341,7 @@ class DeviceTable:
         return update
 
     def note_unenrolled(
-        self, name: str, *, key: str, now: float, expects: Collection[Expectation] = ()
+        self, name: str, *, key: str, now: float, expected_versions: Collection[Expectation] = ()
     ) -> None:
         """
         Store a device name that could not be enrolled. Beyond MAX_UNENROLLED names, the oldest name of the
@@ -342,7 +352,7 @@ class DeviceTable:
         self._unenrolled[name] = Unenrolled(
             name=name, first_seen=first, last_seen=now, count=count + 1, key=key
         )
-        self._batch.add_unenrolled_name(name, frozenset(expects))
+        self._batch.add_unenrolled_name(name, frozenset(expected_versions))
         self._batch.gone.discard(name)
         if len(self._unenrolled) > MAX_UNENROLLED:
             held = Counter(unenrolled.key for unenrolled in self._unenrolled.values())

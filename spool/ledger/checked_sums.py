@@ -48,14 +48,14 @@ class SumsMoved(Exception):
     """Raised if the totals changed so that earlier reads are not comparable. Start again."""
 
 
-def comparison_state(rows: LedgerRows) -> Mapping[str, int]:
-    state = rows.state_values()
+def comparison_state(ledger_rows: LedgerRows) -> Mapping[str, int]:
+    state = ledger_rows.state_values()
     names = ("rebuilding", "hourly", TAGGED, RECALCULATED, UNLISTS, FORGOTTEN)
     return {name: state.get(name, 0) for name in names}
 
 
-def _stored_hours_of_day(rows: LedgerRows, day: int) -> Sequence[PeriodStart]:
-    return [(HOUR_S, start) for start in rows.period_starts(HOUR_S, day, day + DAY_S)]
+def _stored_hours_of_day(ledger_rows: LedgerRows, day: int) -> Sequence[PeriodStart]:
+    return [(HOUR_S, start) for start in ledger_rows.period_starts(HOUR_S, day, day + DAY_S)]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,59 +85,59 @@ class StoredSums:
         self._moment = moment
         self._dimensions: dict[int, Dimensions] = {}
 
-    def check_state_unchanged(self, rows: LedgerRows) -> None:
-        if comparison_state(rows) != self._moment:
+    def check_state_unchanged(self, ledger_rows: LedgerRows) -> None:
+        if comparison_state(ledger_rows) != self._moment:
             raise SumsMoved
 
     def read_periods_of_day(
-        self, rows: LedgerRows, starts: Sequence[int], day: int
+        self, ledger_rows: LedgerRows, starts: Sequence[int], day: int
     ) -> tuple[dict[PeriodStart, CheckedPeriod], bool]:
         """
         Return the stored periods of a day that begin at `starts`, and whether the day's sums equal those of
         its hours.
         """
-        self.check_state_unchanged(rows)
-        state = read_state(rows)
+        self.check_state_unchanged(ledger_rows)
+        state = read_state(ledger_rows)
         width = HOUR_S if day >= self._moment["hourly"] else DAY_S
         lost_detail_levels = {
             number: detail_level_lost_to_row_limit(values)
-            for number, values in rows.dimension_sets_merged_into_other().items()
+            for number, values in ledger_rows.dimension_sets_merged_into_other().items()
         }
         periods = {
-            (width, start): self._read_period(rows, (width, start), lost_detail_levels, state["reach"])
+            (width, start): self._read_period(ledger_rows, (width, start), lost_detail_levels, state["reach"])
             for start in starts
         }
         if width == DAY_S or day >= state["daily"]:
             return periods, True
         # all hours of the day, because a call may have begun a new hour since `starts` were read
-        hours = _stored_hours_of_day(rows, day)
-        view = self._parts_to_compare_of_day(rows, day, hours, lost_detail_levels)
+        hours = _stored_hours_of_day(ledger_rows, day)
+        view = self._parts_to_compare_of_day(ledger_rows, day, hours, lost_detail_levels)
         of_day, of_hours = [
             sum(
                 self._checksums.checksum_of(view, cell)
                 for period_key in period_keys
-                for cell in self._read_period_sums(rows, period_key)
+                for cell in self._read_period_sums(ledger_rows, period_key)
             )
             for period_keys in ([(DAY_S, day)], hours)
         ]
         return periods, of_day == of_hours
 
     def sums_of_hours_and_of_day(
-        self, rows: LedgerRows, day: int
+        self, ledger_rows: LedgerRows, day: int
     ) -> tuple[ComparedParts, list[CheckedSum], list[CheckedSum]]:
-        self.check_state_unchanged(rows)
+        self.check_state_unchanged(ledger_rows)
         lost_detail_levels = {
             number: detail_level_lost_to_row_limit(values)
-            for number, values in rows.dimension_sets_merged_into_other().items()
+            for number, values in ledger_rows.dimension_sets_merged_into_other().items()
         }
-        hours = _stored_hours_of_day(rows, day)
-        view = self._parts_to_compare_of_day(rows, day, hours, lost_detail_levels)
-        of_hours = [cell for period_key in hours for cell in self._read_period_sums(rows, period_key)]
-        return view, of_hours, [*self._read_period_sums(rows, (DAY_S, day))]
+        hours = _stored_hours_of_day(ledger_rows, day)
+        view = self._parts_to_compare_of_day(ledger_rows, day, hours, lost_detail_levels)
+        of_hours = [cell for period_key in hours for cell in self._read_period_sums(ledger_rows, period_key)]
+        return view, of_hours, [*self._read_period_sums(ledger_rows, (DAY_S, day))]
 
     def _parts_to_compare_of_day(
         self,
-        rows: LedgerRows,
+        ledger_rows: LedgerRows,
         day: int,
         hours: Sequence[PeriodStart],
         lost_detail_level_by_dimension_set: Mapping[int, int],
@@ -145,21 +145,21 @@ class StoredSums:
         period_keys = [(DAY_S, day), *hours]
         return ComparedParts(
             level=max(
-                self._highest_lost_detail_level(rows, period_key, lost_detail_level_by_dimension_set)
+                self._highest_lost_detail_level(ledger_rows, period_key, lost_detail_level_by_dimension_set)
                 for period_key in period_keys
             )
         )
 
     def _read_period(
         self,
-        rows: LedgerRows,
+        ledger_rows: LedgerRows,
         period_key: PeriodStart,
         lost_detail_level_by_dimension_set: Mapping[int, int],
         counted_below: int,
     ) -> CheckedPeriod:
-        views = self.comparable_parts(rows, period_key, lost_detail_level_by_dimension_set)
+        views = self.comparable_parts(ledger_rows, period_key, lost_detail_level_by_dimension_set)
         period = CheckedPeriod(reach=counted_below, views=views, checksums=[0] * len(views))
-        for cell in self.sums_and_unit_sums(rows, period_key):
+        for cell in self.sums_and_unit_sums(ledger_rows, period_key):
             if cell.units is None and cell.measures:
                 period.calls += cell.measures[0]
             for index, view in enumerate(views):
@@ -167,27 +167,33 @@ class StoredSums:
         return period
 
     def comparable_parts(
-        self, rows: LedgerRows, period_key: PeriodStart, lost_detail_level_by_dimension_set: Mapping[int, int]
+        self,
+        ledger_rows: LedgerRows,
+        period_key: PeriodStart,
+        lost_detail_level_by_dimension_set: Mapping[int, int],
     ) -> Sequence[ComparedParts]:
         width, start = period_key
-        level = self._highest_lost_detail_level(rows, period_key, lost_detail_level_by_dimension_set)
+        level = self._highest_lost_detail_level(ledger_rows, period_key, lost_detail_level_by_dimension_set)
         is_recalculated = self._recalculated.covers(width, start)
         view = ComparedParts(
             level=level,
             has_estimates=not (level and is_recalculated),
-            has_unit_estimates=not (is_recalculated and rows.read_meters(width, start)),
+            has_unit_estimates=not (is_recalculated and ledger_rows.read_meters(width, start)),
             has_sets=start >= self._moment[FORGOTTEN],
         )
         return (view, view._replace(has_estimates=False)) if is_recalculated else (view,)
 
     def _highest_lost_detail_level(
-        self, rows: LedgerRows, period_key: PeriodStart, lost_detail_level_by_dimension_set: Mapping[int, int]
+        self,
+        ledger_rows: LedgerRows,
+        period_key: PeriodStart,
+        lost_detail_level_by_dimension_set: Mapping[int, int],
     ) -> int:
         return (
             max(
                 (
                     lost_detail_level_by_dimension_set[number]
-                    for number in rows.dimension_set_numbers_in_period(*period_key)
+                    for number in ledger_rows.dimension_set_numbers_in_period(*period_key)
                     & lost_detail_level_by_dimension_set.keys()
                 ),
                 default=0,
@@ -196,29 +202,34 @@ class StoredSums:
             else 0
         )
 
-    def sums_and_unit_sums(self, rows: LedgerRows, period_key: PeriodStart) -> Iterator[CheckedSum]:
-        yield from self._read_period_sums(rows, period_key)
+    def sums_and_unit_sums(self, ledger_rows: LedgerRows, period_key: PeriodStart) -> Iterator[CheckedSum]:
+        yield from self._read_period_sums(ledger_rows, period_key)
         after = (-1, -1)
-        while page := rows.unit_sums_page(period_key[1], after, PAGE):
-            known = self._dimensions_by_number(rows, [key for _, key, _ in page])
+        while page := ledger_rows.unit_sums_page(period_key[1], after, PAGE):
+            known = self._dimensions_by_number(ledger_rows, [key for _, key, _ in page])
             for units, key, measures in page:
                 yield CheckedSum(known[key], measures, units=units)
             after = page[-1][:2]
 
-    def _read_period_sums(self, rows: LedgerRows, period_key: PeriodStart) -> Iterator[CheckedSum]:
-        sums, meters = rows.measures_by_dimension_set_number(*period_key), rows.read_meters(*period_key)
-        known = self._dimensions_by_number(rows, [*(key for key, _ in sums), *meters])
+    def _read_period_sums(self, ledger_rows: LedgerRows, period_key: PeriodStart) -> Iterator[CheckedSum]:
+        sums, meters = (
+            ledger_rows.measures_by_dimension_set_number(*period_key),
+            ledger_rows.read_meters(*period_key),
+        )
+        known = self._dimensions_by_number(ledger_rows, [*(key for key, _ in sums), *meters])
         for key, measures in sums:
             yield CheckedSum(known[key], measures)
         for key, amounts in meters.items():
             yield CheckedSum(known[key], meters=amounts)
 
-    def _dimensions_by_number(self, rows: LedgerRows, numbers: Collection[int]) -> Mapping[int, Dimensions]:
+    def _dimensions_by_number(
+        self, ledger_rows: LedgerRows, numbers: Collection[int]
+    ) -> Mapping[int, Dimensions]:
         if len(self._dimensions) > _MEMO:
             self._dimensions.clear()
         known = self._dimensions
         if unknown := [number for number in {*numbers} if number not in known]:
-            known.update(rows.dimensions_by_number(unknown))
+            known.update(ledger_rows.dimensions_by_number(unknown))
             for number in unknown:  # a sum whose dimensions are lost agrees with no record
                 known.setdefault(number, _LOST._replace(source=f"lost {number}"))
         return known
@@ -290,7 +301,10 @@ class SumDifference:
 
 
 def sum_differences(
-    rows: LedgerRows, compared_parts: ComparedParts, kept: Iterable[CheckedSum], counted: Iterable[CheckedSum]
+    ledger_rows: LedgerRows,
+    compared_parts: ComparedParts,
+    kept: Iterable[CheckedSum],
+    counted: Iterable[CheckedSum],
 ) -> Sequence[SumDifference]:
     """
     Return at most MOST_SUMS_TOLD stored sums (`kept`) that differ from the sums counted from records or from
@@ -300,7 +314,10 @@ def sum_differences(
     period_keys = sorted(of_kept.keys() | of_counted.keys(), key=repr)
     found = (
         SumDifference(
-            of={**_named_dimensions(values), **({} if units is None else rows.units_of_set_number(units))},
+            of={
+                **_named_dimensions(values),
+                **({} if units is None else ledger_rows.units_of_set_number(units)),
+            },
             measures=measures,
         )
         for units, values in period_keys

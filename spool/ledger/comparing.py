@@ -237,7 +237,7 @@ class _StoredCounts:
 
 
 async def compare_log_with_totals(
-    log: ReadableLog,
+    record_log: ReadableLog,
     read: Read,
     *,
     oldest: Callable[[], Awaitable[int]],
@@ -255,7 +255,7 @@ async def compare_log_with_totals(
         if state["rebuilding"]:
             break
         made = await recalculations(state), await tag_lists(state)
-        comparison = _SumComparison(log, read, state, moment, *made, digests, with_pauses=with_pauses)
+        comparison = _SumComparison(record_log, read, state, moment, *made, digests, with_pauses=with_pauses)
         try:
             return await comparison.run(oldest)
         except SumsMoved:
@@ -266,7 +266,7 @@ async def compare_log_with_totals(
 class _SumComparison:
     def __init__(
         self,
-        log: ReadableLog,
+        record_log: ReadableLog,
         read: Read,
         state_values: Mapping[str, int],
         moment: Mapping[str, int],
@@ -276,7 +276,7 @@ class _SumComparison:
         *,
         with_pauses: bool,
     ) -> None:
-        self._log = log
+        self._log = record_log
         self._read = read
         self._state = state_values
         self._moment = moment
@@ -374,13 +374,13 @@ class _SumComparison:
             await self._pause_between_steps(began)
         return wrong
 
-    async def _read_log(self, first: int, end: int, logged: _StoredCounts) -> None:
+    async def _read_log(self, first_number: int, end_number: int, logged: _StoredCounts) -> None:
         sums = self._new_recount(
             lambda number, hour: number >= self._stored_period(self._period_key(hour)).reach
         )
-        for number in range(first, end, STEP):
+        for number in range(first_number, end_number, STEP):
             began = time.monotonic()
-            following, last = number, min(number + STEP, end) - 1
+            following, last = number, min(number + STEP, end_number) - 1
             for entry in await self._log.read(AI_TELEMETRY, number, last, must_be_closed=True):
                 if entry.first > following:
                     logged.unread.append(following)
@@ -483,27 +483,33 @@ class _SumComparison:
         period_key = self._stored_period(place)
         view = period_key.views[self._checksum_index(place)]
 
-        def differences_if_unchanged(rows: LedgerRows) -> Sequence[SumDifference]:
+        def differences_if_unchanged(ledger_rows: LedgerRows) -> Sequence[SumDifference]:
             # sums that changed since the first pass cannot be shown
-            if read_state(rows)["reach"] != period_key.reach and not self._is_unchanged(rows, place):
+            if read_state(ledger_rows)["reach"] != period_key.reach and not self._is_unchanged(
+                ledger_rows, place
+            ):
                 return ()
-            return sum_differences(rows, view, counted, self._stored.sums_and_unit_sums(rows, place))
+            return sum_differences(
+                ledger_rows, view, counted, self._stored.sums_and_unit_sums(ledger_rows, place)
+            )
 
         found: Sequence[SumDifference] = await self._read(differences_if_unchanged)
         return found
 
-    def _is_unchanged(self, rows: LedgerRows, period_key: PeriodStart) -> bool:
+    def _is_unchanged(self, ledger_rows: LedgerRows, period_key: PeriodStart) -> bool:
         stored = self._stored_period(period_key)
         of_view = partial(self._checksums.checksum_of, stored.views[0])
-        return sum(map(of_view, self._stored.sums_and_unit_sums(rows, period_key))) == stored.checksums[0]
+        return (
+            sum(map(of_view, self._stored.sums_and_unit_sums(ledger_rows, period_key))) == stored.checksums[0]
+        )
 
     async def _compare_day_with_hours(self, day: int) -> PeriodDifference:
-        def compare_day_sums(rows: LedgerRows) -> PeriodDifference:
-            view, of_hours, of_day = self._stored.sums_of_hours_and_of_day(rows, day)
+        def compare_day_sums(ledger_rows: LedgerRows) -> PeriodDifference:
+            view, of_hours, of_day = self._stored.sums_of_hours_and_of_day(ledger_rows, day)
             kept, counted = (
                 sum(cell.measures[0] for cell in cells if cell.measures) for cells in (of_hours, of_day)
             )
-            sums = sum_differences(rows, view, of_hours, of_day)
+            sums = sum_differences(ledger_rows, view, of_hours, of_day)
             return PeriodDifference(
                 place=(DAY_S, day), kept=kept, counted=counted, sums=sums, is_of_hours=True
             )
@@ -588,31 +594,31 @@ class PeriodRecount:
     def end_record_number(self) -> int:
         return self._ranges[-1][1]
 
-    async def recount_compared_records_and_check_complete(self, log: ReadableLog) -> bool:
+    async def recount_compared_records_and_check_complete(self, record_log: ReadableLog) -> bool:
         """
         Count the compared records. Return False if some of them are deleted, or if they make too many sums.
         """
         first, end = self._ranges[0]
-        await self._add_records(log, first, end)
+        await self._add_records(record_log, first, end)
         calls = sum(row[0] for rows in self.sums.hours.values() for row in rows.values())
         return self._is_whole and calls == self._kept
 
     async def recount_records_until_and_check_complete(
-        self, log: ReadableLog, end_record_number: int
+        self, record_log: ReadableLog, end_record_number: int
     ) -> bool:
         """
         Count the records that the totals have counted since the comparison. Return False if records are
         missing.
         """
-        await self._add_records(log, self.end_record_number, end_record_number)
+        await self._add_records(record_log, self.end_record_number, end_record_number)
         self._ranges[-1] = (self._ranges[-1][0], max(self.end_record_number, end_record_number))
         return self._is_whole
 
-    async def _add_records(self, log: ReadableLog, first: int, end: int) -> None:
-        for number in range(first, end, STEP):
-            last = min(number + STEP, end) - 1
+    async def _add_records(self, record_log: ReadableLog, first_number: int, end_number: int) -> None:
+        for number in range(first_number, end_number, STEP):
+            last = min(number + STEP, end_number) - 1
             record_count = 0
-            for entry in await log.read(AI_TELEMETRY, number, last, must_be_closed=True):
+            for entry in await record_log.read(AI_TELEMETRY, number, last, must_be_closed=True):
                 record_count += len(entry.records)
                 for part in entry.split(max_records_at_once()):
                     self.sums.add_entries([part])
@@ -623,12 +629,12 @@ class PeriodRecount:
                 return
 
 
-def replace_period(rows: LedgerRows, placement: DimensionNumbering, recount: PeriodRecount) -> bool:
+def replace_period(ledger_rows: LedgerRows, placement: DimensionNumbering, recount: PeriodRecount) -> bool:
     """
     Replace a period's sums by the recount. Change nothing and return False if the totals counted more records
     meanwhile.
     """
-    state = read_state(rows)
+    state = read_state(ledger_rows)
     seen = recount.end_record_number, 0, recount.hourly, *recount.marks
     if tuple(map(state.get, ("reach", "rebuilding", "hourly", TAGGED, RECALCULATED))) != seen:
         return False
@@ -637,49 +643,51 @@ def replace_period(rows: LedgerRows, placement: DimensionNumbering, recount: Per
     # whether the sum of the day was made from its hours
     has_day = width == HOUR_S and day < state["daily"]
     for table_width, begin in [(width, start), *([(DAY_S, day)] if has_day else [])]:
-        rows.delete_sums(
+        ledger_rows.delete_sums(
             table_width,
-            [(begin, number) for number in rows.dimension_set_numbers_in_period(table_width, begin)],
+            [(begin, number) for number in ledger_rows.dimension_set_numbers_in_period(table_width, begin)],
         )
-        rows.drop_meters(table_width, begin)
+        ledger_rows.drop_meters(table_width, begin)
     placement.forget_numbers()
     sums = [*recount.sums.hourly_rows()]
     numbers = placement.find_or_assign_dimension_set_numbers(
-        rows, width, start, [dimensions for _, dimensions, _ in sums]
+        ledger_rows, width, start, [dimensions for _, dimensions, _ in sums]
     )
-    rows.add_sums(
+    ledger_rows.add_sums(
         width, [(start, number, measures) for number, (_, _, measures) in zip(numbers, sums, strict=True)]
     )
     number_of: dict[DimensionValues, int] = {
         dimensions: number for number, (_, dimensions, _) in zip(numbers, sums, strict=True)
     }
     meters = [(start, number_of[dimensions], amounts) for _, dimensions, amounts in recount.sums.meter_rows()]
-    note_charges_in_other_currencies(rows, (amounts for _, _, amounts in meters))
-    rows.add_meters(width, meters)
-    rows.delete_unit_sums(start)
+    note_charges_in_other_currencies(ledger_rows, (amounts for _, _, amounts in meters))
+    ledger_rows.add_meters(width, meters)
+    ledger_rows.delete_unit_sums(start)
     work = [each for hour in recount.sums.work for each in work_sums(recount.sums, hour, start, number_of)]
-    rows.add_unit_sums(work, recount.sums.work_names, recount.sums.work_edges)
+    ledger_rows.add_unit_sums(work, recount.sums.work_names, recount.sums.work_edges)
     if has_day:
-        rows.make_daily_sums_from_hours(day)
-    rows.store_lowest_record_numbers([(width, start, recount.lowest)])
+        ledger_rows.make_daily_sums_from_hours(day)
+    ledger_rows.store_lowest_record_numbers([(width, start, recount.lowest)])
     return True
 
 
-def sum_day_again_if_possible(rows: LedgerRows, day: int) -> bool:
+def sum_day_again_if_possible(ledger_rows: LedgerRows, day: int) -> bool:
     """
     Make a day's sums from its hours again. Return False if the hours are deleted, or if the day has no sum.
     """
-    state = read_state(rows)
+    state = read_state(ledger_rows)
     if state["rebuilding"] or not state["hourly"] <= day < state["daily"]:
         return False
-    rows.delete_sums(DAY_S, [(day, number) for number in rows.dimension_set_numbers_in_period(DAY_S, day)])
-    rows.drop_meters(DAY_S, day)
-    rows.make_daily_sums_from_hours(day)
+    ledger_rows.delete_sums(
+        DAY_S, [(day, number) for number in ledger_rows.dimension_set_numbers_in_period(DAY_S, day)]
+    )
+    ledger_rows.drop_meters(DAY_S, day)
+    ledger_rows.make_daily_sums_from_hours(day)
     return True
 
 
 def store_comparison_and_return_missed_count(
-    rows: LedgerRows,
+    ledger_rows: LedgerRows,
     compared: LedgerComparison,
     *,
     calls_added_by_repair: int,
@@ -692,7 +700,7 @@ def store_comparison_and_return_missed_count(
 
     Numbers missed since the comparison are searched for in the next one.
     """
-    state = read_state(rows)
+    state = read_state(ledger_rows)
     since = state["missed"] - compared.missed
     missed = compared.missed
     if is_ledger_repaired:
@@ -703,10 +711,12 @@ def store_comparison_and_return_missed_count(
             if state["missed_first"]
             else min(compared.gone, max(0, missed - calls_added_by_repair)),
         )
-    rows.set_state(settled=missed, compared=now, differing=remaining_differences, left=remaining_differences)
+    ledger_rows.set_state(
+        settled=missed, compared=now, differing=remaining_differences, left=remaining_differences
+    )
     if not since:
-        rows.set_state(missed_first=0, missed_end=0)
-    lower_missed_record_count(rows, new_count=missed + since)
+        ledger_rows.set_state(missed_first=0, missed_end=0)
+    lower_missed_record_count(ledger_rows, new_count=missed + since)
     return missed + since
 
 
@@ -714,11 +724,11 @@ class MendableLedger(Protocol):
     async def is_comparison_due(self, now: float) -> bool: ...
 
     async def compare_and_note_differences(
-        self, log: ReadableLog, *, with_pauses: bool = False
+        self, record_log: ReadableLog, *, with_pauses: bool = False
     ) -> LedgerComparison: ...
 
     async def replace_period(
-        self, log: ReadableLog, compared: LedgerComparison, period_key: PeriodStart
+        self, record_log: ReadableLog, compared: LedgerComparison, period_key: PeriodStart
     ) -> bool: ...
 
     async def sum_day_again_if_possible(self, day: int) -> bool: ...

@@ -82,7 +82,7 @@ MOST_SPANS = 100  # maximum spans per statement; SQLite allows 500
 
 
 def query_costs(
-    rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None, rates: Rates | None = None
+    ledger_rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None, rates: Rates | None = None
 ) -> list[CostRow]:
     """
     Return the rows of a query by period, then by dimension values. Sums are exact.
@@ -92,10 +92,10 @@ def query_costs(
     Raises ValueError for an unknown dimension, NotKept if a period splits an hour or day stored as
     one sum, and AskedTooMuch beyond the limit.
     """
-    query = check_and_simplify_query(rows, query)
-    ask = partial(_totals_by_period, rows, limit=limit, rates=rates)
+    query = check_and_simplify_query(ledger_rows, query)
+    ask = partial(_totals_by_period, ledger_rows, limit=limit, rates=rates)
     is_folded = query.top is not None or query.kept is not None
-    totals = _totals_of_kept_or_largest_groups(rows, query, limit, ask) if is_folded else ask(query)
+    totals = _totals_of_kept_or_largest_groups(ledger_rows, query, limit, ask) if is_folded else ask(query)
     # a query for the largest or for chosen groups may also have a group with the rest
     if is_folded and query.aggregated:
         for groups in totals.values():
@@ -108,7 +108,7 @@ def query_costs(
     ]
 
 
-def check_and_simplify_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
+def check_and_simplify_query(ledger_rows: LedgerRows, query: CostQuery) -> CostQuery:
     """
     Return the query without filters that every call passes, because a rollup without their dimensions can
     then be used. Raises ValueError for an unknown dimension, and NotKept for a unit of work whose calls
@@ -120,7 +120,7 @@ def check_and_simplify_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
     if (
         query.unit_of_work is None
         and _can_have_filters_excluding_nothing(query)
-        and rows.has_filters_excluding_nothing(query)
+        and ledger_rows.has_filters_excluding_nothing(query)
     ):
         return replace(query, include={}, exclude={})
     if (
@@ -128,13 +128,13 @@ def check_and_simplify_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
     ):  # other people must not learn which units existed
         for filters in (query.include, query.exclude):
             for unit in filters.keys() & work.UNITS.keys():
-                _check_units_listed(rows, unit, filters[unit])
+                _check_units_listed(ledger_rows, unit, filters[unit])
     return query
 
 
-def _check_units_listed(rows: LedgerRows, unit: str, values: Collection[str]) -> None:
+def _check_units_listed(ledger_rows: LedgerRows, unit: str, values: Collection[str]) -> None:
     numbers = work.unit_numbers(unit, values)
-    unlisted = rows.ids_merged_into_other(unit, numbers)
+    unlisted = ledger_rows.ids_merged_into_other(unit, numbers)
     for value, number in zip(values, numbers, strict=True):
         if number in unlisted:
             name = f" {value}" if work.UNITS[unit].is_named else ""
@@ -156,7 +156,7 @@ def _can_have_filters_excluding_nothing(query: CostQuery) -> bool:
 
 
 def _read_totals(
-    rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None
+    ledger_rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None
 ) -> _ByPeriod:
     if not query.arranged and not set(BILLED_DIMENSIONS).isdisjoint(query.used_dimensions):
         from spool.ledger.billed import with_constant_billing_dimensions
@@ -169,12 +169,12 @@ def _read_totals(
 
         moments = distinct_moments(time_ranges)
         check_billed_days_not_split(
-            rows.starts_of_billed_days(int(min(moments)) - DAY_S, int(max(moments)) + 1), moments
+            ledger_rows.starts_of_billed_days(int(min(moments)) - DAY_S, int(max(moments)) + 1), moments
         )
-        questions = divide_billed_periods(rows, query, time_ranges, whole_day_spans)
+        questions = divide_billed_periods(ledger_rows, query, time_ranges, whole_day_spans)
     else:
-        state = read_state(rows)
-        questions = plan_period_reads(rows, query, time_ranges, state)
+        state = read_state(ledger_rows)
+        questions = plan_period_reads(ledger_rows, query, time_ranges, state)
         # other currencies have no sums by unit of work, and count as calls without a unit
         has_charges = bool(state["charged"]) and query.unit_of_work is None
     is_converted = query.currency != CURRENCY
@@ -190,10 +190,10 @@ def _read_totals(
         by_start = not is_one_period or is_converted
         if query.arranged:
             width, low, high, rollup = question.span
-            sums = rows.billed_totals(width, low, high, query, by_start=by_start, rollup=rollup)
+            sums = ledger_rows.billed_totals(width, low, high, query, groups_by_start=by_start, rollup=rollup)
         else:
             spans = [each.span for each in group_of_spans]
-            sums = _group_sums(rows, spans, query, by_start=by_start, by_day=is_one_period)
+            sums = _group_sums(ledger_rows, spans, query, groups_by_start=by_start, by_day=is_one_period)
         groups = totals[question.periods[0]]
         for index, sum_row in enumerate(sums):
             if not is_one_period:
@@ -214,12 +214,12 @@ def _read_totals(
         for question in group_of_spans:
             asked_of = (min(question.width, DAY_S), question.low, question.high, query)
             if query.meter and query.unit_of_work is None:
-                for metered in rows.meter_totals(*asked_of, by_start=by_start):
+                for metered in ledger_rows.meter_totals(*asked_of, groups_by_start=by_start):
                     total = totals[question.period_at(metered.start)].get(query.shown_group(metered.group))
                     if total is not None:
                         total.add_meter(metered)
             if has_charges:
-                for charged in rows.charge_totals(*asked_of):
+                for charged in ledger_rows.charge_totals(*asked_of):
                     total = totals[question.period_at(charged.start)].get(query.shown_group(charged.group))
                     if total is not None:
                         total.add_charge_amount_part(charged)
@@ -234,28 +234,30 @@ def _read_totals(
 
 
 def _group_sums(
-    rows: LedgerRows, spans: Sequence[Span], query: CostQuery, *, by_start: bool, by_day: bool
+    ledger_rows: LedgerRows, spans: Sequence[Span], query: CostQuery, *, groups_by_start: bool, by_day: bool
 ) -> Iterable[GroupSum]:
     """
     Return the sums by group. If `query.aggregated`, a unit of work includes the runs below it; `spans` must
     then be one.
     """
     if not query.aggregated or query.unit_of_work is None:
-        return rows.totals_by_group(spans, query, by_start=by_start)
+        return ledger_rows.totals_by_group(spans, query, groups_by_start=groups_by_start)
     from spool.ledger.run_trees import aggregate_sums, query_grouped_by_run_in_session
 
     [(_, since, until, _)] = spans
-    tree = rows.run_tree(query, since, until)
+    tree = ledger_rows.run_tree(query, since, until)
     return aggregate_sums(
         tree,
         query,
-        rows.totals_by_group(spans, query_grouped_by_run_in_session(query), by_start=by_start),
+        ledger_rows.totals_by_group(
+            spans, query_grouped_by_run_in_session(query), groups_by_start=groups_by_start
+        ),
         by_day=by_day,
     )
 
 
 def _totals_by_period(
-    rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None
+    ledger_rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None
 ) -> _ByPeriod:
     """
     Return totals by period and group.
@@ -263,7 +265,7 @@ def _totals_by_period(
     Sums of units of work contain only calls with a unit. The total of calls without a unit is the total of
     all calls minus these sums.
     """
-    ask = partial(_read_totals, rows, limit=limit, rates=rates)
+    ask = partial(_read_totals, ledger_rows, limit=limit, rates=rates)
     totals = ask(query)
     if query.unit_of_work is None or not work.can_match_unknown(query.include, query.exclude):
         return totals
@@ -285,7 +287,7 @@ def _totals_by_period(
 
 
 def _totals_of_kept_or_largest_groups(
-    rows: LedgerRows,
+    ledger_rows: LedgerRows,
     query: CostQuery,
     question_limit: QuestionLimit | None,
     totals_of_query: Callable[[CostQuery], _ByPeriod],
@@ -293,7 +295,11 @@ def _totals_of_kept_or_largest_groups(
     if query.top is None:
         return totals_of_kept_and_other_groups(query, totals_of_query)
     return largest_group_totals(
-        rows, query, periods_of_query(replace(query, granularity=TOTAL)), question_limit, totals_of_query
+        ledger_rows,
+        query,
+        periods_of_query(replace(query, granularity=TOTAL)),
+        question_limit,
+        totals_of_query,
     )
 
 
@@ -537,7 +543,7 @@ def _epoch_seconds(moment: datetime) -> float:
 
 
 def largest_groups(
-    rows: LedgerRows,
+    ledger_rows: LedgerRows,
     query: CostQuery,
     time_ranges: Iterable[tuple[datetime, datetime]],
     limit: QuestionLimit | None,
@@ -549,18 +555,18 @@ def largest_groups(
     anyway. Raises the errors of `query_costs`.
     """
     periods = list(time_ranges)
-    if not periods or not _can_read_largest_first(query) or (state := read_state(rows))["charged"]:
+    if not periods or not _can_read_largest_first(query) or (state := read_state(ledger_rows))["charged"]:
         return set()
     top = query.top or 0
-    if not rows.has_more_groups(query, top + 1):
+    if not ledger_rows.has_more_groups(query, top + 1):
         return set()
-    spans = [question.span for question in plan_period_reads(rows, query, periods, state)]
+    spans = [question.span for question in plan_period_reads(ledger_rows, query, periods, state)]
     if len(spans) > MOST_SPANS:
         return set()
     find = (
-        partial(_group_count_and_costliest_run_tree_groups, rows)
+        partial(_group_count_and_costliest_run_tree_groups, ledger_rows)
         if query.aggregated
-        else rows.group_count_and_largest_groups
+        else ledger_rows.group_count_and_largest_groups
     )
     count, ranked = find(spans, query, top + ALIKE)
     if limit is not None:
@@ -579,15 +585,17 @@ def largest_groups(
 
 
 def _group_count_and_costliest_run_tree_groups(
-    rows: LedgerRows, spans: Sequence[Span], query: CostQuery, most: int
+    ledger_rows: LedgerRows, spans: Sequence[Span], query: CostQuery, most: int
 ) -> tuple[int, Sequence[tuple[Group, float]]]:
     from spool.ledger.run_trees import aggregate_sums, query_grouped_by_run_in_session
 
     [(_, since, until, _)] = spans
-    _, places = rows.group_count_and_largest_groups(spans, query_grouped_by_run_in_session(query), None)
+    _, places = ledger_rows.group_count_and_largest_groups(
+        spans, query_grouped_by_run_in_session(query), None
+    )
     sums = [GroupSum(group, "", "", [int(cost * _FINE)]) for group, cost in places]
     costs = Counter[Group]()
-    for each in aggregate_sums(rows.run_tree(query, since, until), query, sums, by_day=True):
+    for each in aggregate_sums(ledger_rows.run_tree(query, since, until), query, sums, by_day=True):
         costs[each.group] += each.measures[0]
     return len(costs), [(group, cost / _FINE) for group, cost in costs.most_common(most)]
 
@@ -701,7 +709,7 @@ def _can_compute_others_by_subtraction(query: CostQuery) -> bool:
 
 
 def largest_group_totals(
-    rows: LedgerRows,
+    ledger_rows: LedgerRows,
     query: CostQuery,
     time_ranges: Iterable[tuple[datetime, datetime]],
     limit: QuestionLimit | None,
@@ -719,8 +727,8 @@ def largest_group_totals(
     near = set[Group]()
     # many groups are shown and the deciding measure is the result, so all groups are read at once
     is_long = is_decided and top >= MANY and has_many_groups(query) and has_no_billed_costs(query)
-    if not is_long or rows.has_more_groups(whole, MANY_OF_TOP * top):
-        near = largest_groups(rows, whole, time_ranges, limit)
+    if not is_long or ledger_rows.has_more_groups(whole, MANY_OF_TOP * top):
+        near = largest_groups(ledger_rows, whole, time_ranges, limit)
     kept_groups = near
     if not near or len(near) != query.top:
         decided = totals_of_query(replace(whole, measures=(query.top_by,), only=frozenset(near) or None))

@@ -51,7 +51,7 @@ _NO_METERS: Mapping[DimensionValues, MeterSums] = {}
 _NO_WORK: Mapping[DimensionValues, Mapping[Units, Measures]] = {}
 
 
-def read_state(rows: LedgerRows) -> dict[str, int]:
+def read_state(ledger_rows: LedgerRows) -> dict[str, int]:
     """
     Return the ledger's stored state (numbers by name) without the change marks. Missing numbers have their
     defaults.
@@ -76,7 +76,7 @@ def read_state(rows: LedgerRows) -> dict[str, int]:
         RECALCULATED: 0,
         TAGGED: 0,
     }
-    stored = rows.state_values()
+    stored = ledger_rows.state_values()
     return {name: stored.get(name, value) for name, value in values.items()}
 
 
@@ -136,15 +136,15 @@ class DimensionNumbering:
         # upper bound of the number of sums of each period in neither `_present` nor `_packed`
         self._most: dict[tuple[int, int], int] = {}
 
-    def begin_transaction(self, rows: LedgerRows) -> None:
+    def begin_transaction(self, ledger_rows: LedgerRows) -> None:
         """
         Forget the cached numbers if another process changed the rows, or if the database lost this object's
         last change.
         """
-        if rows.state_values().get(CHANGED_BY) != self._mark:
+        if ledger_rows.state_values().get(CHANGED_BY) != self._mark:
             self.forget_numbers()
         self._mark = new_data_version()
-        rows.set_state(**{CHANGED_BY: self._mark})
+        ledger_rows.set_state(**{CHANGED_BY: self._mark})
 
     def forget_numbers(self) -> None:
         self._numbers.clear()
@@ -153,13 +153,13 @@ class DimensionNumbering:
         self._most.clear()
 
     def find_or_assign_dimension_set_numbers(
-        self, rows: LedgerRows, width: int, start: int, dimensions: Iterable[DimensionValues]
+        self, ledger_rows: LedgerRows, period_s: int, start: int, dimensions: Iterable[DimensionValues]
     ) -> Sequence[int]:
         placed = [stored_dimensions(values) for values in dimensions]
-        present = self._dimension_set_hashes_if_near_row_limit(rows, (width, start), len(placed))
+        present = self._dimension_set_hashes_if_near_row_limit(ledger_rows, (period_s, start), len(placed))
         if present is not None:
             placed = [self._merge_values_into_other_beyond_limit(values, present) for values in placed]
-        return self._assign_numbers(rows, placed)
+        return self._assign_numbers(ledger_rows, placed)
 
     def _merge_values_into_other_beyond_limit(
         self, dimension_values: DimensionValues, dimension_hashes: set[int]
@@ -178,17 +178,21 @@ class DimensionNumbering:
         dimension_hashes.add(hash(dimension_values))
         return dimension_values
 
-    def _assign_numbers(self, rows: LedgerRows, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
+    def _assign_numbers(
+        self, ledger_rows: LedgerRows, dimensions: Sequence[DimensionValues]
+    ) -> Sequence[int]:
         numbers = self._numbers
         if len(numbers) >= MOST_NUMBERS:
             numbers.clear()
         unknown = [*dict.fromkeys(values for values in dimensions if values not in numbers)]
         if unknown:
-            numbers.update(zip(unknown, rows.find_or_assign_dimension_set_numbers(unknown), strict=True))
+            numbers.update(
+                zip(unknown, ledger_rows.find_or_assign_dimension_set_numbers(unknown), strict=True)
+            )
         return [numbers[values] for values in dimensions]
 
     def _dimension_set_hashes_if_near_row_limit(
-        self, rows: LedgerRows, period: tuple[int, int], added_count: int
+        self, ledger_rows: LedgerRows, period: tuple[int, int], added_count: int
     ) -> set[int] | None:
         """
         Return hashes of the combinations of dimension values in a period, or None if `added_count` more
@@ -203,14 +207,21 @@ class DimensionNumbering:
         if len(self._most) >= MOST_PERIODS:
             self._most.clear()
         if period not in self._most:
-            self._most[period] = len(rows.dimension_set_numbers_in_period(*period))
+            self._most[period] = len(ledger_rows.dimension_set_numbers_in_period(*period))
         self._most[period] += added_count
         if self._most[period] <= self._max_rows:
             return None
         del self._most[period]
         return self._cache_dimension_hashes(
             period,
-            set(map(hash, rows.dimensions_by_number(rows.dimension_set_numbers_in_period(*period)).values())),
+            set(
+                map(
+                    hash,
+                    ledger_rows.dimensions_by_number(
+                        ledger_rows.dimension_set_numbers_in_period(*period)
+                    ).values(),
+                )
+            ),
         )
 
     def _cache_dimension_hashes(self, period: tuple[int, int], dimension_hashes: set[int]) -> set[int]:
@@ -271,14 +282,14 @@ class MissedNumbers:
     whole: int = 0
 
 
-def note_charges_in_other_currencies(rows: LedgerRows, meters: Iterable[MeterSums]) -> None:
+def note_charges_in_other_currencies(ledger_rows: LedgerRows, meters: Iterable[MeterSums]) -> None:
     """Store that amounts in other currencies exist. Until then, queries do not read such amounts."""
     if any(name.startswith("charge.") for amounts in meters for name in amounts):
-        rows.set_state(charged=1)
+        ledger_rows.set_state(charged=1)
 
 
 def add_counted_sums(
-    rows: LedgerRows,
+    ledger_rows: LedgerRows,
     sums: HourlySums,
     placement: DimensionNumbering,
     *,
@@ -295,7 +306,7 @@ def add_counted_sums(
     Do nothing unless the stored reach is `first_number`. The totals may have been lost since the caller read
     the reach. Counting then starts again at 1, and the numbers below `first_number` would never be counted.
     """
-    state = read_state(rows)
+    state = read_state(ledger_rows)
     if state["reach"] != first_number:
         return state["reach"]
     metered: list[MeterSums] = []
@@ -305,7 +316,7 @@ def add_counted_sums(
         meters: list[tuple[int, int, MeterSums]] = []
         for start, hours in _hours_with_sums_by_period_start(sums, state, width).items():
             dimensions = [values for hour in hours for values in sums.hours[hour]]
-            numbers = placement.find_or_assign_dimension_set_numbers(rows, width, start, dimensions)
+            numbers = placement.find_or_assign_dimension_set_numbers(ledger_rows, width, start, dimensions)
             parts = defaultdict[int, list[Measures]](list)
             measures_of_hours = chain.from_iterable(sums.hours[hour].values() for hour in hours)
             for number, measures in zip(numbers, measures_of_hours, strict=True):
@@ -325,29 +336,29 @@ def add_counted_sums(
                     if finest_stored_period(hour, state["hourly"]) == (width, start)
                     for each in work_sums(sums, hour, start, number_of)
                 ]
-        rows.add_sums(width, added)
+        ledger_rows.add_sums(width, added)
         if meters:
-            rows.add_meters(width, meters)
+            ledger_rows.add_meters(width, meters)
             metered += [amounts for _, _, amounts in meters]
-    note_charges_in_other_currencies(rows, metered)
+    note_charges_in_other_currencies(ledger_rows, metered)
     if work:
-        rows.add_unit_sums(work, sums.work_names, sums.work_edges)
+        ledger_rows.add_unit_sums(work, sums.work_names, sums.work_edges)
     if tags is not None:
-        store_tag_list(rows, tags)
-    rows.store_lowest_record_numbers(
+        store_tag_list(ledger_rows, tags)
+    ledger_rows.store_lowest_record_numbers(
         [(*finest_stored_period(hour, state["hourly"]), first) for hour, first in sums.first.items()]
     )
-    rows.set_state(reach=next_number)
+    ledger_rows.set_state(reach=next_number)
     # a rebuild reads again what was counted as missed, damaged or implausible
     if state["rebuilding"]:
         if next_number >= state["rebuilding"]:
-            rows.freeze_periods_for_rebuild(below_record_number=0)
-            rows.set_state(rebuilding=0, compared=0)
-            apply_newest_tag_list_from(rows, next_number)
+            ledger_rows.freeze_periods_for_rebuild(below_record_number=0)
+            ledger_rows.set_state(rebuilding=0, compared=0)
+            apply_newest_tag_list_from(ledger_rows, next_number)
         return next_number
-    rows.set_state(damaged=state["damaged"] + sums.damaged, absurd=state["absurd"] + sums.absurd)
+    ledger_rows.set_state(damaged=state["damaged"] + sums.damaged, absurd=state["absurd"] + sums.absurd)
     if missed_numbers.count:
-        rows.set_state(
+        ledger_rows.set_state(
             missed=state["missed"] + missed_numbers.count,
             missed_first=min(missed_numbers.first, state["missed_first"] or missed_numbers.first),
             missed_end=max(missed_numbers.end, state["missed_end"]),
@@ -365,12 +376,12 @@ def work_sums(
 
 
 def _hours_with_sums_by_period_start(
-    sums: HourlySums, state_values: Mapping[str, int], width: int
+    sums: HourlySums, state_values: Mapping[str, int], period_s: int
 ) -> Mapping[int, Sequence[int]]:
     hours_by_start: dict[int, list[int]] = {}
     for hour in sorted(sums.hours):
-        if hour >= state_values["hourly"] if width == HOUR_S else hour < state_values["daily"]:
-            hours_by_start.setdefault(hour // width * width, []).append(hour)
+        if hour >= state_values["hourly"] if period_s == HOUR_S else hour < state_values["daily"]:
+            hours_by_start.setdefault(hour // period_s * period_s, []).append(hour)
     return hours_by_start
 
 
@@ -383,7 +394,9 @@ def finest_stored_period(hour: int, hourly_since: int) -> tuple[int, int]:
     return width, hour // width * width
 
 
-def restart_counting_at_replaced_log(rows: LedgerRows, *, seen_next_number: int, next_number: int) -> int:
+def restart_counting_at_replaced_log(
+    ledger_rows: LedgerRows, *, seen_next_number: int, next_number: int
+) -> int:
     """
     Lower the reach (the next number to count) after the log was replaced, because the new log reuses the
     numbers. Return the reach.
@@ -391,31 +404,31 @@ def restart_counting_at_replaced_log(rows: LedgerRows, *, seen_next_number: int,
     The sums stay, because their records cannot be counted again. Nothing changes unless the reach is
     `seen_next_number`, as in `add_counted_sums`.
     """
-    state = read_state(rows)
+    state = read_state(ledger_rows)
     if state["reach"] != seen_next_number:
         return state["reach"]
     if state[RECALCULATED]:
-        rows.lower_recalculation_ends(next_number)
-        rows.set_state(**{RECALCULATED: new_data_version()})
-    rows.reset_lowest_record_numbers_and_unfreeze_periods()
-    apply_newest_tag_list_from(rows, next_number)
-    rows.set_state(
+        ledger_rows.lower_recalculation_ends(next_number)
+        ledger_rows.set_state(**{RECALCULATED: new_data_version()})
+    ledger_rows.reset_lowest_record_numbers_and_unfreeze_periods()
+    apply_newest_tag_list_from(ledger_rows, next_number)
+    ledger_rows.set_state(
         reach=next_number, rebuilding=0, settled=state["missed"], missed_first=0, missed_end=0, compared=0
     )
     return next_number
 
 
-def lower_missed_record_count(rows: LedgerRows, *, new_count: int) -> None:
+def lower_missed_record_count(ledger_rows: LedgerRows, *, new_count: int) -> None:
     """Lower the number of missed records to `new_count`, because some have been counted after all."""
-    state = read_state(rows)
+    state = read_state(ledger_rows)
     missed = max(0, min(state["missed"], new_count))
-    rows.set_state(missed=missed, settled=min(state["settled"], missed))
+    ledger_rows.set_state(missed=missed, settled=min(state["settled"], missed))
     if not missed:
-        rows.set_state(whole=0, missed_first=0, missed_end=0)
+        ledger_rows.set_state(whole=0, missed_first=0, missed_end=0)
 
 
 def begin_rebuild_and_count_periods(
-    rows: LedgerRows, lowest_stored_number: int, tags: tuple[str, ...]
+    ledger_rows: LedgerRows, lowest_stored_number: int, tags: tuple[str, ...]
 ) -> tuple[int, int, int]:
     """
     Empty the periods whose records are all stored, and freeze all others. Hours
@@ -423,59 +436,59 @@ def begin_rebuild_and_count_periods(
 
     Return the numbers of emptied and of frozen periods, and the end of the last frozen period or 0.
     """
-    state = read_state(rows)
-    delete_daily_sums_with_hourly_sums(rows)
-    rows.freeze_periods_for_rebuild(below_record_number=lowest_stored_number)
-    emptied = rows.delete_sums_of_unfrozen_periods()
-    rows.delete_damaged_rows()
-    frozen = rows.periods_frozen_for_rebuild()
+    state = read_state(ledger_rows)
+    delete_daily_sums_with_hourly_sums(ledger_rows)
+    ledger_rows.freeze_periods_for_rebuild(below_record_number=lowest_stored_number)
+    emptied = ledger_rows.delete_sums_of_unfrozen_periods()
+    ledger_rows.delete_damaged_rows()
+    frozen = ledger_rows.periods_frozen_for_rebuild()
     border = max((start + width for width, start in frozen), default=0)
     if lowest_stored_number < state["reach"]:
         # Records that will be read again no longer count as missed. Deleted records stay missed.
-        rows.set_state(reach=lowest_stored_number, rebuilding=state["reach"])
-        store_tag_list(rows, TagList(lowest_stored_number, border, tags))
-        lower_missed_record_count(rows, new_count=lowest_stored_number - 1)
+        ledger_rows.set_state(reach=lowest_stored_number, rebuilding=state["reach"])
+        store_tag_list(ledger_rows, TagList(lowest_stored_number, border, tags))
+        lower_missed_record_count(ledger_rows, new_count=lowest_stored_number - 1)
     else:  # no counted record is stored
-        rows.freeze_periods_for_rebuild(below_record_number=0)
+        ledger_rows.freeze_periods_for_rebuild(below_record_number=0)
     return emptied, len(frozen), border
 
 
-def delete_daily_sums_with_hourly_sums(rows: LedgerRows) -> None:
+def delete_daily_sums_with_hourly_sums(ledger_rows: LedgerRows) -> None:
     """Delete daily sums of days that still have hourly sums, because these are about to change."""
-    hourly = read_state(rows)["hourly"]
-    rows.drop_days(hourly)
-    rows.set_state(daily=hourly)
+    hourly = read_state(ledger_rows)["hourly"]
+    ledger_rows.drop_days(hourly)
+    ledger_rows.set_state(daily=hourly)
 
 
-def sum_up_next_unsummed_day(rows: LedgerRows, before: int) -> bool:
-    """Make the sums of the next day that ended at or before `before`. Return False if there is none."""
-    oldest = rows.first_start_since(HOUR_S, read_state(rows)["daily"])
+def sum_up_next_unsummed_day(ledger_rows: LedgerRows, before_s: int) -> bool:
+    """Make the sums of the next day that ended at or before `before_s`. Return False if there is none."""
+    oldest = ledger_rows.first_start_since(HOUR_S, read_state(ledger_rows)["daily"])
     if oldest is None:
         return False
     day = oldest // DAY_S * DAY_S
-    if day + DAY_S > before:
+    if day + DAY_S > before_s:
         return False
-    rows.make_daily_sums_from_hours(day)
-    rows.set_state(daily=day + DAY_S)
+    ledger_rows.make_daily_sums_from_hours(day)
+    ledger_rows.set_state(daily=day + DAY_S)
     return True
 
 
-def delete_hourly_sums_of_oldest_day(rows: LedgerRows, before: int) -> int | None:
+def delete_hourly_sums_of_oldest_day(ledger_rows: LedgerRows, before_s: int) -> int | None:
     """
-    Delete the hourly sums of the next day before `before` (a midnight). Return the number of deleted sums, or
+    Delete the hourly sums of the next day before `before_s` (a midnight). Return the number of deleted sums, or
     None if there is no such day.
 
     Each call deletes one day, so that a ledger that was idle for weeks needs no long transaction.
     """
-    state = read_state(rows)
-    before = min(before, state["daily"])
-    if before <= state["hourly"]:
+    state = read_state(ledger_rows)
+    before_s = min(before_s, state["daily"])
+    if before_s <= state["hourly"]:
         return None
-    oldest = rows.first_start_since(HOUR_S, state["hourly"])
+    oldest = ledger_rows.first_start_since(HOUR_S, state["hourly"])
     if oldest is not None:
-        before = min(before, oldest // DAY_S * DAY_S + DAY_S)
-    gone = rows.drop_hours(before)
-    rows.set_state(hourly=before)
+        before_s = min(before_s, oldest // DAY_S * DAY_S + DAY_S)
+    gone = ledger_rows.drop_hours(before_s)
+    ledger_rows.set_state(hourly=before_s)
     return gone
 
 
@@ -498,7 +511,7 @@ def last_and_this_month(now: int) -> Sequence[tuple[int, int]]:
 
 
 def unit_ids_to_merge_into_other(
-    rows: LedgerRows, max_units_per_kind: int, now: int, month: tuple[int, int]
+    ledger_rows: LedgerRows, max_units_per_kind: int, now: int, month: tuple[int, int]
 ) -> Sequence[tuple[str, Sequence[int]]]:
     """
     Return the units of work to unlist, by kind, if `month` has more than `max_units_per_kind` of a kind.
@@ -510,9 +523,9 @@ def unit_ids_to_merge_into_other(
     """
     [(begin, _), (_, end)] = last_and_this_month(now)
     chosen = []
-    for unit, count in rows.individual_unit_count_by_kind(*month).items():
+    for unit, count in ledger_rows.individual_unit_count_by_kind(*month).items():
         if count > max_units_per_kind:
-            cheapest = rows.cheapest_unit_ids_and_last_use(
+            cheapest = ledger_rows.cheapest_unit_ids_and_last_use(
                 unit, month, (begin, end), count - max_units_per_kind // 2
             )
             idle_first = sorted(cheapest, key=lambda each: each[1] >= now - IDLE_S)
@@ -520,10 +533,10 @@ def unit_ids_to_merge_into_other(
     return chosen
 
 
-def expire_units(rows: LedgerRows, limits: WorkLimits, now: int) -> None:
+def expire_units(ledger_rows: LedgerRows, limits: WorkLimits, now: int) -> None:
     """Stop listing units of work after their retention, and delete units that were unlisted long ago."""
     for name, unit in UNITS.items():
         before = int(now - limits.unit_retention_s(unit))
-        rows.merge_idle_units_into_other(name, before)
-        rows.forget_merges_of_idle_units(name, before - FORGET_S)
-    rows.drop_unused_units()
+        ledger_rows.merge_idle_units_into_other(name, before)
+        ledger_rows.forget_merges_of_idle_units(name, before - FORGET_S)
+    ledger_rows.drop_unused_units()

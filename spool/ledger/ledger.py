@@ -227,19 +227,19 @@ class Ledger:
         """
         return self._reach if topic == AI_TELEMETRY else None
 
-    async def count_until_cancelled(self, log: ReadableLog) -> None:
+    async def count_until_cancelled(self, record_log: ReadableLog) -> None:
         """
         Count closed records as they appear, until cancelled. After an error such as a full disk, try again.
         """
-        async for _ in log.watermark_changes(AI_TELEMETRY):
+        async for _ in record_log.watermark_changes(AI_TELEMETRY):
             # failed attempts are repeated even without a further commit
-            while not await self._try_to_count(log):
+            while not await self._try_to_count(record_log):
                 pass
             await asyncio.sleep(PAUSE_S)
 
-    async def _try_to_count(self, log: ReadableLog) -> bool:
+    async def _try_to_count(self, record_log: ReadableLog) -> bool:
         try:
-            await self.catch_up(log)
+            await self.catch_up(record_log)
             await self.sum_up_and_delete_hours()
         except NotClosed as error:
             _log.info("the totals wait for records to close: %s", error, extra={"action": "ledger_waits"})
@@ -251,26 +251,26 @@ class Ledger:
             return True
         return False
 
-    async def track_other_processes(self, log: ReadableLog) -> None:
+    async def track_other_processes(self, record_log: ReadableLog) -> None:
         """Track how far other processes have counted, until cancelled."""
-        async for _ in log.watermark_changes(AI_TELEMETRY):
+        async for _ in record_log.watermark_changes(AI_TELEMETRY):
             is_behind = True
             while is_behind:  # other processes count even while the log is idle
                 try:
-                    is_behind = await self._refresh_and_check_if_behind(log)
+                    is_behind = await self._refresh_and_check_if_behind(record_log)
                 except SpoolUnavailable as error:
                     _log.warning("the totals cannot be read: %s", error, extra={"action": "ledger_waits"})
                     await asyncio.sleep(RETRY_S)
                 await asyncio.sleep(PAUSE_S)
 
-    async def _refresh_and_check_if_behind(self, log: ReadableLog) -> bool:
+    async def _refresh_and_check_if_behind(self, record_log: ReadableLog) -> bool:
         async with self._turn:
             self._reach = (await self._read_state())["reach"]
-            is_behind = self._reach < log.lowest_open_number(AI_TELEMETRY)
+            is_behind = self._reach < record_log.lowest_open_number(AI_TELEMETRY)
             self._is_caught_up |= not is_behind
             return is_behind
 
-    async def catch_up(self, log: ReadableLog) -> int:
+    async def catch_up(self, record_log: ReadableLog) -> int:
         """
         Count all records that are closed when this call gets its turn. Return the reach (the next number to
         count).
@@ -280,17 +280,17 @@ class Ledger:
         """
         await self._yield_to_lighter_work()
         async with self._turn:
-            if (below := log.lowest_open_number(AI_TELEMETRY)) < self._reach:
+            if (below := record_log.lowest_open_number(AI_TELEMETRY)) < self._reach:
                 # Sums and log in one database have the same age, so another process has counted further. If
                 # they are separate files, the log was lost or restored.
                 if self.is_shared:
                     self._reach = (await self._read_state())["reach"]
                 else:
                     await self._restart_at_replaced_log(below)
-            tries, limit, began = 0, log.lowest_open_number(AI_TELEMETRY), time.monotonic()
-            while self._reach < (below := min(limit, log.lowest_open_number(AI_TELEMETRY))):
+            tries, limit, began = 0, record_log.lowest_open_number(AI_TELEMETRY), time.monotonic()
+            while self._reach < (below := min(limit, record_log.lowest_open_number(AI_TELEMETRY))):
                 try:
-                    await self._count_next_records(log, below)
+                    await self._count_next_records(record_log, below)
                 except NotClosed:  # wait, because the watermark has fallen
                     if (tries := tries + 1) == TRIES:
                         raise
@@ -306,20 +306,20 @@ class Ledger:
         if rest_s > 0 and work is not None and work.has_party_with_far_less_use_submitted_lately():
             await asyncio.sleep(rest_s)
 
-    async def _restart_at_replaced_log(self, below: int) -> None:
+    async def _restart_at_replaced_log(self, below_number: int) -> None:
         _log.error(
             "the log ends before records that the totals already include, because it was lost or "
             "restored. The totals stay unchanged",
-            extra={"action": "log_begun_anew", "reach": self._reach, "number": below},
+            extra={"action": "log_begun_anew", "reach": self._reach, "number": below_number},
         )
         seen = self._reach
         self._reach = await self._change_rows(
             lambda rows: counting.restart_counting_at_replaced_log(
-                rows, seen_next_number=seen, next_number=below
+                rows, seen_next_number=seen, next_number=below_number
             )
         )
 
-    async def _count_next_records(self, log: ReadableLog, below_number: int) -> None:
+    async def _count_next_records(self, record_log: ReadableLog, below_number: int) -> None:
         first = self._reach
         seen = state, frozen = await self._read_rows(
             lambda rows: (read_state(rows), rows.periods_frozen_for_rebuild())
@@ -350,14 +350,14 @@ class Ledger:
         needs_records = frozen or first < recalculated.reach
         packed = None if needs_records or self._packed is None or not self._packed.is_on else self._packed
         try:
-            count, gaps, oldest = await self._add_up_log(log, sums, first, last, packed)
+            count, gaps, oldest = await self._add_up_log(record_log, sums, first, last, packed)
         except NativeFault:
             # The sums may contain a part of these records, so they are dropped. The next attempt works
             # without the compiled module if needed.
             return
         missed = MissedNumbers()
         if gaps:
-            whole = counting.first_complete_hour(await self._arrival_of_oldest_record(log, oldest))
+            whole = counting.first_complete_hour(await self._arrival_of_oldest_record(record_log, oldest))
             missed = MissedNumbers(last - first + 1 - count, gaps[0][0], gaps[-1][1], whole)
         if gaps and not rebuilding:
             _log.error(
@@ -367,14 +367,14 @@ class Ledger:
                 extra={"action": "numbers_missed", "first": first, "last": last},
             )
 
-        def add_record_sums(rows: LedgerRows) -> int:
+        def add_record_sums(ledger_rows: LedgerRows) -> int:
             if (
-                read_state(rows),
-                rows.periods_frozen_for_rebuild(),
+                read_state(ledger_rows),
+                ledger_rows.periods_frozen_for_rebuild(),
             ) != seen:  # the count was restarted, so the read records may be outdated
-                return read_state(rows)["reach"]
+                return read_state(ledger_rows)["reach"]
             return counting.add_counted_sums(
-                rows,
+                ledger_rows,
                 sums,
                 self._placement,
                 first_number=first,
@@ -399,7 +399,12 @@ class Ledger:
         return self._tag_lists
 
     async def _add_up_log(
-        self, log: ReadableLog, sums: HourlySums, first: int, last: int, native: NativeModule | None
+        self,
+        record_log: ReadableLog,
+        sums: HourlySums,
+        first_number: int,
+        last_number: int,
+        native: NativeModule | None,
     ) -> tuple[int, list[tuple[int, int]], LogEntry | None]:
         adding = None
         if native is not None:
@@ -407,12 +412,14 @@ class Ledger:
 
             adding = PackedSums(native, sums)
         step = STEP if native is None else PACKED_STEP
-        count, following = 0, first
+        count, following = 0, first_number
         gaps: list[tuple[int, int]] = []
         oldest: LogEntry | None = None
-        for number in range(first, last + 1, step):
-            upto = min(number + step - 1, last)
-            for entry in await log.read(AI_TELEMETRY, number, upto, must_be_closed=True, native=native):
+        for number in range(first_number, last_number + 1, step):
+            upto = min(number + step - 1, last_number)
+            for entry in await record_log.read(
+                AI_TELEMETRY, number, upto, must_be_closed=True, native=native
+            ):
                 oldest = oldest or entry
                 count += len(entry.records)
                 gaps += [(following, entry.first)] if entry.first > following else []
@@ -423,16 +430,18 @@ class Ledger:
                 for part in entry.split(max_records_at_once()):
                     sums.add_entries([part])
                     await pause_for_others()
-        gaps += [(following, last + 1)] if following <= last else []
+        gaps += [(following, last_number + 1)] if following <= last_number else []
         if adding is not None:
             await adding.move_rows_to_sums()
         return count, gaps, oldest
 
-    async def _arrival_of_oldest_record(self, log: ReadableLog, oldest_read_entry: LogEntry | None) -> float:
+    async def _arrival_of_oldest_record(
+        self, record_log: ReadableLog, oldest_read_entry: LogEntry | None
+    ) -> float:
         if oldest_read_entry is None:
-            oldest = await _find_lowest_stored_record_number(log)
+            oldest = await _find_lowest_stored_record_number(record_log)
             # if the log is empty, no entry has this number
-            oldest_read_entry = next(iter(await log.read(AI_TELEMETRY, oldest, oldest)), None)
+            oldest_read_entry = next(iter(await record_log.read(AI_TELEMETRY, oldest, oldest)), None)
         return oldest_read_entry.committed_at if oldest_read_entry else self._clock.now()
 
     async def make_rollups_until_cancelled(self) -> None:
@@ -573,7 +582,7 @@ class Ledger:
         async with self._turn:
             return await self._store.overwrite_deleted_data()
 
-    async def rebuild(self, log: ReadableLog) -> Rebuilt:
+    async def rebuild(self, record_log: ReadableLog) -> Rebuilt:
         """
         Reset every hour of which the log has all records, to be counted again. Other hours stay.
 
@@ -583,7 +592,7 @@ class Ledger:
         async with self._turn:
             if (await self._read_state())["rebuilding"]:
                 raise NotAllowed("a rebuild of the totals is still running")
-            first = await _find_lowest_stored_record_number(log)
+            first = await _find_lowest_stored_record_number(record_log)
             periods, spans, border = await self._change_rows(
                 lambda rows: counting.begin_rebuild_and_count_periods(rows, first, self.stored_tags)
             )
@@ -626,11 +635,11 @@ class Ledger:
         """
         start = int(since.timestamp())
 
-        def count_units(rows: LedgerRows) -> dict[str, tuple[int, int]]:
-            unlisted = rows.merged_unit_count_by_kind()
+        def count_units(ledger_rows: LedgerRows) -> dict[str, tuple[int, int]]:
+            unlisted = ledger_rows.merged_unit_count_by_kind()
             return {
                 unit: (listed, unlisted[unit])
-                for unit, listed in rows.individual_unit_count_by_kind(start, END_OF_TIME).items()
+                for unit, listed in ledger_rows.individual_unit_count_by_kind(start, END_OF_TIME).items()
             }
 
         return await self._read_rows(count_units)
@@ -639,16 +648,16 @@ class Ledger:
         return bool(await self._read_rows(lambda rows: rows.ids_merged_into_other(unit_kind, [id])))
 
     async def compare_and_note_differences(
-        self, log: ReadableLog, *, with_pauses: bool = False
+        self, record_log: ReadableLog, *, with_pauses: bool = False
     ) -> LedgerComparison:
         """
         Compare the sums with the log in all periods whose counted records are all stored, and store the
         result. Reads the whole log.
         """
         comparison = await compare_log_with_totals(
-            log,
+            record_log,
             self._read_rows,
-            oldest=lambda: _find_lowest_stored_record_number(log),
+            oldest=lambda: _find_lowest_stored_record_number(record_log),
             recalculations=self._read_recalculations,
             tag_lists=self._stored_tag_lists,
             digests=self.digests,
@@ -671,7 +680,7 @@ class Ledger:
         return is_old or state["missed"] > state["settled"] or state["differing"] != state["left"]
 
     async def replace_period(
-        self, log: ReadableLog, compared: LedgerComparison, period_key: PeriodStart
+        self, record_log: ReadableLog, compared: LedgerComparison, period_key: PeriodStart
     ) -> bool:
         """
         Replace a period's sums by a recount. Return False if records were deleted or others counted
@@ -681,8 +690,8 @@ class Ledger:
         recalculated, lists = await self._read_recalculations(state), await self._stored_tag_lists(state)
         recount = comparing.PeriodRecount(compared, period_key, lists, self.digests, recalculated)
         if not await recount.recount_compared_records_and_check_complete(
-            log
-        ) or not await recount.recount_records_until_and_check_complete(log, self._reach):
+            record_log
+        ) or not await recount.recount_records_until_and_check_complete(record_log, self._reach):
             return False
         async with self._turn:
             # another process may count between the reads
@@ -690,7 +699,7 @@ class Ledger:
                 reach = (await self._read_state())["reach"]
                 if (
                     reach < recount.end_record_number
-                    or not await recount.recount_records_until_and_check_complete(log, reach)
+                    or not await recount.recount_records_until_and_check_complete(record_log, reach)
                 ):
                     return False
                 if await self._change_rows(
@@ -744,10 +753,10 @@ class Ledger:
         """
         start = since.timestamp()
 
-        def reprice_sums_and_store(rows: LedgerRows) -> Repriced:
-            spans.check_no_sum_is_split(rows, read_state(rows)["hourly"], [start])
-            done = reprice_sums(rows, self._placement, pricer, int(start))
-            self.books.store_recalculation(rows, pricer, since=int(start))
+        def reprice_sums_and_store(ledger_rows: LedgerRows) -> Repriced:
+            spans.check_no_sum_is_split(ledger_rows, read_state(ledger_rows)["hourly"], [start])
+            done = reprice_sums(ledger_rows, self._placement, pricer, int(start))
+            self.books.store_recalculation(ledger_rows, pricer, since_s=int(start))
             return done
 
         async with self._turn:
@@ -767,10 +776,10 @@ class Ledger:
         limit, now = limit_of_running_query(), self._clock.now()
         prepared = self._prepare_queries(queries, now)
 
-        def answer_cost_query(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
+        def answer_cost_query(ledger_rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
             if self._has_only_cacheable_dimensions(query):
-                return self._remembered_costs.costs(rows, query, limit, self.rates, now)
-            return query_costs(rows, query, limit, self.rates)
+                return self._remembered_costs.costs(ledger_rows, query, limit, self.rates, now)
+            return query_costs(ledger_rows, query, limit, self.rates)
 
         return await self._read_rows(lambda rows: [answer_cost_query(rows, query) for query in prepared])
 
@@ -778,7 +787,7 @@ class Ledger:
         self,
         unit_kind: str,
         names: Sequence[str],
-        most: int,
+        max_runs: int,
         *,
         includes_runs_below: bool,
         limiting_query: CostQuery | None = None,
@@ -786,7 +795,11 @@ class Ledger:
         asked = [self.digests.to_digest(unit_kind, name) for name in names] if unit_kind in TREES else names
         return await self._read_rows(
             lambda rows: rows.run_lineage(
-                unit_kind, asked, most, includes_runs_below=includes_runs_below, limiting_query=limiting_query
+                unit_kind,
+                asked,
+                max_runs,
+                includes_runs_below=includes_runs_below,
+                limiting_query=limiting_query,
             )
         )
 
@@ -891,21 +904,21 @@ class Ledger:
         return await self._read_rows(lambda rows: data_versions_of_period(rows.state_values(), since, until))
 
     async def sums_of_day(
-        self, day: int, *, most: int, chosen: Callable[[Dimensions], bool] | None = None
+        self, day: int, *, max_sums: int, chosen: Callable[[Dimensions], bool] | None = None
     ) -> Sequence[DaySum]:
         """
-        Return the most expensive sums of a day (epoch seconds), at most `most`, as `priceable_day_sums` does.
+        Return the most expensive sums of a day (epoch seconds), at most `max_sums`, as `priceable_day_sums` does.
         """
-        return await self._read_rows(lambda rows: priceable_day_sums(rows, day, most, chosen))
+        return await self._read_rows(lambda rows: priceable_day_sums(rows, day, max_sums, chosen))
 
     async def sums_of_days(
-        self, days: Sequence[int], *, most: int, chosen: Callable[[Dimensions], bool] | None = None
+        self, days: Sequence[int], *, max_sums: int, chosen: Callable[[Dimensions], bool] | None = None
     ) -> Sequence[Sequence[DaySum]]:
         """
-        Return the `most` most expensive sums of each UTC day, one list per set of dimensions, all read at one
+        Return the `max_sums` most expensive sums of each UTC day, one list per set of dimensions, all read at one
         moment.
         """
-        return await self._read_rows(lambda rows: day_sums_by_dimensions(rows, days, most, chosen))
+        return await self._read_rows(lambda rows: day_sums_by_dimensions(rows, days, max_sums, chosen))
 
     async def usage_of_day(self, day: int) -> Sequence[UsageSum]:
         """Return the calls of a day (epoch seconds) that a provider may have billed."""
@@ -917,8 +930,8 @@ class Ledger:
     async def store_billed_days(self, billed_days: Sequence[tuple[BilledDay, Sequence[BilledSum]]]) -> int:
         """Replace the billed costs of days in one transaction. A day whose digest is unchanged stays."""
 
-        def store_changed_days(rows: LedgerRows) -> int:
-            return sum(_put_billed_if_changed(rows, day, sums) for day, sums in billed_days)
+        def store_changed_days(ledger_rows: LedgerRows) -> int:
+            return sum(_put_billed_if_changed(ledger_rows, day, sums) for day, sums in billed_days)
 
         async with self._turn:
             return await self._change_rows(store_changed_days)
@@ -927,8 +940,8 @@ class Ledger:
         async with self._turn:
             await self._change_rows(lambda rows: rows.delete_billed_day(day, provider))
 
-    async def billed_days(self, since: int, until: int) -> Sequence[BilledDay]:
-        return await self._read_rows(lambda rows: rows.billed_days(since, until))
+    async def billed_days(self, since_s: int, until_s: int) -> Sequence[BilledDay]:
+        return await self._read_rows(lambda rows: rows.billed_days(since_s, until_s))
 
     async def billed_corrections(self) -> Sequence[BilledDay]:
         """Return the corrections of closed months, by the day they are added to."""
@@ -967,8 +980,8 @@ class Ledger:
     async def stored_span(self) -> tuple[datetime, datetime] | None:
         """Return the start of the first and of the last hour or day with sums."""
 
-        def read_span_bounds(rows: LedgerRows) -> list[int]:
-            return [start for width in (DAY_S, HOUR_S) for start in rows.first_and_last_start(width)]
+        def read_span_bounds(ledger_rows: LedgerRows) -> list[int]:
+            return [start for width in (DAY_S, HOUR_S) for start in ledger_rows.first_and_last_start(width)]
 
         starts = await self._read_rows(read_span_bounds)
         if not starts:
@@ -979,14 +992,16 @@ class Ledger:
         """Return the start of the first hour or day in which the dimension has a value, or None."""
         check_dimension(dimension)
 
-        def read_first_known(rows: LedgerRows) -> int | None:
-            starts = (rows.first_period_start_with_dimension(width, dimension) for width in (DAY_S, HOUR_S))
+        def read_first_known(ledger_rows: LedgerRows) -> int | None:
+            starts = (
+                ledger_rows.first_period_start_with_dimension(width, dimension) for width in (DAY_S, HOUR_S)
+            )
             return min((start for start in starts if start is not None), default=None)
 
         start = await self._read_rows(read_first_known)
         return None if start is None else datetime.fromtimestamp(start, UTC)
 
-    async def values(self, dimension: str | DerivedDimension, most: int = MOST_VALUES) -> Sequence[str]:
+    async def values(self, dimension: str | DerivedDimension, max_values: int = MOST_VALUES) -> Sequence[str]:
         """Return a dimension's values. Raises ValueError if the dimension is unknown."""
         resolved: str | DerivedDimension = dimension
         if dimension == USER:
@@ -995,7 +1010,7 @@ class Ledger:
             resolved = self._derived.get(dimension, dimension)
         if isinstance(resolved, str):
             check_dimension(resolved)
-        return await self._read_rows(lambda rows: rows.values(resolved, most))
+        return await self._read_rows(lambda rows: rows.values(resolved, max_values))
 
     async def value_combinations(
         self, dimensions: Sequence[str], read: Callable[[Iterator[Sequence[tuple[str, ...]]]], T]
@@ -1008,12 +1023,12 @@ class Ledger:
             check_dimension(dimension)
         return await self._read_rows(lambda rows: read(rows.value_combinations(dimensions)))
 
-    async def work_unit_names_containing(self, text: str, most: int) -> Mapping[str, Sequence[str]]:
+    async def work_unit_names_containing(self, text: str, max_units: int) -> Mapping[str, Sequence[str]]:
         """
-        Return by kind at most `most` names of units of work that contain a text. Sessions and runs have no
+        Return by kind at most `max_units` names of units of work that contain a text. Sessions and runs have no
         stored names.
         """
-        names = await self._read_rows(lambda rows: rows.work_unit_names_containing(text, most))
+        names = await self._read_rows(lambda rows: rows.work_unit_names_containing(text, max_units))
         named = [unit for unit in UNITS if UNITS[unit].is_named]
         return {
             unit: [name for id, name in names if id == unit_number_from_name_or_digest(unit, name)]
@@ -1034,11 +1049,13 @@ class Ledger:
     async def billing_row_tags(self) -> Sequence[str]:
         """Return the tags, as dimensions, that billing rows have but calls do not."""
 
-        def read_row_tags(rows: LedgerRows) -> tuple[int | None, Sequence[str]]:
-            mark = rows.state_values().get(counting.ROW_TAGS)
+        def read_row_tags(ledger_rows: LedgerRows) -> tuple[int | None, Sequence[str]]:
+            mark = ledger_rows.state_values().get(counting.ROW_TAGS)
             if mark in (None, self._row_tags[0]):
                 return self._row_tags
-            names = {name for name, _, _, of_rows in rows.tag_values_in_calls_and_billing_rows() if of_rows}
+            names = {
+                name for name, _, _, of_rows in ledger_rows.tag_values_in_calls_and_billing_rows() if of_rows
+            }
             return mark, sorted(f"{TAG}{name}" for name in names.difference(self.tags))
 
         self._row_tags = await self._read_rows(read_row_tags)
@@ -1098,9 +1115,9 @@ class Ledger:
         return await self._read_rows(read_state)
 
     async def _change_rows(self, change: Callable[[LedgerRows], T]) -> T:
-        def begin_write_and_change_rows(rows: LedgerRows) -> T:
-            self._placement.begin_transaction(rows)
-            return change(rows)
+        def begin_write_and_change_rows(ledger_rows: LedgerRows) -> T:
+            self._placement.begin_transaction(ledger_rows)
+            return change(ledger_rows)
 
         return await self._write_rows(begin_write_and_change_rows)
 
@@ -1181,26 +1198,28 @@ def _rename_in_dimensions(dimensions: Dimensions, renamed: Callable[[str], str])
     )
 
 
-def _merge_units_into_other(rows: LedgerRows, unit_kind: str, ids: Sequence[int]) -> None:
-    rows.merge_units_into_other(unit_kind, ids)
+def _merge_units_into_other(ledger_rows: LedgerRows, unit_kind: str, ids: Sequence[int]) -> None:
+    ledger_rows.merge_units_into_other(unit_kind, ids)
 
 
-def _put_billed_if_changed(rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum]) -> bool:
-    before = next((e for e in rows.billed_days(day.day, day.day + 1) if e.provider == day.provider), None)
+def _put_billed_if_changed(ledger_rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum]) -> bool:
+    before = next(
+        (e for e in ledger_rows.billed_days(day.day, day.day + 1) if e.provider == day.provider), None
+    )
     if before is not None and before.mark == day.mark:
         return False
-    rows.store_billed_day(day if before is None else replace(day, revision=before.revision + 1), sums)
+    ledger_rows.store_billed_day(day if before is None else replace(day, revision=before.revision + 1), sums)
     return True
 
 
-async def _find_lowest_stored_record_number(log: ReadableLog) -> int:
+async def _find_lowest_stored_record_number(record_log: ReadableLog) -> int:
     """
     Return the lowest stored record number. Binary search works because records are deleted from the low end.
     """
-    low, high = 1, log.lowest_open_number(AI_TELEMETRY)
+    low, high = 1, record_log.lowest_open_number(AI_TELEMETRY)
     while low < high:
         middle = (low + high) // 2
-        if await log.read(AI_TELEMETRY, middle, middle, must_be_closed=True):
+        if await record_log.read(AI_TELEMETRY, middle, middle, must_be_closed=True):
             high = middle
         else:
             low = middle + 1

@@ -114,13 +114,13 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def dimension_set_numbers_in_period(self, width: int, start: int) -> set[int]: ...
+    def dimension_set_numbers_in_period(self, period_s: int, start: int) -> set[int]: ...
 
-    def add_sums(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
+    def add_sums(self, period_s: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
         """Add measures to sums. Each tuple: start, number of the set of dimensions, measures."""
         ...
 
-    def add_meters(self, width: int, sums: Iterable[tuple[int, int, MeterSums]]) -> None:
+    def add_meters(self, period_s: int, sums: Iterable[tuple[int, int, MeterSums]]) -> None:
         """
         Add meters to existing sums. Each tuple: start, number of the set of dimensions, meters. Deleting a
         sum deletes its meters.
@@ -146,10 +146,10 @@ class LedgerRows(Protocol):
         ...
 
     def unit_sums_page(
-        self, start: int, after: tuple[int, int], most: int
+        self, start: int, after: tuple[int, int], max_sums: int
     ) -> Sequence[tuple[int, int, Measures]]:
         """
-        Return at most `most` sums of a period, ordered by number of the set of units and number of the
+        Return at most `max_sums` sums of a period, ordered by number of the set of units and number of the
         dimensions, which are greater than `after`. Each tuple: these numbers and the measures.
         """
         ...
@@ -161,7 +161,7 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def units_of_set_number(self, number: int) -> Mapping[str, str]:
+    def units_of_set_number(self, set_number: int) -> Mapping[str, str]:
         """Return the units of a set by kind, as names to show. Empty if the set is not stored."""
         ...
 
@@ -179,10 +179,10 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def damaged_dimension_sets(self, after_number: int, most: int) -> FoundNumbers:
+    def damaged_dimension_sets(self, after_number: int, max_sets: int) -> FoundNumbers:
         """
-        Read at most `most` combinations of dimension values with numbers above `after_number`. Return those in which
-        the engine detects damage.
+        Read at most `max_sets` combinations of dimension values with numbers above `after_number`. Return
+        those in which the engine detects damage.
         """
         ...
 
@@ -201,14 +201,14 @@ class LedgerRows(Protocol):
 
     def delete_unit_sums(self, start: int) -> None: ...
 
-    def work_unit_names_containing(self, text: str, most: int) -> Sequence[tuple[int, str]]:
+    def work_unit_names_containing(self, text: str, max_units: int) -> Sequence[tuple[int, str]]:
         """
         Return numbers and names of units of work whose names contain the text: first names that end with "#"
         and the text, such as an issue's number, then names that begin with the text.
         """
         ...
 
-    def individual_unit_count_by_kind(self, since: int, until: int) -> Mapping[str, int]: ...
+    def individual_unit_count_by_kind(self, since_s: int, until_s: int) -> Mapping[str, int]: ...
 
     def cheapest_unit_ids_and_last_use(
         self, unit_kind: str, called_period: tuple[int, int], cost_period: tuple[int, int], most: int
@@ -226,19 +226,19 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def merge_idle_units_into_other(self, unit_kind: str, before: int) -> None:
-        """Count units without calls since `before` as REST, including their future calls."""
+    def merge_idle_units_into_other(self, unit_kind: str, before_s: int) -> None:
+        """Count units without calls since `before_s` as REST, including their future calls."""
         ...
 
-    def forget_merges_of_idle_units(self, unit_kind: str, before: int) -> None:
-        """Forget that units without calls since `before` were unlisted, so that new calls list them again."""
+    def forget_merges_of_idle_units(self, unit_kind: str, before_s: int) -> None:
+        """Forget that units without calls since `before_s` were unlisted, so that new calls list them again."""
         ...
 
     def ids_merged_into_other(self, unit_kind: str, ids: Collection[int]) -> Collection[int]: ...
 
     def merged_unit_count_by_kind(self) -> Mapping[str, int]: ...
 
-    def pull_requests_and_tickets_since(self, since: int) -> Collection[tuple[str, int]]:
+    def pull_requests_and_tickets_since(self, since_s: int) -> Collection[tuple[str, int]]:
         """
         Return kind and number of pull requests and tickets with calls since a time. Calls of linked units
         count as well.
@@ -252,7 +252,7 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def run_tree(self, query: CostQuery, since: int, until: int) -> RunTree:
+    def run_tree(self, query: CostQuery, since_s: int, until_s: int) -> RunTree:
         """Return the runs above the runs with calls in a time range, for aggregated costs."""
         ...
 
@@ -260,13 +260,13 @@ class LedgerRows(Protocol):
         self,
         unit_kind: str,
         names: Sequence[str],
-        most: int,
+        max_runs: int,
         *,
         includes_runs_below: bool,
         limiting_query: CostQuery | None = None,
     ) -> Sequence[RunLineage]:
         """
-        Return at most `most` of the named runs and all runs above them; with `includes_runs_below`, also the
+        Return at most `max_runs` of the named runs and all runs above them; with `includes_runs_below`, also the
         runs that they started. If `limiting_query` has a dimension `trees_of`, only calls for which it has a
         value decide which run started another.
         """
@@ -276,37 +276,39 @@ class LedgerRows(Protocol):
         """Delete sets and names of units that no sum uses."""
         ...
 
-    def read_meters(self, width: int, start: int) -> Mapping[int, MeterSums]: ...
+    def read_meters(self, period_s: int, start: int) -> Mapping[int, MeterSums]: ...
 
-    def metered_sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, MeterSums]]: ...
+    def metered_sums(self, period_s: int, start: int) -> Sequence[tuple[Dimensions, MeterSums]]: ...
 
-    def drop_meters(self, width: int, start: int) -> None: ...
+    def drop_meters(self, period_s: int, start: int) -> None: ...
 
     def meter_totals(
-        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+        self, period_s: int, since_s: int, until_s: int, query: CostQuery, *, groups_by_start: bool = False
     ) -> Iterable[MeterSum]:
         """Add up the quantity of the query's meter, or of every meter, by the query's groups."""
         ...
 
-    def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterable[MeterSum]:
+    def charge_totals(
+        self, period_s: int, since_s: int, until_s: int, query: CostQuery
+    ) -> Iterable[MeterSum]:
         """
         Return the amounts in other currencies by period and group, each as three integers (see
         `spool.ledger.money`).
         """
         ...
 
-    def delete_sums(self, width: int, places: Iterable[tuple[int, int]]) -> None:
+    def delete_sums(self, period_s: int, places: Iterable[tuple[int, int]]) -> None:
         """Delete sums with their meters. Each place: start and number of the set of dimensions."""
         ...
 
-    def first_and_last_start(self, width: int) -> Sequence[int]: ...
+    def first_and_last_start(self, period_s: int) -> Sequence[int]: ...
 
-    def period_starts(self, width: int, since: int, until: int = END_OF_TIME) -> Sequence[int]: ...
+    def period_starts(self, period_s: int, since_s: int, until_s: int = END_OF_TIME) -> Sequence[int]: ...
 
-    def call_sums(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]: ...
+    def call_sums(self, period_s: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]: ...
 
     def token_sums_by_dimension_set(
-        self, width: int, start: int, *, most_expensive_count: int = 0
+        self, period_s: int, start: int, *, most_expensive_count: int = 0
     ) -> Sequence[tuple[int, Measures]]:
         """
         Return COUNTS and cost, by number of the set of dimensions, of calls with known input tokens.
@@ -318,9 +320,11 @@ class LedgerRows(Protocol):
 
     def dimensions_by_number(self, numbers: Collection[int]) -> Mapping[int, Dimensions]: ...
 
-    def read_sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]: ...
+    def read_sums(self, period_s: int, start: int) -> Sequence[tuple[Dimensions, Measures]]: ...
 
-    def measures_by_dimension_set_number(self, width: int, start: int) -> Sequence[tuple[int, Measures]]: ...
+    def measures_by_dimension_set_number(
+        self, period_s: int, start: int
+    ) -> Sequence[tuple[int, Measures]]: ...
 
     def dimension_sets_merged_into_other(self) -> Mapping[int, Dimensions]:
         """
@@ -329,15 +333,15 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def first_start_since(self, width: int, since: int) -> int | None: ...
+    def first_start_since(self, period_s: int, since_s: int) -> int | None: ...
 
     def make_daily_sums_from_hours(self, day: int) -> None:
         """Make the daily sums of a day from its hours. The day must have no daily sums."""
         ...
 
-    def drop_days(self, since: int) -> None: ...
+    def drop_days(self, since_s: int) -> None: ...
 
-    def drop_hours(self, before: int) -> int:
+    def drop_hours(self, before_s: int) -> int:
         """
         Delete hourly sums before a midnight (epoch seconds). Each day takes over the lowest record number of
         its hours. Return the number of deleted sums.
@@ -390,10 +394,10 @@ class LedgerRows(Protocol):
     def count_rows(self) -> int: ...
 
     def totals_by_group(
-        self, spans: Sequence[Span], query: CostQuery, *, by_start: bool = False
+        self, spans: Sequence[Span], query: CostQuery, *, groups_by_start: bool = False
     ) -> Iterable[GroupSum]:
         """
-        Add up the sums that pass the query's filters, by group. With `by_start`, also by period; there must
+        Add up the sums that pass the query's filters, by group. With `groups_by_start`, also by period; there must
         be one span. With `aggregated`, the unit of a group is a place in the trees of runs (see
         `spool.ledger.run_trees`), and filters by unit are not applied.
         """
@@ -423,23 +427,23 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def has_more_groups(self, query: CostQuery, most: int) -> bool:
+    def has_more_groups(self, query: CostQuery, max_groups: int) -> bool:
         """
-        Return whether all stored sets of dimensions, without the query's filters, form more than `most`
+        Return whether all stored sets of dimensions, without the query's filters, form more than `max_groups`
         groups.
         """
         ...
 
     def has_filters_excluding_nothing(self, query: CostQuery) -> bool: ...
 
-    def valid_rollup_keys(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
+    def valid_rollup_keys(self, since_s: int, until_s: int) -> Collection[tuple[int, int, int]]:
         """
         Return (number, width, start) of the rollups in [since, until) that are stored and valid, including
         those of billed costs.
         """
         ...
 
-    def make_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> None:
+    def make_rollup(self, rollup_number: int, dimensions: Sequence[str], period_s: int, start: int) -> None:
         """
         Add up the days from `start` by these dimensions (empty: all) as a rollup, and mark it as valid.
 
@@ -448,12 +452,12 @@ class LedgerRows(Protocol):
         ...
 
     def is_rollup_different(
-        self, rollup_number: int, dimensions: Sequence[str], width: int, start: int
+        self, rollup_number: int, dimensions: Sequence[str], period_s: int, start: int
     ) -> bool:
         """Return whether `make_rollup` would store other sums than those stored."""
         ...
 
-    def drop_rollups(self, rollup_number: int, width: int, before: int) -> None:
+    def drop_rollups(self, rollup_number: int, period_s: int, before_s: int) -> None:
         """
         Delete rollups of a number and width that begin before a time, and the marks that they are valid.
         """
@@ -472,29 +476,36 @@ class LedgerRows(Protocol):
     def delete_billed_day(self, day: int, provider: str) -> None: ...
 
     # billed days, sorted by day and provider
-    def billed_days(self, since: int, until: int) -> Sequence[BilledDay]: ...
+    def billed_days(self, since_s: int, until_s: int) -> Sequence[BilledDay]: ...
 
-    def starts_of_billed_days(self, since: int, until: int) -> Sequence[int]: ...
+    def starts_of_billed_days(self, since_s: int, until_s: int) -> Sequence[int]: ...
 
     def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]: ...
 
     def billed_totals(
-        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
+        self,
+        period_s: int,
+        since_s: int,
+        until_s: int,
+        query: CostQuery,
+        *,
+        groups_by_start: bool = False,
+        rollup: int = 0,
     ) -> Iterable[GroupSum]:
         """
-        Add up billed costs by the query's groups, with `by_start` also by day. The amount is in `reported`;
+        Add up billed costs by the query's groups, with `groups_by_start` also by day. The amount is in `reported`;
         other measures are 0. `rollup`: number of the rollup to read, or 0.
         """
         ...
 
-    def first_period_start_with_dimension(self, width: int, dimension: str) -> int | None: ...
+    def first_period_start_with_dimension(self, period_s: int, dimension: str) -> int | None: ...
 
     def tag_values_in_calls_and_billing_rows(self) -> Sequence[tuple[str, str, bool, bool]]:
         """Return, for each tag: name, value, whether calls have it, and whether billing rows have it."""
         ...
 
     # sorted values of a dimension of calls
-    def values(self, dimension: str | DerivedDimension, limit: int) -> Sequence[str]: ...
+    def values(self, dimension: str | DerivedDimension, max_values: int) -> Sequence[str]: ...
 
     def value_combinations(self, dimensions: Sequence[str]) -> Iterator[Sequence[tuple[str, ...]]]:
         """Yield combinations of values in calls, many at a time, some repeatedly."""

@@ -48,16 +48,16 @@ class _Remembered:
 
 
 class NewestSliceCalls:
-    def __init__(self, log: Log, clock: Clock) -> None:
-        self._log = log
+    def __init__(self, record_log: Log, clock: Clock) -> None:
+        self._log = record_log
         self._clock = clock
         self._slices: OrderedDict[Hashable, _Remembered] = OrderedDict()
 
     async def newest_calls(
-        self, slice: Hashable, is_in_slice: IsInSlice, *, dimensions: Hashable, most: int
+        self, slice: Hashable, is_in_slice: IsInSlice, *, dimensions: Hashable, max_records: int
     ) -> Sequence[SliceRecord]:
         """
-        Return at most `most` calls of the slice from the last LOOK_BACK_S seconds, newest first. Calls that
+        Return at most `max_records` calls of the slice from the last LOOK_BACK_S seconds, newest first. Calls that
         may still get a report are left out.
 
         It uses `dimensions`: after a query with others, the calls are searched from the start.
@@ -69,7 +69,7 @@ class NewestSliceCalls:
         if len(self._slices) > MOST_SLICES:
             self._slices.popitem(last=False)
         async with remembered.turn:
-            await self._extend_cached_search(remembered, is_in_slice, most)
+            await self._extend_cached_search(remembered, is_in_slice, max_records)
             return list(remembered.rows)
 
     async def _extend_cached_search(
@@ -91,21 +91,23 @@ class NewestSliceCalls:
         cached_search.below = below
 
 
-async def slice_records_between(log: Log, begin: int, end: int, is_in_slice: IsInSlice) -> list[SliceRecord]:
+async def slice_records_between(
+    record_log: Log, begin_number: int, end_number: int, is_in_slice: IsInSlice
+) -> list[SliceRecord]:
     own_records = [
         SliceRecord(number, entry.committed_at, pack_records([record]))
-        for entry in await log.read(AI_TELEMETRY, begin, end - 1)
+        for entry in await record_log.read(AI_TELEMETRY, begin_number, end_number - 1)
         for number, record in enumerate(entry.records, entry.first)
         if record is not None and is_in_slice(record)
     ]
     return own_records[::-1]
 
 
-async def first_number_after(log: Log, topic: str, moment: float, below: int) -> int:
-    low, high = 1, below
+async def first_number_after(record_log: Log, topic: str, moment: float, below_number: int) -> int:
+    low, high = 1, below_number
     while low < high:
         middle = (low + high) // 2
-        entries = await log.read(topic, middle, middle, includes_open_records=True)
+        entries = await record_log.read(topic, middle, middle, includes_open_records=True)
         if entries and entries[0].committed_at > moment:
             high = middle
         else:

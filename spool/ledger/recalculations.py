@@ -40,8 +40,8 @@ class Recalculations:
         self.reach = max((each.reach for each, _ in made), default=0)
         self._newest_first = made[::-1]
 
-    def covers(self, width: int, start: int) -> bool:
-        return any(start + width > made.since for made, _ in self._newest_first)
+    def covers(self, period_s: int, start: int) -> bool:
+        return any(start + period_s > made.since for made, _ in self._newest_first)
 
     def recalculated_call(
         self,
@@ -81,21 +81,23 @@ class RecalculationBooks:
         self.open: OpenBook | None = None
         self._opened: dict[tuple[str, bytes], Pricer] = {}
 
-    def recalculations(self, rows: LedgerRows) -> Recalculations:
-        lists = rows.price_lists()
-        made = [(each, partial(self._open_book, each, lists[each.list])) for each in rows.recalculations()]
-        return Recalculations(rows.state_values().get(RECALCULATED, 0), made)
+    def recalculations(self, ledger_rows: LedgerRows) -> Recalculations:
+        lists = ledger_rows.price_lists()
+        made = [
+            (each, partial(self._open_book, each, lists[each.list])) for each in ledger_rows.recalculations()
+        ]
+        return Recalculations(ledger_rows.state_values().get(RECALCULATED, 0), made)
 
-    def store_recalculation(self, rows: LedgerRows, book: Pricer, *, since: int) -> None:
-        state = read_state(rows)
+    def store_recalculation(self, ledger_rows: LedgerRows, book: Pricer, *, since_s: int) -> None:
+        state = read_state(ledger_rows)
         text, own = book.encode_rate_card_and_overrides()
         digest = blake2b(text, digest_size=16).hexdigest()
         # while a rebuild runs, `reach` starts again, but records before `rebuilding` were counted earlier
         reach = max(state["reach"], state["rebuilding"])
-        made = Recalculation(since, reach, state["hourly"], digest, own)
-        rows.add_price_list(digest, compress(text))
-        rows.add_recalculation(made)
-        rows.set_state(**{RECALCULATED: new_data_version()})
+        made = Recalculation(since_s, reach, state["hourly"], digest, own)
+        ledger_rows.add_price_list(digest, compress(text))
+        ledger_rows.add_recalculation(made)
+        ledger_rows.set_state(**{RECALCULATED: new_data_version()})
         self._remember_book(made, book)
 
     def _open_book(self, recalculation: Recalculation, packed: bytes) -> Pricer:

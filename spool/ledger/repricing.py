@@ -89,18 +89,20 @@ class Repriced:
     after: str
 
 
-def reprice_sums(rows: LedgerRows, placement: DimensionNumbering, pricer: Pricer, since: int) -> Repriced:
+def reprice_sums(
+    ledger_rows: LedgerRows, placement: DimensionNumbering, pricer: Pricer, since_s: int
+) -> Repriced:
     """
-    Compute the estimate of every sum from `since` on (epoch seconds) again. Daily sums are then made again
+    Compute the estimate of every sum from `since_s` on (epoch seconds) again. Daily sums are then made again
     from their hours. `spool.ledger.recalculations` does the same for each call.
     """
-    delete_daily_sums_with_hourly_sums(rows)
+    delete_daily_sums_with_hourly_sums(ledger_rows)
     changed = unpriced = before = after = 0
     for width in WIDTHS:
-        for start in rows.period_starts(width, since):
+        for start in ledger_rows.period_starts(width, since_s):
             removed, repriced, old_estimates = [], [], []
-            meters = rows.read_meters(width, start)
-            for number, dimensions, measures in rows.call_sums(width, start):
+            meters = ledger_rows.read_meters(width, start)
+            for number, dimensions, measures in ledger_rows.call_sums(width, start):
                 row = dimensions, measures, meters.get(number, _NO_METERS)
                 if (estimate := new_cost_estimate(pricer, width, start, *row)) is None:
                     unpriced += _is_priceable(token_sum(start, *row))
@@ -117,7 +119,7 @@ def reprice_sums(rows: LedgerRows, placement: DimensionNumbering, pricer: Pricer
                 old_estimates.append(old)
                 repriced.append((dimensions, measures))
             numbers = placement.find_or_assign_dimension_set_numbers(
-                rows, width, start, [dimensions for dimensions, _ in repriced]
+                ledger_rows, width, start, [dimensions for dimensions, _ in repriced]
             )
             new = [(start, number, measures) for number, (_, measures) in zip(numbers, repriced, strict=True)]
             moved_meters = [
@@ -126,8 +128,8 @@ def reprice_sums(rows: LedgerRows, placement: DimensionNumbering, pricer: Pricer
                 if old in meters
             ]
             # first remove all, because a sum that had no price may now belong to the row of another
-            rows.delete_sums(width, removed)
-            rows.add_sums(width, new)
+            ledger_rows.delete_sums(width, removed)
+            ledger_rows.add_sums(width, new)
             if new:
                 moves = {
                     old: MovedSum(number, old_units, measures[_ESTIMATED], has_meters=old in meters)
@@ -135,9 +137,9 @@ def reprice_sums(rows: LedgerRows, placement: DimensionNumbering, pricer: Pricer
                         removed, new, old_estimates, strict=True
                     )
                 }
-                _reprice_units(rows, pricer, width, start, moves)
+                _reprice_units(ledger_rows, pricer, width, start, moves)
             if moved_meters:
-                rows.add_meters(width, moved_meters)
+                ledger_rows.add_meters(width, moved_meters)
             changed += len(new)
     return Repriced(
         rows=changed, unpriced=unpriced, before=money.units_to_text(before), after=money.units_to_text(after)
@@ -146,13 +148,13 @@ def reprice_sums(rows: LedgerRows, placement: DimensionNumbering, pricer: Pricer
 
 def new_cost_estimate(
     pricer: Pricer,
-    width: int,
+    period_s: int,
     start: int,
     dimensions: Dimensions,
     measures: Measures,
     meters: Mapping[str, int],
 ) -> str | None:
-    total = token_sum(start, dimensions, measures, meters, width)
+    total = token_sum(start, dimensions, measures, meters, period_s)
     return pricer.estimate_sum(total) if _is_priceable(total) else None
 
 
@@ -173,25 +175,25 @@ class MovedSum(NamedTuple):
 
 
 def _reprice_units(
-    rows: LedgerRows, pricer: Pricer, width: int, start: int, moves: Mapping[int, MovedSum]
+    ledger_rows: LedgerRows, pricer: Pricer, period_s: int, start: int, moves: Mapping[int, MovedSum]
 ) -> None:
     """
     Compute the estimates of units of work in the repriced sums.
 
     Units have no meters. So if a sum has meters, each unit keeps its proportion of the sum's estimate.
     """
-    parts = [part for part in rows.unit_sums_of_calls(start) if part[1] in moves]
+    parts = [part for part in ledger_rows.unit_sums_of_calls(start) if part[1] in moves]
     repriced = []
     for units, number, dimensions, measures in parts:
         move = moves[number]
         if move.has_meters and move.before:
             measures[_ESTIMATED] = measures[_ESTIMATED] * move.after // move.before
         elif (
-            estimate := new_cost_estimate(pricer, width, start, dimensions, measures, _NO_METERS)
+            estimate := new_cost_estimate(pricer, period_s, start, dimensions, measures, _NO_METERS)
         ) is not None:
             measures[_ESTIMATED] = money.text_to_units(estimate)
         repriced.append((units, move.number, measures))
-    rows.replace_unit_sums(start, [(units, number) for units, number, _, _ in parts], repriced)
+    ledger_rows.replace_unit_sums(start, [(units, number) for units, number, _, _ in parts], repriced)
 
 
 def token_sum(
@@ -199,10 +201,10 @@ def token_sum(
     dimensions: Dimensions,
     measures: Measures,
     meters: Mapping[str, int] = _NO_METERS,
-    width: int = 0,
+    period_s: int = 0,
 ) -> TokenSum:
     """
-    Convert a sum for a pricer. `width`: if given, the pricer estimates only if one price holds for these
+    Convert a sum for a pricer. `period_s`: if given, the pricer estimates only if one price holds for these
     seconds from `start`.
     """
     beyond, output_known = input_size_and_is_output_known(dimensions.size)
@@ -222,7 +224,7 @@ def token_sum(
         reasoning_tokens=thought,
         cache_write_1h_tokens=written_1h,
         meters=_meters_without_charges(meters) if meters else meters,
-        until=(start + width) * NS if width else 0,
+        until=(start + period_s) * NS if period_s else 0,
     )
 
 

@@ -74,8 +74,8 @@ class SlicedLedger:
     def slice_sources(self) -> frozenset[str]:
         return frozenset[str]().union(*(part.sources for part in self._parts))
 
-    async def catch_up(self, log: ReadableLog) -> int:
-        return await self._ledger.catch_up(log)
+    async def catch_up(self, record_log: ReadableLog) -> int:
+        return await self._ledger.catch_up(record_log)
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
         [result] = await self.costs_of_queries([query])
@@ -106,12 +106,12 @@ class SlicedLedger:
         return replace(cut, derived={**query.derived, SLICE: self._slice_dimension}, trees_of=trees_of)
 
     async def run_lineage(
-        self, query: CostQuery, unit: str, names: Sequence[str], most: int, *, includes_runs_below: bool
+        self, query: CostQuery, unit: str, names: Sequence[str], max_runs: int, *, includes_runs_below: bool
     ) -> Sequence[RunLineage]:
         """Return `Ledger.run_lineage`, computed only from calls in the slice around the query's time."""
         of = self._limit_to_slice(replace(query, aggregated=True))
         return await self._ledger.run_lineage(
-            unit, names, most, includes_runs_below=includes_runs_below, limiting_query=of
+            unit, names, max_runs, includes_runs_below=includes_runs_below, limiting_query=of
         )
 
     async def values(self, dimension: str) -> Sequence[str]:

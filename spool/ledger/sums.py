@@ -593,10 +593,10 @@ def measure_indexes_of_tokens(metric_name: str, token_type: str | None) -> tuple
     return ()
 
 
-def period_start(width: int, moment: int) -> int:
+def period_start(period_s: int, moment: int) -> int:
     """Return the start (epoch seconds) of the hour, day or group of weeks that contains `moment`."""
-    first = MONDAY_S if width > DAY_S else 0
-    return (moment - first) // width * width + first
+    first = MONDAY_S if period_s > DAY_S else 0
+    return (moment - first) // period_s * period_s + first
 
 
 # -- latency percentiles from the counts by LATENCY_EDGES_MS -------------------------------------------------

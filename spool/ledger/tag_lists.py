@@ -24,9 +24,9 @@ class TagLists:
         self.mark = mark
         self.lists = lists
 
-    def tags_at(self, number: int, hour: int) -> tuple[str, ...]:
+    def tags_at(self, record_number: int, hour: int) -> tuple[str, ...]:
         for each in reversed(self.lists):
-            if number >= each.first and hour >= each.since:
+            if record_number >= each.first and hour >= each.since:
                 return each.tags
         return self.lists[0].tags if self.lists else ()
 
@@ -51,15 +51,15 @@ class TagLists:
         return TagLists(self.mark, [*older, tag_list][-MOST_LISTS:])
 
 
-def read_tag_lists(rows: LedgerRows) -> TagLists:
-    return TagLists(rows.state_values().get(TAGGED, 0), rows.tag_lists())
+def read_tag_lists(ledger_rows: LedgerRows) -> TagLists:
+    return TagLists(ledger_rows.state_values().get(TAGGED, 0), ledger_rows.tag_lists())
 
 
-def store_tag_list(rows: LedgerRows, tag_list: TagList) -> None:
-    rows.replace_tag_lists(read_tag_lists(rows).with_list(tag_list).lists)
-    rows.set_state(**{TAGGED: new_data_version()})
+def store_tag_list(ledger_rows: LedgerRows, tag_list: TagList) -> None:
+    ledger_rows.replace_tag_lists(read_tag_lists(ledger_rows).with_list(tag_list).lists)
+    ledger_rows.set_state(**{TAGGED: new_data_version()})
 
 
-def apply_newest_tag_list_from(rows: LedgerRows, first_record_number: int) -> None:
-    if lists := rows.tag_lists():
-        store_tag_list(rows, TagList(first_record_number, 0, lists[-1].tags))
+def apply_newest_tag_list_from(ledger_rows: LedgerRows, first_record_number: int) -> None:
+    if lists := ledger_rows.tag_lists():
+        store_tag_list(ledger_rows, TagList(first_record_number, 0, lists[-1].tags))

@@ -59,7 +59,10 @@ def row_usage(row: CostRow) -> GroupUsage:
 
 
 def usages_by_group(
-    rows: LedgerRows, queries: Sequence[CostQuery], limit: QuestionLimit | None, rates: Rates | None = None
+    ledger_rows: LedgerRows,
+    queries: Sequence[CostQuery],
+    limit: QuestionLimit | None,
+    rates: Rates | None = None,
 ) -> Iterator[UsageByGroup]:
     """
     Yield the sums by group of each query. The queries differ only in their times. Raises the errors of
@@ -67,24 +70,24 @@ def usages_by_group(
     """
     known: dict[int, _Known] = {}
     texts: dict[str | None, str | None] = {}  # each text is kept only once
-    state = read_state(rows)
+    state = read_state(ledger_rows)
     for query in queries:
-        query = check_and_simplify_query(rows, replace(query, granularity=TOTAL, measures=MEASURES))
+        query = check_and_simplify_query(ledger_rows, replace(query, granularity=TOTAL, measures=MEASURES))
         if (
             query.currency != CURRENCY
             or state["charged"]
             or query.unit_of_work
             or not has_no_billed_costs(query)
         ):
-            yield {row.group: row_usage(row) for row in query_costs(rows, query, limit, rates)}
+            yield {row.group: row_usage(row) for row in query_costs(ledger_rows, query, limit, rates)}
             continue
         by_group: UsageByGroup = {}
         for questions in group_reads(
-            plan_period_reads(rows, query, list(periods_of_query(query)), state), MOST_SPANS
+            plan_period_reads(ledger_rows, query, list(periods_of_query(query)), state), MOST_SPANS
         ):
-            sums = list(rows.sums_by_dimension_set([question.span for question in questions], query))
+            sums = list(ledger_rows.sums_by_dimension_set([question.span for question in questions], query))
             unknown = [values[0] for values in sums if values[0] not in known]
-            for number, status, cost_source, group in rows.groups_of_dimension_sets(unknown, query):
+            for number, status, cost_source, group in ledger_rows.groups_of_dimension_sets(unknown, query):
                 known[number] = tuple(map(texts.setdefault, group, group)), status, cost_source
             for index, values in enumerate(sums):
                 _add_usage(by_group, known[values[0]], values)

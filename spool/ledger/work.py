@@ -195,8 +195,8 @@ def _hash_bytes(hash: blake2b, data: bytes) -> int:
     return int.from_bytes(digest.digest()) >> (64 - _BITS)
 
 
-def unit_digest_text(unit_kind: str, number: int) -> str:
-    return f"{unit_kind}:{number:016x}"
+def unit_digest_text(unit_kind: str, unit_number: int) -> str:
+    return f"{unit_kind}:{unit_number:016x}"
 
 
 def is_digest(unit: str, text: str) -> bool:

@@ -88,14 +88,14 @@ class AcceptedTwiceSearch:
         return by_topic
 
     async def _numbers_accepted_twice(
-        self, topic: str, suspects: set[int], first: int, last: int, read_entries: ReadEntries
+        self, topic: str, suspects: set[int], first_number: int, last_number: int, read_entries: ReadEntries
     ) -> array[int]:
         # hour of filing and commit time by id
         earlier: dict[int, list[tuple[int, float]]] = {}
         numbers = array("q")
-        while first <= last:
-            entries = await read_entries(topic, first, min(last, first + NUMBERS - 1))
-            first += NUMBERS
+        while first_number <= last_number:
+            entries = await read_entries(topic, first_number, min(last_number, first_number + NUMBERS - 1))
+            first_number += NUMBERS
             for entry in entries:
                 for number, record in enumerate(entry.records, entry.first):
                     if record is None or (id := self._id_of(record.id)) not in suspects:

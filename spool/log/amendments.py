@@ -50,50 +50,50 @@ def is_person_changed(known_record: Inference, fields: Mapping[str, Any]) -> boo
     return tags is not None and tags.get(USER_EMAIL) != known_record.tags.get(USER_EMAIL)
 
 
-def missing_fields(first: Inference, later_record: Inference) -> dict[str, Any]:
+def missing_fields(first_record: Inference, later_record: Inference) -> dict[str, Any]:
     """
     Return the fields that only the later report states, if the two reports are consistent.
 
     If the first report's input excludes cached tokens and the later one includes them, the input is also
     returned.
     """
-    fields: dict[str, Any] = _input_with_cached_parts(first, later_record)
+    fields: dict[str, Any] = _input_with_cached_parts(first_record, later_record)
     completes_input = bool(fields)
     if completes_input:
-        first = replace_fields(first, fields)
-    elif cached := _input_with_cached_parts(later_record, first):
+        first_record = replace_fields(first_record, fields)
+    elif cached := _input_with_cached_parts(later_record, first_record):
         later_record = replace_fields(later_record, cached)
     for name in AMENDABLE:
-        if getattr(first, name) is None:
+        if getattr(first_record, name) is None:
             value = getattr(later_record, name)
             if value is not None:
                 fields[name] = value
-    if first.charges or later_record.charges:
-        _fill_charges(fields, first, later_record)
+    if first_record.charges or later_record.charges:
+        _fill_charges(fields, first_record, later_record)
     for name in PARTS:
-        if getattr(first, name) == 0 and getattr(later_record, name):
+        if getattr(first_record, name) == 0 and getattr(later_record, name):
             fields[name] = getattr(later_record, name)
-    if first.status == "ok" != later_record.status:
+    if first_record.status == "ok" != later_record.status:
         fields["status"] = later_record.status
     if fields:  # nothing to amend, because the report only repeats
-        _drop_contradictions(fields, first, later_record)
+        _drop_contradictions(fields, first_record, later_record)
     if (
         later_record.meters
-        and later_record.meters != first.meters
-        and (filled := _merged_meters(first, later_record, fields))
+        and later_record.meters != first_record.meters
+        and (filled := _merged_meters(first_record, later_record, fields))
     ):
         fields["meters"] = filled
-    room = max(0, MAX_TAGS - len(first.tags))
-    added_tags = [name for name in later_record.tags if name not in first.tags][:room]
-    if USER_EMAIL in added_tags and first.user not in (None, later_record.user):
+    room = max(0, MAX_TAGS - len(first_record.tags))
+    added_tags = [name for name in later_record.tags if name not in first_record.tags][:room]
+    if USER_EMAIL in added_tags and first_record.user not in (None, later_record.user):
         added_tags.remove(USER_EMAIL)  # do not add another person's address
     if added_tags:
-        fields["tags"] = {**first.tags, **{name: later_record.tags[name] for name in added_tags}}
-    counts_more = completes_input or _has_additional_counts(first, later_record)
-    if later_record.estimated_cost is not None and (first.estimated_cost is None or counts_more):
+        fields["tags"] = {**first_record.tags, **{name: later_record.tags[name] for name in added_tags}}
+    counts_more = completes_input or _has_additional_counts(first_record, later_record)
+    if later_record.estimated_cost is not None and (first_record.estimated_cost is None or counts_more):
         fields["estimated_cost"] = later_record.estimated_cost
         fields["price_book"] = later_record.price_book
-        if first.cost_source == "none":
+        if first_record.cost_source == "none":
             fields["cost_source"] = "estimated"
     if "cost" in fields or "charges" in fields:
         fields["cost_source"] = "reported"
@@ -126,25 +126,25 @@ def _input_with_cached_parts(report: Inference, other: Inference) -> dict[str, i
     return {}
 
 
-def _with_cached_input(first: Inference, later_record: Inference) -> tuple[Inference, Inference]:
-    if cached := _input_with_cached_parts(first, later_record):
-        return replace_fields(first, cached), later_record
-    cached = _input_with_cached_parts(later_record, first)
-    return first, replace_fields(later_record, cached) if cached else later_record
+def _with_cached_input(first_record: Inference, later_record: Inference) -> tuple[Inference, Inference]:
+    if cached := _input_with_cached_parts(first_record, later_record):
+        return replace_fields(first_record, cached), later_record
+    cached = _input_with_cached_parts(later_record, first_record)
+    return first_record, replace_fields(later_record, cached) if cached else later_record
 
 
-def _fill_charges(fields: dict[str, Any], first: Inference, later_record: Inference) -> None:
+def _fill_charges(fields: dict[str, Any], first_record: Inference, later_record: Inference) -> None:
     """
     Add the later report's amounts in other currencies, unless the first report has a cost in any currency.
     """
-    if first.charges:
+    if first_record.charges:
         fields.pop("cost", None)
-    elif first.cost is None and later_record.cost is None:
+    elif first_record.cost is None and later_record.cost is None:
         fields["charges"] = later_record.charges
 
 
 def _merged_meters(
-    first: Inference, later_record: Inference, fields: dict[str, Any]
+    first_record: Inference, later_record: Inference, fields: dict[str, Any]
 ) -> dict[str, int | str] | None:
     """
     Return the meters of both reports, or None if the later one adds none.
@@ -152,7 +152,7 @@ def _merged_meters(
     The first quantity of a meter counts, unless it is a partial count of 0: the first report may be unable to
     measure it.
     """
-    known = first.meters
+    known = first_record.meters
     added = {
         name: quantity
         for name, quantity in later_record.meters.items()
@@ -160,7 +160,7 @@ def _merged_meters(
     }
     if not added:
         return None
-    combined = meters.plausible_meters(replace_fields(first, fields), known | added)
+    combined = meters.plausible_meters(replace_fields(first_record, fields), known | added)
     adds = any(name not in known or combined[name] != known[name] for name in combined)
     return combined if adds and combined.keys() >= known.keys() else None
 
@@ -169,47 +169,47 @@ def _is_partial_meter_of_zero(meter_name: str, quantity: int | str) -> bool:
     return not quantity and meter_name in METERS and METERS[meter_name].is_part
 
 
-def _has_different_meters(first: Inference, later_record: Inference) -> bool:
+def _has_different_meters(first_record: Inference, later_record: Inference) -> bool:
     return any(
         name in later_record.meters
         and quantity_in_millionths(quantity) != quantity_in_millionths(later_record.meters[name])
         and not _is_partial_meter_of_zero(name, quantity)
         and not _is_partial_meter_of_zero(name, later_record.meters[name])
-        for name, quantity in first.meters.items()
+        for name, quantity in first_record.meters.items()
     )
 
 
-def _drop_contradictions(fields: dict[str, Any], first: Inference, later_record: Inference) -> None:
+def _drop_contradictions(fields: dict[str, Any], first_record: Inference, later_record: Inference) -> None:
     for total, *parts in SIDES:
-        if _has_contradiction(first, later_record, (total, *parts)) or not _is_within_total(
-            first, later_record, total, parts
+        if _has_contradiction(first_record, later_record, (total, *parts)) or not _is_within_total(
+            first_record, later_record, total, parts
         ):
             for name in (total, *parts):
                 fields.pop(name, None)
-    written = fields.get("cache_write_tokens", first.cache_write_tokens)
+    written = fields.get("cache_write_tokens", first_record.cache_write_tokens)
     # a part must not exceed its total, and cache writes may have been left out above
     if fields.get("cache_write_1h_tokens", 0) > (written or 0):
         del fields["cache_write_1h_tokens"]
-    start, end = (fields.get(name, getattr(first, name)) for name in ("start_time", "end_time"))
+    start, end = (fields.get(name, getattr(first_record, name)) for name in ("start_time", "end_time"))
     # the times come from different clocks
     if start is not None and end is not None and end < start:
         fields.pop("start_time", None)
         fields.pop("end_time", None)
-    if fields.get("status", first.status) != "error":
+    if fields.get("status", first_record.status) != "error":
         fields.pop("error_type", None)
     # a report of another run says nothing about the runs above this one
     for run, above in pairwise(RUNS):
-        if above in fields and getattr(first, run) not in (None, getattr(later_record, run)):
+        if above in fields and getattr(first_record, run) not in (None, getattr(later_record, run)):
             del fields[above]
 
 
-def _has_contradiction(first: Inference, later_record: Inference, names: Iterable[str]) -> bool:
+def _has_contradiction(first_record: Inference, later_record: Inference, names: Iterable[str]) -> bool:
     """
     Return whether one of these counts differs. A partial count of 0 agrees with any other, because a report
     may be unable to measure it.
     """
     for name in names:
-        first_value = getattr(first, name)
+        first_value = getattr(first_record, name)
         later_value = getattr(later_record, name)
         if (
             first_value is not None
@@ -221,31 +221,33 @@ def _has_contradiction(first: Inference, later_record: Inference, names: Iterabl
     return False
 
 
-def _is_zero_in_one(first: Inference, later_record: Inference, name: str) -> bool:
-    first_value = getattr(first, name)
+def _is_zero_in_one(first_record: Inference, later_record: Inference, name: str) -> bool:
+    first_value = getattr(first_record, name)
     later_value = getattr(later_record, name)
     return first_value is not None and later_value is not None and bool(first_value) != bool(later_value)
 
 
-def _is_within_total(first: Inference, later_record: Inference, total: str, parts: Iterable[str]) -> bool:
-    whole = _first_or_later_count(first, later_record, total)
-    counts = [_first_or_later_count(first, later_record, part) or 0 for part in parts]
+def _is_within_total(
+    first_record: Inference, later_record: Inference, total: str, parts: Iterable[str]
+) -> bool:
+    whole = _first_or_later_count(first_record, later_record, total)
+    counts = [_first_or_later_count(first_record, later_record, part) or 0 for part in parts]
     return whole is None or sum(counts) <= whole
 
 
-def _first_or_later_count(first: Inference, later_record: Inference, name: str) -> int | None:
-    count: int | None = getattr(first, name)
+def _first_or_later_count(first_record: Inference, later_record: Inference, name: str) -> int | None:
+    count: int | None = getattr(first_record, name)
     later_count: int | None = getattr(later_record, name)
     if count is None or (name in PARTS and not count and later_count is not None):
         return later_count
     return count
 
 
-def _has_additional_counts(first: Inference, later_record: Inference) -> bool:
+def _has_additional_counts(first_record: Inference, later_record: Inference) -> bool:
     return (
-        _stated_count_names(first) < _stated_count_names(later_record)
-        and not _has_contradiction(first, later_record, TOKENS)
-        and not _has_different_meters(first, later_record)
+        _stated_count_names(first_record) < _stated_count_names(later_record)
+        and not _has_contradiction(first_record, later_record, TOKENS)
+        and not _has_different_meters(first_record, later_record)
     )
 
 
@@ -262,32 +264,33 @@ def _stated_count_names(report: Inference) -> set[str]:
     return names.union(report.meters) if report.meters else names
 
 
-def has_disagreeing_counts_or_cost(first: Inference, later_record: Inference) -> bool:
+def has_disagreeing_counts_or_cost(first_record: Inference, later_record: Inference) -> bool:
     """Return whether both reports state a token count or a cost, and the values differ."""
-    first, later_record = _with_cached_input(first, later_record)
-    if _has_contradiction(first, later_record, TOKENS) or (
-        first.meters and _has_different_meters(first, later_record)
+    first_record, later_record = _with_cached_input(first_record, later_record)
+    if _has_contradiction(first_record, later_record, TOKENS) or (
+        first_record.meters and _has_different_meters(first_record, later_record)
     ):
         return True
     for total, *parts in SIDES:
-        is_hidden = any(_is_zero_in_one(first, later_record, part) for part in parts)
-        if is_hidden and not _is_within_total(first, later_record, total, parts):
+        is_hidden = any(_is_zero_in_one(first_record, later_record, part) for part in parts)
+        if is_hidden and not _is_within_total(first_record, later_record, total, parts):
             return True
-    if first.charges and later_record.charges:
-        return first.charges.keys() != later_record.charges.keys() or any(
+    if first_record.charges and later_record.charges:
+        return first_record.charges.keys() != later_record.charges.keys() or any(
             _are_different_amounts(amount, later_record.charges[currency])
-            for currency, amount in first.charges.items()
+            for currency, amount in first_record.charges.items()
         )
-    if first.cost is None or later_record.cost is None or first.cost == later_record.cost:
+    if first_record.cost is None or later_record.cost is None or first_record.cost == later_record.cost:
         return False
-    return _are_different_amounts(first.cost, later_record.cost)
+    return _are_different_amounts(first_record.cost, later_record.cost)
 
 
-def are_of_two_calls(first: Inference, later_record: Inference) -> bool:
+def are_of_two_calls(first_record: Inference, later_record: Inference) -> bool:
     """Return whether the input or output counts of two reports cannot be those of one call."""
-    first, later_record = _with_cached_input(first, later_record)
+    first_record, later_record = _with_cached_input(first_record, later_record)
     counts = [
-        (getattr(first, total), getattr(later_record, total)) for total in ("input_tokens", "output_tokens")
+        (getattr(first_record, total), getattr(later_record, total))
+        for total in ("input_tokens", "output_tokens")
     ]
     return any(count and later_count and count != later_count for count, later_count in counts)
 

@@ -69,11 +69,14 @@ class Conflicts(dict[Pair, Conflict]):
     fewest conflicts is merged into "other".
     """
 
-    def add(self, topic: str, first: Inference, later_record: Inference) -> None:
+    def add(self, topic: str, first_record: Inference, later_record: Inference) -> None:
         conflict = Conflict(
-            1, _reported_sum(first), _reported_sum(later_record), first.request_id or later_record.request_id
+            1,
+            _reported_sum(first_record),
+            _reported_sum(later_record),
+            first_record.request_id or later_record.request_id,
         )
-        self.merge({(topic, first.source, later_record.source): conflict})
+        self.merge({(topic, first_record.source, later_record.source): conflict})
 
     def merge(self, others: Mapping[Pair, Conflict]) -> None:
         for pair, conflict in others.items():
@@ -112,8 +115,8 @@ def _reported_sum(record: Inference) -> ReportedSum:
     return ReportedSum(record.input_tokens, record.output_tokens, _finite_cost_text(record.cost))
 
 
-def _add_counts(first: int | None, second: int | None) -> int | None:
-    return first if second is None else second + (first or 0)
+def _add_counts(first_count: int | None, second_count: int | None) -> int | None:
+    return first_count if second_count is None else second_count + (first_count or 0)
 
 
 def _finite_cost_text(text: str | None) -> str | None:

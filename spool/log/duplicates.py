@@ -186,11 +186,11 @@ class DuplicateIndex:
         self.covered_since = covered_since
         self._places = log_positions
 
-    def note_removed_below(self, number: int) -> None:
+    def note_removed_below(self, below_number: int) -> None:
         """
         Note that records below a number are deleted, so that the next compaction forgets the positions of their ids.
         """
-        self._lowest_place = encode_log_position(AI_TELEMETRY, number)
+        self._lowest_place = encode_log_position(AI_TELEMETRY, below_number)
 
     def reaches_back_to(self, moment: float) -> bool:
         """Return whether the dict has an id that arrived before a moment, or is empty."""
@@ -394,7 +394,7 @@ class IdsToCompact:
                 *self._call_ids_and_positions(ordered),
                 self.arrived_at,
                 max_ids_per_block=BATCH,
-                since=self.recent_since,
+                arrived_since=self.recent_since,
                 lowest_position=self.lowest_place,
                 max_ids=self.max_placed,
                 native=plan.native,
@@ -451,8 +451,8 @@ class _IdCompactionPlan:
         self.added.append(build_id_run(self._next_key, hour, arrived_at, sorted_ids, self.native))
         self._next_key += 1
 
-    def drop_expired_runs(self, before: float) -> None:
-        self._drop_id_runs([run for run in self._remaining_id_runs() if run.arrived_at <= before])
+    def drop_expired_runs(self, before_time: float) -> None:
+        self._drop_id_runs([run for run in self._remaining_id_runs() if run.arrived_at <= before_time])
 
     def drop_oldest_id_runs(self, max_ids: int) -> None:
         """
@@ -575,9 +575,9 @@ _CALLS = _TOPIC_CODES[AI_TELEMETRY]
 PLACE_STEP = len(TOPICS)  # difference between the positions of successive numbers of a topic
 
 
-def encode_log_position(topic: str, number: int) -> int:
+def encode_log_position(topic: str, record_number: int) -> int:
     """Return topic and number as one int, which saves memory because the dict has one for each record."""
-    return number * PLACE_STEP + _TOPIC_CODES[topic]
+    return record_number * PLACE_STEP + _TOPIC_CODES[topic]
 
 
 def decode_log_position(value: int) -> tuple[str, int]:

@@ -34,7 +34,7 @@ def build_import_submission(
     *,
     ranges_key: bytes,
     imported_ranges: Sequence[tuple[int, int]],
-    at: float,
+    imported_at: float,
     checks_duplicates: bool,
 ) -> Submission:
     """
@@ -55,5 +55,5 @@ def build_import_submission(
             )
             for record in records
         ],
-        keep=[PartialReport(ranges_key, at, msgspec.msgpack.encode(imported_ranges))],
+        keep=[PartialReport(ranges_key, imported_at, msgspec.msgpack.encode(imported_ranges))],
     )

@@ -112,7 +112,7 @@ class RecentLogPositions:
         arrived_at: float,
         *,
         max_ids_per_block: int,
-        since: float,
+        arrived_since: float,
         lowest_position: int,
         max_ids: int,
         native: NativeModule | None,
@@ -120,15 +120,15 @@ class RecentLogPositions:
         """
         Return the blocks with the positions of sorted ids added, at most `max_ids_per_block` ids per block.
 
-        Blocks are dropped if their newest id arrived before `since` or all their records are deleted (below
+        Blocks are dropped if their newest id arrived before `arrived_since` or all their records are deleted (below
         `lowest_position`), and the oldest ones while there are more than `max_ids` ids.
         """
         blocks = [
             block
             for block in self.blocks
-            if block.run.arrived_at >= since and block.highest >= lowest_position
+            if block.run.arrived_at >= arrived_since and block.highest >= lowest_position
         ]
-        if log_positions and arrived_at >= since and max(log_positions) >= lowest_position:
+        if log_positions and arrived_at >= arrived_since and max(log_positions) >= lowest_position:
             key = self.blocks[-1].run.key + 1 if self.blocks else 1
             if blocks and len(blocks[-1].places) + len(log_positions) <= max_ids_per_block:
                 last = blocks.pop()

@@ -73,8 +73,10 @@ class PartialReports(Protocol):
         """Return the reports with these keys, and those with a key that begins with one of `key_prefixes`."""
         ...
 
-    async def oldest_reports(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
-        """Return at most `most` reports of a kind that last changed at or before a time, oldest first."""
+    async def oldest_reports(
+        self, kind: bytes, *, before_time: float, max_reports: int
+    ) -> Sequence[PartialReport]:
+        """Return at most `max_reports` reports of a kind that last changed at or before a time, oldest first."""
         ...
 
     async def count_reports_and_bytes(self, kind: bytes) -> tuple[int, int]: ...

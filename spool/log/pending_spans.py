@@ -309,14 +309,14 @@ class _SpansOfSenderKey:
 
 class PendingSpans:
     """
-    Spans that wait for the calls below them or the spans above them, of all sender keys, at most `most`.
+    Spans that wait for the calls below them or the spans above them, of all sender keys, at most `max_spans`.
 
     Planning a commit adds spans at once, and `confirm_committed_rows` confirms them after the commit. If the commit
     failed, the next plan removes them (`undo_new_spans`).
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_spans: int) -> None:
+        self._most = max_spans
         self._senders: dict[str, _SpansOfSenderKey] = {}
         self._new: list[tuple[str, bytes]] = []  # new spans of the plan, as they are stored
         self._aged_at = 0.0
@@ -455,12 +455,13 @@ class PendingSpans:
         others = [position_code for position_code in calls if not position_code & _IS_BESIDE]
         return Siblings(besides, others)
 
-    def new_rows(self, at: float) -> list[PartialReport]:
+    def new_rows(self, stored_at: float) -> list[PartialReport]:
         items: dict[str, list[bytes]] = {}
         for name, row in self._new:
             items.setdefault(name, []).append(row)
         return [
-            _pack_spans_of_sender(at, name, rows, self._senders[name].given) for name, rows in items.items()
+            _pack_spans_of_sender(stored_at, name, rows, self._senders[name].given)
+            for name, rows in items.items()
         ]
 
     def rows_to_delete(self, now: float) -> list[bytes]:
@@ -587,7 +588,7 @@ def _split_rows(items: bytes) -> Iterator[bytes]:
 
 
 def _pack_spans_of_sender(
-    at: float, sender: str, packed_spans: Iterable[bytes], given_values: Sequence[GivenValues]
+    stored_at: float, sender: str, packed_spans: Iterable[bytes], given_values: Sequence[GivenValues]
 ) -> PartialReport:
     stored = {0: 0}  # index in `given_values` -> index in the row
     # only a negative position contains an index of values; its first byte has the sign
@@ -600,7 +601,9 @@ def _pack_spans_of_sender(
         ]
     )
     body = msgspec.msgpack.encode((sender, items, [given_values[number] for number in stored]))
-    return PartialReport(SPANS + blake2b(pack(">d", at) + body, digest_size=16).digest(), at, body)
+    return PartialReport(
+        SPANS + blake2b(pack(">d", stored_at) + body, digest_size=16).digest(), stored_at, body
+    )
 
 
 def _unpack_spans_of_sender(body: bytes) -> tuple[str, bytes, list[GivenValues]]:

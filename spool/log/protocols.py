@@ -28,8 +28,8 @@ class ReadableLog(Protocol):
     async def read(
         self,
         topic: str,
-        first: int,
-        last: int,
+        first_number: int,
+        last_number: int,
         *,
         must_be_closed: bool = False,
         native: NativeModule | None = None,
@@ -38,7 +38,7 @@ class ReadableLog(Protocol):
         Return closed records with first <= number <= last, with the reports added to them, in order.
 
         With `must_be_closed`, raises NotClosed unless the whole range is closed. A reader that continues
-        after `last` must pass it. Otherwise, a number without a record may get one later.
+        after `last_number` must pass it. Otherwise, a number without a record may get one later.
 
         `native`: the compiled module, if the caller can read spool.packed.records.PackedRecords.
         """
@@ -78,8 +78,8 @@ class Log(ReadableLog, Protocol):
     async def read(
         self,
         topic: str,
-        first: int,
-        last: int,
+        first_number: int,
+        last_number: int,
         *,
         includes_open_records: bool = False,
         must_be_closed: bool = False,

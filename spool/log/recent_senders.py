@@ -36,7 +36,7 @@ class StoredSenders(Protocol):
         """Return the keys that begin with one of these callers, with the time of their last report."""
         ...
 
-    async def delete_old(self, before: float) -> int:
+    async def delete_old(self, before_time: float) -> int:
         """Delete senders last heard before a time, in short transactions. Return their number."""
         ...
 

@@ -42,15 +42,15 @@ class Candidate(NamedTuple):
 
 
 def removable_entries(
-    candidates: Sequence[Candidate], *, limit: int, before: float, excess: int
+    candidates: Sequence[Candidate], *, limit: int, before_time: float, excess: int
 ) -> list[Candidate]:
     """
-    Return the oldest entries below the number `limit` that are too old (committed before `before`) or whose
+    Return the oldest entries below the number `limit` that are too old (committed before `before_time`) or whose
     space is needed, in order. `excess`: bytes to free.
     """
     gone = []
     for entry in candidates:
-        if entry.last_number >= limit or not (entry.committed_at < before or excess > 0):
+        if entry.last_number >= limit or not (entry.committed_at < before_time or excess > 0):
             break
         gone.append(entry)
         excess -= entry.bytes

@@ -101,12 +101,14 @@ class LogEntry:
     def last(self) -> int:
         return self.first + len(self.records) - 1
 
-    def split(self, most: int) -> Iterator[LogEntry]:
-        if len(self.records) <= most:
+    def split(self, max_records: int) -> Iterator[LogEntry]:
+        if len(self.records) <= max_records:
             yield self
             return
-        for offset in range(0, len(self.records), most):
-            yield replace(self, first=self.first + offset, records=self.records[offset : offset + most])
+        for offset in range(0, len(self.records), max_records):
+            yield replace(
+                self, first=self.first + offset, records=self.records[offset : offset + max_records]
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,10 +32,10 @@ class OpenRecords(NamedTuple):
     next: int  # number of the next record
 
 
-def require_closed(last: int, lowest_open_number: int) -> None:
-    if last >= lowest_open_number:
+def require_closed(last_number: int, lowest_open_number: int) -> None:
+    if last_number >= lowest_open_number:
         raise NotClosed(
-            f"records are closed up to {lowest_open_number - 1} only, not up to {last}. Retry later"
+            f"records are closed up to {lowest_open_number - 1} only, not up to {last_number}. Retry later"
         )
 
 
@@ -119,14 +119,14 @@ class LogWatermarks:
             left_s = min(self._hold_s, recent.at + self._hold_s - now)
             self._open.append((timer + left_s, {recent.topic: recent.next}))
 
-    def close_below(self, topic: str, below: int) -> None:
+    def close_below(self, topic: str, lowest_open_number: int) -> None:
         """
         Close the records that a reader saw before the start, because they must not change, even if they would
         still be open.
         """
         if self._open:
             highest = max(numbers.get(topic, 1) for _, numbers in self._open)
-            self._raise_watermarks({topic: min(below, highest)})
+            self._raise_watermarks({topic: min(lowest_open_number, highest)})
 
     def pause_watermarks(self) -> dict[str, int]:
         """Return the watermarks, and keep them unchanged until `resume_watermarks_after_commit`."""

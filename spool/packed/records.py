@@ -59,10 +59,10 @@ class PackedRecords(Sequence[Record]):
         end = max(found.start, found.stop)
         return PackedRecords(self.native, self.packed, self.offsets, found.start, end, self.odd)
 
-    def decode_record(self, place: int) -> Record:
-        known = self.odd.get(place)
+    def decode_record(self, index: int) -> Record:
+        known = self.odd.get(index)
         return (
-            codec.decode_record(self.packed[self._starts[place] : self._starts[place + 1]])
+            codec.decode_record(self.packed[self._starts[index] : self._starts[index + 1]])
             if known is None
             else known
         )
@@ -71,19 +71,22 @@ class PackedRecords(Sequence[Record]):
 def packed_records(
     native: NativeModule,
     entry: CachedEntry,
-    number: int,
-    first: int,
-    last: int,
+    entry_first_number: int,
+    first_number: int,
+    last_number: int,
     amendments: Mapping[int, dict[str, Any]],
 ) -> PackedRecords | None:
     """
-    Return an entry with its later reports as packed records. `number`: number of the entry's first record.
-    `first` and `last`: the numbers to include.
+    Return an entry with its later reports as packed records. `entry_first_number`: number of the entry's first record.
+    `first_number` and `last_number`: the numbers to include.
 
     Returns None if too many records need decoding. Raises EntryUnreadable.
     """
-    begin, end = first - number, last - number + 1
-    filled = {at - number: amendments[at] for at in amendments.keys() & range(first, last + 1)}
+    begin, end = first_number - entry_first_number, last_number - entry_first_number + 1
+    filled = {
+        at - entry_first_number: amendments[at]
+        for at in amendments.keys() & range(first_number, last_number + 1)
+    }
     if filled:
         entry, begin, end = _amend_records(entry, begin, end, filled), 0, end - begin
     walked = entry.walked

@@ -48,16 +48,16 @@ class PostgresContainerRows(SqlContainerRows):
         removed_files: Sequence[ContainerFile],
         changes: Sequence[FileCountChange],
         *,
-        expects: Collection[Expectation] = (),
-        most: int | None = None,
+        expected_versions: Collection[Expectation] = (),
+        max_rows: int | None = None,
     ) -> None:
         before = {
             file.id: file
             for file in (*(known_file for known_file, _ in pairs if known_file is not None), *removed_files)
         }
         new = sum(known_file is None for known_file, _ in pairs)
-        is_bounded = most is not None and new > len(removed_files)
-        is_answered = most is not None or bool(expects)  # True if a sender waits for the result
+        is_bounded = max_rows is not None and new > len(removed_files)
+        is_answered = max_rows is not None or bool(expected_versions)  # True if a sender waits for the result
         sql = self._database.fill_in_table_names
 
         def write_files(on: Connection) -> None:
@@ -68,8 +68,8 @@ class PostgresContainerRows(SqlContainerRows):
                 stored = map(FILE.read_row, connection.all(_LOCKED, ids=sorted(before)))
                 if {file.id: file for file in stored} != before:
                     raise ContainerFileMoved
-            lock_keys(on, sql, expects)
-            require_valid_keys(on, sql, expects, now=self._database.now_parameter())
+            lock_keys(on, sql, expected_versions)
+            require_valid_keys(on, sql, expected_versions, now=self._database.now_parameter())
             # Lock the accounting rows first, so that the second of two transactions sees the file rows of the
             # first. Otherwise, two that add the same name could wait for each other: one for accounting rows,
             # the other for the name.
@@ -78,7 +78,7 @@ class PostgresContainerRows(SqlContainerRows):
             write_rows(connection, pairs, removed_files, changes)
             if is_bounded:
                 [known] = connection.first_row(_KNOWN, terms=sorted(ROW_TERMS))
-                if known > most:
+                if known > max_rows:
                     raise TooManyFiles
 
         # After the response, a sender may delete its file. So a standby must have the row, and the content

@@ -425,7 +425,11 @@ class PostgresClusters(SqlClusters):
         return clusters
 
     async def write(
-        self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
+        self,
+        cluster: Cluster,
+        *,
+        expected_versions: Collection[Expectation] = (),
+        max_rows: int | None = None,
     ) -> None:
         """Write a cluster. Changes that another process has made since this process read the row are kept."""
         known = self._known.get(cluster.id)
@@ -433,10 +437,10 @@ class PostgresClusters(SqlClusters):
         def write_merged_cluster(on: Connection) -> Cluster:
             connection = self._lock_registry_and_require_standby(on)
             require_valid_keys(
-                on, self._database.fill_in_table_names, expects, now=self._database.now_parameter()
+                on, self._database.fill_in_table_names, expected_versions, now=self._database.now_parameter()
             )
             row = connection.first_row(f"{CLUSTERS} WHERE id = :id", id=cluster.id)
-            if row is None and most is not None and connection.first_row(_COUNT_CLUSTERS)[0] >= most:
+            if row is None and max_rows is not None and connection.first_row(_COUNT_CLUSTERS)[0] >= max_rows:
                 raise TooManyClusters
             merged = (
                 cluster if row is None or known is None else _copy_changes(known, cluster, read_cluster(row))

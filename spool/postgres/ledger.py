@@ -182,20 +182,20 @@ class PostgresLedgerRows(SqlLedgerRows):
             numbers.update(self._all(ADD_KEYS, *map(list, zip(*new.values(), strict=True))))
         return [numbers[digest] for digest in digests]
 
-    def _put_dimensions(self, number: int, dimensions: Dimensions) -> None:
+    def _put_dimensions(self, dimension_set_number: int, dimensions: Dimensions) -> None:
         values = (
             dimensions_digest(dimensions),
             tags_json(dimensions.tags),
             *map(storable_value, dimensions),
         )
-        self._run(PUT_KEY, *values, number)
+        self._run(PUT_KEY, *values, dimension_set_number)
 
-    def damaged_dimension_sets(self, after_number: int, most: int) -> FoundNumbers:
+    def damaged_dimension_sets(self, after_number: int, max_sets: int) -> FoundNumbers:
         rows = self._all(
             f"SELECT id, digest, CAST(tag_values AS text), {_KEY_COLUMNS} FROM {{schema}}.ledger_keys"
             " WHERE id > %s ORDER BY id LIMIT %s",
             after_number,
-            most,
+            max_sets,
         )
         wrong = [id for id, *row in rows if _is_digest_of_dimensions_wrong(*row)]
         return wrong, rows[-1][0] if rows else None
@@ -228,7 +228,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             )
 
     def totals_by_group(
-        self, spans: Sequence[Span], query: CostQuery, *, by_start: bool = False
+        self, spans: Sequence[Span], query: CostQuery, *, groups_by_start: bool = False
     ) -> Iterator[GroupSum]:
         parameters = StatementParameters()
         known = self._dimension_expressions(query, parameters)
@@ -241,15 +241,15 @@ class PostgresLedgerRows(SqlLedgerRows):
         width, since, until, _ = spans[0]
         # Joining the dimensions to each row would cost more than adding up the rows first. But sums of units of work
         # would lose their unit.
-        if query.unit_of_work is None and not by_start and (len(spans) > 1 or until - since > width):
+        if query.unit_of_work is None and not groups_by_start and (len(spans) > 1 or until - since > width):
             summed = self._sums_by_number_sql(spans, chosen, wanted_sums, parameters)
         else:
             summed = f"(SELECT * FROM {self._span_sums_sql(spans[0], chosen, parameters, query)})"
         rows = self._run_unprepared(
-            f"SELECT {', '.join(['h.start' if by_start else '0', *names, 'k.status', 'k.cost_source', *sums])}"
+            f"SELECT {', '.join(['h.start' if groups_by_start else '0', *names, 'k.status', 'k.cost_source', *sums])}"
             f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
             f"{self._only_groups_sql(query, known, parameters)}"
-            f" GROUP BY {', '.join(str(index) for index in range(1 if by_start else 2, len(names) + 4))}",
+            f" GROUP BY {', '.join(str(index) for index in range(1 if groups_by_start else 2, len(names) + 4))}",
             parameters,
         )
         for start, *row in rows:
@@ -316,7 +316,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         rows = self._run_unprepared(f"SELECT k.id FROM {joined} WHERE {value} <> ''", parameters)
         return [number for (number,) in rows]
 
-    def has_more_groups(self, query: CostQuery, most: int) -> bool:
+    def has_more_groups(self, query: CostQuery, max_groups: int) -> bool:
         if query.unit_of_work is not None:
             return True
         parameters = StatementParameters()
@@ -324,7 +324,10 @@ class PostgresLedgerRows(SqlLedgerRows):
         distinct = (
             f"SELECT DISTINCT {', '.join(names)} FROM {{schema}}.ledger_keys k {' '.join(parameters.joins)}"
         )
-        return len(self._run_unprepared(f"{distinct} LIMIT {parameters.add(most + 1)}", parameters)) > most
+        return (
+            len(self._run_unprepared(f"{distinct} LIMIT {parameters.add(max_groups + 1)}", parameters))
+            > max_groups
+        )
 
     def has_filters_excluding_nothing(self, query: CostQuery) -> bool:
         parameters = StatementParameters()
@@ -404,9 +407,9 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _filtered_sums_sql(
         self,
         table_sql: str,
-        width: int,
-        since: int,
-        until: int,
+        period_s: int,
+        since_s: int,
+        until_s: int,
         chosen_keys_sql: str,
         parameters: StatementParameters,
     ) -> str:
@@ -416,8 +419,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         The dimensions that pass the filters are selected first. If there are few, their sums are looked up
         one by one.
         """
-        first = period_start(width, since)
-        starts = [*range(first if first == since else first + width, until, width)]
+        first = period_start(period_s, since_s)
+        starts = [*range(first if first == since_s else first + period_s, until_s, period_s)]
         numbers = (
             self._filtered_numbers(chosen_keys_sql, parameters, MOST_LISTED) if chosen_keys_sql else None
         )
@@ -429,7 +432,9 @@ class PostgresLedgerRows(SqlLedgerRows):
             # a list, because the server underestimates how many numbers a derived dimension selects, and would
             # scan the index of the whole time once per number
             condition = f" AND key = ANY({parameters.add(numbers)}::bigint[])"
-        return f"{table_sql} start >= {parameters.add(since)} AND start < {parameters.add(until)}{condition}"
+        return (
+            f"{table_sql} start >= {parameters.add(since_s)} AND start < {parameters.add(until_s)}{condition}"
+        )
 
     def _filtered_numbers(
         self, chosen_keys_sql: str, parameters: StatementParameters, max_numbers: int
@@ -454,7 +459,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         return numbers if len(numbers) <= max_numbers else None
 
     def meter_totals(
-        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+        self, period_s: int, since_s: int, until_s: int, query: CostQuery, *, groups_by_start: bool = False
     ) -> Iterator[MeterSum]:
         parameters = StatementParameters()
         if query.meter == EVERY_METER:
@@ -463,21 +468,29 @@ class PostgresLedgerRows(SqlLedgerRows):
         else:
             meter_filters = [f"h.meter = {parameters.add(query.meter)}"]
         return self._read_meter_sums(
-            parameters, width, since, until, query, "h.start" if by_start else "0", meter_filters
+            parameters,
+            period_s,
+            since_s,
+            until_s,
+            query,
+            "h.start" if groups_by_start else "0",
+            meter_filters,
         )
 
-    def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[MeterSum]:
+    def charge_totals(
+        self, period_s: int, since_s: int, until_s: int, query: CostQuery
+    ) -> Iterator[MeterSum]:
         parameters = StatementParameters()
         first, after = map(parameters.add, CHARGES)
         meter_filters = [f'h.meter COLLATE "C" >= {first}', f'h.meter COLLATE "C" < {after}']
-        return self._read_meter_sums(parameters, width, since, until, query, "h.start", meter_filters)
+        return self._read_meter_sums(parameters, period_s, since_s, until_s, query, "h.start", meter_filters)
 
     def _read_meter_sums(
         self,
         parameters: StatementParameters,
-        width: int,
-        since: int,
-        until: int,
+        period_s: int,
+        since_s: int,
+        until_s: int,
         query: CostQuery,
         begin: str,
         condition: Sequence[str],
@@ -485,9 +498,9 @@ class PostgresLedgerRows(SqlLedgerRows):
         known = self._dimension_expressions(query, parameters)
         names = [known[name] for name in query.group_by]
         terms = [
-            f"h.width = {parameters.add(width)}",
-            f"h.start >= {parameters.add(since)}",
-            f"h.start < {parameters.add(until)}",
+            f"h.width = {parameters.add(period_s)}",
+            f"h.start >= {parameters.add(since_s)}",
+            f"h.start < {parameters.add(until_s)}",
             *condition,
             *self._filter_conditions(query, known, parameters),
         ]
@@ -504,7 +517,14 @@ class PostgresLedgerRows(SqlLedgerRows):
             yield MeterSum(group, status, whole * SCALE + millionths, start, meter)
 
     def billed_totals(
-        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
+        self,
+        period_s: int,
+        since_s: int,
+        until_s: int,
+        query: CostQuery,
+        *,
+        groups_by_start: bool = False,
+        rollup: int = 0,
     ) -> Iterator[GroupSum]:
         from spool.sql import billed
 
@@ -513,12 +533,12 @@ class PostgresLedgerRows(SqlLedgerRows):
         known = self._dimension_expressions(filters.of_keys, parameters)
         chosen = self._chosen_dimensions_sql(filters.of_keys, known, parameters)
         known = self._dimension_expressions(query, parameters, known)
-        group_columns = filters.columns_before_join(query, by_start=by_start)
+        group_columns = filters.columns_before_join(query, groups_by_start=groups_by_start)
         if "key" in group_columns or chosen or rollup:
-            table = billed.billed_sums_from_and_where_sql(self.prefix, width, rollup)
-            within = self._filtered_sums_sql(table, width, since, until, chosen, parameters)
+            table = billed.billed_sums_from_and_where_sql(self.prefix, period_s, rollup)
+            within = self._filtered_sums_sql(table, period_s, since_s, until_s, chosen, parameters)
         else:  # use the sums per day
-            per_day = billed.billed_sums_sql(self.prefix, parameters.add(since), parameters.add(until))
+            per_day = billed.billed_sums_sql(self.prefix, parameters.add(since_s), parameters.add(until_s))
             within = f"({per_day}) h WHERE TRUE"
         of_bills = [
             f"arranged & {parameters.add(query.arranged)} <> 0",
@@ -530,7 +550,9 @@ class PostgresLedgerRows(SqlLedgerRows):
         keys = f" JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
         joined = keys if "key" in group_columns else ""
         terms = ["h.high IS NOT NULL", *self._filter_conditions(filters.of_both, known, parameters)]
-        columns = ", ".join(["h.start" if by_start else "0", *(known[name] for name in query.group_by)])
+        columns = ", ".join(
+            ["h.start" if groups_by_start else "0", *(known[name] for name in query.group_by)]
+        )
         rows = self._run_unprepared(
             f"SELECT {columns}, SUM(h.high)::bigint, SUM(h.middle)::bigint, SUM(h.low)::bigint"
             f" FROM (SELECT {', '.join([*group_columns, limbs])} FROM {within}"
@@ -554,26 +576,26 @@ class PostgresLedgerRows(SqlLedgerRows):
             )
             yield f"({', '.join([known[name] for name in query.group_by])}) IN (SELECT * FROM unnest({listed}))"
 
-    def first_period_start_with_dimension(self, width: int, dimension: str) -> int | None:
+    def first_period_start_with_dimension(self, period_s: int, dimension: str) -> int | None:
         parameters = StatementParameters()
         value = self._dimension_expression(dimension, parameters)
         known = f"SELECT id FROM {{schema}}.ledger_keys k WHERE {value} <> ''"
-        statement = f"SELECT MIN(start) FROM {self._sums_table(width)} WHERE key IN ({known})"
+        statement = f"SELECT MIN(start) FROM {self._sums_table(period_s)} WHERE key IN ({known})"
         [(start,)] = self._run_unprepared(statement, parameters)
         return None if start is None else int(start)
 
-    def values(self, dimension: str | DerivedDimension, limit: int) -> Sequence[str]:
+    def values(self, dimension: str | DerivedDimension, max_values: int) -> Sequence[str]:
         if isinstance(dimension, DerivedDimension):
             derived_values = {
                 dimension.value(sources) for sources in self._read_combinations(dimension.sources, _OF_CALLS)
             }
-            return sorted(derived_values - {""})[:limit]
+            return sorted(derived_values - {""})[:max_values]
         parameters = StatementParameters()
         expression = self._dimension_expression(dimension, parameters)
         statement = (
             f'SELECT value FROM (SELECT DISTINCT {expression} COLLATE "C" AS value FROM '
             f"{{schema}}.ledger_keys k {_OF_CALLS}) known"
-            f" WHERE value <> '' ORDER BY value LIMIT {parameters.add(limit)}"
+            f" WHERE value <> '' ORDER BY value LIMIT {parameters.add(max_values)}"
         )
         return [value for (value,) in self._run_unprepared(statement, parameters)]
 

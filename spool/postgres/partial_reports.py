@@ -31,9 +31,9 @@ _REMOVE = """
               FOR UPDATE SKIP LOCKED))"""
 
 
-async def delete_old_rows(database: Database, table: str, column: str, *, before: float) -> int:
+async def delete_old_rows(database: Database, table: str, column: str, *, before_time: float) -> int:
     """
-    Delete the rows of a table whose time in `column` is before `before`.
+    Delete the rows of a table whose time in `column` is before `before_time`.
 
     The table is read once in file order, a few blocks per transaction. So no statement takes long, no index
     is needed, and an error undoes no finished step.
@@ -43,7 +43,7 @@ async def delete_old_rows(database: Database, table: str, column: str, *, before
     remove = database.fill_in_table_names(_REMOVE.format(table=table, column=column))
 
     def delete_slice_of_rows(connection: Connection, begin: int) -> int:
-        values = {"begin": f"({begin},0)", "end": f"({begin + STEP_BLOCKS},0)", "before": before}
+        values = {"begin": f"({begin},0)", "end": f"({begin + STEP_BLOCKS},0)", "before": before_time}
         return connection.execute(remove, values).rowcount
 
     removed = 0
@@ -143,8 +143,10 @@ class PostgresPartialReports:
 
         return await self._database.snapshot(read_partial_reports)
 
-    async def oldest_reports(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
-        return await self._read_reports(_OLDEST, kind, before, most)
+    async def oldest_reports(
+        self, kind: bytes, *, before_time: float, max_reports: int
+    ) -> Sequence[PartialReport]:
+        return await self._read_reports(_OLDEST, kind, before_time, max_reports)
 
     async def count_reports_and_bytes(self, kind: bytes) -> tuple[int, int]:
         def count_partial_reports(connection: Connection) -> tuple[int, int]:
@@ -190,11 +192,11 @@ class PostgresStoredSenders:
             ).fetchall()
         )
 
-    async def delete_old(self, before: float) -> int:
+    async def delete_old(self, before_time: float) -> int:
         """
         Delete old senders without waiting for a standby: if a failover restores them, they are deleted again.
         """
-        return await delete_old_rows(self._database, "heard", "at", before=before)
+        return await delete_old_rows(self._database, "heard", "at", before_time=before_time)
 
 
 def _end_of_prefix(prefix: bytes) -> bytes:

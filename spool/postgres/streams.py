@@ -155,7 +155,7 @@ def query_for_commit(
         operations = _unit_cost_operations(plan.records.get(UNIT_COST, ()))
         if operations:
             since = max((float(time) for (time,) in stored), default=plan.at)
-            streams.apply_operations(table, operations, now=plan.at, since=since)
+            streams.apply_operations(table, operations, now=plan.at, began_at=since)
             table.flush()
 
     return write_stream_totals

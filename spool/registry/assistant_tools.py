@@ -44,17 +44,19 @@ class AssistantToolTable:
         """Store a decision and its audit row. Does nothing if the decision is already stored."""
         now = self._changes.now()
 
-        def store_decision(rows: RegistryRows) -> Mapping[str, ToolDecision]:
-            decisions = dict(_read_decisions(rows))
+        def store_decision(registry_rows: RegistryRows) -> Mapping[str, ToolDecision]:
+            decisions = dict(_read_decisions(registry_rows))
             before = decisions.get(name)
             if before is not None and before.enabled == enabled:
                 return decisions
-            check_unmanaged(self._changes, rows, TOOL_KIND, name)
+            check_unmanaged(self._changes, registry_rows, TOOL_KIND, name)
             decisions[name] = ToolDecision(enabled=enabled, last_updated=now, updated_by=actor.name)
             body = {"enabled": enabled, "last_updated": now, "updated_by": actor.name}
-            rows.put_document(TOOL_KIND, name, body)
+            registry_rows.put_document(TOOL_KIND, name, body)
             old = None if before is None else {"enabled": before.enabled}
-            rows.add_audit(now, actor, "assistant_tool.change", name, before=old, after={"enabled": enabled})
+            registry_rows.add_audit(
+                now, actor, "assistant_tool.change", name, before=old, after={"enabled": enabled}
+            )
             return decisions
 
         await self._changes.change_rows(store_decision, self._set_decisions)
@@ -62,11 +64,13 @@ class AssistantToolTable:
     async def delete_decision(self, name: str, *, actor: Actor) -> None:
         now = self._changes.now()
 
-        def delete_decision(rows: RegistryRows) -> Mapping[str, ToolDecision]:
-            decisions = dict(_read_decisions(rows))
+        def delete_decision(registry_rows: RegistryRows) -> Mapping[str, ToolDecision]:
+            decisions = dict(_read_decisions(registry_rows))
             before = decisions.pop(name)
-            rows.delete_document(TOOL_KIND, name)
-            rows.add_audit(now, actor, "assistant_tool.change", name, before={"enabled": before.enabled})
+            registry_rows.delete_document(TOOL_KIND, name)
+            registry_rows.add_audit(
+                now, actor, "assistant_tool.change", name, before={"enabled": before.enabled}
+            )
             return decisions
 
         await self._changes.change_rows(delete_decision, self._set_decisions)
@@ -75,14 +79,14 @@ class AssistantToolTable:
         self._decided = decided
 
 
-def _read_decisions(rows: RegistryRows) -> Mapping[str, ToolDecision]:
+def _read_decisions(registry_rows: RegistryRows) -> Mapping[str, ToolDecision]:
     return {
         name: ToolDecision(
             enabled=bool(body.get("enabled")),
             last_updated=float(body.get("last_updated") or 0.0),
             updated_by=str(body.get("updated_by") or ""),
         )
-        for name, body in rows.documents(TOOL_KIND).items()
+        for name, body in registry_rows.documents(TOOL_KIND).items()
     }
 
 
@@ -98,29 +102,29 @@ class ToolCallTable:
     def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
 
-    async def count_call_if_allowed(self, name: str, *, day: int, most: int, actor: Actor) -> bool:
+    async def count_call_if_allowed(self, name: str, *, day: int, max_calls: int, actor: Actor) -> bool:
         """
-        Count the caller's call of a tool. Return False, without counting, if the caller already has `most`
+        Count the caller's call of a tool. Return False, without counting, if the caller already has `max_calls`
         calls today. Raises KeyEnded.
         """
         id = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
-        def count_if_below_limit(rows: RegistryRows) -> bool:
-            rows.check_actor(actor)
-            counter = rows.document(CALLS_KIND, id)
+        def count_if_below_limit(registry_rows: RegistryRows) -> bool:
+            registry_rows.check_actor(actor)
+            counter = registry_rows.document(CALLS_KIND, id)
             is_first = counter is None or counter["day"] != day
             calls = 0 if counter is None or is_first else int(counter["calls"])
-            if calls >= most:
+            if calls >= max_calls:
                 return False
             if is_first:
-                _delete_other_days(rows, day)
-            rows.put_document(CALLS_KIND, id, {"day": day, "calls": calls + 1})
+                _delete_other_days(registry_rows, day)
+            registry_rows.put_document(CALLS_KIND, id, {"day": day, "calls": calls + 1})
             return True
 
         return await self._changes.change_rows(count_if_below_limit)
 
 
-def _delete_other_days(rows: RegistryRows, day: int) -> None:
-    for id, counter in rows.documents(CALLS_KIND).items():
+def _delete_other_days(registry_rows: RegistryRows, day: int) -> None:
+    for id, counter in registry_rows.documents(CALLS_KIND).items():
         if counter["day"] != day:
-            rows.delete_document(CALLS_KIND, id)
+            registry_rows.delete_document(CALLS_KIND, id)

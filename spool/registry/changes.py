@@ -199,9 +199,9 @@ class DraftChanges(RegistryChanges):
 
     is_draft = True
 
-    def __init__(self, changes: RegistryChanges, rows: RegistryRows) -> None:
+    def __init__(self, changes: RegistryChanges, registry_rows: RegistryRows) -> None:
         super().__init__(changes._store, clock=changes.clock, secret=changes._secret)
-        self._rows = rows
+        self._rows = registry_rows
         self._newest = 0.0
         self.now = self._next_time
         self.read = self._read

@@ -35,14 +35,16 @@ from spool.shares import is_within_share
 INSIGHTS = "insights"
 
 
-def row_counts_by_creator_key(rows: RegistryRows, limit_name: str, row_count: int) -> Mapping[str, int]:
+def row_counts_by_creator_key(
+    registry_rows: RegistryRows, limit_name: str, row_count: int
+) -> Mapping[str, int]:
     """Return the number of rows that each key created, and under "" those of people."""
-    counts_by_maker = Counter(creator_key_by_row_id(rows, limit_name).values())
+    counts_by_maker = Counter(creator_key_by_row_id(registry_rows, limit_name).values())
     return {**counts_by_maker, "": max(0, row_count - counts_by_maker.total())}
 
 
 def check_key_share_of_rows(
-    rows: RegistryRows, limit_name: str, row_ids: Collection[str], max_rows: int, actor: Actor
+    registry_rows: RegistryRows, limit_name: str, row_ids: Collection[str], max_rows: int, actor: Actor
 ) -> None:
     """
     Raise NotAllowed if the key of `actor` would have more than half of the rows that other keys leave free.
@@ -51,7 +53,7 @@ def check_key_share_of_rows(
     if actor.is_key:
         _require_key_share_of_rows(
             actor.name,
-            list(creator_keys_of_rows(rows, limit_name, row_ids)),
+            list(creator_keys_of_rows(registry_rows, limit_name, row_ids)),
             len(row_ids),
             max_rows,
             limit_name,
@@ -59,7 +61,7 @@ def check_key_share_of_rows(
 
 
 def check_recorded_key_share_of_rows(
-    rows: RegistryRows, limit_name: str, row_count: int, max_rows: int, actor: Actor
+    registry_rows: RegistryRows, limit_name: str, row_count: int, max_rows: int, actor: Actor
 ) -> None:
     """
     Raise NotAllowed if the actor's key would have more than half of the rows that other keys leave free. The
@@ -68,7 +70,7 @@ def check_recorded_key_share_of_rows(
     if actor.is_key:
         _require_key_share_of_rows(
             actor.name,
-            list(creator_key_by_row_id(rows, limit_name).values()),
+            list(creator_key_by_row_id(registry_rows, limit_name).values()),
             row_count,
             max_rows,
             limit_name,
@@ -94,21 +96,25 @@ def _require_key_share_of_rows(
         )
 
 
-def store_creator_key(rows: RegistryRows, limit_name: str, id: str, actor: Actor) -> None:
+def store_creator_key(registry_rows: RegistryRows, limit_name: str, id: str, actor: Actor) -> None:
     if actor.is_key:
-        rows.put_document(_creator_key_kind(limit_name), id, {"key": actor.name})
+        registry_rows.put_document(_creator_key_kind(limit_name), id, {"key": actor.name})
 
 
-def delete_creator_key(rows: RegistryRows, limit_name: str, id: str) -> None:
-    rows.delete_document(_creator_key_kind(limit_name), id)
+def delete_creator_key(registry_rows: RegistryRows, limit_name: str, id: str) -> None:
+    registry_rows.delete_document(_creator_key_kind(limit_name), id)
 
 
-def creator_key_by_row_id(rows: RegistryRows, limit_name: str) -> Mapping[str, str]:
-    return {id: str(body["key"]) for id, body in rows.documents(_creator_key_kind(limit_name)).items()}
+def creator_key_by_row_id(registry_rows: RegistryRows, limit_name: str) -> Mapping[str, str]:
+    return {
+        id: str(body["key"]) for id, body in registry_rows.documents(_creator_key_kind(limit_name)).items()
+    }
 
 
-def creator_keys_of_rows(rows: RegistryRows, limit_name: str, row_ids: Collection[str]) -> Iterator[str]:
-    maker_of = creator_key_by_row_id(rows, limit_name)
+def creator_keys_of_rows(
+    registry_rows: RegistryRows, limit_name: str, row_ids: Collection[str]
+) -> Iterator[str]:
+    maker_of = creator_key_by_row_id(registry_rows, limit_name)
     return (maker_of.get(id, "") for id in row_ids)
 
 
@@ -156,11 +162,11 @@ class RowKind(Protocol[Row]):
     @property
     def row(self) -> Callable[..., Row]: ...
 
-    def all(self, rows: RegistryRows) -> dict[str, Row]: ...
+    def all(self, registry_rows: RegistryRows) -> dict[str, Row]: ...
 
-    def store_row(self, rows: RegistryRows, row: Row) -> None: ...
+    def store_row(self, registry_rows: RegistryRows, row: Row) -> None: ...
 
-    def delete(self, rows: RegistryRows, id: str) -> None: ...
+    def delete(self, registry_rows: RegistryRows, id: str) -> None: ...
 
 
 # function that returns whether the requester may see a row
@@ -223,28 +229,28 @@ class DocumentTable(Generic[Row]):
         return {}
 
     async def _add_row(
-        self, row: Row, *, check: DocumentCheck[Row] | None = None, most: int | None, actor: Actor
+        self, row: Row, *, check: DocumentCheck[Row] | None = None, max_rows: int | None, actor: Actor
     ) -> Row:
         """
-        Add a row. Raises NotAllowed if there would be more than `most` rows (None: no limit), or if a key
+        Add a row. Raises NotAllowed if there would be more than `max_rows` rows (None: no limit), or if a key
         would have too many.
         """
         noun = self.kind.noun
 
-        def add_row(rows: RegistryRows) -> Row:
-            stored = self._stored_rows(rows)
+        def add_row(registry_rows: RegistryRows) -> Row:
+            stored = self._stored_rows(registry_rows)
             if row.id in stored:
                 raise AlreadyThere(f"a {noun} with the id {row.id!r} already exists")
-            if most is not None and len(stored) >= most:
+            if max_rows is not None and len(stored) >= max_rows:
                 setting = "" if self.most else f" ({self.limit})"
-                raise NotAllowed(f"the limit of {most} {noun}s{setting} is reached: delete one first")
-            if most is not None:
-                check_key_share_of_rows(rows, self.limit, stored, most, actor)
+                raise NotAllowed(f"the limit of {max_rows} {noun}s{setting} is reached: delete one first")
+            if max_rows is not None:
+                check_key_share_of_rows(registry_rows, self.limit, stored, max_rows, actor)
             if check is not None:
-                check(rows, stored, row)
-            self.kind.store_row(rows, row)
-            store_creator_key(rows, self.limit, row.id, actor)
-            rows.add_audit(
+                check(registry_rows, stored, row)
+            self.kind.store_row(registry_rows, row)
+            store_creator_key(registry_rows, self.limit, row.id, actor)
+            registry_rows.add_audit(
                 row.created, actor, f"{self.action}.create", row.id, after=self._audited_fields(row)
             )
             return row
@@ -268,21 +274,21 @@ class DocumentTable(Generic[Row]):
         """
         now = self._changes.now()
 
-        def edit_row(rows: RegistryRows) -> Row:
-            stored = self._stored_rows(rows)
+        def edit_row(registry_rows: RegistryRows) -> Row:
+            stored = self._stored_rows(registry_rows)
             before = self._require_row(stored, id)
             check_version_unchanged(row_version(before), version)
             after: Row = with_change_fields_if_changed(before, edit(before), last_updated=now, **stamp)
             if after is before:
                 return before
-            check_unmanaged(self._changes, rows, self.action, id)
+            check_unmanaged(self._changes, registry_rows, self.action, id)
             if check is not None:
-                check(rows, stored, after)
-            self.kind.store_row(rows, after)
+                check(registry_rows, stored, after)
+            self.kind.store_row(registry_rows, after)
             old, new = self._audited_fields(before), self._audited_fields(after)
             names = [name for name in new if old[name] != new[name]]
             old, new = ({name: members[name] for name in names} for members in (old, new))
-            rows.add_audit(now, actor, f"{self.action}.change", id, before=old, after=new)
+            registry_rows.add_audit(now, actor, f"{self.action}.change", id, before=old, after=new)
             return after
 
         return await self._changes.change_rows(edit_row, self._remember_row)
@@ -296,23 +302,25 @@ class DocumentTable(Generic[Row]):
         """Delete a row. `check` raises if it must not be deleted, else it deletes dependent rows."""
         now = self._changes.now()
 
-        def remove_row(rows: RegistryRows) -> None:
-            before = self._require_row(self._stored_rows(rows), id)
-            check_unmanaged(self._changes, rows, self.action, id)
+        def remove_row(registry_rows: RegistryRows) -> None:
+            before = self._require_row(self._stored_rows(registry_rows), id)
+            check_unmanaged(self._changes, registry_rows, self.action, id)
             if check is not None:
-                check(rows, before)
-            self.kind.delete(rows, id)
-            delete_creator_key(rows, self.limit, id)
-            rows.add_audit(now, actor, f"{self.action}.delete", id, before=self._audited_fields(before))
+                check(registry_rows, before)
+            self.kind.delete(registry_rows, id)
+            delete_creator_key(registry_rows, self.limit, id)
+            registry_rows.add_audit(
+                now, actor, f"{self.action}.delete", id, before=self._audited_fields(before)
+            )
 
         await self._changes.change_rows(remove_row, lambda _: self._forget_row(id))
 
-    def _stored_rows(self, rows: RegistryRows) -> Mapping[str, Row]:
+    def _stored_rows(self, registry_rows: RegistryRows) -> Mapping[str, Row]:
         """
         Return the stored rows. In a draft (all changes are one open transaction), memory has them, because no
         other process changes them.
         """
-        return self._rows if self._changes.is_draft else self.kind.all(rows)
+        return self._rows if self._changes.is_draft else self.kind.all(registry_rows)
 
     def _require_row(self, kept: Mapping[str, Row], id: str) -> Row:
         row = kept.get(id)
@@ -342,8 +350,10 @@ class ManagedTable(DocumentTable[Row]):
         """Return a draft in its stored form. Raises Invalid with the field and the broken rule."""
         return draft
 
-    def check_changed_dimensions(self, draft: Any, given: Collection[str], known: Collection[str]) -> None:
-        """Raise Invalid if a field in `given` uses a dimension that is not in `known`."""
+    def check_changed_dimensions(
+        self, draft: Any, given: Collection[str], known_dimensions: Collection[str]
+    ) -> None:
+        """Raise Invalid if a field in `given` uses a dimension that is not in `known_dimensions`."""
 
     def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         """Return the fields of a new row that its draft does not have, except id and times."""
@@ -353,14 +363,14 @@ class ManagedTable(DocumentTable[Row]):
         return after
 
     def check_conflicts(
-        self, rows: RegistryRows, stored: Mapping[str, Row], row: Row, can_see_row: Sees[Row]
+        self, registry_rows: RegistryRows, stored: Mapping[str, Row], row: Row, can_see_row: Sees[Row]
     ) -> None:
         """
         Raise an error if the row conflicts with stored rows. `can_see_row` returns whether a row may be named in the
         error.
         """
 
-    def check_deletion(self, rows: RegistryRows, row: Row) -> None:
+    def check_deletion(self, registry_rows: RegistryRows, row: Row) -> None:
         """Raise an error if the row must not be deleted. Otherwise delete dependent rows."""
 
     async def create(
@@ -368,8 +378,8 @@ class ManagedTable(DocumentTable[Row]):
         namespace_fields: Any,
         *,
         id: str | None = None,
-        most: int | None,
-        known: Collection[str] = (),
+        max_rows: int | None,
+        known_dimensions: Collection[str] = (),
         actor: Actor,
         can_see_row: Sees[Row] = sees_everything,
         **own: Any,
@@ -377,11 +387,11 @@ class ManagedTable(DocumentTable[Row]):
         """
         Create a row from a draft. `own`: fields outside the draft.
 
-        Raises NotAllowed beyond `most` rows (None: no limit), or if a key would have too many.
+        Raises NotAllowed beyond `max_rows` rows (None: no limit), or if a key would have too many.
         """
         now = self._changes.now()
         drafted = self.check_draft(namespace_fields)
-        self.check_changed_dimensions(drafted, field_names(self.draft), known)
+        self.check_changed_dimensions(drafted, field_names(self.draft), known_dimensions)
         row: Row = self.kind.row(
             **draft_fields(drafted),
             **self.creation_fields(actor, now),
@@ -390,7 +400,9 @@ class ManagedTable(DocumentTable[Row]):
             created=now,
             last_updated=now,
         )
-        return await self._add_row(row, check=self._conflict_check(can_see_row), most=most, actor=actor)
+        return await self._add_row(
+            row, check=self._conflict_check(can_see_row), max_rows=max_rows, actor=actor
+        )
 
     async def change(
         self,
@@ -398,7 +410,7 @@ class ManagedTable(DocumentTable[Row]):
         changes: Mapping[str, Any],
         *,
         version: str | None = None,
-        known: Collection[str] = (),
+        known_dimensions: Collection[str] = (),
         actor: Actor,
         can_see_row: Sees[Row] = sees_everything,
     ) -> Row:
@@ -407,7 +419,7 @@ class ManagedTable(DocumentTable[Row]):
 
         def edit_row(before: Row) -> Row:
             drafted = self.check_draft(self._changed_draft(before, changes))
-            self.check_changed_dimensions(drafted, changes, known)
+            self.check_changed_dimensions(drafted, changes, known_dimensions)
             after: Row = replace_fields(before, **draft_fields(drafted))
             return before if after == before else self.with_reset_progress(before, after, actor, now)
 
@@ -449,11 +461,11 @@ class PlainDocuments:
         """Add a document. Raises AlreadyThere if the id exists."""
         now = self._changes.now()
 
-        def add_document(rows: RegistryRows) -> None:
-            if rows.document(self._kind, id) is not None:
+        def add_document(registry_rows: RegistryRows) -> None:
+            if registry_rows.document(self._kind, id) is not None:
                 raise AlreadyThere(f"{id} already exists")
-            rows.put_document(self._kind, id, body)
-            rows.add_audit(now, actor, action, id, after=self._audited_fields(body))
+            registry_rows.put_document(self._kind, id, body)
+            registry_rows.add_audit(now, actor, action, id, after=self._audited_fields(body))
 
         await self._changes.change_rows(
             add_document, lambda _: self._set_documents({**self._documents, id: body})
@@ -463,13 +475,13 @@ class PlainDocuments:
         """Delete a document. Raises NotThere. If `action` is "", no audit row is written."""
         now = self._changes.now()
 
-        def remove_document(rows: RegistryRows) -> None:
-            body = rows.document(self._kind, id)
+        def remove_document(registry_rows: RegistryRows) -> None:
+            body = registry_rows.document(self._kind, id)
             if body is None:
                 raise NotThere(f"{id} does not exist")
-            rows.delete_document(self._kind, id)
+            registry_rows.delete_document(self._kind, id)
             if action:
-                rows.add_audit(now, actor, action, id, before=self._audited_fields(body))
+                registry_rows.add_audit(now, actor, action, id, before=self._audited_fields(body))
 
         remaining = {other_id: body for other_id, body in self._documents.items() if other_id != id}
         await self._changes.change_rows(remove_document, lambda _: self._set_documents(remaining))

@@ -92,18 +92,18 @@ class DocumentKind(Generic[Row]):
     def announced_subject(self) -> ChangedRowId:
         return (DOCUMENTS, self.name)
 
-    def all(self, rows: DocumentRows) -> dict[str, Row]:
-        return {id: self.build_row_from_body(body) for id, body in rows.documents(self.name).items()}
+    def all(self, document_rows: DocumentRows) -> dict[str, Row]:
+        return {id: self.build_row_from_body(body) for id, body in document_rows.documents(self.name).items()}
 
-    def find(self, rows: DocumentRows, id: str) -> Row | None:
-        body = rows.document(self.name, id)
+    def find(self, document_rows: DocumentRows, id: str) -> Row | None:
+        body = document_rows.document(self.name, id)
         return None if body is None else self.build_row_from_body(body)
 
-    def store_row(self, rows: DocumentRows, row: Row) -> None:
-        rows.put_document(self.name, row.id, stored_body(row))
+    def store_row(self, document_rows: DocumentRows, row: Row) -> None:
+        document_rows.put_document(self.name, row.id, stored_body(row))
 
-    def delete(self, rows: DocumentRows, id: str) -> None:
-        rows.delete_document(self.name, id)
+    def delete(self, document_rows: DocumentRows, id: str) -> None:
+        document_rows.delete_document(self.name, id)
 
     def build_row_from_body(self, body: Mapping[str, Any]) -> Row:
         """Decode a document to its row. Raises RegistryDamaged if that is impossible."""

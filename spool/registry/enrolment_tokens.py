@@ -171,8 +171,8 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         ]
         tokens = {token.id: token for token, _ in made}
 
-        def store_tokens(rows: RegistryRows) -> dict[str, EnrolmentToken]:
-            stored = self._stored_rows(rows)
+        def store_tokens(registry_rows: RegistryRows) -> dict[str, EnrolmentToken]:
+            stored = self._stored_rows(registry_rows)
             _check_not_taken(stored, tokens.values(), now)
             old = [id for id, token in stored.items() if token.ended_at < now - KEPT_S]
             if len(stored) - len(old) + len(tokens) > self.most:
@@ -180,13 +180,13 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
                     f"the limit of {self.most} tokens is reached; ended tokens count for 90 days"
                 )
             for id in old:
-                self.kind.delete(rows, id)
+                self.kind.delete(registry_rows, id)
             for token in tokens.values():
-                self.kind.store_row(rows, token)
+                self.kind.store_row(registry_rows, token)
             for name, first in {token.name: token for token in tokens.values()}.items():
                 after = self._audited_fields(first, ("uses", "expires_at", "labels"))
                 count = sum(token.name == name for token in tokens.values())
-                rows.add_audit(now, actor, "token.create", name, after={"tokens": count, **after})
+                registry_rows.add_audit(now, actor, "token.create", name, after={"tokens": count, **after})
             return {id: token for id, token in stored.items() if id not in old} | tokens
 
         await self._changes.change_rows(store_tokens, self._set_rows)
@@ -196,20 +196,20 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         """Change a token. Its secret stays; its name and serial number must not change."""
         now = self._changes.now()
 
-        def edit_token(rows: RegistryRows) -> EnrolmentToken:
-            before = self._require_row(self._stored_rows(rows), id)
+        def edit_token(registry_rows: RegistryRows) -> EnrolmentToken:
+            before = self._require_row(self._stored_rows(registry_rows), id)
             fields = {name: getattr(draft, name) for name in field_names(TokenDraft)}
             after: EnrolmentToken = with_change_fields_if_changed(
                 before, replace(before, **fields), last_updated=now
             )
             if after is before:
                 return before
-            check_unmanaged(self._changes, rows, self.action, id)
+            check_unmanaged(self._changes, registry_rows, self.action, id)
             after = replace(after, **{name: getattr(check_token_draft(draft, now), name) for name in fields})
-            self.kind.store_row(rows, after)
+            self.kind.store_row(registry_rows, after)
             names = [name for name in fields if getattr(before, name) != getattr(after, name)]
             old, new = (self._audited_fields(token, names) for token in (before, after))
-            rows.add_audit(now, actor, "token.change", before.name, before=old, after=new)
+            registry_rows.add_audit(now, actor, "token.change", before.name, before=old, after=new)
             return after
 
         return await self._changes.change_rows(edit_token, self._remember_row)
@@ -247,15 +247,15 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         target: str,
         actor: Actor,
     ) -> Sequence[EnrolmentToken]:
-        def change_and_audit_tokens(rows: RegistryRows) -> dict[str, EnrolmentToken]:
-            found = {id: self.kind.find(rows, id) for id in ids}
+        def change_and_audit_tokens(registry_rows: RegistryRows) -> dict[str, EnrolmentToken]:
+            found = {id: self.kind.find(registry_rows, id) for id in ids}
             changed = {id: change(token) for id, token in found.items() if token is not None}
             for id, token in changed.items():
                 if token != found[id]:
-                    self.kind.store_row(rows, token)
+                    self.kind.store_row(registry_rows, token)
             if action:
                 now = self._changes.now()
-                rows.add_audit(now, actor, action, target, after={"tokens": len(changed)})
+                registry_rows.add_audit(now, actor, action, target, after={"tokens": len(changed)})
             return changed
 
         changed = await self._changes.change_rows(

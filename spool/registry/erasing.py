@@ -73,12 +73,12 @@ async def erase_in_registry(
     """
     now = changes.now()
 
-    def erase_rows(rows: RegistryRows) -> ErasedRows:
-        erasing = _RegistryErasure(changes.people, erasure, labels, rows)
+    def erase_rows(registry_rows: RegistryRows) -> ErasedRows:
+        erasing = _RegistryErasure(changes.people, erasure, labels, registry_rows)
         erasing.erase_person(actor, now)
-        if all(each.id != erasure.id for each in stored_erasures(rows)):
-            rows.put_document(ERASURE, erasure.id, {**asdict(erasure)})
-        rows.add_audit(now, actor, "person.erase", erasure.id)
+        if all(each.id != erasure.id for each in stored_erasures(registry_rows)):
+            registry_rows.put_document(ERASURE, erasure.id, {**asdict(erasure)})
+        registry_rows.add_audit(now, actor, "person.erase", erasure.id)
         if is_trial:
             raise _Trial(erasing.done)
         return erasing.done
@@ -98,15 +98,17 @@ class _Trial(Exception):
 
 
 class _RegistryErasure:
-    def __init__(self, people: People, erasure: Erasure, labels: Collection[str], rows: RegistryRows) -> None:
+    def __init__(
+        self, people: People, erasure: Erasure, labels: Collection[str], registry_rows: RegistryRows
+    ) -> None:
         self.done = ErasedRows()
         self._people = people
-        self._rows = rows
+        self._rows = registry_rows
         self._replaces = erasure.texts
         self._labels = [label for label in labels if label.strip()]
         self._by_digest = pseudonyms_by_digest([erasure])
         self._named = lru_cache(maxsize=65536)(self._find_pseudonym)
-        self._owners = FILE_OWNERS.all(rows)
+        self._owners = FILE_OWNERS.all(registry_rows)
 
     def erase_person(self, actor: Actor, now: float) -> None:
         if self.replace_name(actor.name) != actor.name:

@@ -52,11 +52,11 @@ def owned_object_id(action: str, id: str) -> str:
     return f"{action} {id}"
 
 
-def check_unmanaged(changes: RegistryChanges, rows: RegistryRows, action: str, id: str) -> None:
+def check_unmanaged(changes: RegistryChanges, registry_rows: RegistryRows, action: str, id: str) -> None:
     """Raise Managed if a file manages the object. In a draft, which applies files, do nothing."""
     if changes.is_draft:
         return
-    owner = FILE_OWNERS.find(rows, owned_object_id(action, id))
+    owner = FILE_OWNERS.find(registry_rows, owned_object_id(action, id))
     if owner is not None:
         raise owner.managed_by_file_error()
 
@@ -100,9 +100,11 @@ class FileOwnerTable:
         now = self._changes.now()
         left = {id: other for id, other in self._owners.items() if id != owner.id}
 
-        def delete_owner(rows: RegistryRows) -> None:
-            FILE_OWNERS.delete(rows, owner.id)
-            rows.add_audit(now, actor, "files.release", owner.id, before={"file": owner.file_position})
+        def delete_owner(registry_rows: RegistryRows) -> None:
+            FILE_OWNERS.delete(registry_rows, owner.id)
+            registry_rows.add_audit(
+                now, actor, "files.release", owner.id, before={"file": owner.file_position}
+            )
 
         await self._changes.change_rows(delete_owner, lambda _: self._set_owners(left))
 

@@ -55,8 +55,10 @@ class Secret:
     digest: bytes
     ends_at: float | None = None
 
-    def with_end(self, at: float) -> Secret:
-        return self if self.ends_at is not None and self.ends_at <= at else replace(self, ends_at=at)
+    def with_end(self, ends_at: float) -> Secret:
+        return (
+            self if self.ends_at is not None and self.ends_at <= ends_at else replace(self, ends_at=ends_at)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +118,11 @@ class Key:
         is_over = self.expires_at is not None and self.expires_at <= now
         return EXPIRED if is_over and self.status == ENABLED else self.status
 
-    def with_expiry(self, at: float | None) -> Key:
+    def with_expiry(self, expires_at: float | None) -> Key:
         """Return the key with this expiry, which also limits older secrets. None removes the expiry."""
         *overlapping, newest = self.secrets
-        earlier = [secret if at is None else secret.with_end(at) for secret in overlapping]
-        return replace(self, secrets=(*earlier, replace(newest, ends_at=at)))
+        earlier = [secret if expires_at is None else secret.with_end(expires_at) for secret in overlapping]
+        return replace(self, secrets=(*earlier, replace(newest, ends_at=expires_at)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,18 +215,18 @@ def check_scopes_or_use_cases(
     return tuple(sorted(scopes, key=_ORDER.__getitem__)), in_order
 
 
-def round_to_milliseconds(at: float | None) -> float | None:
+def round_to_milliseconds(moment: float | None) -> float | None:
     """
     Round a time to milliseconds, as interfaces show it, so that a client that sends it back changes nothing.
     """
-    return None if at is None else round(at, 3)
+    return None if moment is None else round(moment, 3)
 
 
-def check_expiry(at: float | None, now: float) -> float | None:
+def check_expiry(expires_at: float | None, now: float) -> float | None:
     """Return the time of expiry. Raises Invalid unless it is in the future."""
-    if at is not None and at <= now:
+    if expires_at is not None and expires_at <= now:
         raise Invalid("expires_at must be in the future. To end a key now, disable or delete it")
-    return at
+    return expires_at
 
 
 def check_labels(labels: Mapping[str, str]) -> dict[str, str]:

@@ -254,7 +254,7 @@ _OVER = "notification_over"
 _CHANNEL = "notification_channel"
 
 
-def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterable[str]) -> None:
+def add_notices(registry_rows: RegistryRows, notices: Iterable[Notice], channels: Iterable[str]) -> None:
     """
     Store a notification of each notice for each channel, in the transaction of the event.
 
@@ -263,10 +263,10 @@ def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterabl
     """
     checked = [check_notice(notice) for notice in notices]
     for channel in channels:
-        books = _ChannelNotifications(rows, channel)
+        books = _ChannelNotifications(registry_rows, channel)
         for notice in checked:
             id = notification_id(channel, notice.id)
-            if rows.document(_WAITING, id) is None and rows.document(_OVER, id) is None:
+            if registry_rows.document(_WAITING, id) is None and registry_rows.document(_OVER, id) is None:
                 books.store_notification(
                     books.assign_number(Notification(notice=notice, channel=channel, number=0)), now=notice.at
                 )
@@ -274,7 +274,7 @@ def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterabl
 
 
 def add_insight_notices(
-    rows: RegistryRows,
+    registry_rows: RegistryRows,
     insights: Iterable[Insight],
     subscriptions: Sequence[InsightSubscription],
     csv: Mapping[str, str] = {},
@@ -289,20 +289,22 @@ def add_insight_notices(
     ]
     for subscription in subscriptions:
         add_notices(
-            rows,
+            registry_rows,
             [notice for notice, category in notices if subscription.is_for(notice, category)],
             [subscription.channel],
         )
 
 
-def add_anomaly_notices(rows: RegistryRows, opened: Iterable[tuple[Insight, Collection[str]]]) -> None:
+def add_anomaly_notices(
+    registry_rows: RegistryRows, opened: Iterable[tuple[Insight, Collection[str]]]
+) -> None:
     """
     Add notices to the channels of each insight's view, in the transaction that opens the insights.
 
     Call this before `add_insight_notices`, so that a channel receives each insight once.
     """
     for insight, channels in opened:
-        add_notices(rows, [replace(insight_notice(insight), kind=VIEW_ANOMALY)], channels)
+        add_notices(registry_rows, [replace(insight_notice(insight), kind=VIEW_ANOMALY)], channels)
 
 
 class NoticeTable:
@@ -344,12 +346,12 @@ class NoticeTable:
         await self._changes.change_rows(lambda rows: add_notices(rows, notices, channels))
 
     async def add_test_notice(self, notice: Notice, channel: str, *, actor: Actor) -> Notification:
-        def add_and_audit_test_notice(rows: RegistryRows) -> Notification:
-            add_notices(rows, [notice], [channel])
-            rows.add_audit(
+        def add_and_audit_test_notice(registry_rows: RegistryRows) -> Notification:
+            add_notices(registry_rows, [notice], [channel])
+            registry_rows.add_audit(
                 self._changes.now(), actor, "notification.test", channel, after={"notice": notice.id}
             )
-            return _find_notification(rows, notification_id(channel, notice.id))
+            return _find_notification(registry_rows, notification_id(channel, notice.id))
 
         return await self._changes.change_rows(add_and_audit_test_notice)
 
@@ -379,8 +381,10 @@ class NoticeTable:
         return await self._changes.read(lambda rows: _find_notification(rows, id))
 
     async def channel_counts(self) -> Mapping[str, ChannelCounts]:
-        def read_channel_counts(rows: RegistryRows) -> Mapping[str, ChannelCounts]:
-            return {channel: _decode_counts(body) for channel, body in rows.documents(_CHANNEL).items()}
+        def read_channel_counts(registry_rows: RegistryRows) -> Mapping[str, ChannelCounts]:
+            return {
+                channel: _decode_counts(body) for channel, body in registry_rows.documents(_CHANNEL).items()
+            }
 
         return await self._changes.read(read_channel_counts)
 
@@ -388,14 +392,14 @@ class NoticeTable:
         """Store changed notifications, except those that no longer wait."""
         now = self._changes.now()
 
-        def store_changed_notifications(rows: RegistryRows) -> None:
+        def store_changed_notifications(registry_rows: RegistryRows) -> None:
             still = [
                 notification
                 for notification in changed
-                if rows.document(_WAITING, notification.id) is not None
+                if registry_rows.document(_WAITING, notification.id) is not None
             ]
             for channel in {notification.channel for notification in still}:
-                books = _ChannelNotifications(rows, channel)
+                books = _ChannelNotifications(registry_rows, channel)
                 for notification in still:
                     if notification.channel == channel:
                         books.remove_notification(notification)
@@ -449,9 +453,9 @@ class NoticeTable:
         old = [notification for notification in over[:MAX_OVER] if (notification.settled or 0.0) <= ends]
         expired = [*old, *over[MAX_OVER:]]
 
-        def delete_expired_notifications(rows: RegistryRows) -> None:
+        def delete_expired_notifications(registry_rows: RegistryRows) -> None:
             for notification in expired:
-                rows.delete_document(_OVER, notification.id)
+                registry_rows.delete_document(_OVER, notification.id)
 
         if expired:
             await self._changes.change_rows(delete_expired_notifications)
@@ -465,11 +469,11 @@ class NoticeTable:
     ) -> int:
         now = self._changes.now()
 
-        def change_and_audit_notifications(rows: RegistryRows) -> int:
+        def change_and_audit_notifications(registry_rows: RegistryRows) -> int:
             count = 0
-            notifications = _sort_notifications(_find_notification(rows, id) for id in set(ids))
+            notifications = _sort_notifications(_find_notification(registry_rows, id) for id in set(ids))
             for channel in sorted({notification.channel for notification in notifications}):
-                books = _ChannelNotifications(rows, channel)
+                books = _ChannelNotifications(registry_rows, channel)
                 notice_ids = []
                 for notification in notifications:
                     after = changed(notification, books) if notification.channel == channel else None
@@ -480,7 +484,7 @@ class NoticeTable:
                 books.store_counts()
                 if notice_ids:
                     shown = {"count": len(notice_ids), "notices": notice_ids[:100]}
-                    rows.add_audit(now, actor, action, channel, after=shown)
+                    registry_rows.add_audit(now, actor, action, channel, after=shown)
                 count += len(notice_ids)
             return count
 
@@ -493,10 +497,10 @@ class _ChannelNotifications:
     `store_counts` stores them.
     """
 
-    def __init__(self, rows: RegistryRows, channel: str) -> None:
-        self._rows = rows
+    def __init__(self, registry_rows: RegistryRows, channel: str) -> None:
+        self._rows = registry_rows
         self._channel = channel
-        body = rows.document(_CHANNEL, channel) or {}
+        body = registry_rows.document(_CHANNEL, channel) or {}
         self._next: int = body.get("next", 1)
         self._changes: int = body.get("changes", 0)
         self._counts = _decode_counts(body)
@@ -541,8 +545,8 @@ def _decode_counts(body: Mapping[str, int]) -> ChannelCounts:
     )
 
 
-def _find_notification(rows: RegistryRows, id: str) -> Notification:
-    document = rows.document(_WAITING, id) or rows.document(_OVER, id)
+def _find_notification(registry_rows: RegistryRows, id: str) -> Notification:
+    document = registry_rows.document(_WAITING, id) or registry_rows.document(_OVER, id)
     if document is None:
         raise NotThere("no notification has this id")
     return decode_notification(document)

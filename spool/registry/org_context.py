@@ -64,18 +64,18 @@ class OrgContextTable:
         """Replace the notes. An empty text deletes them."""
         text, now = check_org_context_text(text), self._changes.now()
 
-        def store_context_text(rows: RegistryRows) -> OrgContext | None:
-            before = _read_context(rows)
+        def store_context_text(registry_rows: RegistryRows) -> OrgContext | None:
+            before = _read_context(registry_rows)
             old_text = "" if before is None else before.text
             if text == old_text:
                 return before
-            check_unmanaged(self._changes, rows, KIND, ID)
+            check_unmanaged(self._changes, registry_rows, KIND, ID)
             after = OrgContext(text=text, set_by=actor.name, set_at=now) if text else None
             if after is None:
-                rows.delete_document(KIND, ID)
+                registry_rows.delete_document(KIND, ID)
             else:
-                rows.put_document(KIND, ID, encode_context(after))
-            rows.add_audit(
+                registry_rows.put_document(KIND, ID, encode_context(after))
+            registry_rows.add_audit(
                 now, actor, "org_context.set", "org_context", before={"text": old_text}, after={"text": text}
             )
             return after
@@ -83,6 +83,6 @@ class OrgContextTable:
         return await self._changes.change_rows(store_context_text)
 
 
-def _read_context(rows: RegistryRows) -> OrgContext | None:
-    body = rows.document(KIND, ID)
+def _read_context(registry_rows: RegistryRows) -> OrgContext | None:
+    body = registry_rows.document(KIND, ID)
     return None if body is None else restore_context(body)

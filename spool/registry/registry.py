@@ -172,8 +172,8 @@ class Registry:
         tables of this registry show all changes once they are stored, never only some.
         """
 
-        def run_draft_or_undo(rows: RegistryRows) -> T:
-            result = run_without_waiting(self._run_on_draft_registry(rows, work))
+        def run_draft_or_undo(registry_rows: RegistryRows) -> T:
+            result = run_without_waiting(self._run_on_draft_registry(registry_rows, work))
             if not keeps(result):
                 raise _Undone(result)
             return result
@@ -185,9 +185,9 @@ class Registry:
             return result
 
     async def _run_on_draft_registry(
-        self, rows: RegistryRows, work: Callable[[Registry], Coroutine[Any, Any, T]]
+        self, registry_rows: RegistryRows, work: Callable[[Registry], Coroutine[Any, Any, T]]
     ) -> T:
-        draft = Registry(DraftChanges(self._changes, rows), self._declared)
+        draft = Registry(DraftChanges(self._changes, registry_rows), self._declared)
         for table in draft._memory_tables():
             await table.load()
         return await work(draft)
@@ -224,10 +224,11 @@ class Registry:
     async def row_counts_by_maker(self) -> Mapping[str, Mapping[str, int]]:
         counts = {table.limit: table.count() for table in self._documents}
 
-        def count_by_limit_and_maker(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
-            numbers = {**counts, INSIGHTS: rows.count_insights()}
+        def count_by_limit_and_maker(registry_rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
+            numbers = {**counts, INSIGHTS: registry_rows.count_insights()}
             return {
-                limit: row_counts_by_creator_key(rows, limit, number) for limit, number in numbers.items()
+                limit: row_counts_by_creator_key(registry_rows, limit, number)
+                for limit, number in numbers.items()
             }
 
         shares = dict(await self._changes.read(count_by_limit_and_maker))
@@ -280,9 +281,11 @@ class Registry:
     async def audit_changes(self, changes: Sequence[AuditedChange]) -> None:
         at = self._changes.now()
 
-        def add_audit_entries(rows: RegistryRows) -> None:
+        def add_audit_entries(registry_rows: RegistryRows) -> None:
             for change in changes:
-                rows.add_audit(at, change.actor, change.action, change.target, change.before, change.after)
+                registry_rows.add_audit(
+                    at, change.actor, change.action, change.target, change.before, change.after
+                )
 
         await self._changes.change_rows(add_audit_entries)
 

@@ -123,7 +123,7 @@ class RegistryRows(DocumentRows, Protocol):
 
     def add_audit(
         self,
-        at: float,
+        recorded_at: float,
         actor: Actor,
         action: str,
         target: str,
@@ -187,9 +187,9 @@ class RegistryStore(Protocol):
         """Run `work`, which must not change rows, on one snapshot."""
         ...
 
-    async def changes_since(self, since: int | None) -> RegistryNews:
+    async def changes_since(self, since_sequence_number: int | None) -> RegistryNews:
         """
-        Return the changes by other processes after the position `since`. If it is None, return only the
+        Return the changes by other processes after the position `since_sequence_number`. If it is None, return only the
         newest position.
 
         Do not call this while a change of this process runs.

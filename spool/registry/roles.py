@@ -168,12 +168,16 @@ class LedgerSlice:
             for combination in choices
         )
 
-    def without_unknown(self, known: Collection[str]) -> LedgerSlice:
+    def without_unknown(self, known_dimensions: Collection[str]) -> LedgerSlice:
         """
         Return the slice without parts that filter by unknown dimensions, because no call matches such a
         filter.
         """
-        parts = (part for part in self.parts if all(role_filter.dimension in known for role_filter in part))
+        parts = (
+            part
+            for part in self.parts
+            if all(role_filter.dimension in known_dimensions for role_filter in part)
+        )
         return replace(self, parts=tuple(parts))
 
     def _part_contains(self, include: WantedValues, exclude: WantedValues) -> bool:
@@ -603,7 +607,7 @@ class RoleTable(NamedTable[Role]):
         self,
         namespace_fields: NewRole,
         *,
-        known: Collection[str],
+        known_dimensions: Collection[str],
         limits: RoleLimits,
         actor: Actor,
         asker: RoleHolder | None = None,
@@ -613,10 +617,10 @@ class RoleTable(NamedTable[Role]):
         """
         now = self._changes.now()
         drafted = check_role_draft(namespace_fields, limits)
-        check_dimensions(role_dimensions(drafted), known)
+        check_dimensions(role_dimensions(drafted), known_dimensions)
         id = new_role_id()
         role = Role(id=id, created=now, last_updated=now, last_updated_by=actor.name, **draft_fields(drafted))
-        return await self._add_row(role, check=_build_role_check(asker), most=limits.most, actor=actor)
+        return await self._add_row(role, check=_build_role_check(asker), max_rows=limits.most, actor=actor)
 
     async def change(
         self,
@@ -624,7 +628,7 @@ class RoleTable(NamedTable[Role]):
         changes: Mapping[str, Any],
         *,
         version: str | None = None,
-        known: Collection[str],
+        known_dimensions: Collection[str],
         limits: RoleLimits,
         actor: Actor,
         asker: RoleHolder | None = None,
@@ -638,7 +642,7 @@ class RoleTable(NamedTable[Role]):
         def edit_role(before: Role) -> Role:
             drafted = check_role_draft(self._changed_draft(before, changes), limits)
             if "filters" in changes:
-                check_dimensions(role_dimensions(drafted), known)
+                check_dimensions(role_dimensions(drafted), known_dimensions)
             return replace_fields(before, **draft_fields(drafted))
 
         check = _build_role_check(asker)
@@ -670,8 +674,8 @@ class RoleTable(NamedTable[Role]):
         return replace_fields(role, filters=filters)
 
 
-def read_roles(rows: RegistryRows) -> Roles:
-    return Roles(ROLES.all(rows).values())
+def read_roles(registry_rows: RegistryRows) -> Roles:
+    return Roles(ROLES.all(registry_rows).values())
 
 
 def check_admin_remains(were: Collection[str], remaining: Collection[str]) -> None:
@@ -684,11 +688,14 @@ def check_admin_remains(were: Collection[str], remaining: Collection[str]) -> No
 
 
 def _check_rights_that_remain(
-    rows: RegistryRows, before: Mapping[str, Role], after: Mapping[str, Role], asker: RoleHolder | None
+    registry_rows: RegistryRows,
+    before: Mapping[str, Role],
+    after: Mapping[str, Role],
+    asker: RoleHolder | None,
 ) -> None:
     were = Roles(before.values())
     become = Roles(after.values())
-    operators = rows.all(Operator)
+    operators = registry_rows.all(Operator)
     check_admin_remains(were.enabled_admins(operators), become.enabled_admins(operators))
     if asker is None:
         return
@@ -702,14 +709,14 @@ def _check_rights_that_remain(
 
 
 def _build_role_check(asker: RoleHolder | None) -> DocumentCheck[Role]:
-    def check_name_and_rights(rows: RegistryRows, kept: Mapping[str, Role], role: Role) -> None:
+    def check_name_and_rights(registry_rows: RegistryRows, kept: Mapping[str, Role], role: Role) -> None:
         check_name_free((*BUILTIN.values(), *kept.values()), role, noun="role")
-        _check_rights_that_remain(rows, kept, {**kept, role.id: role}, asker)
+        _check_rights_that_remain(registry_rows, kept, {**kept, role.id: role}, asker)
 
     return check_name_and_rights
 
 
-def _check_role_unused(rows: RegistryRows, role: Role) -> None:
+def _check_role_unused(registry_rows: RegistryRows, role: Role) -> None:
     holders = [*role.members, *(f"the group {group}" for group in role.groups)]
     if holders:
         suffix = f" and {len(holders) - _SHOWN} more" if len(holders) > _SHOWN else ""

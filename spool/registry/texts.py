@@ -14,19 +14,19 @@ MAX_DIMENSION = 200  # characters of a dimension's name in an error message
 MAX_AMOUNT = Decimal(10) ** 12
 
 
-def check_text(field: str, text: str, most: int) -> str:
+def check_text(field: str, text: str, max_characters: int) -> str:
     """Return the text without blanks around it. Raises Invalid if it is empty, too long or unprintable."""
     text = text.strip()
-    if not text or len(text) > most or not text.isprintable():
-        raise Invalid(f"{field} must have 1 to {most} printable characters")
+    if not text or len(text) > max_characters or not text.isprintable():
+        raise Invalid(f"{field} must have 1 to {max_characters} printable characters")
     return text
 
 
-def check_optional_text(field: str, text: str, most: int) -> str:
+def check_optional_text(field: str, text: str, max_characters: int) -> str:
     """Return the text without blanks around it. Raises Invalid if it is too long or unprintable."""
     text = text.strip()
-    if len(text) > most or not text.isprintable():
-        raise Invalid(f"{field} must have at most {most} printable characters")
+    if len(text) > max_characters or not text.isprintable():
+        raise Invalid(f"{field} must have at most {max_characters} printable characters")
     return text
 
 
@@ -75,11 +75,11 @@ def check_time_zone(field: str, name: str) -> ZoneInfo:
         raise Invalid(f"{field} must be the name of a time zone, such as Europe/Berlin") from None
 
 
-def check_dimensions(names: Iterable[str], known: Collection[str]) -> None:
+def check_dimensions(names: Iterable[str], known_dimensions: Collection[str]) -> None:
     """Raise Invalid if a name is no known dimension. The message lists the known ones."""
-    unknown = next((name for name in names if name not in known), None)
+    unknown = next((name for name in names if name not in known_dimensions), None)
     if unknown is not None:
-        raise unknown_dimension_error(unknown, known)
+        raise unknown_dimension_error(unknown, known_dimensions)
 
 
 def unknown_dimension_error(name: str, known_names: Iterable[str]) -> Invalid:

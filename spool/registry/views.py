@@ -227,11 +227,11 @@ class View(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
             has_value_in(name, values) for name, values in self.exclude.items()
         )
 
-    def broken_reason(self, known: Collection[str]) -> str | None:
+    def broken_reason(self, known_dimensions: Collection[str]) -> str | None:
         """
-        Return why the view's costs cannot be computed, or None: it uses a dimension that is not in `known`.
+        Return why the view's costs cannot be computed, or None: it uses a dimension that is not in `known_dimensions`.
         """
-        unknown = sorted(set(view_dimensions(self)) - set(known))
+        unknown = sorted(set(view_dimensions(self)) - set(known_dimensions))
         if not unknown:
             return None
         return (
@@ -335,7 +335,7 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
         return check_view(draft)
 
     def check_changed_dimensions(
-        self, draft: NewView, given: Collection[str], known: Collection[str]
+        self, draft: NewView, given: Collection[str], known_dimensions: Collection[str]
     ) -> None:
         """
         Check dimensions of changed fields only, so that a view with an unknown dimension can be renamed or
@@ -353,14 +353,14 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
                 raise AskedTooMuch(
                     f"a view cannot name {name} here. Only its filter may have units of work: {', '.join(BOUNDED)}"
                 )
-        check_dimensions(view_dimensions(draft), known)
+        check_dimensions(view_dimensions(draft), known_dimensions)
 
     def check_conflicts(
-        self, rows: RegistryRows, stored: Mapping[str, View], row: View, can_see_row: Sees[View]
+        self, registry_rows: RegistryRows, stored: Mapping[str, View], row: View, can_see_row: Sees[View]
     ) -> None:
         check_name_free(stored.values(), row, noun="view", can_see_row=can_see_row)
         if row.unit_of_work is not None and any(
-            body.get("view_id") == row.id for body in rows.documents("plan").values()
+            body.get("view_id") == row.id for body in registry_rows.documents("plan").values()
         ):
             raise NotAllowed(
                 f"a plan uses this view, so its filter cannot have {row.unit_of_work}. Create another view"
@@ -374,9 +374,9 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
         await self._remove_row(id, check=partial(_check_view_unused, names_users=names_users), actor=actor)
 
 
-def _check_view_unused(rows: RegistryRows, view: View, *, names_users: bool) -> None:
+def _check_view_unused(registry_rows: RegistryRows, view: View, *, names_users: bool) -> None:
     for kind, plural in ON_VIEWS.items():
-        bodies = rows.documents(kind).values()
+        bodies = registry_rows.documents(kind).values()
         names = sorted(str(body["name"]) for body in bodies if body.get("view_id") == view.id)
         if names and not names_users:
             raise NotAllowed(

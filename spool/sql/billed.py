@@ -48,10 +48,10 @@ def parse_group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
         yield GroupSum(tuple([value or None for value in row]), "ok", "reported", measures, start)
 
 
-def billed_sums_from_and_where_sql(table_prefix: str, width: int, rollup: int) -> str:
+def billed_sums_from_and_where_sql(table_prefix: str, period_s: int, rollup: int) -> str:
     if not rollup:
         return f"{{schema}}.{table_prefix}{BILLED} h WHERE"
-    return f"{{schema}}.{table_prefix}{ROLLUPS} h WHERE rollup = {rollup} AND width = {width} AND"
+    return f"{{schema}}.{table_prefix}{ROLLUPS} h WHERE rollup = {rollup} AND width = {period_s} AND"
 
 
 def needed_columns(query: CostQuery, names: Iterable[str]) -> Sequence[str]:
@@ -97,9 +97,9 @@ class FilterParts:
         of_keys, of_bills, of_both = parts
         return cls(of_keys=of_keys, of_bills=of_bills, of_both=of_both)
 
-    def columns_before_join(self, query: CostQuery, *, by_start: bool) -> Sequence[str]:
+    def columns_before_join(self, query: CostQuery, *, groups_by_start: bool) -> Sequence[str]:
         columns = needed_columns(query, (*query.group_by, *self.of_both.used_dimensions))
-        return ["start", *columns] if by_start else columns
+        return ["start", *columns] if groups_by_start else columns
 
 
 def _needs_billed_row_and_key(query: CostQuery, names: Iterable[str]) -> tuple[bool, bool]:
@@ -138,12 +138,12 @@ class BilledTables:
             statement = f"DELETE FROM {table_sql} WHERE start = :start AND provider = :provider"
             self._tables.run(statement, start=day, provider=provider)
 
-    def billed_days(self, since: int, until: int) -> Sequence[BilledDay]:
+    def billed_days(self, since_s: int, until_s: int) -> Sequence[BilledDay]:
         rows = self._tables.all(
             f"SELECT {', '.join(_MADE)} FROM {{schema}}.{self._prefix}{BILLED_DAYS}"
             " WHERE start >= :since AND start < :until ORDER BY start, provider",
-            since=since,
-            until=until,
+            since=since_s,
+            until=until_s,
         )
         return [read_day(dict(zip(_MADE, row, strict=True))) for row in rows]
 

@@ -37,7 +37,11 @@ class SqlClusters:
         return [read_cluster(row) for row in rows]
 
     async def write(
-        self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
+        self,
+        cluster: Cluster,
+        *,
+        expected_versions: Collection[Expectation] = (),
+        max_rows: int | None = None,
     ) -> None:
         values = CLUSTER.stored_values(cluster)
         await self._transactions.transaction(lambda connection: connection.run(PUT, **values))

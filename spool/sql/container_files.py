@@ -108,8 +108,8 @@ class SqlContainerRows:
         removed_files: Sequence[ContainerFile],
         changes: Sequence[FileCountChange],
         *,
-        expects: Collection[Expectation] = (),
-        most: int | None = None,
+        expected_versions: Collection[Expectation] = (),
+        max_rows: int | None = None,
     ) -> None:
         await self._transactions.transaction(
             lambda connection: write_rows(connection, pairs, removed_files, changes)
@@ -222,9 +222,9 @@ class SqlContainerUsage:
 
         return await self._transactions.read(read_usage_document)
 
-    async def days_since(self, since: int) -> Sequence[UsageDay]:
+    async def days_since(self, since_day: int) -> Sequence[UsageDay]:
         def read_usage_days(connection: SqlConnection) -> list[UsageDay]:
-            return [_DAY.read_row(row) for row in connection.all(_DAYS, since=since)]
+            return [_DAY.read_row(row) for row in connection.all(_DAYS, since=since_day)]
 
         return await self._transactions.read(read_usage_days)
 
@@ -233,9 +233,9 @@ class SqlContainerUsage:
         rows = [_DOCUMENT.stored_values(document) for document in ordered]
         await self._transactions.transaction(lambda connection: connection.run_each(_PUT_USAGE, rows))
 
-    async def delete_old_days(self, before: int) -> None:
+    async def delete_old_days(self, before_day: int) -> None:
         def lock_and_delete(connection: SqlConnection) -> None:
-            keys = [dict(zip(_KEY, row, strict=True)) for row in connection.all(_OLD, before=before)]
+            keys = [dict(zip(_KEY, row, strict=True)) for row in connection.all(_OLD, before=before_day)]
             connection.run_each(_DELETE, keys)
 
         await self._transactions.transaction(lock_and_delete)

@@ -112,7 +112,7 @@ class SqlErasing:
             after = rows[-1][0]
 
     async def _rename_some_entries(
-        self, topic: str, after: int, renaming: Renaming
+        self, topic: str, after_number: int, renaming: Renaming
     ) -> tuple[int, RenamedRecords] | None:
         """
         Rename people in the entries of a topic after a number. Return the number of the last entry read, or
@@ -121,7 +121,7 @@ class SqlErasing:
         select = _ENTRIES % self._rows
         code = self._code(topic)
         rows = await self._transactions.read(
-            lambda tables: tables.all(select, topic=code, after=after, most=ENTRIES_AT_ONCE)
+            lambda tables: tables.all(select, topic=code, after=after_number, most=ENTRIES_AT_ONCE)
         )
         if not rows:
             return None
@@ -147,18 +147,18 @@ class SqlErasing:
         after: int | None = 0
         renamed = NO_RECORDS
         while after is not None:
-            work = partial(self._rename_amendments, topic=topic, after=after, renaming=renaming)
+            work = partial(self._rename_amendments, topic=topic, after_number=after, renaming=renaming)
             after, count = await self._transactions.transaction(work)
             renamed = renamed.plus(RenamedRecords(count))
         return renamed
 
     def _rename_amendments(
-        self, tables: SqlConnection, topic: str, after: int, renaming: Renaming
+        self, tables: SqlConnection, topic: str, after_number: int, renaming: Renaming
     ) -> tuple[int | None, int]:
         if self._lock:  # a commit would otherwise replace all fields that it has read
             tables.run(self._lock)
         code = self._code(topic)
-        rows = tables.all(_AMENDMENTS % self._rows, topic=code, after=after, most=AMENDMENTS_AT_ONCE)
+        rows = tables.all(_AMENDMENTS % self._rows, topic=code, after=after_number, most=AMENDMENTS_AT_ONCE)
         count = 0
         for number, checksum, packed in rows:
             try:

@@ -61,17 +61,19 @@ class SqlLakeDeliveries:
         await self._transactions.transaction(add_edition)
         return edition
 
-    async def landing_before(self, route: str, first: int) -> LakeDelivery | None:
+    async def landing_before(self, route: str, first_number: int) -> LakeDelivery | None:
         statement = f"{_LANDINGS} WHERE route = :route AND first < :first ORDER BY first DESC LIMIT 1"
         row = await self._transactions.read(
-            lambda connection: connection.first_row(statement, route=route, first=first)
+            lambda connection: connection.first_row(statement, route=route, first=first_number)
         )
         return None if row is None else LANDING.read_row(row)
 
-    async def landings_after(self, route: str, *, after: int, most: int) -> Sequence[LakeDelivery]:
+    async def landings_after(
+        self, route: str, *, after_number: int, max_deliveries: int
+    ) -> Sequence[LakeDelivery]:
         statement = f"{_LANDINGS} WHERE route = :route AND first > :after ORDER BY first LIMIT :most"
         rows = await self._transactions.read(
-            lambda connection: connection.all(statement, route=route, after=after, most=most)
+            lambda connection: connection.all(statement, route=route, after=after_number, most=max_deliveries)
         )
         return [LANDING.read_row(row) for row in rows]
 

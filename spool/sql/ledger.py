@@ -103,7 +103,7 @@ class SqlLedgerRows(SqlWorkRows):
 
         def delete_unused_dimension_sets(self) -> int: ...
 
-        def _put_dimensions(self, number: int, dimensions: Dimensions) -> None: ...
+        def _put_dimensions(self, dimension_set_number: int, dimensions: Dimensions) -> None: ...
 
     @abstractmethod
     def _read_measures(self, values: Sequence[Any]) -> Measures: ...
@@ -132,29 +132,29 @@ class SqlLedgerRows(SqlWorkRows):
             )
         return count
 
-    def dimension_set_numbers_in_period(self, width: int, start: int) -> set[int]:
+    def dimension_set_numbers_in_period(self, period_s: int, start: int) -> set[int]:
         rows = self._tables.all(
-            f"SELECT key FROM {self._sums_table(width)} WHERE start = :start", start=start
+            f"SELECT key FROM {self._sums_table(period_s)} WHERE start = :start", start=start
         )
         return {number for (number,) in rows}
 
-    def delete_sums(self, width: int, places: Iterable[tuple[int, int]]) -> None:
+    def delete_sums(self, period_s: int, places: Iterable[tuple[int, int]]) -> None:
         rows = [{"start": start, "key": number} for start, number in sorted(places)]
-        self._mark_change_and_unmark_rollups(width, {row["start"] for row in rows})
+        self._mark_change_and_unmark_rollups(period_s, {row["start"] for row in rows})
         self._tables.run_each(
-            f"DELETE FROM {self._sums_table(width)} WHERE start = :start AND key = :key", rows
+            f"DELETE FROM {self._sums_table(period_s)} WHERE start = :start AND key = :key", rows
         )
-        if rows and self._has_meters(width):
-            meter_rows = [{"width": width, **row} for row in rows]
+        if rows and self._has_meters(period_s):
+            meter_rows = [{"width": period_s, **row} for row in rows]
             where = "width = :width AND start = :start AND key = :key"
             self._tables.run_each(f"DELETE FROM {self._table(METERS)} WHERE {where}", meter_rows)
 
-    def add_sums(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
+    def add_sums(self, period_s: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
         rows = [((start, number), measures) for start, number, measures in sums]
-        self._mark_change_and_unmark_rollups(width, {start for (start, _), _ in rows})
-        self._add_measures_to_table(TABLES[width], ("start", "key"), rows)
+        self._mark_change_and_unmark_rollups(period_s, {start for (start, _), _ in rows})
+        self._add_measures_to_table(TABLES[period_s], ("start", "key"), rows)
 
-    def add_meters(self, width: int, sums: Iterable[tuple[int, int, MeterSums]]) -> None:
+    def add_meters(self, period_s: int, sums: Iterable[tuple[int, int, MeterSums]]) -> None:
         units_by_key: dict[tuple[int, int, str], int] = {}
         for start, number, meters in sums:
             for name, units in meters.items():
@@ -162,7 +162,7 @@ class SqlLedgerRows(SqlWorkRows):
                 units_by_key[key] = units_by_key.get(key, 0) + units
         rows = [
             {
-                "width": width,
+                "width": period_s,
                 "start": start,
                 "key": number,
                 "meter": name,
@@ -179,20 +179,20 @@ class SqlLedgerRows(SqlWorkRows):
             rows,
         )
 
-    def read_meters(self, width: int, start: int) -> Mapping[int, MeterSums]:
+    def read_meters(self, period_s: int, start: int) -> Mapping[int, MeterSums]:
         rows = self._tables.all(
             f"SELECT key, meter, whole, millionths FROM {self._table(METERS)}"
             " WHERE width = :width AND start = :start",
-            width=width,
+            width=period_s,
             start=start,
         )
         return _group_meters_by_key(rows)
 
-    def metered_sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, MeterSums]]:
+    def metered_sums(self, period_s: int, start: int) -> Sequence[tuple[Dimensions, MeterSums]]:
         rows = self._tables.all(
             f"SELECT h.meter, h.whole, h.millionths, {KEY} FROM {self._table(METERS)} h"
             f" JOIN {self._table('keys')} k ON k.id = h.key WHERE h.width = :width AND h.start = :start",
-            width=width,
+            width=period_s,
             start=start,
         )
         sums = _group_meters_by_key(
@@ -200,9 +200,9 @@ class SqlLedgerRows(SqlWorkRows):
         )
         return list(sums.items())
 
-    def drop_meters(self, width: int, start: int) -> None:
+    def drop_meters(self, period_s: int, start: int) -> None:
         statement = f"DELETE FROM {self._table(METERS)} WHERE width = :width AND start = :start"
-        self._tables.run(statement, width=width, start=start)
+        self._tables.run(statement, width=period_s, start=start)
 
     def store_billed_day(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
         from spool.sql.billed import BilledTables
@@ -224,15 +224,15 @@ class SqlLedgerRows(SqlWorkRows):
         self.invalidate_rollups([day], billed=True)
         BilledTables(self._tables, self.prefix).delete_day(day, provider)
 
-    def billed_days(self, since: int, until: int) -> Sequence[BilledDay]:
+    def billed_days(self, since_s: int, until_s: int) -> Sequence[BilledDay]:
         from spool.sql.billed import BilledTables
 
-        return BilledTables(self._tables, self.prefix).billed_days(since, until)
+        return BilledTables(self._tables, self.prefix).billed_days(since_s, until_s)
 
-    def starts_of_billed_days(self, since: int, until: int) -> Sequence[int]:
+    def starts_of_billed_days(self, since_s: int, until_s: int) -> Sequence[int]:
         days = f"{self._table('billed_days')} WHERE start >= :since AND start < :until"
         statement = f"SELECT DISTINCT start FROM {days} AND NOT provider LIKE :corrections"
-        rows = self._tables.all(statement, since=since, until=until, corrections="%\x1f%")
+        rows = self._tables.all(statement, since=since_s, until=until_s, corrections="%\x1f%")
         return sorted(start for (start,) in rows)
 
     def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:
@@ -240,32 +240,36 @@ class SqlLedgerRows(SqlWorkRows):
 
         return BilledTables(self._tables, self.prefix).billed_sums(day, provider)
 
-    def _has_meters(self, width: int) -> bool:
+    def _has_meters(self, period_s: int) -> bool:
         statement = f"SELECT EXISTS (SELECT 1 FROM {self._table(METERS)} WHERE width = :width)"
-        [has_any] = self._tables.first_row(statement, width=width)
+        [has_any] = self._tables.first_row(statement, width=period_s)
         return bool(has_any)
 
-    def first_and_last_start(self, width: int) -> Sequence[int]:
-        table = self._sums_table(width)
+    def first_and_last_start(self, period_s: int) -> Sequence[int]:
+        table = self._sums_table(period_s)
         ends = f"SELECT (SELECT MIN(start) FROM {table}), (SELECT MAX(start) FROM {table})"
         return [start for start in self._tables.first_row(ends) if start is not None]
 
-    def period_starts(self, width: int, since: int, until: int = END_OF_TIME) -> Sequence[int]:
+    def period_starts(self, period_s: int, since_s: int, until_s: int = END_OF_TIME) -> Sequence[int]:
         is_within = "start >= :since AND start < :until"
-        statement = f"SELECT DISTINCT start FROM {self._sums_table(width)} WHERE {is_within} ORDER BY start"
-        return [start for (start,) in self._tables.all(statement, since=since, until=until)]
+        statement = (
+            f"SELECT DISTINCT start FROM {self._sums_table(period_s)} WHERE {is_within} ORDER BY start"
+        )
+        return [start for (start,) in self._tables.all(statement, since=since_s, until=until_s)]
 
-    def call_sums(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
-        rows = self._tables.all(f"{self._period_sums_sql(width, 'h.key, ')} AND k.kind = 'call'", start=start)
+    def call_sums(self, period_s: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
+        rows = self._tables.all(
+            f"{self._period_sums_sql(period_s, 'h.key, ')} AND k.kind = 'call'", start=start
+        )
         return [
             (row[0], Dimensions(*row[1 : _WIDTH + 1]), self._read_measures(row[_WIDTH + 1 :])) for row in rows
         ]
 
     def token_sums_by_dimension_set(
-        self, width: int, start: int, *, most_expensive_count: int = 0
+        self, period_s: int, start: int, *, most_expensive_count: int = 0
     ) -> Sequence[tuple[int, Measures]]:
         columns = ", ".join(["h.key", *(f"h.{name}" for name in COUNTS), *self.cost])
-        calls = f"{self._sums_at_start_sql(width)} AND k.kind = 'call' AND k.size <> {INPUT_UNKNOWN}"
+        calls = f"{self._sums_at_start_sql(period_s)} AND k.kind = 'call' AND k.size <> {INPUT_UNKNOWN}"
         statement = f"SELECT {columns}, {self.about} AS about {calls}"
         if most_expensive_count:
             first = f"{statement} ORDER BY about DESC LIMIT :most"
@@ -281,14 +285,12 @@ class SqlLedgerRows(SqlWorkRows):
         rows = self._tables.all(statement, numbers=[*numbers])
         return {number: Dimensions(*values) for number, *values in rows}
 
-    def read_sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
-        rows = self._tables.all(self._period_sums_sql(width), start=start)
+    def read_sums(self, period_s: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
+        rows = self._tables.all(self._period_sums_sql(period_s), start=start)
         return [(Dimensions(*row[:_WIDTH]), self._read_measures(row[_WIDTH:])) for row in rows]
 
-    def measures_by_dimension_set_number(self, width: int, start: int) -> Sequence[tuple[int, Measures]]:
-        statement = (
-            f"SELECT h.key, {', '.join(self.shown)} FROM {self._sums_table(width)} h WHERE h.start = :start"
-        )
+    def measures_by_dimension_set_number(self, period_s: int, start: int) -> Sequence[tuple[int, Measures]]:
+        statement = f"SELECT h.key, {', '.join(self.shown)} FROM {self._sums_table(period_s)} h WHERE h.start = :start"
         rows = self._tables.all(statement, start=start)
         return [(key, self._read_measures(values)) for key, *values in rows]
 
@@ -297,16 +299,16 @@ class SqlLedgerRows(SqlWorkRows):
         rows = self._tables.all(statement, other=OTHER)
         return {number: Dimensions(*values) for number, *values in rows}
 
-    def damaged_dimension_sets(self, after_number: int, most: int) -> FoundNumbers:
+    def damaged_dimension_sets(self, after_number: int, max_sets: int) -> FoundNumbers:
         return (), None
 
     def delete_damaged_rows(self) -> None:
         super().delete_damaged_rows()
         self.delete_unused_dimension_sets()
 
-    def first_start_since(self, width: int, since: int) -> int | None:
-        statement = f"SELECT min(start) FROM {self._sums_table(width)} WHERE start >= :since"
-        [start] = self._tables.first_row(statement, since=since)
+    def first_start_since(self, period_s: int, since_s: int) -> int | None:
+        statement = f"SELECT min(start) FROM {self._sums_table(period_s)} WHERE start >= :since"
+        [start] = self._tables.first_row(statement, since=since_s)
         return None if start is None else int(start)
 
     def make_daily_sums_from_hours(self, day: int) -> None:
@@ -330,27 +332,27 @@ class SqlLedgerRows(SqlWorkRows):
             next=day + DAY_S,
         )
 
-    def drop_days(self, since: int) -> None:
+    def drop_days(self, since_s: int) -> None:
         self.set_state(**new_data_versions_by_month())
         of_days = f"{self._table(ROLLED)} WHERE rollup <= {BILLED_ROLLUPS}"
-        self._tables.run(f"DELETE FROM {of_days} AND start + width > :since", since=since)
-        self._tables.run(f"DELETE FROM {self._sums_table(DAY_S)} WHERE start >= :since", since=since)
+        self._tables.run(f"DELETE FROM {of_days} AND start + width > :since", since=since_s)
+        self._tables.run(f"DELETE FROM {self._sums_table(DAY_S)} WHERE start >= :since", since=since_s)
         self._tables.run(
             f"DELETE FROM {self._table(METERS)} WHERE width = :width AND start >= :since",
             width=DAY_S,
-            since=since,
+            since=since_s,
         )
 
-    def drop_hours(self, before: int) -> int:
+    def drop_hours(self, before_s: int) -> int:
         deleted = self._tables.run(
-            f"DELETE FROM {self._sums_table(HOUR_S)} WHERE start < :before", before=before
+            f"DELETE FROM {self._sums_table(HOUR_S)} WHERE start < :before", before=before_s
         )
         self._tables.run(
             f"DELETE FROM {self._table(METERS)} WHERE width = :width AND start < :before",
             width=HOUR_S,
-            before=before,
+            before=before_s,
         )
-        self._move_hours_to_days(before)
+        self._move_hours_to_days(before_s)
         periods, old = self._table("periods"), "width = :hour AND start < :before"
         self._tables.run(
             f"INSERT INTO {periods} AS old (width, start, first)"
@@ -358,9 +360,9 @@ class SqlLedgerRows(SqlWorkRows):
             f" GROUP BY start / :day ON CONFLICT (width, start) DO UPDATE {_LOWEST}",
             day=DAY_S,
             hour=HOUR_S,
-            before=before,
+            before=before_s,
         )
-        self._tables.run(f"DELETE FROM {periods} WHERE {old}", hour=HOUR_S, before=before)
+        self._tables.run(f"DELETE FROM {periods} WHERE {old}", hour=HOUR_S, before=before_s)
         return deleted
 
     def store_lowest_record_numbers(self, widths_starts_and_numbers: Iterable[tuple[int, int, int]]) -> None:
@@ -439,44 +441,47 @@ class SqlLedgerRows(SqlWorkRows):
             self._tables.run(work, width=width)
         return self._tables.run(f"DELETE FROM {self._table('periods')} WHERE NOT frozen")
 
-    def valid_rollup_keys(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
+    def valid_rollup_keys(self, since_s: int, until_s: int) -> Collection[tuple[int, int, int]]:
         rows = self._tables.all(
             f"SELECT rollup, width, start FROM {self._table(ROLLED)} WHERE start >= :since AND start < :until",
-            since=since,
-            until=until,
+            since=since_s,
+            until=until_s,
         )
         return {(number, width, start) for number, width, start in rows}
 
-    def make_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> None:
-        rollup_key = {"rollup": number, "width": width, "start": start}
+    def make_rollup(self, rollup_number: int, dimensions: Sequence[str], period_s: int, start: int) -> None:
+        rollup_key = {"rollup": rollup_number, "width": period_s, "start": start}
         where = "WHERE rollup = :rollup AND width = :width AND start = :start"
-        table, columns, computed_sql = self._rollup_table_columns_and_sql(number, dimensions)
+        table, columns, computed_sql = self._rollup_table_columns_and_sql(rollup_number, dimensions)
         self._tables.run(f"DELETE FROM {table} {where}", **rollup_key)
         self._tables.run(
             f"INSERT INTO {table} (rollup, width, start, {', '.join(columns)})"
-            f" SELECT {number}, {width}, {start}, made.* FROM ({computed_sql}) made",
+            f" SELECT {rollup_number}, {period_s}, {start}, made.* FROM ({computed_sql}) made",
             since=start,
-            until=start + width,
+            until=start + period_s,
         )
         self._tables.run(f"DELETE FROM {self._table(ROLLED)} {where}", **rollup_key)
         self._tables.run(insert_sql(f"{self.prefix}{ROLLED}", ("rollup", "width", "start")), **rollup_key)
 
-    def drop_rollups(self, rollup_number: int, width: int, before: int) -> None:
+    def drop_rollups(self, rollup_number: int, period_s: int, before_s: int) -> None:
         where = "WHERE rollup = :rollup AND width = :width AND start < :before"
         for table in (ROLLUPS, ROLLED):
             self._tables.run(
-                f"DELETE FROM {self._table(table)} {where}", rollup=rollup_number, width=width, before=before
+                f"DELETE FROM {self._table(table)} {where}",
+                rollup=rollup_number,
+                width=period_s,
+                before=before_s,
             )
 
     def is_rollup_different(
-        self, rollup_number: int, dimensions: Sequence[str], width: int, start: int
+        self, rollup_number: int, dimensions: Sequence[str], period_s: int, start: int
     ) -> bool:
         table, columns, computed_sql = self._rollup_table_columns_and_sql(rollup_number, dimensions)
-        rows_sql = f"{table} WHERE rollup = {rollup_number} AND width = {width}"
+        rows_sql = f"{table} WHERE rollup = {rollup_number} AND width = {period_s}"
         stored = f"SELECT {', '.join(columns)} FROM {rows_sql} AND start = :since"
         for left_sql, right_sql in ((computed_sql, stored), (stored, computed_sql)):
             statement = f"SELECT EXISTS (SELECT * FROM ({left_sql}) a EXCEPT SELECT * FROM ({right_sql}) b)"
-            [differs] = self._tables.first_row(statement, since=start, until=start + width)
+            [differs] = self._tables.first_row(statement, since=start, until=start + period_s)
             if differs:
                 return True
         return False
@@ -493,9 +498,9 @@ class SqlLedgerRows(SqlWorkRows):
             [{"width": width, "start": start} for width, start in rows],
         )
 
-    def _mark_change_and_unmark_rollups(self, width: int, starts: Collection[int]) -> None:
+    def _mark_change_and_unmark_rollups(self, period_s: int, starts: Collection[int]) -> None:
         self.set_state(**new_data_versions_by_month(starts))
-        if width == DAY_S and starts:
+        if period_s == DAY_S and starts:
             self.invalidate_rollups(starts)
 
     def _rollup_table_columns_and_sql(
@@ -531,19 +536,22 @@ class SqlLedgerRows(SqlWorkRows):
     def _table(self, table: str) -> str:
         return f"{{schema}}.{self.prefix}{table}"
 
-    def _sums_table(self, width: int) -> str:
-        return self._table(TABLES[width])
+    def _sums_table(self, period_s: int) -> str:
+        return self._table(TABLES[period_s])
 
-    def _rollup_source_sql(self, width: int, rollup: int) -> str:
+    def _rollup_source_sql(self, period_s: int, rollup: int) -> str:
         if not rollup:
-            return f"{self._sums_table(width)} WHERE"
-        return f"{self._table(ROLLUPS)} WHERE rollup = {rollup} AND width = {width} AND"
+            return f"{self._sums_table(period_s)} WHERE"
+        return f"{self._table(ROLLUPS)} WHERE rollup = {rollup} AND width = {period_s} AND"
 
-    def _period_sums_sql(self, width: int, leading_columns_sql: str = "") -> str:
-        return f"SELECT {leading_columns_sql}{KEY}, {', '.join(self.shown)} {self._sums_at_start_sql(width)}"
+    def _period_sums_sql(self, period_s: int, leading_columns_sql: str = "") -> str:
+        return (
+            f"SELECT {leading_columns_sql}{KEY}, {', '.join(self.shown)} {self._sums_at_start_sql(period_s)}"
+        )
 
-    def _sums_at_start_sql(self, width: int) -> str:
-        return f"FROM {self._sums_table(width)} h JOIN {self._table('keys')} k ON k.id = h.key WHERE h.start = :start"
+    def _sums_at_start_sql(self, period_s: int) -> str:
+        table = self._sums_table(period_s)
+        return f"FROM {table} h JOIN {self._table('keys')} k ON k.id = h.key WHERE h.start = :start"
 
 
 def _group_meters_by_key(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:

@@ -329,7 +329,7 @@ class SqlRegistryRows:
 
     def add_audit(
         self,
-        at: float,
+        recorded_at: float,
         actor: Actor,
         action: str,
         target: str,
@@ -340,7 +340,7 @@ class SqlRegistryRows:
         self.is_audited = True
         self._write(
             _ADD_AUDIT,
-            at=at,
+            at=recorded_at,
             actor=actor.name,
             address=actor.address,
             action=action,

@@ -180,7 +180,7 @@ class SqlWorkRows(ABC):
         return [(row[0], row[1], Dimensions(*row[2:end]), self._read_measures(row[end:])) for row in rows]
 
     def unit_sums_page(
-        self, start: int, after: tuple[int, int], most: int
+        self, start: int, after: tuple[int, int], max_sums: int
     ) -> Sequence[tuple[int, int, Measures]]:
         rows = self._tables.all(
             f"SELECT h.units, h.key, {', '.join(self.shown)} FROM {self._table(WORK)} h"
@@ -188,7 +188,7 @@ class SqlWorkRows(ABC):
             start=start,
             units=after[0],
             key=after[1],
-            most=most,
+            most=max_sums,
         )
         return [(units, key, self._read_measures(values)) for units, key, *values in rows]
 
@@ -198,8 +198,10 @@ class SqlWorkRows(ABC):
             units: unit_set_number(_replace_merged_units_with_rest(units, unlisted)) for units in unit_sets
         }
 
-    def units_of_set_number(self, number: int) -> Mapping[str, str]:
-        row = self._tables.first_row(f"SELECT {_NAMES} FROM {self._table(SETS)} WHERE id = :id", id=number)
+    def units_of_set_number(self, set_number: int) -> Mapping[str, str]:
+        row = self._tables.first_row(
+            f"SELECT {_NAMES} FROM {self._table(SETS)} WHERE id = :id", id=set_number
+        )
         named = f"SELECT id, name FROM {self._table(NAMES)} WHERE id IN :ids"
         names = dict(self._tables.all(named, ids=[id for id in row if id > REST])) if row else {}
         return {
@@ -254,7 +256,7 @@ class SqlWorkRows(ABC):
     def delete_unit_sums(self, start: int) -> None:
         self._tables.run(f"DELETE FROM {self._table(WORK)} WHERE start = :start", start=start)
 
-    def work_unit_names_containing(self, text: str, most: int) -> Sequence[tuple[int, str]]:
+    def work_unit_names_containing(self, text: str, max_units: int) -> Sequence[tuple[int, str]]:
         literal = re.sub("[!%_]", r"!\g<0>", text.lower())
         fits = "lower(name) LIKE :{} ESCAPE '!'".format
         rank = f"CASE WHEN {fits('number')} THEN 0 WHEN {fits('begin')} THEN 1 ELSE 2 END"
@@ -263,19 +265,19 @@ class SqlWorkRows(ABC):
             part=f"%{literal}%",
             number=f"%#{literal.removeprefix('#')}",
             begin=f"{literal}%",
-            most=most,
+            most=max_units,
         )
         return [(id, name) for id, name in rows]
 
-    def individual_unit_count_by_kind(self, since: int, until: int) -> Mapping[str, int]:
+    def individual_unit_count_by_kind(self, since_s: int, until_s: int) -> Mapping[str, int]:
         counts = ", ".join(
             f"COUNT(DISTINCT CASE WHEN {name} > {REST} THEN {name} END)" for name in _COLUMNS.values()
         )
         row = self._tables.first_row(
             f"SELECT {counts} FROM {self._sums_with_units_sql()} "
             "WHERE calls <> 0 AND start >= :since AND start < :until",
-            since=since,
-            until=until,
+            since=since_s,
+            until=until_s,
         )
         return dict(zip(_COLUMNS, map(int, row), strict=True))
 
@@ -315,10 +317,10 @@ class SqlWorkRows(ABC):
         )
         return f"({rows}) of_units"
 
-    def run_tree(self, query: CostQuery, since: int, until: int) -> RunTree:
+    def run_tree(self, query: CostQuery, since_s: int, until_s: int) -> RunTree:
         sets, pairs, seen = self._table(SETS), self._linked_pairs_mask(), self._visible_sets_sql(query)
         few = self._condition_if_few_unit_sets(query)
-        used = f"SELECT units FROM {self._table(WORK)} WHERE start >= {since} AND start < {until}"
+        used = f"SELECT units FROM {self._table(WORK)} WHERE start >= {since_s} AND start < {until_s}"
         links = self._table(work_links.LINKS) if work_links.has_parent_links(pairs, RUN) else ""
         rows = self._tables.all(
             ancestor_runs_sql(
@@ -360,9 +362,10 @@ class SqlWorkRows(ABC):
         since, until = _query_bounds_with_day_margins(query)
         return self._unit_sets_with_calls_sql(f"({keys})", str(since), str(until))
 
-    def _unit_sets_with_calls_sql(self, keys: str, since: str, until: str) -> str:
+    def _unit_sets_with_calls_sql(self, keys: str, since_sql: str, until_sql: str) -> str:
         work = self._table(WORK)  # not DISTINCT, which takes most of the time
-        return f"SELECT units FROM {work} WHERE start >= {since} AND start < {until} AND calls <> 0 AND key IN {keys}"
+        with_calls = f"start >= {since_sql} AND start < {until_sql} AND calls <> 0"
+        return f"SELECT units FROM {work} WHERE {with_calls} AND key IN {keys}"
 
     def _condition_if_few_unit_sets(self, query: CostQuery) -> str:
         """
@@ -423,7 +426,7 @@ class SqlWorkRows(ABC):
             self._linked_pairs_mask(), query.used_dimensions
         )
 
-    def _condition_on_unit_sets_in_range(self, query: CostQuery, since: int, until: int) -> str:
+    def _condition_on_unit_sets_in_range(self, query: CostQuery, since_s: int, until_s: int) -> str:
         """
         Return a condition on the sets of units that can pass the filters and have sums in a range. It is ""
         for restricted people, because the time would reveal how many hidden sums pass.
@@ -439,7 +442,7 @@ class SqlWorkRows(ABC):
         ]
         if not terms:
             return ""
-        used = f"SELECT units FROM {self._table(WORK)} WHERE start >= {since} AND start < {until}"
+        used = f"SELECT units FROM {self._table(WORK)} WHERE start >= {since_s} AND start < {until_s}"
         # the plus makes SQLite read the range instead of looking up each set
         return f"+units IN (SELECT p.id FROM {self._table(SETS)} p WHERE p.id IN ({used}){''.join(terms)})"
 
@@ -449,7 +452,7 @@ class SqlWorkRows(ABC):
     def _linked_units_sql(self, unit_kind: str) -> str:
         return work_links.linked_units_sql(unit_kind, self._table(work_links.LINKS))
 
-    def pull_requests_and_tickets_since(self, since: int) -> Collection[tuple[str, int]]:
+    def pull_requests_and_tickets_since(self, since_s: int) -> Collection[tuple[str, int]]:
         pairs = self._linked_pairs_mask()
         linked = {
             unit: self._linked_units_sql(unit) for unit in TREES if work_links.has_parent_links(pairs, unit)
@@ -460,7 +463,7 @@ class SqlWorkRows(ABC):
             for (number,) in self._tables.all(
                 f"SELECT DISTINCT {_COLUMNS[unit]} FROM {self._sums_with_units_sql()} WHERE start >= :since"
                 + (f" AND {_COLUMNS[unit]} IN ({linked[unit]})" if unit in linked else ""),
-                since=since,
+                since=since_s,
             )
         }
 
@@ -481,15 +484,15 @@ class SqlWorkRows(ABC):
         [newest] = self._tables.first_row(f"SELECT COALESCE(MAX(start), 0) FROM {self._table(WORK)}")
         self._merge_units_into_other_in_steps(unit_kind, ids, newest)
 
-    def merge_idle_units_into_other(self, unit_kind: str, before: int) -> None:
+    def merge_idle_units_into_other(self, unit_kind: str, before_s: int) -> None:
         column = _COLUMNS[unit_kind]
         expired = self._tables.all(
             f"SELECT {column} FROM {self._sums_with_units_sql()} WHERE {column} > {REST} AND calls <> 0"
             f" AND {column} NOT IN ({self._linked_units_sql(unit_kind)})"
             f" GROUP BY {column} HAVING MAX(start) < :before",
-            before=before,
+            before=before_s,
         )
-        self._merge_units_into_other_in_steps(unit_kind, [id for (id,) in expired], before)
+        self._merge_units_into_other_in_steps(unit_kind, [id for (id,) in expired], before_s)
 
     def _merge_units_into_other_in_steps(self, unit_kind: str, ids: Collection[int], last_seen: int) -> None:
         ordered = sorted(ids)
@@ -549,19 +552,19 @@ class SqlWorkRows(ABC):
             for start, units, key, *values in rows
         )
 
-    def forget_merges_of_idle_units(self, unit_kind: str, before: int) -> None:
+    def forget_merges_of_idle_units(self, unit_kind: str, before_s: int) -> None:
         statement = f"DELETE FROM {self._table(UNLISTED)} WHERE unit = :unit AND seen < :before"
-        if self._tables.run(statement, unit=UNITS[unit_kind].number, before=before):
-            self.set_state(**{FORGOTTEN: max(before, self.state_values().get(FORGOTTEN, 0))})
+        if self._tables.run(statement, unit=UNITS[unit_kind].number, before=before_s):
+            self.set_state(**{FORGOTTEN: max(before_s, self.state_values().get(FORGOTTEN, 0))})
 
-    def _move_hours_to_days(self, before: int) -> None:
+    def _move_hours_to_days(self, before_s: int) -> None:
         hours = f"FROM {self._table(WORK)} w WHERE w.start < :before AND w.start % {DAY_S} <> 0"
         self._add_selected_sums(
             f"w.start - w.start % {DAY_S}, w.units, w.key, {self._sum_columns_sql('w.')} {hours}",
-            before=before,
+            before=before_s,
         )
         hours = f"{self._table(WORK)} WHERE start < :before AND start % {DAY_S} <> 0"
-        self._tables.run(f"DELETE FROM {hours}", before=before)
+        self._tables.run(f"DELETE FROM {hours}", before=before_s)
 
     def _sum_columns_sql(self, column_prefix: str) -> str:
         return ", ".join(
@@ -580,12 +583,12 @@ class SqlWorkRows(ABC):
         self,
         unit_kind: str,
         names: Sequence[str],
-        most: int,
+        max_runs: int,
         *,
         includes_runs_below: bool,
         limiting_query: CostQuery | None = None,
     ) -> Sequence[RunLineage]:
-        seen, values = "", dict[str, object](numbers=unit_numbers(unit_kind, names), most=most)
+        seen, values = "", dict[str, object](numbers=unit_numbers(unit_kind, names), most=max_runs)
         if limiting_query is not None and limiting_query.trees_of is not None:
             seen = self._unit_sets_with_calls_sql(":keys", ":since", ":until")
             since, until = _query_bounds_with_day_margins(limiting_query)

@@ -213,8 +213,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         number: int = row[0]
         return number
 
-    def _put_dimensions(self, number: int, dimensions: Dimensions) -> None:
-        self._connection.execute(_PUT_DIMENSIONS, (*dimensions, number))
+    def _put_dimensions(self, dimension_set_number: int, dimensions: Dimensions) -> None:
+        self._connection.execute(_PUT_DIMENSIONS, (*dimensions, dimension_set_number))
 
     def delete_unused_dimension_sets(self) -> int:
         self._clear_filter_caches()
@@ -234,19 +234,19 @@ class SqliteLedgerRows(SqlLedgerRows):
         )
 
     def totals_by_group(
-        self, spans: Sequence[Span], query: CostQuery, *, by_start: bool = False
+        self, spans: Sequence[Span], query: CostQuery, *, groups_by_start: bool = False
     ) -> Iterator[GroupSum]:
         self._register_derived(query.derived)
         if query.group_by:
-            yield from self._sum_by_group(spans, query, by_start=by_start)
+            yield from self._sum_by_group(spans, query, groups_by_start=groups_by_start)
             return
         for span in spans:
             width, since, until, rollup = span
             is_by_unit = rollup == ROLLUP and query.has_unit_filters
             if is_by_unit or 0 < rollup < ROLLUP or until - since <= _FEW * width:
-                yield from self._sum_by_group([span], query, by_start=by_start)
+                yield from self._sum_by_group([span], query, groups_by_start=groups_by_start)
             else:
-                yield from self._sum_by_outcome(span, query, by_start=by_start)
+                yield from self._sum_by_outcome(span, query, groups_by_start=groups_by_start)
 
     def sums_by_dimension_set(self, spans: Sequence[Span], query: CostQuery) -> Iterator[Sequence[int]]:
         self._register_derived(query.derived)
@@ -268,23 +268,29 @@ class SqliteLedgerRows(SqlLedgerRows):
         for number, status, cost_source, *group in rows:
             yield number, status, cost_source, tuple(group)
 
-    def _sum_by_group(self, spans: Sequence[Span], query: CostQuery, *, by_start: bool) -> Iterator[GroupSum]:
+    def _sum_by_group(
+        self, spans: Sequence[Span], query: CostQuery, *, groups_by_start: bool
+    ) -> Iterator[GroupSum]:
         names = self._group_expressions(query)
         needed_columns = AskedSums(query.measures)
         columns = ", ".join(
-            ["h.start" if by_start else "0", "k.status", "k.cost_source", *names, *needed_columns.sums]
+            ["h.start" if groups_by_start else "0", "k.status", "k.cost_source", *names, *needed_columns.sums]
         )
         # Names come first in GROUP BY, and status and cost source last, because most rows have the same two
         # values.
-        places = (*self._group_by_terms_sql(query, 4), *range(1 if by_start else 2, 4))
+        places = (*self._group_by_terms_sql(query, 4), *range(1 if groups_by_start else 2, 4))
         grouped = ", ".join(map(str, places))
         width, since, until, _ = spans[0]
-        if not by_start and self._can_add_up_by_unit_set(query):
+        if not groups_by_start and self._can_add_up_by_unit_set(query):
             yield from self._unit_groups(spans[0], query, needed_columns)
             return
         # Joining the dimensions to each row costs more than adding up the rows first, except for a few days.
         # Sums of units of work would lose their unit.
-        if query.unit_of_work is None and not by_start and (len(spans) > 1 or until - since > _FEW * width):
+        if (
+            query.unit_of_work is None
+            and not groups_by_start
+            and (len(spans) > 1 or until - since > _FEW * width)
+        ):
             summed, values = self._sums_by_number_sql(spans, query, needed_columns.wanted)
         else:
             within, values = self._span_sums_sql(spans[0], query)
@@ -379,7 +385,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         values = [value or "" for group in query.only for value in group]
         return f" WHERE ({', '.join(names)}) IN (VALUES {listed})", values
 
-    def _sum_by_outcome(self, span: Span, query: CostQuery, *, by_start: bool) -> Iterator[GroupSum]:
+    def _sum_by_outcome(self, span: Span, query: CostQuery, *, groups_by_start: bool) -> Iterator[GroupSum]:
         """
         Yield the sums by status and cost source only.
 
@@ -388,7 +394,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         """
         within, values = self._span_sums_sql(span, query)
         needed_columns = AskedSums(query.measures)
-        start, grouped = ("h.start", "GROUP BY h.start") if by_start else ("0", "")
+        start, grouped = ("h.start", "GROUP BY h.start") if groups_by_start else ("0", "")
         sums = ", ".join(needed_columns.sums)
         rows = self._connection.execute(
             f"SELECT {start}, {sums} FROM (SELECT * FROM {within}) h {grouped}", values
@@ -462,14 +468,14 @@ class SqliteLedgerRows(SqlLedgerRows):
         ).fetchall()
         return len(rows), [(row[:-1], row[-1]) for row in rows]
 
-    def has_more_groups(self, query: CostQuery, most: int) -> bool:
+    def has_more_groups(self, query: CostQuery, max_groups: int) -> bool:
         if query.unit_of_work is not None:
             return True
         self._register_derived(query.derived)
         names = ", ".join(nullable_dimension_sql(query.derived.get(name, name)) for name in query.group_by)
         statement = f"SELECT COUNT(*) FROM (SELECT DISTINCT {names} FROM keys k LIMIT ?)"
-        [count] = self._connection.execute(statement, (most + 1,)).fetchone()
-        return bool(count > most)
+        [count] = self._connection.execute(statement, (max_groups + 1,)).fetchone()
+        return bool(count > max_groups)
 
     def has_filters_excluding_nothing(self, query: CostQuery) -> bool:
         self._register_derived(query.derived)
@@ -479,7 +485,13 @@ class SqliteLedgerRows(SqlLedgerRows):
         return not fails_any
 
     def _filtered_sums_sql(
-        self, table_sql: str, width: int, since: int, until: int, filter_terms_sql: str, values: Sequence[str]
+        self,
+        table_sql: str,
+        period_s: int,
+        since_s: int,
+        until_s: int,
+        filter_terms_sql: str,
+        values: Sequence[str],
     ) -> tuple[str, Sequence[int | str]]:
         """
         Return SQL for the sums whose dimensions pass the filter conditions `filter_terms_sql`. `table_sql`: a
@@ -489,18 +501,22 @@ class SqliteLedgerRows(SqlLedgerRows):
         looked up one by one.
         """
         if not filter_terms_sql:
-            return f"{table_sql} start >= ? AND start < ?", (since, until)
+            return f"{table_sql} start >= ? AND start < ?", (since_s, until_s)
         chosen = f"SELECT id FROM keys k WHERE TRUE{filter_terms_sql}"
-        first = period_start(width, since)
-        starts = range(first if first == since else first + width, until, width)
+        first = period_start(period_s, since_s)
+        starts = range(first if first == since_s else first + period_s, until_s, period_s)
         max_numbers = _LOOKED_UP // max(len(starts), 1)
         numbers = self._dimension_set_numbers_within_limit(chosen, values, max_numbers)
         listed = "(SELECT value FROM json_each(?))"
         if numbers is None and f"{FUNCTION}(" in filter_terms_sql:
             word, divided = self._operator_and_dimension_set_numbers(filter_terms_sql, values)
-            return f"{table_sql} start >= ? AND start < ? AND key {word} {listed}", (since, until, divided)
+            return f"{table_sql} start >= ? AND start < ? AND key {word} {listed}", (
+                since_s,
+                until_s,
+                divided,
+            )
         if numbers is None:
-            return f"{table_sql} start >= ? AND start < ? AND key IN ({chosen})", (since, until, *values)
+            return f"{table_sql} start >= ? AND start < ? AND key IN ({chosen})", (since_s, until_s, *values)
         parameters = (json.dumps([*starts]), json.dumps(numbers))
         return f"{table_sql} start IN {listed} AND key IN {listed}", parameters
 
@@ -544,22 +560,31 @@ class SqliteLedgerRows(SqlLedgerRows):
         return self._divided[1:]
 
     def meter_totals(
-        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+        self, period_s: int, since_s: int, until_s: int, query: CostQuery, *, groups_by_start: bool = False
     ) -> Iterator[MeterSum]:
-        start = "h.start" if by_start else "0"
+        start = "h.start" if groups_by_start else "0"
         if query.meter == EVERY_METER:
             return self._read_meter_sums(
-                width, since, until, query, start, "NOT (h.meter >= ? AND h.meter < ?)", *CHARGES
+                period_s, since_s, until_s, query, start, "NOT (h.meter >= ? AND h.meter < ?)", *CHARGES
             )
-        return self._read_meter_sums(width, since, until, query, start, "h.meter = ?", query.meter)
+        return self._read_meter_sums(period_s, since_s, until_s, query, start, "h.meter = ?", query.meter)
 
-    def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[MeterSum]:
+    def charge_totals(
+        self, period_s: int, since_s: int, until_s: int, query: CostQuery
+    ) -> Iterator[MeterSum]:
         return self._read_meter_sums(
-            width, since, until, query, "h.start", "h.meter >= ? AND h.meter < ?", *CHARGES
+            period_s, since_s, until_s, query, "h.start", "h.meter >= ? AND h.meter < ?", *CHARGES
         )
 
     def _read_meter_sums(
-        self, width: int, since: int, until: int, query: CostQuery, start: str, condition: str, *named: str
+        self,
+        period_s: int,
+        since_s: int,
+        until_s: int,
+        query: CostQuery,
+        start: str,
+        condition: str,
+        *named: str,
     ) -> Iterator[MeterSum]:
         self._register_derived(query.derived)
         names = [dimension_sql(query.derived.get(name, name)) for name in query.group_by]
@@ -569,37 +594,46 @@ class SqliteLedgerRows(SqlLedgerRows):
         rows = self._connection.execute(
             f"SELECT {columns}, SUM(h.whole), SUM(h.millionths) FROM meters h JOIN keys k ON k.id = h.key"
             f" WHERE h.width = ? AND h.start >= ? AND h.start < ? AND {condition}{terms} GROUP BY {grouped}",
-            (width, since, until, *named, *values),
+            (period_s, since_s, until_s, *named, *values),
         )
         for first, *row, status, meter, whole, millionths in rows:
             group = tuple([value or None for value in row])
             yield MeterSum(group, status, whole * SCALE + millionths, first, meter)
 
     def billed_totals(
-        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
+        self,
+        period_s: int,
+        since_s: int,
+        until_s: int,
+        query: CostQuery,
+        *,
+        groups_by_start: bool = False,
+        rollup: int = 0,
     ) -> Iterator[GroupSum]:
         self._register_derived(query.derived)
         from spool.sql import billed
 
         names = [dimension_sql(query.derived.get(name, name)) for name in query.group_by]
         filters = billed.FilterParts.split_filters(query)
-        group_columns = filters.columns_before_join(query, by_start=by_start)
+        group_columns = filters.columns_before_join(query, groups_by_start=groups_by_start)
         of_keys, keys = filter_condition(filters.of_keys)
         of_bills, bills = filter_condition(filters.of_bills)
         of_both, both_values = filter_condition(filters.of_both)
         if "key" in group_columns or of_keys or rollup:
-            table = billed.billed_sums_from_and_where_sql(self.prefix, width, rollup).replace("{schema}.", "")
-            within, values = self._filtered_sums_sql(table, width, since, until, of_keys, keys)
+            table = billed.billed_sums_from_and_where_sql(self.prefix, period_s, rollup).replace(
+                "{schema}.", ""
+            )
+            within, values = self._filtered_sums_sql(table, period_s, since_s, until_s, of_keys, keys)
         else:  # use the sums per day
             within = f"({billed.billed_sums_sql(self.prefix, '?1', '?2')}) h WHERE TRUE".replace(
                 "{schema}.", ""
             )
-            values = (since, until)
+            values = (since_s, until_s)
         # Joining the dimensions to each row would cost more than adding up the rows first.
         limbs = ", ".join(f"SUM({limb}) AS {limb}" for limb in billed.LIMBS)
         group_sql = f" GROUP BY {', '.join(group_columns)}" if group_columns else ""
         joined = " JOIN keys k ON k.id = h.key" if "key" in group_columns else ""
-        columns = ", ".join(["h.start" if by_start else "0", *names])
+        columns = ", ".join(["h.start" if groups_by_start else "0", *names])
         grouped = ", ".join(str(index) for index in range(1, len(names) + 2))
         rows = self._connection.execute(
             f"SELECT {columns}, SUM(h.high), SUM(h.middle), SUM(h.low)"
@@ -610,13 +644,13 @@ class SqliteLedgerRows(SqlLedgerRows):
         )
         yield from billed.parse_group_sums(rows)
 
-    def first_period_start_with_dimension(self, width: int, dimension: str) -> int | None:
+    def first_period_start_with_dimension(self, period_s: int, dimension: str) -> int | None:
         known = f"SELECT id FROM keys k WHERE {dimension_sql(dimension)} <> ''"
-        statement = f"SELECT start FROM {TABLES[width]} WHERE key IN ({known}) ORDER BY start LIMIT 1"
+        statement = f"SELECT start FROM {TABLES[period_s]} WHERE key IN ({known}) ORDER BY start LIMIT 1"
         row = self._connection.execute(statement).fetchone()
         return int(row[0]) if row else None
 
-    def values(self, dimension: str | DerivedDimension, limit: int) -> Sequence[str]:
+    def values(self, dimension: str | DerivedDimension, max_values: int) -> Sequence[str]:
         if isinstance(dimension, DerivedDimension):
             self._register_derived({dimension.name: dimension})
         column = dimension_sql(dimension)
@@ -624,7 +658,7 @@ class SqliteLedgerRows(SqlLedgerRows):
             f"SELECT DISTINCT {column} AS value FROM keys k WHERE value <> '' AND k.kind <> '{BILLED}'"
             " ORDER BY value LIMIT ?"
         )
-        return [value for (value,) in self._connection.execute(statement, (limit,))]
+        return [value for (value,) in self._connection.execute(statement, (max_values,))]
 
     def value_combinations(self, dimensions: Sequence[str]) -> Iterator[Sequence[tuple[str, ...]]]:
         if not dimensions:

@@ -86,9 +86,9 @@ def version_numbers(versions: Sequence[str]) -> list[int]:
     return [number << 24 | int(digest[:6], 16) for number, digest in enumerate(found, start=FIRST)]
 
 
-def application_id(number: int) -> int:
+def application_id(version_number: int) -> int:
     """Return the application id for a version number, as PRAGMA stores it: a positive signed integer."""
-    return (MARK + number) & 0x7FFFFFFF
+    return (MARK + version_number) & 0x7FFFFFFF
 
 
 def check_schema(path: Path, versions: Sequence[str]) -> None:

@@ -55,9 +55,11 @@ class SqlitePartialReports:
             lambda connection: find_reports(connection, keys, key_prefixes=key_prefixes)
         )
 
-    async def oldest_reports(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
-        due = takewhile(lambda report: report.at <= before, filter_by_kind(await self.load(), kind))
-        return list(islice(due, most))
+    async def oldest_reports(
+        self, kind: bytes, *, before_time: float, max_reports: int
+    ) -> Sequence[PartialReport]:
+        due = takewhile(lambda report: report.at <= before_time, filter_by_kind(await self.load(), kind))
+        return list(islice(due, max_reports))
 
     async def count_reports_and_bytes(self, kind: bytes) -> tuple[int, int]:
         reports = list(filter_by_kind(await self.load(), kind))
@@ -133,11 +135,13 @@ class SqliteStoredSenders:
     async def find_senders_of_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
         return [sender for caller in callers for sender in self._of_callers.get(caller, ())]
 
-    async def delete_old(self, before: float) -> int:
-        if self._newest < before:
+    async def delete_old(self, before_time: float) -> int:
+        if self._newest < before_time:
             self._of_callers = {}
         forgotten = 0
-        while removed := await self._database.transaction(partial(_delete_some_old_senders, before=before)):
+        while removed := await self._database.transaction(
+            partial(_delete_some_old_senders, before_time=before_time)
+        ):
             forgotten += removed
         held = UsedAmountByOwner(
             dict(await self._database.read(lambda connection: connection.execute(_HELD).fetchall()))
@@ -160,9 +164,9 @@ def store_senders(connection: sqlite3.Connection, plan: CommitPlan) -> None:
     connection.executemany(_NOTE, rows)
 
 
-def _delete_some_old_senders(connection: sqlite3.Connection, before: float) -> int:
+def _delete_some_old_senders(connection: sqlite3.Connection, before_time: float) -> int:
     oldest = connection.execute(_OLDEST_HEARD, (STEP,)).fetchall()
-    old = [(id,) for id, at in oldest if at < before]
+    old = [(id,) for id, at in oldest if at < before_time]
     connection.executemany(_REMOVE_HEARD, old)
     return len(old)
 

@@ -60,7 +60,7 @@ class SqliteRegistry:
 
     async def wait_until_durable(self) -> None: ...
 
-    async def changes_since(self, since: int | None) -> RegistryNews:
+    async def changes_since(self, since_sequence_number: int | None) -> RegistryNews:
         return NO_NEWS
 
     async def close(self) -> None:

@@ -45,7 +45,7 @@ def apply_commit(connection: sqlite3.Connection, plan: CommitPlan) -> None:
     since = float(facts.read_fact(rows, SINCE) or plan.at)
     operations = [record for record in records if isinstance(record, UnitCostOperation)]
     table = SqlStreamRows(rows)
-    streams.apply_operations(table, operations, now=plan.at, since=since)
+    streams.apply_operations(table, operations, now=plan.at, began_at=since)
     table.flush()
 
 

@@ -88,9 +88,9 @@ def portable_table_name(file: str, table: str) -> str:
     return f"{file}_{table}" if file == "ledger" else table
 
 
-def require_known_tables(tables: KeptTables, known: Collection[str]) -> None:
+def require_known_tables(tables: KeptTables, known_tables: Collection[str]) -> None:
     for name in tables.names:
-        if name not in known and next(tables.table(name).rows, None) is not None:
+        if name not in known_tables and next(tables.table(name).rows, None) is not None:
             raise NotAllowed(
                 f"the storage to copy has rows in {name}, a table that this Tollhouse does not know: "
                 "copy it with the release that created it"

@@ -109,8 +109,8 @@ def sort_in_short_steps(values: Iterable[T], key: Callable[[T], Any]) -> list[T]
     return list(merge(*runs, key=key))
 
 
-def sum_columns(rows: Sequence[Sequence[int]], width: int) -> tuple[int, ...]:
-    totals = (0,) * width
+def sum_columns(rows: Sequence[Sequence[int]], column_count: int) -> tuple[int, ...]:
+    totals = (0,) * column_count
     for begin in range(0, len(rows), STEP):
         columns = zip(*rows[begin : begin + STEP], strict=True)
         totals = tuple([before + sum(column) for before, column in zip(totals, columns, strict=True)])

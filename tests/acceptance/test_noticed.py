@@ -346,9 +346,9 @@ async def _stop(registry: Registry, now: float) -> None:
 async def _schedule(registry: Registry, name: str) -> None:
     """Add a scheduled report to a channel that does not exist."""
     view = NewView(name="Everything", filter={}, principal_dimension="team")
-    made = await registry.views.create(view, known={"team": ()}, most=10, actor=ACTOR)
+    made = await registry.views.create(view, known_dimensions={"team": ()}, max_rows=10, actor=ACTOR)
     draft = NewScheduledReport(name=name, view=made.id, channels=("deleted",))
-    await registry.declared_table(ScheduledReportTable).create(draft, most=10, actor=ACTOR, owner="")
+    await registry.declared_table(ScheduledReportTable).create(draft, max_rows=10, actor=ACTOR, owner="")
 
 
 async def _report_to_a_deleted_channel(storage: Storage) -> None:

@@ -66,8 +66,8 @@ def questions(first_day: str, last_day: str, ids: Mapping[str, str]) -> Iterator
                 yield Question(name=row.name, method=method, path=address, body=body, scope=row.scope)
 
 
-def _usual(row: Address) -> Sequence[str]:
-    return [f"limit={row.lists.max_limit}"] if row.lists else [""]
+def _usual(served_address: Address) -> Sequence[str]:
+    return [f"limit={served_address.lists.max_limit}"] if served_address.lists else [""]
 
 
 def _queries(first_day: str, last_day: str) -> Mapping[str, Sequence[str]]:

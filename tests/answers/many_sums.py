@@ -14,12 +14,12 @@ async def fill(ledger: Ledger, *, combinations: int, hours: int, begin: int) -> 
     """
     measures = [*(1 for _ in COUNTS), UNIT, UNIT, *(1 for _ in LATENCY)]
 
-    def work(rows: LedgerRows) -> None:
-        numbers = rows.find_or_assign_dimension_set_numbers(
+    def work(ledger_rows: LedgerRows) -> None:
+        numbers = ledger_rows.find_or_assign_dimension_set_numbers(
             [_dimensions(each) for each in range(combinations)]
         )
         for hour in range(hours):
-            rows.add_sums(HOUR_S, [(begin + hour * HOUR_S, number, measures) for number in numbers])
+            ledger_rows.add_sums(HOUR_S, [(begin + hour * HOUR_S, number, measures) for number in numbers])
 
     await ledger._store.change(work)
 

@@ -69,17 +69,17 @@ async def _measured(directory: Path, records: int, size: int, retains: bool) -> 
     return RetentionFigures(us=cpu / records * 1e6, seconds=seconds, removed=removed)
 
 
-async def _load(log: Log, firsts: range) -> None:
+async def _load(record_log: Log, firsts: range) -> None:
     """Append requests of as many records as the step of `firsts`, by several clients at once."""
     remaining = iter(firsts)
-    await asyncio.gather(*(_send(log, remaining, firsts.step) for _ in range(CLIENTS)))
+    await asyncio.gather(*(_send(record_log, remaining, firsts.step) for _ in range(CLIENTS)))
 
 
-async def _send(log: Log, firsts: Iterator[int], size: int) -> None:
+async def _send(record_log: Log, firsts: Iterator[int], size: int) -> None:
     for first in firsts:
         batch = [call(number, 5000, 0) for number in range(first, first + size)]
         identities = [RecordIdentity(record.id) for record in batch]
-        await log.append_submission(
+        await record_log.append_submission(
             Submission(topic=AI_TELEMETRY, received=size, records=batch, identities=identities)
         )
 

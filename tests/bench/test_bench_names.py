@@ -83,7 +83,7 @@ async def link_ms(registry: Registry, first: int) -> float:
     for number in range(first, first + 9):
         people = [names_of(registry.people, number)]
         began = time.process_time()
-        assert 1 == await registry.persons.link_address_forms(people, most=2 * NAMES, actor=ROOT)
+        assert 1 == await registry.persons.link_address_forms(people, max_names=2 * NAMES, actor=ROOT)
         times.append(1000 * (time.process_time() - began))
     return statistics.median(times)
 
@@ -95,7 +95,7 @@ async def test_a_million_names(database: Database | None, tmp_path: Path) -> Non
     for begin in range(0, NAMES // 2, BATCH):
         numbers = range(begin, min(begin + BATCH, NAMES // 2))
         people = [LinkedPerson(names=names_of(registry.people, number)) for number in numbers]
-        await registry.persons.link_names(people, most=2 * NAMES, actor=ROOT)
+        await registry.persons.link_names(people, max_names=2 * NAMES, actor=ROOT)
     many_ms = await link_ms(registry, 2 * NAMES)
     await registry.close()
     disk = (await disk_bytes(database, tmp_path) - empty_bytes) / NAMES

@@ -26,7 +26,7 @@ def test_wine_imports_the_same_values(tmp_path: Path, key: str) -> None:
     destination = Destination(endpoint="https://tollhouse.example.com", key=key)
     assistants = list(MANAGED.values())
     files = build_bundle(
-        assistants, destination, SigningKey(new_private_pem()), number=1, has_environment=True
+        assistants, destination, SigningKey(new_private_pem()), bundle_number=1, has_environment=True
     )
     (tmp_path / "policy.reg").write_bytes(files["windows/policy.reg"])
 

@@ -157,7 +157,12 @@ async def route(upstream: Upstream, clock: StoppedClock, place: Path) -> AsyncIt
         await spool.deliveries.set_routes([SPEC])
         await spool.add(calls(1, 1))
         loop = RouteLoop(
-            SPEC, Exporter(), deliveries=spool.deliveries, log=spool.log, clock=clock, backoff=Backoff()
+            SPEC,
+            Exporter(),
+            deliveries=spool.deliveries,
+            record_log=spool.log,
+            clock=clock,
+            backoff=Backoff(),
         )
         yield loop.run(), loop.send_now
 

@@ -47,7 +47,9 @@ async def _running(place: Path, exporter: Capture) -> AsyncIterator[tuple[Spoole
             return await due(*given, **named)  # type: ignore[arg-type]
 
         spool.deliveries.take_due_delivery = counted  # type: ignore[method-assign]
-        route = RouteLoop(SPEC, exporter, deliveries=spool.deliveries, log=spool.log, clock=spool.clock)
+        route = RouteLoop(
+            SPEC, exporter, deliveries=spool.deliveries, record_log=spool.log, clock=spool.clock
+        )
         task = asyncio.create_task(route.run())
         await _until(lambda: len(asked) >= WORKERS)
         await _steps()

@@ -98,7 +98,7 @@ async def delivery_that_was_put_off(clock: SteppingClock, border: float, place: 
         await spool.add(calls(1, 1))
         exporter = Capture(answers=[failed, None])
         route = RouteLoop(
-            SPEC, exporter, deliveries=spool.deliveries, log=spool.log, clock=clock, backoff=Backoff()
+            SPEC, exporter, deliveries=spool.deliveries, record_log=spool.log, clock=clock, backoff=Backoff()
         )
         await route.forward_one_delivery()
         due_at = await spool.deliveries.next_due_at(SPEC.name)

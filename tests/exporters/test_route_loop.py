@@ -50,7 +50,12 @@ async def spool(tmp_path: Path, clock: StoppedClock) -> AsyncIterator[Spooled]:
 
 def route_of(spool: Spooled, exporter: Capture) -> RouteLoop:
     return RouteLoop(
-        SPEC, exporter, deliveries=spool.deliveries, log=spool.log, clock=spool.clock, backoff=Backoff()
+        SPEC,
+        exporter,
+        deliveries=spool.deliveries,
+        record_log=spool.log,
+        clock=spool.clock,
+        backoff=Backoff(),
     )
 
 
@@ -197,7 +202,7 @@ async def test_parts_that_must_go_apart_are_divided_where_the_exporter_says(spoo
     names. Nothing counts as rejected.
     """
     await spool.add(calls(1, 10))
-    exporter = Capture(answers=[SplitRequired("two kinds", at=4)])
+    exporter = Capture(answers=[SplitRequired("two kinds", second_first_number=4)])
     route = route_of(spool, exporter)
     while await route.forward_one_delivery():
         pass
@@ -244,7 +249,7 @@ async def test_a_route_with_all_its_dead_letters_parks_and_loses_none(
         SPEC,
         Picky(),
         deliveries=spool.deliveries,
-        log=spool.log,
+        record_log=spool.log,
         clock=clock,
         backoff=Backoff(),
         max_dead_letters=1,

@@ -69,7 +69,7 @@ async def erase_until(directory: Path, step: str, schema: Schema | None) -> None
         submission = Submission(topic=AI_TELEMETRY, received=60, records=records, identities=identities)
         await storage.log.append_submission(submission)
         await storage.ledger.catch_up(storage.log)
-        await registry.persons.link_names([LinkedPerson(names=(NAME, OTHER))], most=9, actor=ROOT)
+        await registry.persons.link_names([LinkedPerson(names=(NAME, OTHER))], max_names=9, actor=ROOT)
         owner, method = STEPS[step]
         setattr(owner, method, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         erasure = new_erasure(map(registry.people.erasure_digest, (NAME, OTHER)), SystemClock().now())

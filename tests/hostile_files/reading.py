@@ -20,8 +20,11 @@ def report(path: Path) -> object:
     from gateway.configuration.sections import ReconciliationSettings
 
     settings = ReconciliationSettings()
-    file = report_file_at(path, most=settings.max_file_bytes, now=1_790_812_800.0)
-    return [each.read for each in read_reports([file], source=None, account=None, most=settings.max_rows)]
+    file = report_file_at(path, max_unpacked_bytes=settings.max_file_bytes, now=1_790_812_800.0)
+    return [
+        each.read
+        for each in read_reports([file], source=None, account=None, max_unpacked_bytes=settings.max_rows)
+    ]
 
 
 def page(path: Path) -> object:

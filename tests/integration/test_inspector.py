@@ -126,7 +126,7 @@ async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer)
     ):
         stated: dict[str, Any] = {"filter": {}, **fields}
         draft = NewView(name=name, principal_dimension="team", **stated)
-        await server.registry.views.create(draft, known=known, most=9, actor=ACTOR)
+        await server.registry.views.create(draft, known_dimensions=known, max_rows=9, actor=ACTOR)
     await make_insight_updater(server.services).find_and_store_insights()
     items = (await server.ask("GET", "/insights")).payload["insights"]
     [anomaly] = [item for item in items if item["title"].startswith("The view")]

@@ -87,14 +87,16 @@ class FakeLog:
     async def newest_number(self, topic: str) -> int:
         return max(self.lowest_open_number(topic), self._given)
 
-    async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[LogEntry]:
+    async def read(
+        self, topic: str, first_number: int, last_number: int, **options: Any
+    ) -> Sequence[LogEntry]:
         found = []
         for entry in self.entries:
-            low, high = max(first, entry.first), min(last, entry.last)
+            low, high = max(first_number, entry.first), min(last_number, entry.last)
             if low <= high:
                 cut = entry.records[low - entry.first : high - entry.first + 1]
                 found.append(replace(entry, first=low, records=cut))
-        self._read_upto = max(self._read_upto, last)
+        self._read_upto = max(self._read_upto, last_number)
         self._read.set()
         return found
 

@@ -78,8 +78,10 @@ class PackedLog(FakeLog):
 
     packed_reads = 0
 
-    async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[LogEntry]:
-        entries = await super().read(topic, first, last)
+    async def read(
+        self, topic: str, first_number: int, last_number: int, **options: Any
+    ) -> Sequence[LogEntry]:
+        entries = await super().read(topic, first_number, last_number)
         native = options.get("native")
         if native is None:
             return entries

@@ -37,7 +37,7 @@ def test_only_the_oldest_unneeded_entries_are_deleted(
     Only the oldest entries are deleted: by age or because of excess size. Entries from the number `limit`
     on always stay.
     """
-    assert ENTRIES[:gone] == removable_entries(ENTRIES, limit=limit, before=before, excess=excess)
+    assert ENTRIES[:gone] == removable_entries(ENTRIES, limit=limit, before_time=before, excess=excess)
 
 
 def test_retry_after_follows_the_drain() -> None:

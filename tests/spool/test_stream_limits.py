@@ -105,6 +105,6 @@ def test_totals_of_a_commit_are_read_at_once() -> None:
     rows = SqlStreamRows(SqliteConnection(connection))
     for _ in range(2):
         told = [one for one in operations(0).records if isinstance(one, UnitCostOperation)]
-        apply_operations(rows, told, now=1.0, since=0.0)
+        apply_operations(rows, told, now=1.0, began_at=0.0)
     rows.flush()
     assert [(1, 3000)] == [(len(asked), *connection.execute("SELECT count(*) FROM stream_totals").fetchone())]

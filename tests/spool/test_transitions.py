@@ -59,7 +59,7 @@ def test_no_transition_loses_a_number(delivery: StoredDelivery, data: st.DataObj
     settlement = Settlement(delivered=delivery.count - refused, refused=refused)
     unknown = replace(delivery, state=UNKNOWN)
     changes = [
-        (delivery, transitions.settle_delivery(delivery, settlement, at=0.0)),
+        (delivery, transitions.settle_delivery(delivery, settlement, settled_at=0.0)),
         (
             delivery,
             transitions.retry_later(delivery, reason="503", not_before=0.0, answer="503", server_error=True),
@@ -108,7 +108,7 @@ def test_letter_is_counted_as_dead_queued_or_discarded() -> None:
     """
     delivery = StoredDelivery(id=1, route=ROUTE, first=7, last=7, passed=0)
     aside = transitions.replace_delivery_by_dead_letter(
-        delivery, call(7), topic=AI_TELEMETRY, committed_at=1.0, error="400", status="400", at=2.0
+        delivery, call(7), topic=AI_TELEMETRY, committed_at=1.0, error="400", status="400", rejected_at=2.0
     )
     assert aside.dead is not None
     again = transitions.retry_dead(aside.dead, route())

@@ -72,7 +72,7 @@ class LakeSettler:
         await self._wait_until_records_closed(last_number)
         deliveries = list[Delivery]()
         while first_number <= last_number:
-            delivery = await self._take_next_due(below=last_number + 1, max_records=MOST_RECORDS)
+            delivery = await self._take_next_due(below_number=last_number + 1, max_records=MOST_RECORDS)
             if delivery is None or delivery.first != first_number:
                 raise NotAllowed(
                     f"the number {first_number} is in the data lake, but no delivery of {self.route} waits "
@@ -85,17 +85,19 @@ class LakeSettler:
             first_number = delivery.last + 1
         return deliveries
 
-    async def _split_delivery(self, delivery: Delivery, at: int) -> None:
+    async def _split_delivery(self, delivery: Delivery, second_first_number: int) -> None:
         if delivery.mark is not None:
             raise NotAllowed(
                 f"the delivery {delivery.first} to {delivery.last} of {self.route} has already begun to land"
             )
-        await self.deliveries.split_delivery(delivery, reason="the data lake has a part of it", at=at)
+        await self.deliveries.split_delivery(
+            delivery, reason="the data lake has a part of it", second_first_number=second_first_number
+        )
 
-    async def _take_next_due(self, *, below: int, max_records: int) -> Delivery | None:
+    async def _take_next_due(self, *, below_number: int, max_records: int) -> Delivery | None:
         now = self.clock.now() + _FOR_EVER_S
         return await self.deliveries.take_due_delivery(
-            self.route, now=now, max_records=max_records, below=below
+            self.route, now=now, max_records=max_records, below_number=below_number
         )
 
     async def _wait_until_records_closed(self, last_number: int) -> None:
@@ -112,7 +114,7 @@ class LakeSettler:
         held = []
         for below in (first_number, last_number + 1):
             while (
-                delivery := await self._take_next_due(below=below, max_records=self.batch_records)
+                delivery := await self._take_next_due(below_number=below, max_records=self.batch_records)
             ) is not None:
                 border = next(
                     (
@@ -365,10 +367,10 @@ class LakeAdoption:
         return same
 
     async def _read_rows(
-        self, contents: LakeManifest, columns: Sequence[str], scratch: Path
+        self, lake_manifest: LakeManifest, columns: Sequence[str], scratch: Path
     ) -> AsyncIterator[tuple[Any, ...]]:
         local_copy = scratch / "there"
-        for file in contents.files:
+        for file in lake_manifest.files:
             format = find_file_format(file.key)
             if format is None:
                 raise NotAllowed(f"the format of {file.key} is unknown")
@@ -395,9 +397,11 @@ class LakeAdoption:
             restored.ids |= {record.id async for _, record in self._read_log_records(first, last)}
         return restored
 
-    async def _read_log_records(self, first: int, last: int) -> AsyncIterator[tuple[int, Record]]:
-        for start in range(first, last + 1, _AT_ONCE):
-            end = min(last, start + _AT_ONCE - 1)
+    async def _read_log_records(
+        self, first_number: int, last_number: int
+    ) -> AsyncIterator[tuple[int, Record]]:
+        for start in range(first_number, last_number + 1, _AT_ONCE):
+            end = min(last_number, start + _AT_ONCE - 1)
             for entry in await self.log.read(self._topic, start, end, includes_open_records=True):
                 for number, record in enumerate(entry.records, entry.first):
                     if record is not None:
@@ -450,7 +454,7 @@ class LakeAdoption:
             records,
             ranges_key=self._imported_ranges_key,
             imported_ranges=ranges,
-            at=self.clock.now(),
+            imported_at=self.clock.now(),
             checks_duplicates=False,
         )
         await self.log.append_submission(note)

@@ -63,46 +63,53 @@ class LakeHistory:
         return bool(columns & left_out)
 
     async def read_records(
-        self, dates: PastDates, *, below: int, most: int | None = None, oldest_first: bool = False
+        self,
+        dates: PastDates,
+        *,
+        below_number: int,
+        max_records: int | None = None,
+        oldest_first: bool = False,
     ) -> AsyncGenerator[Sequence[PastRecord], None]:
         until = asyncio.get_running_loop().time() + READ_S
-        files = await self._find_files(dates, below)
-        remaining = most
+        files = await self._find_files(dates, below_number)
+        remaining = max_records
         for file in files if oldest_first else reversed(files):
             skip = 0 if remaining is None else max(0, file.rows - remaining)
             async with aclosing(self._read_rows(file, skip, until)) as rows:
                 async for records in rows:
-                    yield [record for record in records if record.number < below]
+                    yield [record for record in records if record.number < below_number]
             if remaining is not None:
                 remaining -= file.rows - skip
                 if remaining <= 0:
                     return
 
-    async def find_record(self, id: bytes, dates: PastDates, *, below: int) -> PastRecord | None:
+    async def find_record(self, id: bytes, dates: PastDates, *, below_number: int) -> PastRecord | None:
         until = asyncio.get_running_loop().time() + READ_S
-        for file in await self._find_files(dates, below):
+        for file in await self._find_files(dates, below_number):
             async with self._temporary_copy(file, until) as (format, path):
                 record = await asyncio.to_thread(_find_record, format, path, id.hex())
-            if record is not None and record.number < below:
+            if record is not None and record.number < below_number:
                 return record
         return None
 
-    async def _find_files(self, dates: PastDates, below: int) -> list[LakeFile]:
+    async def _find_files(self, dates: PastDates, below_number: int) -> list[LakeFile]:
         since = datetime.fromisoformat(dates.first).replace(tzinfo=UTC).timestamp() - AHEAD_S
-        after, files = await self._find_record_number_landed_before(since, below), list[LakeFile]()
-        while page := await self.landings.landings_after(self.route, after=after, most=_PAGE):
-            files += await asyncio.to_thread(_files_in_dates, page, dates, below)
+        after, files = await self._find_record_number_landed_before(since, below_number), list[LakeFile]()
+        while page := await self.landings.landings_after(
+            self.route, after_number=after, max_deliveries=_PAGE
+        ):
+            files += await asyncio.to_thread(_files_in_dates, page, dates, below_number)
             after = page[-1].first
-            if after >= below:
+            if after >= below_number:
                 break
         return files
 
-    async def _find_record_number_landed_before(self, since: float, below_number: int) -> int:
+    async def _find_record_number_landed_before(self, moment: float, below_number: int) -> int:
         low, high = 0, below_number
         while low < high:
             middle = (low + high + 1) // 2
             landing = await self.landings.landing_before(self.route, middle)
-            if landing is None or _landing_time(landing) < since:
+            if landing is None or _landing_time(landing) < moment:
                 low = middle
             else:
                 high = min(landing.first, middle - 1)
@@ -110,17 +117,19 @@ class LakeHistory:
         return 0 if landing is None else landing.first
 
     async def _read_rows(
-        self, file: LakeFile, skip: int, until: float
+        self, file: LakeFile, skip: int, deadline: float
     ) -> AsyncGenerator[list[PastRecord], None]:
-        async with self._temporary_copy(file, until) as (format, path):
+        async with self._temporary_copy(file, deadline) as (format, path):
             rows = format.read_rows(path, READ, skip=skip)
             while values := await asyncio.to_thread(_build_next_past_records, rows):
                 yield [value for value in values if value is not None]
-                if asyncio.get_running_loop().time() > until:
+                if asyncio.get_running_loop().time() > deadline:
                     raise TimeoutError
 
     @asynccontextmanager
-    async def _temporary_copy(self, file: LakeFile, until: float) -> AsyncIterator[tuple[FileFormat, Path]]:
+    async def _temporary_copy(
+        self, file: LakeFile, deadline: float
+    ) -> AsyncIterator[tuple[FileFormat, Path]]:
         """Copy a file for the block. Errors become SpoolUnavailable, including errors of the block itself."""
         format = find_file_format(file.key)
         if format is None:
@@ -128,7 +137,7 @@ class LakeHistory:
         directory = await asyncio.to_thread(_new_directory, self.directory)
         try:
             path = directory / "file"
-            async with asyncio.timeout_at(until):
+            async with asyncio.timeout_at(deadline):
                 await self.store.fetch(file.key, path)
             yield format, path
         except TimeoutError as error:
@@ -164,8 +173,8 @@ def _find_record(format: FileFormat, path: Path, id: str) -> PastRecord | None:
     return None if position is None else build_past_record(next(format.read_rows(path, READ, skip=position)))
 
 
-def _files_in_dates(page: Sequence[LakeDelivery], dates: PastDates, below: int) -> list[LakeFile]:
-    manifests = [manifest.decode_manifest(landing.body) for landing in page if landing.first < below]
+def _files_in_dates(page: Sequence[LakeDelivery], dates: PastDates, below_number: int) -> list[LakeFile]:
+    manifests = [manifest.decode_manifest(landing.body) for landing in page if landing.first < below_number]
     return [
         file
         for lake_manifest in manifests

@@ -42,20 +42,22 @@ class LogRecount:
     def _table(self) -> LakeTable:
         return TABLES[self.topic]
 
-    async def compare_deliveries(self, after: int) -> LakeRecount:
+    async def compare_deliveries(self, after_number: int) -> LakeRecount:
         """
-        Compare the deliveries that begin after the number `after`, in order, up to MOST_NUMBERS records.
+        Compare the deliveries that begin after the number `after_number`, in order, up to MOST_NUMBERS records.
         """
         editions = await self.landings.find_or_begin_log_editions(self._route, _ANY)
         differs = dict[str, str]()
         compared = numbers = 0
-        after = min(after, _ANY)
+        after_number = min(after_number, _ANY)
         while numbers < MOST_NUMBERS:
-            page = await self.landings.landings_after(self._route, after=after, most=1)
+            page = await self.landings.landings_after(
+                self._route, after_number=after_number, max_deliveries=1
+            )
             if not page:
                 return LakeRecount(differs=differs, editions=editions, compared=compared, after=None)
             (landing,) = page
-            after = landing.first
+            after_number = landing.first
             numbers += landing.last - landing.first + 1
             contents = await asyncio.to_thread(manifest.decode_manifest, landing.body)
             if not await self._has_files_of_own_log_edition(contents):
@@ -69,24 +71,24 @@ class LogRecount:
                     contents.edition, contents.first, contents.last, table=self._table.name
                 )
                 differs[name] = "the log has other rows for its numbers"
-        return LakeRecount(differs=differs, editions=editions, compared=compared, after=after)
+        return LakeRecount(differs=differs, editions=editions, compared=compared, after=after_number)
 
-    async def _has_files_of_own_log_edition(self, contents: LakeManifest) -> bool:
+    async def _has_files_of_own_log_edition(self, lake_manifest: LakeManifest) -> bool:
         """
         Return whether the lake has the delivery's rows under its own record numbers. If the delivery was
         settled after a restore, the rows have numbers of the original log or are in other files.
         """
-        editions = await self.landings.find_or_begin_log_editions(self._route, contents.first)
-        return bool(contents.files) and editions[0] == contents.edition
+        editions = await self.landings.find_or_begin_log_editions(self._route, lake_manifest.first)
+        return bool(lake_manifest.files) and editions[0] == lake_manifest.edition
 
-    async def _recount_delivery(self, contents: LakeManifest) -> tuple[int, str]:
+    async def _recount_delivery(self, lake_manifest: LakeManifest) -> tuple[int, str]:
         digest = RowDigest(self._table)
         rows = 0
-        for start in range(contents.first, contents.last + 1, _READ_AT_ONCE):
-            last = min(contents.last, start + _READ_AT_ONCE - 1)
+        for start in range(lake_manifest.first, lake_manifest.last + 1, _READ_AT_ONCE):
+            last = min(lake_manifest.last, start + _READ_AT_ONCE - 1)
             for entry in await self.log.read(self.topic, start, last):
                 for part in entry.split(TURN):
-                    values = self._encode_rows(part, contents.edition)
+                    values = self._encode_rows(part, lake_manifest.edition)
                     rows += len(values)
                     digest.add_rows(values)
                     await asyncio.sleep(0)

@@ -103,8 +103,8 @@ def event_document(notice: Notice) -> dict[str, object]:
     }
 
 
-def sign_body(secret: bytes, id: str, at: str, body: bytes) -> str:
-    digest = hmac.new(secret, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
+def sign_body(secret: bytes, id: str, timestamp: str, body: bytes) -> str:
+    digest = hmac.new(secret, f"{id}.{timestamp}.".encode() + body, hashlib.sha256).digest()
     return "v1," + base64.b64encode(digest).decode()
 
 

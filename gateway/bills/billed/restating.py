@@ -160,11 +160,11 @@ def amounts_billed_later(
 
 
 def build_correction_entry(
-    restatement: DayRestatement, at: int, known: Sequence[BilledDay], *, mark: str
+    restatement: DayRestatement, correction_day: int, known: Sequence[BilledDay], *, mark: str
 ) -> BilledDay:
     """
-    Return the correction that is booked on day `at` for an earlier day whose bill was restated. Changes that earlier
-    corrections already state are subtracted.
+    Return the correction that is booked on day `correction_day` for an earlier day whose bill was
+    restated. Changes that earlier corrections already state are subtracted.
     """
     day = restatement.day
     reasons, accrued = dict(restatement.reasons), dict(restatement.accrued)
@@ -175,7 +175,7 @@ def build_correction_entry(
         )
     return replace(
         day,
-        day=at,
+        day=correction_day,
         provider=f"{day.provider}{CORRECTS}{day_text(day.day)}",
         mark=mark,
         reasons=reasons,

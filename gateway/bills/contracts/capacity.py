@@ -129,7 +129,7 @@ class PrepaidCoverage:
         self._spans = [(price.start_ns, price.end_ns) for price in self._prices]
         self._known: dict[CalledModel, Sequence[int]] = {}
 
-    def covering_term_index(self, called: CalledModel, at: int) -> int | None:
+    def covering_term_index(self, called: CalledModel, called_at: int) -> int | None:
         """Return the position of the term that covers a call at a time (epoch seconds), or None."""
         places = self._known.get(called)
         if places is None:
@@ -137,7 +137,8 @@ class PrepaidCoverage:
             found = covering_terms(self._prices, called.provider or None, models, called.mode)
             places = self._known[called] = [self._prices.index(term) for term in found]
         return next(
-            (place for place in places if self._spans[place][0] <= at * NS < self._spans[place][1]), None
+            (place for place in places if self._spans[place][0] <= called_at * NS < self._spans[place][1]),
+            None,
         )
 
 

@@ -279,8 +279,8 @@ def _have_same_workload_at_same_time(one: NewContract, other: NewContract) -> bo
     return max(first, other_first) < min(end, other_end) and bool(set.intersection(*workloads))
 
 
-def _check_term(number: int, term: StatedTerm, since: date, end: date | None) -> ContractTerm:
-    at = f"terms.{number}"
+def _check_term(term_index: int, term: StatedTerm, since: date, end: date | None) -> ContractTerm:
+    at = f"terms.{term_index}"
     check_one_of(f"{at}.kind", term.kind, _FIELDS)
     what, (needed, further) = str(term.kind), _FIELDS[term.kind]
     if term.kind == CAPACITY and term.is_container_workload:
@@ -344,7 +344,11 @@ class ContractTable(ManagedTable[Contract], NamedTable[Contract]):
         return check_contract(draft)
 
     def check_conflicts(
-        self, rows: RegistryRows, stored: Mapping[str, Contract], row: Contract, can_see_row: Sees[Contract]
+        self,
+        registry_rows: RegistryRows,
+        stored: Mapping[str, Contract],
+        row: Contract,
+        can_see_row: Sees[Contract],
     ) -> None:
         check_name_free(stored.values(), row, noun="contract", can_see_row=can_see_row)
         for other in stored.values():

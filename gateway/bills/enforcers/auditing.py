@@ -328,15 +328,20 @@ class _EnforcerAudit:
         ]
         return same if len(same) == len(settled) else ()
 
-    async def _judge_reading(self, at: float, limit: EnforcerLimit, value: str) -> JudgedReading:
+    async def _judge_reading(self, read_at: float, limit: EnforcerLimit, value: str) -> JudgedReading:
         spent = None if limit.spent is None else Decimal(limit.spent)
-        return JudgedReading(at=at, spent=spent, band=await self._spend_bounds(limit, value, at))
+        return JudgedReading(at=read_at, spent=spent, band=await self._spend_bounds(limit, value, read_at))
 
     async def _spend_bounds(
-        self, limit: EnforcerLimit, value: str, at: float, second_dimension: str = "", second_value: str = ""
+        self,
+        limit: EnforcerLimit,
+        value: str,
+        read_at: float,
+        second_dimension: str = "",
+        second_value: str = "",
     ) -> SpendBounds:
         assert limit.starts_at is not None
-        low_until = _hour_start(at - self._sums.delay_s - MARGIN_S)
+        low_until = _hour_start(read_at - self._sums.delay_s - MARGIN_S)
         # after its reset, a counter may lack earlier calls, and an enforcer may reset it some minutes late
         low_since = _next_hour(limit.starts_at + RESET_S - 1)
         low = await self._sum_spend(
@@ -346,7 +351,7 @@ class _EnforcerAudit:
             limit.dimension,
             value,
             _hour_start(limit.starts_at),
-            _next_hour(at),
+            _next_hour(read_at),
             second_dimension,
             second_value,
         )
@@ -504,16 +509,16 @@ class _EnforcerAudit:
         return (first[0], first[1]) if len(rest) == 1 and len(first) == 2 else None
 
 
-def _hour_start(at: float) -> float:
-    return at // HOUR_S * HOUR_S
+def _hour_start(moment: float) -> float:
+    return moment // HOUR_S * HOUR_S
 
 
-def _next_hour(at: float) -> float:
-    return _hour_start(at) + HOUR_S
+def _next_hour(moment: float) -> float:
+    return _hour_start(moment) + HOUR_S
 
 
-def _to_datetime(at: float) -> datetime:
-    return datetime.fromtimestamp(at, UTC)
+def _to_datetime(moment: float) -> datetime:
+    return datetime.fromtimestamp(moment, UTC)
 
 
 def faults_with_enforcer_names(audits: Iterable[LimitAudit]) -> list[EnforcerFault]:

@@ -338,7 +338,7 @@ def _since_phrase(limit: EnforcerLimit) -> str:
     return f"since {utc_iso(limit.starts_at)}" if limit.starts_at is not None else "so far"
 
 
-def _month_end(at: float) -> float:
-    now = datetime.fromtimestamp(at, UTC)
+def _month_end(moment: float) -> float:
+    now = datetime.fromtimestamp(moment, UTC)
     first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1).timestamp()

@@ -130,22 +130,24 @@ def day_ranges_by_period(days: range, zone: tzinfo, period_starts: Sequence[floa
     return runs
 
 
-def begun_days_in_query(query: CostQuery, first: int, now: float) -> range:
-    """Return the days (UTC) from `first` on that have begun and whose midnight is in the time of a query."""
+def begun_days_in_query(query: CostQuery, first_day: int, now: float) -> range:
+    """Return the days (UTC) from `first_day` on that have begun and whose midnight is in the time of a query."""
     # without these limits, the query could begin or end outside of the years that dates can have
-    since = max(query.since.timestamp(), first - 2 * DAY_S)
+    since = max(query.since.timestamp(), first_day - 2 * DAY_S)
     until = min(query.until.timestamp(), now + 2 * DAY_S)
     begun = int(now) // DAY_S * DAY_S + DAY_S
     return range(
-        max(_first_day_from(since, query.zone), first), min(_first_day_from(until, query.zone), begun), DAY_S
+        max(_first_day_from(since, query.zone), first_day),
+        min(_first_day_from(until, query.zone), begun),
+        DAY_S,
     )
 
 
-def _first_day_from(at: float, zone: tzinfo) -> int:
+def _first_day_from(moment: float, zone: tzinfo) -> int:
     """Return the first day whose midnight in a zone is not before a moment. The day is its start in UTC."""
-    local = datetime.fromtimestamp(at, zone)
+    local = datetime.fromtimestamp(moment, zone)
     day = int(datetime.combine(local.date(), time(), UTC).timestamp())
-    return day if _midnight_in_zone(day, zone) >= at else day + DAY_S
+    return day if _midnight_in_zone(day, zone) >= moment else day + DAY_S
 
 
 def _midnight_in_zone(day: int, zone: tzinfo) -> float:

@@ -236,13 +236,13 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
 
     def check_conflicts(
         self,
-        rows: RegistryRows,
+        registry_rows: RegistryRows,
         stored: Mapping[str, AssistantPlan],
         row: AssistantPlan,
         can_see_row: Sees[AssistantPlan],
     ) -> None:
         check_name_free(stored.values(), row, noun="plan", can_see_row=can_see_row)
-        view = VIEWS.find(rows, row.view_id)
+        view = VIEWS.find(registry_rows, row.view_id)
         if view is None:
             raise NotAllowed(NO_VIEW)
         if view.unit_of_work is not None:

@@ -121,9 +121,9 @@ class SeatUsage:
                 total = total.plus(use)
         return total
 
-    def add_use(self, seat_id: str, at: int, use: SeatUse) -> None:
+    def add_use(self, seat_id: str, span_start: int, use: SeatUse) -> None:
         spans = self.spans[seat_id]
-        spans[at] = spans.get(at, NOTHING).plus(use)
+        spans[span_start] = spans.get(span_start, NOTHING).plus(use)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,7 +91,7 @@ def suggest_overrides(
 
 
 def _price_overrides_that_explain_bill(
-    comparison: BillComparison, model: str, since: int, prices: Prices
+    comparison: BillComparison, model: str, since_day: int, prices: Prices
 ) -> Iterator[dict[str, dict[str, str]]]:
     uses = [use for use in comparison.uses if use.model == model]
     # an override without a tier also applies to tiers without a list price
@@ -99,7 +99,7 @@ def _price_overrides_that_explain_bill(
     listed_tiers = [tier for tier in tiers if (model, tier) not in comparison.split.unlisted]
     choices = [[STANDARD], *([tier] for tier in tiers if tier), listed_tiers, tiers]
     for chosen in choices:
-        billed = _billed_and_listed_prices(comparison, model, uses, since, chosen, prices)
+        billed = _billed_and_listed_prices(comparison, model, uses, since_day, chosen, prices)
         is_new = any(price != listed for by_meter in billed.values() for price, listed in by_meter.values())
         if not is_new:
             continue
@@ -107,7 +107,7 @@ def _price_overrides_that_explain_bill(
             tier: {meter: price for meter, (price, _) in by_meter.items()}
             for tier, by_meter in billed.items()
         }
-        if _is_bill_explained_by_entries(comparison, model, uses, since, entries, prices):
+        if _is_bill_explained_by_entries(comparison, model, uses, since_day, entries, prices):
             yield {
                 tier: {_PRICES[meter]: price for meter, price in by_meter.items()}
                 for tier, by_meter in entries.items()
@@ -118,7 +118,7 @@ def _billed_and_listed_prices(
     comparison: BillComparison,
     model: str,
     uses: Sequence[CountedUse],
-    since: int,
+    since_day: int,
     tiers: Collection[str],
     prices: Prices,
 ) -> dict[str, dict[str, tuple[str, str]]]:
@@ -131,7 +131,7 @@ def _billed_and_listed_prices(
     places: dict[MeterPlace, int] = defaultdict(int)
     listed: dict[_Kind, int] = {}
     for use in uses:
-        if use.day < since or use.tier not in tiers:
+        if use.day < since_day or use.tier not in tiers:
             continue
         coarse = split.levels.money_cell(split.levels.token_cell(use))
         for meter, value in use.values.items():
@@ -162,7 +162,7 @@ def _is_bill_explained_by_entries(
     comparison: BillComparison,
     model: str,
     uses: Sequence[CountedUse],
-    since: int,
+    since_day: int,
     override_entries: Mapping[str, Mapping[str, str]],
     prices: Prices,
 ) -> bool:
@@ -178,7 +178,7 @@ def _is_bill_explained_by_entries(
         coarse = split.levels.money_cell(split.levels.token_cell(use))
         for meter, tokens in use.tokens.items():
             value = use.values.get(meter, 0)
-            if own is not None and use.day >= since:
+            if own is not None and use.day >= since_day:
                 base = prices(model, use.tier, use.day, 0).get(meter, 0)
                 price = money.text_to_units(own[meter]) // 10**6 if meter in own else base
                 value = tokens * price

@@ -80,9 +80,9 @@ def day_text(day: int) -> str:
     return datetime.fromtimestamp(day, UTC).strftime("%Y-%m-%d")
 
 
-def join_names(names: list[str], most: int = 5) -> str:
-    shown = ", ".join(name if len(name) <= 60 else f"{name[:57]}..." for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+def join_names(names: list[str], max_names: int = 5) -> str:
+    shown = ", ".join(name if len(name) <= 60 else f"{name[:57]}..." for name in names[:max_names])
+    return f"{shown} and {len(names) - max_names} more" if len(names) > max_names else shown
 
 
 def underscores_to_spaces(name: str) -> str:

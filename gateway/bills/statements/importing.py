@@ -116,9 +116,11 @@ class ReportReader:
     or exceeds a limit.
     """
 
-    def __init__(self, source: ReportSource, *, most: int, asked: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, source: ReportSource, *, max_unpacked_bytes: int, asked: tuple[int, int] | None = None
+    ) -> None:
         self._source = source
-        self._cells = ReportCells(most=most, asked=asked)
+        self._cells = ReportCells(most=max_unpacked_bytes, asked=asked)
         self._names: dict[str, None] = {}
         self._read_at: float | None = None
         self._again: list[str] = []
@@ -180,7 +182,7 @@ class ReportReader:
         )
 
 
-def report_file_at(path: Path, *, most: int, now: float) -> ReportFile:
+def report_file_at(path: Path, *, max_unpacked_bytes: int, now: float) -> ReportFile:
     """
     Return a report file whose content is read later. Raises Invalid if it does not exist or cannot be
     accessed.
@@ -189,11 +191,18 @@ def report_file_at(path: Path, *, most: int, now: float) -> ReportFile:
         status = path.stat()
     except OSError as error:
         raise Invalid(f"{path} cannot be read: {error.strerror or error}") from error
-    return ReportFile(name=path.name, path=path, read_at=min(status.st_mtime, now), most_bytes=most)
+    return ReportFile(
+        name=path.name, path=path, read_at=min(status.st_mtime, now), most_bytes=max_unpacked_bytes
+    )
 
 
 def read_reports(
-    files: Iterable[ReportFile], *, source: str | None, account: str | None, most: int, settle_s: float = 0
+    files: Iterable[ReportFile],
+    *,
+    source: str | None,
+    account: str | None,
+    max_unpacked_bytes: int,
+    settle_s: float = 0,
 ) -> list[ParsedReport]:
     """
     Read files into statements, in the given order. Each file is read only after the one before it.
@@ -222,7 +231,7 @@ def read_reports(
                 None,
             )
             if reader is None:
-                reader = ReportReader(recognised, most=most)
+                reader = ReportReader(recognised, max_unpacked_bytes=max_unpacked_bytes)
                 readers.append((recognised, reader))
             seen[content] = reader, reader.read_part(file, opened)
     return [reader.build_report(account=account, settle_s=settle_s) for _, reader in readers]
@@ -326,13 +335,13 @@ class JsonLines:
     The values of a JSON lines file, decoded again on each iteration. Raises Invalid at a line that is not JSON.
     """
 
-    def __init__(self, name: str, stream: BinaryIO, *, most: int | None = None) -> None:
+    def __init__(self, name: str, stream: BinaryIO, *, max_lines: int | None = None) -> None:
         self._name = name
         self._stream = stream
-        self._most = most
+        self._most = max_lines
 
     def limited_to_first_lines(self) -> JsonLines:
-        return JsonLines(self._name, self._stream, most=_HEAD_LINES)
+        return JsonLines(self._name, self._stream, max_lines=_HEAD_LINES)
 
     def __iter__(self) -> Iterator[Any]:
         self._stream.seek(0)
@@ -354,9 +363,9 @@ class JsonLines:
 
 
 def _open_parquet(file: ReportFile, stream: BinaryIO) -> CsvTable:
-    names = parquet.read_columns(file.name, stream, most=file.most_bytes)
+    names = parquet.read_columns(file.name, stream, max_unpacked_bytes=file.most_bytes)
     named = {name: _column_name(name) for name in names}
-    rows = parquet.read_rows(file.name, stream, most=file.most_bytes)
+    rows = parquet.read_rows(file.name, stream, max_unpacked_bytes=file.most_bytes)
     return CsvTable(
         columns=tuple(named.values()),
         rows=((number, {named[name]: cell for name, cell in row.items()}) for number, row in rows),

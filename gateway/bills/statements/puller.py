@@ -248,7 +248,7 @@ class StatementPuller:
         page_limit = self._settings().max_pages
         try:
             pages = await seat_pulls.fetch_all_pages(
-                request, pull_settings.account, fetch_seat_page, most=page_limit
+                request, pull_settings.account, fetch_seat_page, max_pages=page_limit
             )
             if self._keep_seats is None:
                 raise NotAllowed("this installation stores no plans")
@@ -347,7 +347,9 @@ class StatementPuller:
         raise AssertionError("unreachable: the last attempt raises its error")
 
     def _new_reader(self, pull_settings: StatementPullSettings, span: tuple[int, int]) -> ReportReader:
-        return ReportReader(SOURCES[pull_settings.source], most=self._settings().max_rows, asked=span)
+        return ReportReader(
+            SOURCES[pull_settings.source], max_unpacked_bytes=self._settings().max_rows, asked=span
+        )
 
     async def _store_report(
         self, pull_settings: StatementPullSettings, reader: ReportReader, progress: dict[str, Any]

@@ -50,15 +50,15 @@ class SeatRequest:
         return [path.format(account=quote(account, safe=self.safe)) for path in self.paths]
 
 
-def _page_query(number: int) -> Query:
-    return (("per_page", str(GITHUB_ROWS)), ("page", str(number)))
+def _page_query(page_number: int) -> Query:
+    return (("per_page", str(GITHUB_ROWS)), ("page", str(page_number)))
 
 
-def _next_github_query(page: SeatPage, number: int) -> Query | None:
-    return _page_query(number + 1) if len(page["seats"]) >= GITHUB_ROWS else None
+def _next_github_query(page: SeatPage, page_number: int) -> Query | None:
+    return _page_query(page_number + 1) if len(page["seats"]) >= GITHUB_ROWS else None
 
 
-def _next_claude_query(page: SeatPage, number: int) -> Query | None:
+def _next_claude_query(page: SeatPage, page_number: int) -> Query | None:
     """
     Return the query of the next page. Raises Invalid if the page does not state whether one follows, because
     people on a missed page would lose their seats.
@@ -72,7 +72,7 @@ def _next_claude_query(page: SeatPage, number: int) -> Query | None:
 
 
 def _google_paging(size: int) -> Callable[[SeatPage, int], Query | None]:
-    def next_google_query(page: SeatPage, number: int) -> Query | None:
+    def next_google_query(page: SeatPage, page_number: int) -> Query | None:
         if not page.get("nextPageToken"):
             return None
         return (("pageSize", str(size)), ("pageToken", _cursor_field(page, "nextPageToken")))
@@ -132,19 +132,19 @@ SEAT_REQUESTS: Mapping[str, SeatRequest] = {
 
 
 async def fetch_all_pages(
-    request: SeatRequest, account: str, ask: FetchPath, *, most: int
+    request: SeatRequest, account: str, ask: FetchPath, *, max_pages: int
 ) -> Sequence[SeatPage]:
     """
-    Return every page of a list. Raises Invalid if an answer is not a page, or there are more than `most`.
+    Return every page of a list. Raises Invalid if an answer is not a page, or there are more than `max_pages`.
     """
     pages: list[SeatPage] = []
     for path in request.account_paths(account):
         query: Query | None = request.first
         number = 0
         while query is not None:
-            if len(pages) == most:
+            if len(pages) == max_pages:
                 raise Invalid(
-                    f"the list has more than {most} pages (reconciliation.max_pages); raise the setting"
+                    f"the list has more than {max_pages} pages (reconciliation.max_pages); raise the setting"
                 )
             page, number = _parse_page(request, await ask(path, query)), number + 1
             pages.append(page)

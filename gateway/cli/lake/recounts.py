@@ -221,7 +221,7 @@ def verify_table(
             return await recount_table(
                 server,
                 settings.table,
-                below=None if route_accounting is None else route_accounting.below,
+                below_number=None if route_accounting is None else route_accounting.below,
                 dates=dates,
             )
         finally:
@@ -243,7 +243,7 @@ def verify_kafka_topic(
 
     secret = destination_secret(settings)
     below = None if route_accounting is None else route_accounting.below
-    result = run_or_fail(recount_topic(settings, secret, route, below=below, reads_all=reads_all))
+    result = run_or_fail(recount_topic(settings, secret, route, below_number=below, reads_all=reads_all))
     editions = [
         {"edition": edition, "first": newest.first, "last": newest.last}
         for edition, newest in sorted(result.progress.items())

@@ -294,7 +294,7 @@ def _with_day(open_day: UsageDay, day: int) -> UsageDay:
 def _usage_document(
     identity: ClusterIdentity,
     day: int,
-    at: float,
+    read_at: float,
     body: bytes,
 ) -> UsageDocument:
     return UsageDocument(
@@ -302,6 +302,6 @@ def _usage_document(
         region=identity.region,
         cluster=identity.name,
         day=day,
-        changed_at=at,
+        changed_at=read_at,
         body=body,
     )

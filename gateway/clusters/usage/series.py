@@ -53,7 +53,7 @@ def parse_series(file: ContainerFile, content: bytes) -> Iterator[MetricSeries]:
         with tempfile.TemporaryFile() as unread:
             unread.write(content)
             unread.flush()
-            for _, row in parquet.read_rows(file.reference, unread, most=MOST):
+            for _, row in parquet.read_rows(file.reference, unread, max_unpacked_bytes=MOST):
                 yield from _parse_row(row)
     else:
         yield from _parse_json(file.reference, content)
@@ -230,12 +230,12 @@ def _remote_write_series_types() -> tuple[Any, Any]:
 _First, _Second = _remote_write_series_types()
 
 
-def unpack_snappy(block: bytes, most: int) -> bytes:
-    """Unpack a block of snappy. Raises Invalid if it is malformed or unpacks to more than `most` bytes."""
+def unpack_snappy(block: bytes, max_bytes: int) -> bytes:
+    """Unpack a block of snappy. Raises Invalid if it is malformed or unpacks to more than `max_bytes` bytes."""
     try:
         size, position = _unpacked_size(block)
-        if size > most:
-            raise Invalid(f"the snappy block has {size} bytes unpacked, more than {most}")
+        if size > max_bytes:
+            raise Invalid(f"the snappy block has {size} bytes unpacked, more than {max_bytes}")
         content = bytearray()
         while position < len(block):
             position = _unpack_snappy_element(block, position, content)

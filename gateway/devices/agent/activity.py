@@ -133,6 +133,6 @@ def describe_activity(activity: SourceActivity, today: str) -> dict[str, object]
     }
 
 
-def day_in_local_time(at: float) -> str:
-    day: date = datetime.fromtimestamp(at).astimezone().date()
+def day_in_local_time(moment: float) -> str:
+    day: date = datetime.fromtimestamp(moment).astimezone().date()
     return day.isoformat()

@@ -161,26 +161,26 @@ def _detect_indent_unit(text: str, root: _JsonNode) -> str:
     return "  "
 
 
-def _line_indent(text: str, at: int) -> str:
-    line = text.rfind("\n", 0, at) + 1
-    return text[line:at][: len(text[line:at]) - len(text[line:at].lstrip(" \t"))]
+def _line_indent(text: str, position: int) -> str:
+    line = text.rfind("\n", 0, position) + 1
+    return text[line:position][: len(text[line:position]) - len(text[line:position].lstrip(" \t"))]
 
 
-def _line_end(text: str, at: int) -> int:
-    end = text.find("\n", at)
+def _line_end(text: str, position: int) -> int:
+    end = text.find("\n", position)
     end = len(text) if end < 0 else end
-    return end - 1 if end > at and text[end - 1] == "\r" else end
+    return end - 1 if end > position and text[end - 1] == "\r" else end
 
 
-def _end_of_trailing_comment(text: str, at: int) -> int:
+def _end_of_trailing_comment(text: str, position: int) -> int:
     """Return the position after a comment that ends the line, because it belongs to the text before it."""
-    end = _line_end(text, at)
-    rest = text[at:end]
+    end = _line_end(text, position)
+    rest = text[position:end]
     stripped = rest.strip(" \t")
     is_comment = stripped.startswith("//") or (
         stripped.startswith("/*") and stripped.find("*/") == len(stripped) - 2
     )
-    return at + len(rest.rstrip(" \t")) if is_comment and len(stripped) > 1 else at
+    return position + len(rest.rstrip(" \t")) if is_comment and len(stripped) > 1 else position
 
 
 class _JsonReader:

@@ -16,7 +16,7 @@ from spool.record import AI_TELEMETRY, Correction, Inference, Record, UsageMetri
 LOOK_BACK = timedelta(days=90)
 
 
-async def sum_session_cost(session: str, ledger: Ledger, log: Log, now: float) -> int | None:
+async def sum_session_cost(session: str, ledger: Ledger, record_log: Log, now: float) -> int | None:
     """
     Return the cost of a session in money units, including records that may still change. Return None while
     the totals are counted again.
@@ -30,15 +30,15 @@ async def sum_session_cost(session: str, ledger: Ledger, log: Log, now: float) -
         measures=("cost",),
     )
     while True:
-        closed_below = log.lowest_open_number(AI_TELEMETRY)
-        await ledger.catch_up(log)
+        closed_below = record_log.lowest_open_number(AI_TELEMETRY)
+        await ledger.catch_up(record_log)
         if not await ledger.has_all_counted_records():
             return None
         rows = await ledger.costs(query)
-        last = log.next_number(AI_TELEMETRY) - 1
-        entries = await log.read(AI_TELEMETRY, closed_below, last, includes_open_records=True)
+        last = record_log.next_number(AI_TELEMETRY) - 1
+        entries = await record_log.read(AI_TELEMETRY, closed_below, last, includes_open_records=True)
         if (
-            log.lowest_open_number(AI_TELEMETRY) == closed_below
+            record_log.lowest_open_number(AI_TELEMETRY) == closed_below
         ):  # if records were closed meanwhile, repeat, because they would count in both sums or in neither
             closed = sum(money.text_to_units(row.cost) for row in rows)
             records = (record for entry in entries for record in entry.records if record is not None)

@@ -171,54 +171,54 @@ def _parse_key_path(key: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _position_of_unquoted(text: str, at: int, character: str) -> int:
-    while text[at] != character:
-        at = _end_of_quoted_text(text, at) if text[at] in "\"'" else at + 1
-    return at
+def _position_of_unquoted(text: str, position: int, character: str) -> int:
+    while text[position] != character:
+        position = _end_of_quoted_text(text, position) if text[position] in "\"'" else position + 1
+    return position
 
 
-def _value_without_comment(text: str, at: int, end: int) -> str:
-    start = at
-    while at < end and text[at] != "#":
-        at = _end_of_quoted_text(text, at) if text[at] in "\"'" else at + 1
-    return text[start:at].rstrip()
+def _value_without_comment(text: str, position: int, end: int) -> str:
+    start = position
+    while position < end and text[position] != "#":
+        position = _end_of_quoted_text(text, position) if text[position] in "\"'" else position + 1
+    return text[start:position].rstrip()
 
 
-def _end_of_value(text: str, at: int) -> int:
+def _end_of_value(text: str, position: int) -> int:
     depth = 0
-    while at < len(text):
-        mark = text[at]
+    while position < len(text):
+        mark = text[position]
         if mark in "\"'":
-            at = _end_of_quoted_text(text, at)
+            position = _end_of_quoted_text(text, position)
             continue
         if mark == "#":
             if not depth:
                 break
-            at = _end_of_line(text, at)
+            position = _end_of_line(text, position)
             continue
         if mark in "\r\n" and not depth:
             break
         depth += (mark in "[{") - (mark in "]}")
-        at += 1
-    return at - (len(text[:at]) - len(text[:at].rstrip(" \t")))
+        position += 1
+    return position - (len(text[:position]) - len(text[:position].rstrip(" \t")))
 
 
-def _end_of_quoted_text(text: str, at: int) -> int:
-    quote = next(mark for mark in _QUOTES if text.startswith(mark, at))
-    at += len(quote)
-    while not text.startswith(quote, at):
-        at += 2 if text[at] == "\\" and quote[0] == '"' else 1
-    at += len(quote)
+def _end_of_quoted_text(text: str, position: int) -> int:
+    quote = next(mark for mark in _QUOTES if text.startswith(mark, position))
+    position += len(quote)
+    while not text.startswith(quote, position):
+        position += 2 if text[position] == "\\" and quote[0] == '"' else 1
+    position += len(quote)
     # If more than three quotes follow, the last three close the text, and the quotes before them belong to it.
-    while len(quote) == 3 and text[at : at + 1] == quote[0]:
-        at += 1
-    return at
+    while len(quote) == 3 and text[position : position + 1] == quote[0]:
+        position += 1
+    return position
 
 
-def _end_of_line(text: str, at: int) -> int:
-    end = text.find("\n", at)
+def _end_of_line(text: str, position: int) -> int:
+    end = text.find("\n", position)
     end = len(text) if end < 0 else end
-    return end - 1 if end > at and text[end - 1] == "\r" else end
+    return end - 1 if end > position and text[end - 1] == "\r" else end
 
 
 def _format_key(name: str) -> str:

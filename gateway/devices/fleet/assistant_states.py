@@ -141,15 +141,15 @@ _MEMORIES = msgspec.json.Decoder(dict[str, RememberedEvidence])
 _NO_MEMORY = RememberedEvidence("", 0.0)
 
 
-def state_cause_setting_and_use(evidence: AssistantEvidence, *, at: float) -> tuple[str, str, str, str]:
+def state_cause_setting_and_use(evidence: AssistantEvidence, *, moment: float) -> tuple[str, str, str, str]:
     claim, cause, stated, newest, since, unheard, missing, missed = evidence
-    is_recent = newest is not None and at - newest <= RECENT_S
+    is_recent = newest is not None and moment - newest <= RECENT_S
     if not claim:
         found = (REPORTING, "") if is_recent else (UNKNOWN, NO_AGENT)
         return *found, UNKNOWN, HEARD if is_recent else UNSEEN
     setting = SETTINGS[claim]
     is_bad = setting in BAD and not (newest is not None and newest >= since)
-    if missing is not None and is_use_without_call(missing, newest) and at > missed + FORWARDED_AFTER_S:
+    if missing is not None and is_use_without_call(missing, newest) and moment > missed + FORWARDED_AFTER_S:
         return UNREACHABLE, NOT_FORWARDED, setting, LOSING
     if claim == UNREACHABLE and cause in WAITS_ON_LAPTOP:
         return claim, cause, setting, DELAYED
@@ -158,7 +158,7 @@ def state_cause_setting_and_use(evidence: AssistantEvidence, *, at: float) -> tu
     if stated:
         use = stated if stated in (LOSING, WAITING) else use
     elif unheard is not None and is_use_without_call(unheard, newest):
-        use = LOSING if is_bad or claim == UNREACHABLE or at > unheard + GRACE_S else WAITING
+        use = LOSING if is_bad or claim == UNREACHABLE or moment > unheard + GRACE_S else WAITING
     elif claim == UNREACHABLE and use == NONE:  # an agent that states no uses may still see a loss
         use = LOSING
     if use == LOSING:
@@ -172,7 +172,7 @@ def state_cause_setting_and_use(evidence: AssistantEvidence, *, at: float) -> tu
     return claim if claim == NOT_INSTALLED else UNUSED, "", setting, use
 
 
-def assistant_states_of_device(device: Device, *, at: float) -> list[AssistantState]:
+def assistant_states_of_device(device: Device, *, moment: float) -> list[AssistantState]:
     """
     Return the states of a device's assistants, by name: those that the agent reports, and those whose calls
     arrived.
@@ -180,12 +180,12 @@ def assistant_states_of_device(device: Device, *, at: float) -> list[AssistantSt
     claims, memories = _decode_claims(device.heartbeat).assistants, remembered_evidence_by_assistant(device)
     names = (claims.keys() | device.newest_calls.keys()) - {OTHER_CALLS}
     return [
-        _evaluate_assistant(device, name, claims.get(name, _NO_CLAIM), memories.get(name, _NO_MEMORY), at)
+        _evaluate_assistant(device, name, claims.get(name, _NO_CLAIM), memories.get(name, _NO_MEMORY), moment)
         for name in sorted(names)
     ]
 
 
-def assistant_states_valid_until(device: Device, *, at: float) -> float:
+def assistant_states_valid_until(device: Device, *, moment: float) -> float:
     """
     Return the time until which the states of a device's assistants stay the same if the device reports
     nothing new.
@@ -196,7 +196,7 @@ def assistant_states_valid_until(device: Device, *, at: float) -> float:
             times.append(memory.unheard + GRACE_S)
         if memory.missing is not None:
             times.append(memory.missed + FORWARDED_AFTER_S)
-    return min((time for time in times if time >= at), default=inf)
+    return min((time for time in times if time >= moment), default=inf)
 
 
 def remembered_evidence_by_assistant(device: Device) -> Mapping[str, RememberedEvidence]:
@@ -302,7 +302,7 @@ def set_clock_offset(device: Device, offset_s: float | None, *, now: float) -> D
 
 
 def _evaluate_assistant(
-    device: Device, name: str, claim: _AssistantClaim, memory: RememberedEvidence, at: float
+    device: Device, name: str, claim: _AssistantClaim, memory: RememberedEvidence, moment: float
 ) -> AssistantState:
     newest = device.newest_calls.get(name)
     evidence = AssistantEvidence(
@@ -315,7 +315,7 @@ def _evaluate_assistant(
         memory.missing,
         memory.missed,
     )
-    state, cause, setting, use = state_cause_setting_and_use(evidence, at=at)
+    state, cause, setting, use = state_cause_setting_and_use(evidence, moment=moment)
     # shared texts, because a large fleet has 60,000 states with few different texts
     return AssistantState(
         intern(name), intern(state), intern(cause), intern(claim.version), newest, setting, intern(use)

@@ -126,14 +126,14 @@ class OpampInstances:
         self._add_connection_offer(answer, key, message.capabilities, instance, sender)
         return answer
 
-    def is_revoked(self, uid: bytes) -> bool:
-        instance = self._instances.get(uid)
-        device = self._table.find(_device_id(uid) if instance is None else instance.device)
+    def is_revoked(self, instance_uid: bytes) -> bool:
+        instance = self._instances.get(instance_uid)
+        device = self._table.find(_device_id(instance_uid) if instance is None else instance.device)
         return device is not None and device.state == REVOKED
 
-    def note_open_connection(self, uid: bytes, bearer: Bearer) -> None:
+    def note_open_connection(self, instance_uid: bytes, bearer: Bearer) -> None:
         """Note that the connection of an instance is open, even if the instance sends no heartbeats."""
-        instance = self._instances.get(uid)
+        instance = self._instances.get(instance_uid)
         is_own = instance is not None and instance.key == bearer.name
         device = self._table.find(instance.device) if instance is not None and is_own else None
         now = self._clock.now()
@@ -142,30 +142,32 @@ class OpampInstances:
                 device.id, states.last_seen_updater(now), expectations=bearer.expects
             )
 
-    def note_closed_connection(self, uid: bytes, connection: object) -> None:
+    def note_closed_connection(self, instance_uid: bytes, connection: object) -> None:
         """Note that the connection of an instance ended, unless the instance has connected again."""
-        instance = self._instances.get(uid)
+        instance = self._instances.get(instance_uid)
         if instance is not None and instance.connection is connection:
             instance.connection = None
-            self._store_disconnect(instance.device, uid)
+            self._store_disconnect(instance.device, instance_uid)
 
     # -- the device of an instance --------------------------------------------------------------------------------
 
-    def _find_device_id(self, uid: bytes, description: Description | None, bearer: Bearer) -> str | None:
+    def _find_device_id(
+        self, instance_uid: bytes, description: Description | None, bearer: Bearer
+    ) -> str | None:
         if bearer.device is not None:
             return bearer.device
-        known = self._instances.get(uid)
+        known = self._instances.get(instance_uid)
         if known is not None and known.key == bearer.name and self._table.find(known.device) is not None:
             return known.device
-        id = _device_id(uid)
+        id = _device_id(instance_uid)
         if self._table.find(id) is not None:
             return id
         if description is None:
             return None
-        return self._find_device_of_earlier_instance(uid, description, bearer) or id
+        return self._find_device_of_earlier_instance(instance_uid, description, bearer) or id
 
     def _find_device_of_earlier_instance(
-        self, uid: bytes, description: Description, bearer: Bearer
+        self, instance_uid: bytes, description: Description, bearer: Bearer
     ) -> str | None:
         """
         Return the device of the same collector under an earlier uid. A revoked device is found as well, so that a
@@ -180,9 +182,9 @@ class OpampInstances:
             for device in found
             if device is not None
             and _collector_identity(device) == machine
-            and self._can_instance_take_over_device(device, uid)
+            and self._can_instance_take_over_device(device, instance_uid)
         ]
-        own = [device for device in devices if _uid_text(uid) in decode_instances(device.heartbeat)]
+        own = [device for device in devices if _uid_text(instance_uid) in decode_instances(device.heartbeat)]
         return max(own or devices, key=lambda device: device.last_seen).id if devices else None
 
     def _can_instance_take_over_device(self, device: Device, instance_uid: bytes) -> bool:
@@ -253,11 +255,11 @@ class OpampInstances:
         is_own = bearer.device is not None or bearer.is_gateway
         return self.devices.settings.opamp_keys and is_willing and not is_own and ENROLL in bearer.scopes
 
-    def _store_disconnect(self, id: str, uid: bytes) -> None:
+    def _store_disconnect(self, id: str, instance_uid: bytes) -> None:
         """
         Note that an instance is not connected. The device stays enrolled, and is silent after three intervals.
         """
-        name = _uid_text(uid)
+        name = _uid_text(instance_uid)
 
         def device_after_disconnect(device: Device) -> Device:
             if name not in decode_instances(device.heartbeat):
@@ -269,12 +271,12 @@ class OpampInstances:
 
         self._table.change_and_write_soon(id, device_after_disconnect)
 
-    def _remember_instance(self, uid: bytes, id: str, sender: InstanceSender) -> _Instance:
-        instance = self._instances.get(uid)
+    def _remember_instance(self, instance_uid: bytes, id: str, sender: InstanceSender) -> _Instance:
+        instance = self._instances.get(instance_uid)
         if instance is None or instance.device != id:
-            instance = self._instances[uid] = _Instance(device=id, key=sender.bearer.name)
+            instance = self._instances[instance_uid] = _Instance(device=id, key=sender.bearer.name)
         instance.key = sender.bearer.name
-        self._instances.move_to_end(uid)
+        self._instances.move_to_end(instance_uid)
         if len(self._instances) > self.devices.settings.max:
             self._instances.popitem(last=False)
         if instance.connection is not sender.connection:
@@ -304,8 +306,8 @@ class OpampInstances:
         instance.has_interval = True
 
 
-def error_answer(uid: bytes, refusal: Refusal) -> Any:
-    answer = ServerToAgent(instance_uid=uid)
+def error_answer(instance_uid: bytes, refusal: Refusal) -> Any:
+    answer = ServerToAgent(instance_uid=instance_uid)
     error = answer.error_response
     error.error_message = refusal.message
     error.type = BAD_REQUEST
@@ -315,17 +317,17 @@ def error_answer(uid: bytes, refusal: Refusal) -> Any:
     return answer
 
 
-def require_not_revoked(instances: OpampInstances, uid: bytes) -> None:
-    if instances.is_revoked(uid):
+def require_not_revoked(instances: OpampInstances, instance_uid: bytes) -> None:
+    if instances.is_revoked(instance_uid):
         raise reports.revoked_device_refusal()
 
 
-def _uid_text(uid: bytes) -> str:
-    return str(UUID(bytes=uid))
+def _uid_text(instance_uid: bytes) -> str:
+    return str(UUID(bytes=instance_uid))
 
 
-def _device_id(uid: bytes) -> str:
-    return f"{OPAMP}:{_uid_text(uid)}"
+def _device_id(instance_uid: bytes) -> str:
+    return f"{OPAMP}:{_uid_text(instance_uid)}"
 
 
 def _collector_identity(device: Device) -> tuple[str, str, str]:

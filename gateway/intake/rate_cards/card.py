@@ -281,12 +281,12 @@ def _is_day(text: str) -> bool:
         return False
 
 
-def stated_prices(amounts: CardPrices) -> Iterator[tuple[str, Decimal]]:
+def stated_prices(card_prices: CardPrices) -> Iterator[tuple[str, Decimal]]:
     for name in TOKEN_PRICES:
-        price = getattr(amounts, name)
+        price = getattr(card_prices, name)
         if price is not None:
             yield name, price
-    yield from ((name, price) for name, price in amounts.meters.items() if price is not None)
+    yield from ((name, price) for name, price in card_prices.meters.items() if price is not None)
 
 
 def encode_card(card: RateCard) -> bytes:

@@ -181,7 +181,7 @@ async def answer_cost_data(
         cost_type=arguments.cost_type,
     )
     posed = replace(posed, meter=arguments.meter or "", fills=arguments.missing is not None)
-    posed.check_span(most=MAX_PERIODS)
+    posed.check_span(max_periods=MAX_PERIODS)
     shows = {
         "measure": arguments.measure,
         "bin": "" if arguments.granularity == TOTAL else arguments.granularity,

@@ -160,8 +160,8 @@ def _recommendation_line(recommendation: Recommendation, page: str) -> InsightLi
     )
 
 
-def _format_time(at: float) -> str:
-    return utc_iso(at)
+def _format_time(moment: float) -> str:
+    return utc_iso(moment)
 
 
 def _format_insights(content: InsightLines) -> str:

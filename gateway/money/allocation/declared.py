@@ -147,8 +147,8 @@ VERSIONS = DocumentKind("allocation-version", DefinitionVersion, "version of a d
 JOBS = DocumentKind("allocation-job", PublishJob, "publish job")
 
 
-def version_id(namespace: str, number: int) -> str:
-    return f"{namespace}/{number}"
+def version_id(namespace: str, version_number: int) -> str:
+    return f"{namespace}/{version_number}"
 
 
 def check_namespace_id(id: str) -> str:
@@ -273,12 +273,12 @@ class AllocationTable(ManagedTable[Namespace]):
     async def create(self, namespace_fields: NewNamespace, *, id: str | None = None, **how: Any) -> Namespace:
         return await super().create(namespace_fields, id=check_namespace_id(id or ""), **how)
 
-    def check_deletion(self, rows: RegistryRows, row: Namespace) -> None:
+    def check_deletion(self, registry_rows: RegistryRows, row: Namespace) -> None:
         """
         Delete the versions of the namespace. Raises NotAllowed while its dimensions are in force or a
         job is unfinished.
         """
-        documents = _read_documents(rows)
+        documents = _read_documents(registry_rows)
         newest = newest_by_namespace(list(documents.versions.values())).get(row.id)
         if newest is not None and newest.dimensions:
             keys = ", ".join(newest.dimensions)
@@ -288,7 +288,7 @@ class AllocationTable(ManagedTable[Namespace]):
         if any(job.namespace == row.id and job.state not in OVER for job in documents.jobs.values()):
             raise NotAllowed(f"a definition of {row.id} is being published; wait for its job or cancel it")
         _forget_versions(
-            rows, (version for version in documents.versions.values() if version.namespace == row.id)
+            registry_rows, (version for version in documents.versions.values() if version.namespace == row.id)
         )
 
     # -- versions --------------------------------------------------------------------------------------------
@@ -308,8 +308,8 @@ class AllocationTable(ManagedTable[Namespace]):
         newest = self.versions_in_force().get(namespace)
         return 0 if newest is None else newest.number
 
-    def version(self, namespace: str, number: int) -> DefinitionVersion:
-        version = self._kept.versions.get(version_id(namespace, number))
+    def version(self, namespace: str, version_number: int) -> DefinitionVersion:
+        version = self._kept.versions.get(version_id(namespace, version_number))
         if version is None:
             raise NotThere("this definition has no such version; old versions may have been deleted")
         return version
@@ -351,14 +351,14 @@ class AllocationTable(ManagedTable[Namespace]):
         now = self._changes.now()
         id = secrets.token_hex(16)
 
-        def add_job_row(rows: RegistryRows) -> _AllocationDocuments:
-            documents = _read_documents(rows)
+        def add_job_row(registry_rows: RegistryRows) -> _AllocationDocuments:
+            documents = _read_documents(registry_rows)
             if namespace != DEFAULT:
                 self._require_row(documents.namespaces, namespace)
-            check_unmanaged(self._changes, rows, DEFINITION, namespace)
+            check_unmanaged(self._changes, registry_rows, DEFINITION, namespace)
             latest = _latest_number(documents, namespace)
             _check_base_is_latest(latest if base is None else base, latest)
-            _make_room_for_job(rows, documents.jobs.values(), most, actor)
+            _make_room_for_job(registry_rows, documents.jobs.values(), most, actor)
             number = max((job.number for job in documents.jobs.values()), default=0) + 1
             job = PublishJob(
                 id=id,
@@ -372,12 +372,12 @@ class AllocationTable(ManagedTable[Namespace]):
                 last_updated=now,
                 is_of_key=actor.is_key,
             )
-            JOBS.store_row(rows, job)
-            rows.put_document(JOB_TEXT_KIND, id, {"text": text})
-            rows.add_audit(
+            JOBS.store_row(registry_rows, job)
+            registry_rows.put_document(JOB_TEXT_KIND, id, {"text": text})
+            registry_rows.add_audit(
                 now, actor, "publish_job.create", id, after={"namespace": namespace, "base": latest}
             )
-            return _read_documents(rows)
+            return _read_documents(registry_rows)
 
         return _require_job(await self._changes.change_rows(add_job_row, self._remember_all), id)
 
@@ -397,17 +397,17 @@ class AllocationTable(ManagedTable[Namespace]):
         """Cancel a job. Raises NotAllowed unless it is queued or validating."""
         now = self._changes.now()
 
-        def cancel_job_row(rows: RegistryRows) -> _AllocationDocuments:
-            job = _require_job(_read_documents(rows), id)
+        def cancel_job_row(registry_rows: RegistryRows) -> _AllocationDocuments:
+            job = _require_job(_read_documents(registry_rows), id)
             if job.state not in WAITING:
                 raise NotAllowed(
                     f"this job is {job.state}; only jobs in the state {QUEUED} or {VALIDATING} can be "
                     "cancelled"
                 )
-            JOBS.store_row(rows, replace(job, state=CANCELLED, last_updated=now))
-            rows.delete_document(JOB_TEXT_KIND, id)
-            rows.add_audit(now, actor, "publish_job.cancel", id, before={"state": job.state})
-            return _read_documents(rows)
+            JOBS.store_row(registry_rows, replace(job, state=CANCELLED, last_updated=now))
+            registry_rows.delete_document(JOB_TEXT_KIND, id)
+            registry_rows.add_audit(now, actor, "publish_job.cancel", id, before={"state": job.state})
+            return _read_documents(registry_rows)
 
         return _require_job(await self._changes.change_rows(cancel_job_row, self._remember_all), id)
 
@@ -422,23 +422,30 @@ class AllocationTable(ManagedTable[Namespace]):
         """
         now = self._changes.now()
 
-        def store_job_version(rows: RegistryRows) -> _AllocationDocuments:
-            documents = _read_documents(rows)
+        def store_job_version(registry_rows: RegistryRows) -> _AllocationDocuments:
+            documents = _read_documents(registry_rows)
             job = _require_job(documents, id)
             if job.state != PUBLISHING:
                 return documents
             latest = _latest_number(documents, job.namespace)
             _check_base_is_latest(job.base, latest)
-            text = _require_text(rows, JOB_TEXT_KIND, id)
+            text = _require_text(registry_rows, JOB_TEXT_KIND, id)
             actor = Actor(job.submitted_by, job.submitted_from)
             number = self._store_version(
-                rows, documents, job.namespace, text, dimensions, max_versions=max_versions, actor=actor
+                registry_rows,
+                documents,
+                job.namespace,
+                text,
+                dimensions,
+                max_versions=max_versions,
+                actor=actor,
             )
             JOBS.store_row(
-                rows, replace(job, state=DONE, version=number, border=values_known_since, last_updated=now)
+                registry_rows,
+                replace(job, state=DONE, version=number, border=values_known_since, last_updated=now),
             )
-            rows.delete_document(JOB_TEXT_KIND, id)
-            return _read_documents(rows)
+            registry_rows.delete_document(JOB_TEXT_KIND, id)
+            return _read_documents(registry_rows)
 
         documents = await self._changes.change_rows(store_job_version, self._remember_all)
         job = _require_job(documents, id)
@@ -451,23 +458,23 @@ class AllocationTable(ManagedTable[Namespace]):
     ) -> None:
         """Store a checked definition as a new version without a job. At most `max_versions` versions are stored."""
 
-        def store_new_version(rows: RegistryRows) -> _AllocationDocuments:
+        def store_new_version(registry_rows: RegistryRows) -> _AllocationDocuments:
             self._store_version(
-                rows,
-                _read_documents(rows),
+                registry_rows,
+                _read_documents(registry_rows),
                 namespace,
                 text,
                 dimensions,
                 max_versions=max_versions,
                 actor=actor,
             )
-            return _read_documents(rows)
+            return _read_documents(registry_rows)
 
         await self._changes.change_rows(store_new_version, self._remember_all)
 
     def _store_version(
         self,
-        rows: RegistryRows,
+        registry_rows: RegistryRows,
         documents: _AllocationDocuments,
         namespace: str,
         text: str,
@@ -476,7 +483,7 @@ class AllocationTable(ManagedTable[Namespace]):
         max_versions: int,
         actor: Actor,
     ) -> int:
-        check_unmanaged(self._changes, rows, DEFINITION, namespace)
+        check_unmanaged(self._changes, registry_rows, DEFINITION, namespace)
         now = self._changes.now()
         earlier = _versions_of_namespace(documents, namespace)
         version = DefinitionVersion(
@@ -487,20 +494,20 @@ class AllocationTable(ManagedTable[Namespace]):
             created=now,
             created_by=actor.name,
         )
-        VERSIONS.store_row(rows, version)
-        rows.put_document(VERSION_TEXT_KIND, version.id, {"text": text})
-        _forget_versions(rows, earlier[: max(0, len(earlier) + 1 - max_versions)])
+        VERSIONS.store_row(registry_rows, version)
+        registry_rows.put_document(VERSION_TEXT_KIND, version.id, {"text": text})
+        _forget_versions(registry_rows, earlier[: max(0, len(earlier) + 1 - max_versions)])
         after = {"version": version.number, "dimensions": list(dimensions)}
-        rows.add_audit(now, actor, "allocation.publish", namespace or DEFAULT_WORD, after=after)
+        registry_rows.add_audit(now, actor, "allocation.publish", namespace or DEFAULT_WORD, after=after)
         return version.number
 
     async def _change_job(self, id: str, change: Callable[[PublishJob], PublishJob]) -> PublishJob:
         now = self._changes.now()
         was_over = False
 
-        def change_job_row(rows: RegistryRows) -> _AllocationDocuments:
+        def change_job_row(registry_rows: RegistryRows) -> _AllocationDocuments:
             nonlocal was_over
-            documents = _read_documents(rows)
+            documents = _read_documents(registry_rows)
             job = _require_job(documents, id)
             was_over = job.state in OVER
             if was_over:
@@ -508,10 +515,10 @@ class AllocationTable(ManagedTable[Namespace]):
             after = with_change_fields_if_changed(job, change(job), last_updated=now)
             if after is job:
                 return documents
-            JOBS.store_row(rows, after)
+            JOBS.store_row(registry_rows, after)
             if after.state in OVER:
-                rows.delete_document(JOB_TEXT_KIND, id)
-            return _read_documents(rows)
+                registry_rows.delete_document(JOB_TEXT_KIND, id)
+            return _read_documents(registry_rows)
 
         job = _require_job(await self._changes.change_rows(change_job_row, self._remember_all), id)
         if was_over:
@@ -535,9 +542,11 @@ class AllocationTable(ManagedTable[Namespace]):
         super()._forget_row(id)
 
 
-def _read_documents(rows: RegistryRows) -> _AllocationDocuments:
+def _read_documents(registry_rows: RegistryRows) -> _AllocationDocuments:
     return _AllocationDocuments(
-        namespaces=NAMESPACES.all(rows), versions=VERSIONS.all(rows), jobs=JOBS.all(rows)
+        namespaces=NAMESPACES.all(registry_rows),
+        versions=VERSIONS.all(registry_rows),
+        jobs=JOBS.all(registry_rows),
     )
 
 
@@ -563,13 +572,15 @@ def _check_base_is_latest(base: int, latest: int) -> None:
         raise NotAllowed(f"this definition is based on version {base}, but {now}; merge the changes first")
 
 
-def _make_room_for_job(rows: RegistryRows, jobs: Iterable[PublishJob], limit: int, actor: Actor) -> None:
+def _make_room_for_job(
+    registry_rows: RegistryRows, jobs: Iterable[PublishJob], max_jobs: int, actor: Actor
+) -> None:
     sorted_jobs = sorted(jobs, key=lambda job: job.number)
     waiting = [job.submitter_name_and_is_key for job in sorted_jobs if job.state not in OVER]
     own_waiting = waiting.count((actor.name, actor.is_key))
-    if not is_within_share(own_waiting, len(waiting), 1, limit):
+    if not is_within_share(own_waiting, len(waiting), 1, max_jobs):
         wait = f"{len(waiting)} publish jobs are waiting (limit: allocation.max_jobs)"
-        if len(waiting) < limit:
+        if len(waiting) < max_jobs:
             wait = (
                 f"{own_waiting} of {wait} are yours, and one submitter may not have more waiting jobs than there "
                 "are free places"
@@ -581,19 +592,20 @@ def _make_room_for_job(rows: RegistryRows, jobs: Iterable[PublishJob], limit: in
             finished_ids[job.submitter_name_and_is_key].append(job.id)
     held = UsedAmountByOwner({submitter: len(ids) for submitter, ids in finished_ids.items()})
     for id in islice(
-        entries_to_remove(held, finished_ids.__getitem__, lambda _: 1), max(0, len(sorted_jobs) + 1 - limit)
+        entries_to_remove(held, finished_ids.__getitem__, lambda _: 1),
+        max(0, len(sorted_jobs) + 1 - max_jobs),
     ):
-        JOBS.delete(rows, id)
+        JOBS.delete(registry_rows, id)
 
 
-def _forget_versions(rows: RegistryRows, versions: Iterable[DefinitionVersion]) -> None:
+def _forget_versions(registry_rows: RegistryRows, versions: Iterable[DefinitionVersion]) -> None:
     for version in versions:
-        VERSIONS.delete(rows, version.id)
-        rows.delete_document(VERSION_TEXT_KIND, version.id)
+        VERSIONS.delete(registry_rows, version.id)
+        registry_rows.delete_document(VERSION_TEXT_KIND, version.id)
 
 
-def _require_text(rows: RegistryRows, kind: str, id: str) -> str:
-    body = rows.document(kind, id)
+def _require_text(registry_rows: RegistryRows, kind: str, id: str) -> str:
+    body = registry_rows.document(kind, id)
     if body is None:
         raise NotThere("this definition is no longer stored")
     return str(body["text"])

@@ -82,14 +82,14 @@ def compare_definitions(
     rows: Sequence[CostRow],
     *,
     people: People | None = None,
-    most: int = sys.maxsize,
+    max_elements: int = sys.maxsize,
     check: Callable[[], None] = lambda: None,
 ) -> Difference:
     """
     Compare the two definitions over the rows, which are grouped by `sources`.
 
     Dimensions have the order of the new definition. Deleted dimensions are last. Elements are sorted by cost,
-    the highest first, with at most `most` elements per dimension. `check` is called between dimensions and
+    the highest first, with at most `max_elements` elements per dimension. `check` is called between dimensions and
     may raise to stop the work.
     """
     old_decisions = {
@@ -116,8 +116,8 @@ def compare_definitions(
         dimension = (new_decisions.get(id) or old_decisions[id]).dimension
         count = len(elements)
         state = _change_kind(elements)
-        if count > most:
-            elements[most - 1 :] = [_join_elements(elements[most - 1 :])]
+        if count > max_elements:
+            elements[max_elements - 1 :] = [_join_elements(elements[max_elements - 1 :])]
         differences.append(
             DimensionDifference(dimension=dimension, elements=elements, element_count=count, state=state)
         )

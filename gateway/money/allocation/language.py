@@ -312,7 +312,7 @@ class _DefinitionParser:
     ) -> SourceDimensions | None:
         transforms = None
         if "Transforms" in fields:
-            nodes = self._parse_list(fields, "Transforms", path, most=MAX_TRANSFORMS)
+            nodes = self._parse_list(fields, "Transforms", path, max_items=MAX_TRANSFORMS)
             parsed = [
                 self._parse_transform(node, (*path, "Transforms", index)) for index, node in enumerate(nodes)
             ]
@@ -330,7 +330,9 @@ class _DefinitionParser:
                     self._faults.add_fault("Transforms needs a Source", None, (*path, "Transforms"))
                 return None
             return inherited if transforms is None else replace(inherited, transforms=transforms)
-        named = self._values_with_paths(fields, field, path, most=1 if field == "Source" else MAX_SOURCES)
+        named = self._values_with_paths(
+            fields, field, path, max_items=1 if field == "Source" else MAX_SOURCES
+        )
         names = [self._parse_source_name(node, name_path) for node, name_path in named]
         first = "CoalesceSources" in fields and self._parse_flag(fields, "CoalesceSources", path)
         return SourceDimensions(tuple(name for name in names if name), first, transforms or ())
@@ -421,24 +423,26 @@ class _DefinitionParser:
                 self._faults.add_fault(f"this key is not allowed here; {hint}", name, (*path, name))
 
     def _parse_list(
-        self, fields: Mapping[str, YamlNode], field: str, path: Path, *, most: int = 0
+        self, fields: Mapping[str, YamlNode], field: str, path: Path, *, max_items: int = 0
     ) -> list[YamlNode]:
         node = fields.get(field)
         if not isinstance(node, list) or not node:
             self._faults.add_fault(f"{field} must be a list with at least one item", node, (*path, field))
             return []
-        if most and len(node) > most:
-            self._faults.add_fault(f"{field} may have at most {most} items", str(len(node)), (*path, field))
-            return node[:most]
+        if max_items and len(node) > max_items:
+            self._faults.add_fault(
+                f"{field} may have at most {max_items} items", str(len(node)), (*path, field)
+            )
+            return node[:max_items]
         return node
 
     def _values_with_paths(
-        self, fields: Mapping[str, YamlNode], field: str, path: Path, *, most: int = 0
+        self, fields: Mapping[str, YamlNode], field: str, path: Path, *, max_items: int = 0
     ) -> Sequence[tuple[YamlNode, Path]]:
         node = fields[field]
-        if not isinstance(node, list) or most == 1:
+        if not isinstance(node, list) or max_items == 1:
             return [(node, (*path, field))]
-        nodes = self._parse_list(fields, field, path, most=most)
+        nodes = self._parse_list(fields, field, path, max_items=max_items)
         return [(node, (*path, field, index)) for index, node in enumerate(nodes)]
 
     def _parse_text(

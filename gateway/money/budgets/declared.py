@@ -548,10 +548,10 @@ class BudgetTable(ManagedTable[SpendBudget]):
         return check_budget(draft, now=self._changes.now())
 
     def check_changed_dimensions(
-        self, draft: NewBudget, stated_names: Collection[str], known: Collection[str]
+        self, draft: NewBudget, stated_names: Collection[str], known_dimensions: Collection[str]
     ) -> None:
-        if "per" in stated_names and draft.per and draft.per not in known:
-            raise Invalid(f"unknown dimension in per. Use one of: {', '.join(known)}")
+        if "per" in stated_names and draft.per and draft.per not in known_dimensions:
+            raise Invalid(f"unknown dimension in per. Use one of: {', '.join(known_dimensions)}")
 
     def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         return {"rules_since": now}
@@ -568,13 +568,13 @@ class BudgetTable(ManagedTable[SpendBudget]):
 
     def check_conflicts(
         self,
-        rows: RegistryRows,
+        registry_rows: RegistryRows,
         stored: Mapping[str, SpendBudget],
         row: SpendBudget,
         can_see_row: Sees[SpendBudget],
     ) -> None:
         """Check that the view exists, suits the budget and has no other budget of this name."""
-        view = VIEWS.find(rows, row.view_id)
+        view = VIEWS.find(registry_rows, row.view_id)
         if view is None:
             raise Invalid(NO_VIEW)
         if (problem := problem_with_units(row, view)) is not None:
@@ -583,11 +583,11 @@ class BudgetTable(ManagedTable[SpendBudget]):
         if is_name_taken(of_view, row, can_see_row):
             raise AlreadyThere(f"this view has a budget named {row.name!r}")
 
-    def check_deletion(self, rows: RegistryRows, row: SpendBudget) -> None:
+    def check_deletion(self, registry_rows: RegistryRows, row: SpendBudget) -> None:
         """Delete the alerts of the budget. The next evaluation closes its insight."""
-        for alerts in BUDGET_ALERTS.all(rows).values():
+        for alerts in BUDGET_ALERTS.all(registry_rows).values():
             if alerts.budget_id == row.id:
-                BUDGET_ALERTS.delete(rows, alerts.id)
+                BUDGET_ALERTS.delete(registry_rows, alerts.id)
 
     async def judge_and_store_alerts(
         self, judge: Callable[[BudgetDocuments], JudgedBudgets]
@@ -598,22 +598,24 @@ class BudgetTable(ManagedTable[SpendBudget]):
         """
         now = self._changes.now()
 
-        def judge_budgets_and_store_rows(rows: RegistryRows) -> JudgedBudgets:
-            alerts = BUDGET_ALERTS.all(rows)
+        def judge_budgets_and_store_rows(registry_rows: RegistryRows) -> JudgedBudgets:
+            alerts = BUDGET_ALERTS.all(registry_rows)
             for old in alerts.values():
                 if old.end < now - KEPT_S:
-                    BUDGET_ALERTS.delete(rows, old.id)
+                    BUDGET_ALERTS.delete(registry_rows, old.id)
             judged = judge(
                 BudgetDocuments(
-                    budgets=list(BUDGETS.all(rows).values()), views=VIEWS.all(rows), alerts=alerts
+                    budgets=list(BUDGETS.all(registry_rows).values()),
+                    views=VIEWS.all(registry_rows),
+                    alerts=alerts,
                 )
             )
             for changed in judged.alerts:
-                BUDGET_ALERTS.store_row(rows, changed)
+                BUDGET_ALERTS.store_row(registry_rows, changed)
             for notice, channels in judged.notices:
-                add_notices(rows, [notice], channels)
+                add_notices(registry_rows, [notice], channels)
             if judged.findings is not None:
-                merge_findings(rows, judged.findings, looked_for=[FINDER], now=now)
+                merge_findings(registry_rows, judged.findings, looked_for=[FINDER], now=now)
             return judged
 
         return await self._changes.change_rows(judge_budgets_and_store_rows)

@@ -84,7 +84,7 @@ class BudgetEvaluator:
         self,
         registry: Registry,
         ledger: Ledger,
-        log: ReadableLog,
+        record_log: ReadableLog,
         clock: Clock,
         *,
         max_owners: Callable[[], int],
@@ -99,7 +99,7 @@ class BudgetEvaluator:
         self.verdicts = BudgetVerdictBoard(
             registry,
             ledger,
-            log,
+            record_log,
             clock,
             self.budget_ledger,
             verdict_amounts,
@@ -108,7 +108,7 @@ class BudgetEvaluator:
         )
         self._registry = registry
         self._ledger = ledger
-        self._log = log
+        self._log = record_log
         self._clock = clock
         self._max_owners = max_owners
         self._link = link

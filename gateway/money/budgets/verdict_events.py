@@ -104,12 +104,12 @@ def _change_notice(
     view: View | None,
     states: States,
     changed: Collection[str],
-    number: int,
+    change_number: int,
     now: float,
     link: str,
 ) -> Notice:
-    """Build the notice of a change. `number` counts the changes of the budget."""
-    id = "bgv_" + blake2b(msgspec.json.encode((budget.id, number)), digest_size=16).hexdigest()
+    """Build the notice of a change. `change_number` counts the changes of the budget."""
+    id = "bgv_" + blake2b(msgspec.json.encode((budget.id, change_number)), digest_size=16).hexdigest()
     counts = {state: str(sum(each == state for each in states.values())) for state in (OVER, NEAR)}
     if budget.per:
         title = f"Budget {printable_name(budget.name)}: the verdict on {len(changed):,} owners changed"

@@ -198,7 +198,7 @@ class BudgetVerdictBoard:
         self,
         registry: Registry,
         ledger: Ledger,
-        log: ReadableLog,
+        record_log: ReadableLog,
         clock: Clock,
         budget_ledger: Callable[[], BudgetLedger],
         has_amounts: Callable[[], bool] = lambda: True,
@@ -207,7 +207,7 @@ class BudgetVerdictBoard:
     ) -> None:
         self._registry = registry
         self._ledger = ledger
-        self._log = log
+        self._log = record_log
         self._clock = clock
         self._books = budget_ledger
         self._has_amounts = has_amounts  # setting budgets.verdict_amounts
@@ -339,7 +339,7 @@ class BudgetVerdictBoard:
         if name == ACTING and self._report is not None:
             await self._report(new, parse_time_s(new.as_of))
         body = await asyncio.to_thread(msgspec.to_builtins, new)
-        stored = await self._registry.verdicts.store_unless_newer(name, body, after=after)
+        stored = await self._registry.verdicts.store_unless_newer(name, body, previous_version=after)
         return await asyncio.to_thread(msgspec.convert, stored, BudgetVerdicts)
 
     def _sign_table(self, table: BudgetVerdicts) -> SignedTable:

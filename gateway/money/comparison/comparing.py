@@ -378,12 +378,12 @@ def _compare_bills(
     return Comparison(drivers=largest, total=merge_drivers(drivers, group=()))
 
 
-def _spending_by_group(usages: UsageByGroup, width: int) -> dict[Group, GroupSpending]:
+def _spending_by_group(usages: UsageByGroup, group_width: int) -> dict[Group, GroupSpending]:
     spent: dict[Group, GroupSpending] = {}
     for group, usage in usages.items():
         spending = _usage_spending(usage)
-        before = spent.get(group[:width])
-        spent[group[:width]] = spending if before is None else add_spending(before, spending)
+        before = spent.get(group[:group_width])
+        spent[group[:group_width]] = spending if before is None else add_spending(before, spending)
     return spent
 
 
@@ -401,9 +401,9 @@ def _has_calls(usage: GroupUsage) -> bool:
     return bool(usage.calls or usage.input_tokens or usage.output_tokens)
 
 
-def _costs_without_calls(usages: UsageByGroup, width: int) -> Mapping[Group, int]:
+def _costs_without_calls(usages: UsageByGroup, group_width: int) -> Mapping[Group, int]:
     amounts: dict[Group, int] = {}
     for group, usage in usages.items():
         if not _has_calls(usage):
-            amounts[group[:width]] = amounts.get(group[:width], 0) + usage.cost
+            amounts[group[:group_width]] = amounts.get(group[:group_width], 0) + usage.cost
     return amounts

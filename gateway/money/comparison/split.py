@@ -151,11 +151,11 @@ def build_drivers(
         )
 
 
-def largest_changes(pairs: Sequence[SpendingPair], most: int) -> list[CostDriver]:
+def largest_changes(pairs: Sequence[SpendingPair], max_changes: int) -> list[CostDriver]:
     sizes = [abs(new.cost - old.cost) for _, old, new in pairs]
-    least = min(nlargest(most, sizes), default=0)
+    least = min(nlargest(max_changes, sizes), default=0)
     large = [pair for pair, size in zip(pairs, sizes, strict=True) if size >= least]
-    return largest_drivers(build_drivers(large), most)
+    return largest_drivers(build_drivers(large), max_changes)
 
 
 def with_old_prices(driver: CostDriver, at_old_prices: Mapping[Group, CostsAtOldPrices]) -> CostDriver:
@@ -170,9 +170,9 @@ def sort_by_change(drivers: Iterable[CostDriver]) -> list[CostDriver]:
     return sort_in_short_steps(drivers, key=_change_rank)
 
 
-def largest_drivers(drivers: Iterable[CostDriver], most: int) -> list[CostDriver]:
-    """Return the `most` largest drivers. This is faster than sorting all of them."""
-    return nsmallest(most, drivers, key=_change_rank)
+def largest_drivers(drivers: Iterable[CostDriver], max_drivers: int) -> list[CostDriver]:
+    """Return the `max_drivers` largest drivers. This is faster than sorting all of them."""
+    return nsmallest(max_drivers, drivers, key=_change_rank)
 
 
 def _change_rank(driver: CostDriver) -> tuple[int, list[str]]:

@@ -97,12 +97,12 @@ class CostQuestion:
         """Return whether groups are units of work, of which there may be very many."""
         return not UNITS.keys().isdisjoint(self.by)
 
-    def check_span(self, *, most: int = MAX_PERIODS) -> None:
+    def check_span(self, *, max_periods: int = MAX_PERIODS) -> None:
         """
         Check the time range and the units of work. Raises Refusal 400 for an empty range or too many periods,
         and AskedTooMuch if the stored totals of units of work cannot answer the query.
         """
-        check_span(self.query, most=most)
+        check_span(self.query, max_periods=max_periods)
         check_units(self.query, self.cost_type)
         if self.scope == AGGREGATED and self.query.unit_of_work not in TREES:
             raise AskedTooMuch(
@@ -110,17 +110,17 @@ class CostQuestion:
             )
 
 
-def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
+def check_span(query: CostQuery, *, max_periods: int = MAX_PERIODS) -> None:
     """
-    Check the time range of a query. Raises Refusal 400 if it is empty or has more than `most` periods. Raises
+    Check the time range of a query. Raises Refusal 400 if it is empty or has more than `max_periods` periods. Raises
     AskedTooMuch if a query by a unit of work covers too many days.
     """
     if query.since >= query.until:
         raise _invalid_parameter("the start must be earlier than the end")
     length = _PERIODS.get(query.granularity, timedelta(days=7))
-    if (query.until - query.since) / length > most:
+    if (query.until - query.since) / length > max_periods:
         raise _invalid_parameter(
-            f"the time range has more than {most} periods; use a shorter range or longer periods"
+            f"the time range has more than {max_periods} periods; use a shorter range or longer periods"
         )
     unit = next((name for name in query.used_dimensions if name in UNITS), None)
     if unit is not None and query.until - query.since > timedelta(days=MAX_UNIT_DAYS):

@@ -25,13 +25,17 @@ class AnswerRows:
     """
     The rows of `places`, in order, and their sum `total`. A place is a period and a group.
 
-    If there are more than `most` rows, the largest groups stay and the others are joined. Then `is_truncated`
+    If there are more than `max_rows` rows, the largest groups stay and the others are joined. Then `is_truncated`
     is True, and `row_count` is the number of rows before joining. `show` lists the measures of each row.
     `asked` has the measures on request: those of the query, and those of the period before it.
     """
 
     def __init__(
-        self, answer: CostAnswer, show: Sequence[str], asked: Sequence[AskedMeasures | None], most: int | None
+        self,
+        answer: CostAnswer,
+        show: Sequence[str],
+        asked: Sequence[AskedMeasures | None],
+        max_rows: int | None,
     ) -> None:
         self._query, self._show = answer.query, show
         self._has_previous = answer.previous is not None
@@ -43,8 +47,8 @@ class AnswerRows:
         overlaps = answer.query.aggregated
         largest_groups = (
             None
-            if most is None or overlaps
-            else _largest_groups(answer.rows, rows, most, by=answer.question.top_by)
+            if max_rows is None or overlaps
+            else _largest_groups(answer.rows, rows, max_rows, by=answer.question.top_by)
         )
         self.is_truncated = largest_groups is not None
         shown = answer.query.shown_group

@@ -26,9 +26,9 @@ def parse_moment(name: str, text: str, *, zone: tzinfo = UTC, end: bool = False)
     return when if when.tzinfo else when.replace(tzinfo=zone)
 
 
-def format_seconds(at: float) -> str:
+def format_seconds(moment: float) -> str:
     """Return a time in the form in which the cost service writes the times of an insight."""
-    return f"{at:.3f}".rstrip("0").rstrip(".")
+    return f"{moment:.3f}".rstrip("0").rstrip(".")
 
 
 def _invalid_parameter(message: str) -> Refusal:

@@ -66,42 +66,44 @@ def finding_key(detector: str, subject: Sequence[str | None]) -> str:
     return f"{detector}:{digest}"
 
 
-def format_rows(rows: Sequence[str], most: int = MAX_ROWS) -> str:
+def format_rows(rows: Sequence[str], max_rows: int = MAX_ROWS) -> str:
     """Format the first rows of a finding as a list. Return "" if there are fewer than two rows."""
     if len(rows) < 2:
         return ""
-    more_line = [f"- and {len(rows) - most} more"] if len(rows) > most else []
-    return "\n".join(["", "", *(f"- {row}" for row in rows[:most]), *more_line])
+    more_line = [f"- and {len(rows) - max_rows} more"] if len(rows) > max_rows else []
+    return "\n".join(["", "", *(f"- {row}" for row in rows[:max_rows]), *more_line])
 
 
-def sort_by_impact(findings: Iterable[Finding], *, most: int = MAX_FINDINGS) -> list[Finding]:
-    return sorted(findings, key=lambda finding: (-Decimal(finding.draft.cost_impact), finding.key))[:most]
+def sort_by_impact(findings: Iterable[Finding], *, max_findings: int = MAX_FINDINGS) -> list[Finding]:
+    return sorted(findings, key=lambda finding: (-Decimal(finding.draft.cost_impact), finding.key))[
+        :max_findings
+    ]
 
 
-def printable_name(value: str | None, unknown: str = "unknown", *, most: int = MAX_NAME) -> str:
+def printable_name(value: str | None, unknown: str = "unknown", *, max_characters: int = MAX_NAME) -> str:
     """Shorten a name that a sender chose, and make it printable."""
     if not value:
         return unknown
     text = replace_unprintable(value)
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    return text if len(text) <= max_characters else f"{text[: max_characters - 3]}..."
 
 
 def format_money(amount: Decimal) -> str:
     return f"${Decimal(dollar_text(amount)):,}"
 
 
-def format_day(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
+def format_day(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d")
 
 
-def day_in_words(at: float) -> str:
+def day_in_words(moment: float) -> str:
     """Return a day as sentences write it, such as 18 Sep."""
-    when = datetime.fromtimestamp(at, UTC)
+    when = datetime.fromtimestamp(moment, UTC)
     return f"{when.day} {when:%b}"
 
 
-def format_hour(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:00 UTC")
+def format_hour(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:00 UTC")
 
 
 def format_percent(part: Decimal | float, whole: Decimal | float) -> str:

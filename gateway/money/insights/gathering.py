@@ -222,9 +222,9 @@ async def gather_states(sources: FactSources, *, now: float) -> InsightFacts:
     )
 
 
-async def _unrecognised_shapes(log: Log) -> list[UnrecognisedShape]:
+async def _unrecognised_shapes(record_log: Log) -> list[UnrecognisedShape]:
     shapes: list[UnrecognisedShape] = []
-    for row in await log.unrecognised_items():
+    for row in await record_log.unrecognised_items():
         names = row["names"]
         count = row["count"]
         last_seen = row["last_seen"]
@@ -359,16 +359,16 @@ def _row_to_spend(dimensions: Sequence[str], row: CostRow) -> PeriodSpend:
     )
 
 
-async def recent_calls(log: Log, since: float) -> list[Inference]:
+async def recent_calls(record_log: Log, since: float) -> list[Inference]:
     """
     Return up to RECENT of the newest closed calls that began at `since` or later. Duplicates kept for
     reference, and calls that a correction took back, are excluded.
     """
-    below = log.lowest_open_number(AI_TELEMETRY)
+    below = record_log.lowest_open_number(AI_TELEMETRY)
     newest: list[Inference] = []
     taken_back: set[bytes] = set()
     for first in range(max(1, below - RECENT), below, STEP):
-        for entry in await log.read(AI_TELEMETRY, first, min(first + STEP, below) - 1):
+        for entry in await record_log.read(AI_TELEMETRY, first, min(first + STEP, below) - 1):
             calls = (
                 record for record in entry.records if isinstance(record, Inference) and not record.shadow
             )

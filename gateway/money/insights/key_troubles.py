@@ -49,9 +49,11 @@ def is_recently_used(key: Key, now: float) -> bool:
     return key.last_accessed is not None and now - key.last_accessed < IDLE_S
 
 
-def key_gauges(keys: Sequence[Key], tries: Mapping[int, ExpiredTries], *, now: float, most: int) -> KeyGauges:
+def key_gauges(
+    keys: Sequence[Key], tries: Mapping[int, ExpiredTries], *, now: float, max_keys: int
+) -> KeyGauges:
     """
-    Return the metrics of keys for `/metrics`. At most `most` keys that expire first have their own series.
+    Return the metrics of keys for `/metrics`. At most `max_keys` keys that expire first have their own series.
     """
     count = Counter(key.state(now) for key in keys)
     ending = [(key.expires_at, key) for key in keys if key.expires_at is not None]
@@ -59,7 +61,9 @@ def key_gauges(keys: Sequence[Key], tries: Mapping[int, ExpiredTries], *, now: f
     used = [(key.name, at) for at, key in ending if key.state(now) == ENABLED and is_recently_used(key, now)]
     tried = [(key.name, tries[key.id].count) for _, key in ending if key.id in tries]
     return KeyGauges(
-        states={state: count[state] for state in STATES}, ends=dict(used[:most]), tries=dict(tried[:most])
+        states={state: count[state] for state in STATES},
+        ends=dict(used[:max_keys]),
+        tries=dict(tried[:max_keys]),
     )
 
 

@@ -146,10 +146,10 @@ def _opportunity_of_month(
     return _scale_to_month(saving_facts, counted, since)
 
 
-def _scale_to_month(saving_facts: SavingFacts, opportunity: Opportunity, since: float = 0) -> Opportunity:
+def _scale_to_month(saving_facts: SavingFacts, opportunity: Opportunity, since_day: float = 0) -> Opportunity:
     """
     Scale an opportunity to the whole month. If only recent calls were compared, the share that they could
-    have saved is applied to the other calls of the same work from `since` on.
+    have saved is applied to the other calls of the same work from `since_day` on.
     """
     saved, compared = opportunity.gross_saving, sum(opportunity.compared.values())
     if opportunity.work is None or saved <= 0 or compared <= 0:
@@ -157,7 +157,7 @@ def _scale_to_month(saving_facts: SavingFacts, opportunity: Opportunity, since: 
     rest = {
         index: cost
         for index in saving_facts.use_indexes_by_work[opportunity.work]
-        if (use := saving_facts.uses[index]).day >= since
+        if (use := saving_facts.uses[index]).day >= since_day
         and (cost := use.cost - opportunity.compared.get(index, 0)) > 0
     }
     if not rest:
@@ -183,8 +183,8 @@ def _build_saving(
     opportunity = settled.opportunity
     type = BY_NAME[settled.type]
     days = list(_opportunity_days(saving_facts, opportunity))
-    seen = printable_name(opportunity.seen, most=MAX_TEXT)
-    advice = printable_name(opportunity.advice, most=MAX_TEXT)
+    seen = printable_name(opportunity.seen, max_characters=MAX_TEXT)
+    advice = printable_name(opportunity.advice, max_characters=MAX_TEXT)
     description = f"What was seen: {seen}\n\nWhat to do: {advice}"
     if settled.saving < opportunity.gross_saving:
         description += (
@@ -195,9 +195,9 @@ def _build_saving(
     return Saving(
         key=opportunity_key(settled.type, opportunity),
         type=settled.type,
-        title=printable_name(opportunity.title, most=MAX_TITLE),
+        title=printable_name(opportunity.title, max_characters=MAX_TITLE),
         description=description,
-        formula=printable_name(opportunity.formula, most=MAX_TEXT),
+        formula=printable_name(opportunity.formula, max_characters=MAX_TEXT),
         effort=type.EFFORT,
         confidence=type.CONFIDENCE,
         assumptions=list(type.ASSUMPTIONS),
@@ -238,8 +238,8 @@ def _known_values(saving_facts: SavingFacts, opportunity: Opportunity, dimension
     return sorted(amounts, key=lambda value: (-amounts[value], value))[:MOST_VALUES]
 
 
-def _format_day(at: int) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
+def _format_day(moment: int) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

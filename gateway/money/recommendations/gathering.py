@@ -66,7 +66,7 @@ async def gather_saving_facts(
     uses: list[DailyUse] = []
     known: dict[Dimensions, Dimensions] = {}
     for day in range(today - (DAYS - 1) * DAY_S, today + DAY_S, DAY_S):
-        sums = await sources.ledger.sums_of_day(day, most=MOST_A_DAY)
+        sums = await sources.ledger.sums_of_day(day, max_sums=MOST_A_DAY)
         uses += await asyncio.to_thread(_chosen_uses, sums, chosen, known, book)
     calls = await recent_calls(sources.log, now - RECENT_DAYS * DAY_S)
     seats, seats_cost = await _unused_seats_and_cost_of_all(sources, now)

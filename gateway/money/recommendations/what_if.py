@@ -112,7 +112,7 @@ async def what_if(
 
     at_once = DAYS_AT_ONCE if chosen is None else DAYS_OF_CHOSEN
     for begin in range(0, len(days), at_once):
-        sums = await ledger.sums_of_days(days[begin : begin + at_once], most=MOST_A_DAY, chosen=chosen)
+        sums = await ledger.sums_of_days(days[begin : begin + at_once], max_sums=MOST_A_DAY, chosen=chosen)
         await asyncio.to_thread(add_day_sums, sums)
         if limit is not None:
             limit.check_rows(len(instead_by_group))

@@ -283,14 +283,14 @@ def add_mutually_independent_spans(
 
 
 def _add_read_span(
-    looked_up_spans: LookedUpSpans, place: int, outcome: ReadOutcome, options: ReadOptions
+    looked_up_spans: LookedUpSpans, item_index: int, outcome: ReadOutcome, options: ReadOptions
 ) -> None:
     left_out = outcome.left_out
     reader = SpanReader(outcome, options)
     reader.set_current_resource_and_scope(looked_up_spans.context.resource, looked_up_spans.context.scope)
     # values that the resource leaves out are counted once, and not for each of its spans
     outcome.left_out = left_out
-    reader.add_read_span(place, looked_up_spans.spans[place])
+    reader.add_read_span(item_index, looked_up_spans.spans[item_index])
     for _ in reader.add_remaining_items():
         pass
 

@@ -128,29 +128,29 @@ class LogReader:
             product: product.twins() for product in PRODUCTS if product.twins is not None
         }
 
-    def read_item(self, place: int, record: LogRecord) -> None:
+    def read_item(self, item_index: int, record: LogRecord) -> None:
         """Read a record. It is counted exactly once in the outcome, here or in `add_remaining_items`."""
         sender = product_of_sender(record.resource, record.scope)
         name = event_name(record, sender)
         event_of_product = find_call_event(name, sender)
         if event_of_product is None:
-            if not self._read_record_if_from_tollhouse(place, record):
+            if not self._read_record_if_from_tollhouse(item_index, record):
                 self._ignore_record(name, record)
             return
         product, event = event_of_product
         twins = self._twins.get(product)
         if twins is None:
-            self._add_call_or_reject(place, record, product, event)
+            self._add_call_or_reject(item_index, record, product, event)
         elif name == DETAILS:
             # The product's own record of the call counts, and may be in an earlier payload.
             if twins.hold_genai_event_as_twin(record):
                 self._outcome.ignored[MERGED] += 1
                 because = f"repeats the call that {product.source} reports with an event of its own"
-                self._outcome.note_dropped(f"log record {place}", because)
+                self._outcome.note_dropped(f"log record {item_index}", because)
             else:
                 self._outcome.ignored[NOT_AI] += 1
         else:
-            twins.hold_product_event(place, record, event)
+            twins.hold_product_event(item_index, record, event)
 
     def add_calls_of_ended_traces(self, ended: frozenset[str]) -> Iterator[None]:
         return iter(())

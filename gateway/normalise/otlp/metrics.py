@@ -283,11 +283,11 @@ class PointReader:
         # points that count only if no other family of the current meter counts the same tokens
         self._held: list[tuple[int, MetricPoint, TelemetryProduct, MetricFamily]] = []
 
-    def read_item(self, place: int, point: MetricPoint) -> None:
+    def read_item(self, item_index: int, point: MetricPoint) -> None:
         """Read a point. It is counted exactly once in the outcome."""
         for product in find_or_build_shape(point.attributes).taken_by:
             take = product.take_point
-            if take is not None and take(place, point, self._outcome, tags={}, device=None, version=""):
+            if take is not None and take(item_index, point, self._outcome, tags={}, device=None, version=""):
                 return
         if point.cannot_count:
             self._ignore_point(point)
@@ -301,17 +301,17 @@ class PointReader:
         if self._held and _resource_and_scope(point) != _resource_and_scope(self._held[0][1]):
             self.add_remaining_items()
         if family.is_last:
-            self._held.append((place, point, sender, family))
+            self._held.append((item_index, point, sender, family))
         else:
-            self._count_point_or_reject(place, point, sender, family)
+            self._count_point_or_reject(item_index, point, sender, family)
 
     def _count_point_or_reject(
-        self, place: int, point: MetricPoint, product: TelemetryProduct, family: MetricFamily
+        self, item_index: int, point: MetricPoint, product: TelemetryProduct, family: MetricFamily
     ) -> None:
         try:
             self._count_point(point, product, family)
         except values.BadValue as error:
-            self._outcome.reject_item(place, error.reason, f"data point {place}: {error}")
+            self._outcome.reject_item(item_index, error.reason, f"data point {item_index}: {error}")
 
     def add_calls_of_ended_traces(self, ended: frozenset[str]) -> Iterator[None]:
         return iter(())

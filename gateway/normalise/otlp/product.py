@@ -331,7 +331,7 @@ class TakeItem(Protocol):
 
     def __call__(
         self,
-        place: int,
+        item_index: int,
         item: Any,
         outcome: ReadOutcome,
         *,

@@ -156,7 +156,7 @@ def has_any_sign(body: bytes, signs: Sequence[bytes]) -> Generator[None, None, b
     return False
 
 
-def may_exceed_items(body: bytes, most: int) -> Generator[None, None, bool]:
+def may_exceed_items(body: bytes, max_items: int) -> Generator[None, None, bool]:
     sign_count = 1
     for start in range(0, len(body), _WINDOW):
         if start:
@@ -164,7 +164,7 @@ def may_exceed_items(body: bytes, most: int) -> Generator[None, None, bool]:
         # finding that a sign is missing takes a tenth of the time of counting it
         found = [sign for sign in _SIGNS if body.find(sign, start, start + _WINDOW) >= 0]
         sign_count += sum(body.count(sign, start, start + _WINDOW) for sign in found)
-        if sign_count > most:
+        if sign_count > max_items:
             return True
     return False
 

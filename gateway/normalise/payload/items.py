@@ -56,16 +56,18 @@ class TooBig(Exception):
     """Raised if packed data expand to more than the limit."""
 
 
-def refuse_too_many_containers(body: bytes, most: int) -> None:
+def refuse_too_many_containers(body: bytes, max_containers: int) -> None:
     """
     Refuse a body with too many lists and objects before it is decoded, because each takes at least sixty
     bytes of memory.
 
-    Brackets in texts count as well, so `most` must leave room for them. Raises Refusal 413.
+    Brackets in texts count as well, so `max_containers` must leave room for them. Raises Refusal 413.
     """
-    if body.count(b"[") + body.count(b"{") > most:
+    if body.count(b"[") + body.count(b"{") > max_containers:
         raise Refusal(
-            413, "too_many_items", f"The body holds more than {most} lists and objects; send smaller batches."
+            413,
+            "too_many_items",
+            f"The body holds more than {max_containers} lists and objects; send smaller batches.",
         )
 
 
@@ -159,11 +161,11 @@ def iterate_undecoded_members(raw: Raw) -> Iterator[tuple[str, msgspec.Raw]]:
     )
 
 
-def member_positions(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
+def member_positions(text: bytes, position: int) -> Iterator[tuple[str, int, int]]:
     """
-    Yield name, start and end of each member of the object at `place`, of at most a few thousand members.
+    Yield name, start and end of each member of the object at `position`, of at most a few thousand members.
     """
-    return islice(iterate_members(text, place), _MOST_MEMBERS)
+    return islice(iterate_members(text, position), _MOST_MEMBERS)
 
 
 def valid_object_text(raw: Raw) -> bytes:

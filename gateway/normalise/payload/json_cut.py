@@ -97,11 +97,11 @@ class JsonScanner:
             raise self._syntax_error(end)
         return value
 
-    def end_of_skipped_value(self, at: int) -> Generator[bytes, None, int]:
-        return self._value_end(at, 1)
+    def end_of_skipped_value(self, position: int) -> Generator[bytes, None, int]:
+        return self._value_end(position, 1)
 
     def read_members(
-        self, at: int, read: Mapping[bytes, Reader], where: str = "", *, depth: int = 0
+        self, position: int, read: Mapping[bytes, Reader], where: str = "", *, depth: int = 0
     ) -> Read[dict[bytes, Any]]:
         """
         Read an object: members in `read` with their readers, and all other members as text. If a member is
@@ -109,98 +109,98 @@ class JsonScanner:
 
         If `depth` is above 0, the object is only skipped, and its members are not kept.
         """
-        if self._is_null(at):
-            return {}, at + 4
-        self._require_bracket(at, b"{", where)
+        if self._is_null(position):
+            return {}, position + 4
+        self._require_bracket(position, b"{", where)
         values: dict[bytes, Any] = {}
-        at = self._skip_matching(_BLANK, at + 1)
-        if self._byte_at(at) == b"}":
-            return values, at + 1
+        position = self._skip_matching(_BLANK, position + 1)
+        if self._byte_at(position) == b"}":
+            return values, position + 1
         alone, next_alone, border = 2, 2, b""
         while True:
             if depth and alone == 0:  # members to skip are passed one window at a time
-                begin, at, alone = at, self._last_member_in_window(at, border), 1
-                if begin == at:
+                begin, position, alone = position, self._last_member_in_window(position, border), 1
+                if begin == position:
                     alone, next_alone = next_alone, min(2 * next_alone, _MOST_SINGLE)
                 yield TURN
             alone -= 1
-            name_match = _NAME.match(self.body, at, at + LONGEST_NAME)
+            name_match = _NAME.match(self.body, position, position + LONGEST_NAME)
             if name_match is None:
-                raise self._syntax_error(at)
+                raise self._syntax_error(position)
             begin = self._skip_matching(_BLANK, name_match.end())
             reader = read.get(name_match[1])
             if reader is not None:
-                values[name_match[1]], at = yield from reader(begin)
+                values[name_match[1]], position = yield from reader(begin)
             else:
-                at = yield from self._value_end(begin, depth)
+                position = yield from self._value_end(begin, depth)
                 if not depth:
-                    values[name_match[1]] = self._view[begin:at]
-            self._allowance.count_items(1, at - begin)
-            if self._allowance.count_work_and_check_turn(at - begin):
+                    values[name_match[1]] = self._view[begin:position]
+            self._allowance.count_items(1, position - begin)
+            if self._allowance.count_work_and_check_turn(position - begin):
                 yield TURN
-            end = at
-            at, is_last = self._next_place_or_end(end, b"}")
+            end = position
+            position, is_last = self._next_place_or_end(end, b"}")
             if is_last:
-                return values, at
-            border = self.body[end : at + 1]
+                return values, position
+            border = self.body[end : position + 1]
 
-    def read_elements(self, at: int, read: Reader, where: str = "") -> Read[list[Any]]:
+    def read_elements(self, position: int, read: Reader, where: str = "") -> Read[list[Any]]:
         values: list[Any] = []
-        if self._is_null(at):
-            return values, at + 4
-        self._require_bracket(at, b"[", where)
-        at = self._skip_matching(_BLANK, at + 1)
-        if self._byte_at(at) == b"]":
-            return values, at + 1
+        if self._is_null(position):
+            return values, position + 4
+        self._require_bracket(position, b"[", where)
+        position = self._skip_matching(_BLANK, position + 1)
+        if self._byte_at(position) == b"]":
+            return values, position + 1
         while True:
-            begin = at
-            value, at = yield from read(at)
+            begin = position
+            value, position = yield from read(position)
             values.append(value)
-            self._allowance.count_items(1, at - begin)
-            if self._allowance.count_work_and_check_turn(at - begin):
+            self._allowance.count_items(1, position - begin)
+            if self._allowance.count_work_and_check_turn(position - begin):
                 yield TURN
-            at, is_last = self._next_place_or_end(at, b"]")
+            position, is_last = self._next_place_or_end(position, b"]")
             if is_last:
-                return values, at
+                return values, position
 
     def locate_array_elements(
-        self, at: int, place_in_message: str = "", depth: int = 0
+        self, position: int, place_in_message: str = "", depth: int = 0
     ) -> Read[ArrayElementWindows]:
         """
         Return the elements of an array for later reading. Null counts as an empty array. If `depth` is above
         0, the elements are only skipped.
         """
         stretches = ArrayElementWindows(self._view)
-        if self._is_null(at):
-            return stretches, at + 4
-        self._require_bracket(at, b"[", place_in_message)
-        at = self._skip_matching(_BLANK, at + 1)
-        if self._byte_at(at) == b"]":
-            return stretches, at + 1
+        if self._is_null(position):
+            return stretches, position + 4
+        self._require_bracket(position, b"[", place_in_message)
+        position = self._skip_matching(_BLANK, position + 1)
+        if self._byte_at(position) == b"]":
+            return stretches, position + 1
         alone, next_alone = 2, 2  # parse the first two elements one by one, because they show the separator
         border = b""
         while True:
-            begin = at
+            begin = position
             count = 0
             if alone == 0:
-                at, count = self._window_end_and_element_count(begin, border, is_kept=not depth)
+                position, count = self._window_end_and_element_count(begin, border, is_kept=not depth)
             if count == 0:
                 if alone == 0:
                     alone, next_alone = next_alone, min(2 * next_alone, _MOST_SINGLE)
-                at, count = (yield from self._value_end(begin, depth)), 1
+                position, count = (yield from self._value_end(begin, depth)), 1
                 alone -= 1
             if not depth:
-                stretches.add_window(begin, at, count)
+                stretches.add_window(begin, position, count)
             # skipped elements are not counted, because they take no memory
             if not depth or count == 1:
-                self._allowance.count_items(count, at - begin)
-            if self._allowance.count_work_and_check_turn(at - begin, count):
+                self._allowance.count_items(count, position - begin)
+            if self._allowance.count_work_and_check_turn(position - begin, count):
                 yield TURN
-            end = at
-            at, is_last = self._next_place_or_end(end, b"]")
+            end = position
+            position, is_last = self._next_place_or_end(end, b"]")
             if is_last:
-                return stretches, at
-            border = self.body[end - 1 : at + _HEAD]
+                return stretches, position
+            border = self.body[end - 1 : position + _HEAD]
 
     def _next_place_or_end(self, end: int, bracket: bytes) -> tuple[int, bool]:
         at = self._skip_matching(_BLANK, end)
@@ -229,22 +229,22 @@ class JsonScanner:
                 continue
         return begin, 0
 
-    def _last_member_in_window(self, at: int, border: bytes) -> int:
+    def _last_member_in_window(self, position: int, border: bytes) -> int:
         """
-        Return the start of the last member in the WINDOW bytes from `at`, if the members before it are
-        complete. Otherwise return `at`.
+        Return the start of the last member in the WINDOW bytes from `position`, if the members before it are
+        complete. Otherwise return `position`.
         """
-        end = at + WINDOW
+        end = position + WINDOW
         for _ in range(_TRIES):
-            end = self.body.rfind(border, at, end)
+            end = self.body.rfind(border, position, end)
             if end < 0:
                 break
             try:
-                _document.decode(b"{%b}" % self.body[at:end])
+                _document.decode(b"{%b}" % self.body[position:end])
             except (msgspec.DecodeError, RecursionError):
                 continue
             return end + len(border) - 1
-        return at
+        return position
 
     def _value_end(self, begin: int, depth: int) -> Generator[bytes, None, int]:
         window = self._view[begin : begin + WINDOW]
@@ -284,35 +284,35 @@ class JsonScanner:
             raise BadPayload("body: not valid JSON (it ends too early)")
         return end
 
-    def _require_bracket(self, at: int, bracket: bytes, where: str) -> None:
-        if self._byte_at(at) != bracket:
+    def _require_bracket(self, position: int, bracket: bytes, where: str) -> None:
+        if self._byte_at(position) != bracket:
             raise BadPayload(f"{where or 'body'}: has the wrong type")
 
-    def _is_null(self, at: int) -> bool:
-        return self.body[at : at + 4] == b"null"
+    def _is_null(self, position: int) -> bool:
+        return self.body[position : position + 4] == b"null"
 
-    def _byte_at(self, at: int) -> bytes:
-        return self.body[at : at + 1]
+    def _byte_at(self, position: int) -> bytes:
+        return self.body[position : position + 1]
 
-    def _skip_matching(self, what: re.Pattern[bytes], at: int) -> int:
-        return skip_matching(what, self.body, at)
+    def _skip_matching(self, what: re.Pattern[bytes], position: int) -> int:
+        return skip_matching(what, self.body, position)
 
     @staticmethod
-    def _syntax_error(at: int) -> BadPayload:
-        return BadPayload(f"body: not valid JSON (byte {at})")
+    def _syntax_error(position: int) -> BadPayload:
+        return BadPayload(f"body: not valid JSON (byte {position})")
 
 
-def skip_matching(what: re.Pattern[bytes], text: bytes, at: int) -> int:
+def skip_matching(what: re.Pattern[bytes], text: bytes, position: int) -> int:
     """
-    Return the position after the text that a repeating pattern matches from `at`. Each call of the pattern
+    Return the position after the text that a repeating pattern matches from `position`. Each call of the pattern
     matches at most WINDOW bytes.
     """
     while True:
-        match = what.match(text, at, at + WINDOW)
+        match = what.match(text, position, position + WINDOW)
         assert match is not None
-        if match.end() < at + WINDOW:
+        if match.end() < position + WINDOW:
             return match.end()
-        at = match.end()
+        position = match.end()
 
 
 def find_bytes_in_windows(text: bytes, sign: bytes, begin: int = 0) -> int:

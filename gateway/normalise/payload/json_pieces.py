@@ -103,35 +103,35 @@ def is_one_json_document(text: bytes | msgspec.Raw) -> bool:
     return is_valid_json(text)
 
 
-def split_array_elements(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None, bytes]:
+def split_array_elements(body: bytes, position: int) -> Generator[bytes | msgspec.Raw, None, bytes]:
     """
-    Yield the elements of the array at `place`, even of a large array or one that a strict parser rejects.
+    Yield the elements of the array at `position`, even of a large array or one that a strict parser rejects.
 
     Return the text after the array. Raises BadPayload if the array is incomplete; elements already yielded
     must then not be stored.
     """
     ends, marks, is_cleaned = ValueEnds(body), _BracketsAndCommas(body), False
-    end, place = place, place + 1
+    end, position = position, position + 1
     passed_over = 0
     while body[end : end + 1] != b"]":
-        border = ends.end_of_element(place)
+        border = ends.end_of_element(position)
         if border is None and not is_cleaned:
             # clean all remaining elements together, because an error usually repeats in most elements
             is_cleaned = True
-            cleaned = clean_json(b"[" + body[place:])
+            cleaned = clean_json(b"[" + body[position:])
             if ValueEnds(cleaned).end_of_value(0) is not None:
-                body, end, place = cleaned, 0, 1
+                body, end, position = cleaned, 0, 1
                 ends, marks = ValueEnds(body), _BracketsAndCommas(body)
                 continue
-        end = (yield from _end_by_counting_brackets(place, marks)) if border is None else border
-        if len(element := stripped_piece(body, place, end)):
+        end = (yield from _end_by_counting_brackets(position, marks)) if border is None else border
+        if len(element := stripped_piece(body, position, end)):
             yield element
         else:
             passed_over += 1
             if passed_over % PASSED_OVER == 0:
                 yield TURN
-        place = end + 1
-    return body[place:]
+        position = end + 1
+    return body[position:]
 
 
 class ValueEnds:
@@ -139,28 +139,28 @@ class ValueEnds:
         self._text = text
         self._cut = JsonScanner(text, Allowance(len(text) + 1))
 
-    def end_of_value(self, place: int) -> int | None:
+    def end_of_value(self, position: int) -> int | None:
         try:
-            return run_generator_to_end(self._cut.end_of_skipped_value(place))
+            return run_generator_to_end(self._cut.end_of_skipped_value(position))
         except BadPayload:
             return None
 
-    def next_token_place(self, place: int) -> int | None:
+    def next_token_place(self, position: int) -> int | None:
         """
         Return the start of the token after a value. Return None at the end of the text, or if the value is
         invalid.
         """
-        end = self.end_of_value(self.start_of_value(place))
+        end = self.end_of_value(self.start_of_value(position))
         end = None if end is None else self.start_of_value(end)
         return None if end == len(self._text) else end
 
-    def end_of_element(self, place: int) -> int | None:
+    def end_of_element(self, position: int) -> int | None:
         """Return the position of the comma or bracket after an element, or None if the element is invalid."""
-        end = self.next_token_place(place)
+        end = self.next_token_place(position)
         return None if end is None or self._text[end : end + 1] not in (b",", b"]") else end
 
-    def start_of_value(self, place: int) -> int:
-        return skip_matching(_BLANK, self._text, place)
+    def start_of_value(self, position: int) -> int:
+        return skip_matching(_BLANK, self._text, position)
 
 
 class _BracketsAndCommas:
@@ -210,16 +210,16 @@ def stripped_piece(text: bytes, begin: int, end: int) -> msgspec.Raw:
     return msgspec.Raw(memoryview(text)[skip_matching(_BLANK, text, begin) : end])
 
 
-def iterate_members(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
+def iterate_members(text: bytes, position: int) -> Iterator[tuple[str, int, int]]:
     """Yield name, start and end of each member. Raises DecodeError."""
     ends = ValueEnds(text)
-    while (name := _NAME.match(text, place, place + LONGEST_NAME)) is not None:
+    while (name := _NAME.match(text, position, position + LONGEST_NAME)) is not None:
         begin = ends.start_of_value(name.end())
         end = ends.end_of_value(begin)
         if end is None:
             raise msgspec.DecodeError(f"JSON is malformed (byte {begin})")
         yield msgspec.json.decode(name[1], type=str), begin, end
-        place = end
-    place = ends.start_of_value(place + (text[place : place + 1] == b"{"))
-    if text[place : place + 1] != b"}":
-        raise msgspec.DecodeError(f"JSON is malformed (byte {place})")
+        position = end
+    position = ends.start_of_value(position + (text[position : position + 1] == b"{"))
+    if text[position : position + 1] != b"}":
+        raise msgspec.DecodeError(f"JSON is malformed (byte {position})")

@@ -109,16 +109,16 @@ KEPT: Final = 16 * 1024  # maximum bytes of a value that is kept unchanged
 DEEPEST: Final = 3  # levels to which members are inspected; large values below become null
 
 
-def outline_item(raw: payload.Raw, most: int) -> payload.Raw:
+def outline_item(raw: payload.Raw, max_elements: int) -> payload.Raw:
     """
     Return a small outline of a large item: small values stay, large values become null, and lists are cut to
-    `most` elements.
+    `max_elements` elements.
     """
     if len(raw) < LARGE:
         return raw
     try:
         text = payload.valid_object_text(raw)
-        return _shortened_json_value(text, text.index(b"{"), len(text), most, DEEPEST)
+        return _shortened_json_value(text, text.index(b"{"), len(text), max_elements, DEEPEST)
     except payload.UNREADABLE:
         return b"null"
 

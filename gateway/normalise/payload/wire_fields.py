@@ -32,14 +32,14 @@ def overrun_error(begin: int, size: int) -> BadPayload:
     return BadPayload(f"body: a field at byte {begin} runs past the end of its message of {size} bytes")
 
 
-def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
-    if at < len(message) and message[at] < 0x80:
-        return message[at], at + 1
+def _read_varint(message: memoryview, position: int) -> tuple[int, int]:
+    if position < len(message) and message[position] < 0x80:
+        return message[position], position + 1
     number = shift = 0
-    for index in range(at, min(at + 10, len(message))):
+    for index in range(position, min(position + 10, len(message))):
         byte = message[index]
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             return number, index + 1
         shift += 7
-    raise BadPayload(f"body: incomplete number at byte {at} of a message of {len(message)} bytes")
+    raise BadPayload(f"body: incomplete number at byte {position} of a message of {len(message)} bytes")

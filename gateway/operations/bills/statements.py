@@ -220,7 +220,7 @@ async def import_statements(request: OperatorRequest[MoneyServices, StatementFil
     paths = [require_local_path(request, "files", path, elsewhere=ELSEWHERE) for path in body.files]
     now = request.now()
     most = request.services.reconciliation().max_file_bytes
-    files = (report_file_at(path, most=most, now=now) for path in paths)
+    files = (report_file_at(path, max_unpacked_bytes=most, now=now) for path in paths)
     return await _import_reports(
         request, files, source=body.source, account=body.account, dry_run=body.dry_run
     )
@@ -249,7 +249,7 @@ async def upload_statements(request: OperatorRequest[MoneyServices, None]) -> Re
         uploaded = await store_uploaded_files(
             request,
             Path(directory),
-            most=settings.max_upload_bytes,
+            max_bytes=settings.max_upload_bytes,
             most_files=MAX_FILES,
             limit="reconciliation.max_upload_bytes",
         )
@@ -274,7 +274,12 @@ async def _import_reports(
 ) -> Result:
     settings = request.services.reconciliation()
     reports = await asyncio.to_thread(
-        read_reports, files, source=source, account=account, most=settings.max_rows, settle_s=settings.settle
+        read_reports,
+        files,
+        source=source,
+        account=account,
+        max_unpacked_bytes=settings.max_rows,
+        settle_s=settings.settle,
     )
     shown = []
     for report in reports:

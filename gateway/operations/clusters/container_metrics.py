@@ -234,7 +234,7 @@ async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
     read = cluster_reports.read_cluster_config if is_config else cluster_reports.read_cluster_status
     cluster = read(request.body)
     await request.services.storage.clusters.store_report(
-        cluster, expects=request.bearer.expects, key=request.bearer.name
+        cluster, expected_versions=request.bearer.expects, key=request.bearer.name
     )
     identity = ClusterIdentity(cluster.account, cluster.region, cluster.name)
     kind = "config" if is_config else "status"

@@ -495,7 +495,7 @@ async def _read_csv(request: OperatorRequest[SenderServices, None]) -> bytes:
     """Read the body. Raises Refusal 415 or 413. The request's rights are checked again."""
     if request.http.content_type != CSV:
         raise Refusal(415, "unsupported_media_type", f"send the list as {CSV}")
-    content = await read_bounded_body(request.http, most=MAX_LIST)
+    content = await read_bounded_body(request.http, max_bytes=MAX_LIST)
     if request.check_again is not None:
         await request.check_again()
     return content

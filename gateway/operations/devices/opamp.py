@@ -235,17 +235,17 @@ class OpampConversation:
         for uid in self._uids:
             self._remove_instance(uid)
 
-    def _add_instance(self, uid: bytes) -> None:
-        if uid in self._uids:
+    def _add_instance(self, instance_uid: bytes) -> None:
+        if instance_uid in self._uids:
             return
         if len(self._uids) >= INSTANCES:
             message = f"A connection may have at most {INSTANCES} instances. Open another connection."
             raise Refusal(400, "too_many_instances", message)
-        self._uids += (uid,)
+        self._uids += (instance_uid,)
 
-    def _remove_instance(self, uid: bytes) -> None:
-        self._uids = tuple(other for other in self._uids if other != uid)
-        self._instances.note_closed_connection(uid, self)
+    def _remove_instance(self, instance_uid: bytes) -> None:
+        self._uids = tuple(other for other in self._uids if other != instance_uid)
+        self._instances.note_closed_connection(instance_uid, self)
 
     def _may_still_send(self) -> bool:
         """Return whether the key may still send. If it cannot be checked now, it may."""

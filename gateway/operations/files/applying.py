@@ -380,12 +380,12 @@ def _texts_at_path(fields: Any, path: Path) -> Iterator[tuple[Path, str]]:
             yield (*path, index), item
 
 
-def _describe_changes(before: Any, after: Any, at: str = "") -> Iterator[str]:
+def _describe_changes(before: Any, after: Any, field_path: str = "") -> Iterator[str]:
     if before == after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
         for name in dict.fromkeys((*before, *after)):
-            place = f"{at}.{name}" if at else name
+            place = f"{field_path}.{name}" if field_path else name
             if name not in after:
                 yield f"{place} removed"
             elif name not in before:
@@ -393,12 +393,12 @@ def _describe_changes(before: Any, after: Any, at: str = "") -> Iterator[str]:
             else:
                 yield from _describe_changes(before[name], after[name], place)
     elif isinstance(before, list) and isinstance(after, list):
-        yield from (f"{at} {_format_value(item)} removed" for item in before if item not in after)
-        yield from (f"{at} {_format_value(item)} added" for item in after if item not in before)
+        yield from (f"{field_path} {_format_value(item)} removed" for item in before if item not in after)
+        yield from (f"{field_path} {_format_value(item)} added" for item in after if item not in before)
         if sorted(map(str, before)) == sorted(map(str, after)):
-            yield f"{at} in another order"
+            yield f"{field_path} in another order"
     else:
-        yield f"{at} {_format_value(before)} -> {_format_value(after)}"
+        yield f"{field_path} {_format_value(before)} -> {_format_value(after)}"
 
 
 def _format_value(value: Any) -> str:

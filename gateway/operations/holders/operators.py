@@ -272,7 +272,7 @@ async def _refuse_repair(destination: str, *, dry_run: bool) -> LakeRepairs:
     raise NotThere(f"no data lake destination is named {destination!r}")
 
 
-async def _refuse_lake_recount(destination: str, topic: str, after: int) -> LakeRecount:
+async def _refuse_lake_recount(destination: str, topic: str, after_number: int) -> LakeRecount:
     raise NotThere(f"no data lake destination is named {destination!r}")
 
 

@@ -163,12 +163,14 @@ def _searchable_forms_of_work_unit(name: str, searched_id: str) -> Sequence[str]
 
 
 async def _names_in_list(
-    request: OperatorRequest[OperatorServices, None], row: OperatorAddress
+    request: OperatorRequest[OperatorServices, None], operator_address: OperatorAddress
 ) -> Iterable[SearchableObject]:
-    if row.names is None:
-        raise TypeError(f"the address {row.path} declares no function that returns names for the search")
-    services = request.services.services_of_type(services_type_of_handler(row.names))
-    return await row.names(replace(request, services=services))
+    if operator_address.names is None:
+        raise TypeError(
+            f"the address {operator_address.path} declares no function that returns names for the search"
+        )
+    services = request.services.services_of_type(services_type_of_handler(operator_address.names))
+    return await operator_address.names(replace(request, services=services))
 
 
 async def _best_matches(

@@ -177,7 +177,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
         sources,
         rows,
         people=request.shared.people,
-        most=element_limit,
+        max_elements=element_limit,
         check=limit.check_time if limit else lambda: None,
     )
     whole = await ledger.start_of_complete_hours()

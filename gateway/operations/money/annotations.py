@@ -120,7 +120,7 @@ class AnnotationTable(ManagedTable[Annotation]):
 
     def check_conflicts(
         self,
-        rows: RegistryRows,
+        registry_rows: RegistryRows,
         stored: Mapping[str, Annotation],
         row: Annotation,
         can_see_row: Sees[Annotation],
@@ -131,7 +131,7 @@ class AnnotationTable(ManagedTable[Annotation]):
         """
         before = stored.get(row.id)
         is_kept = before is not None and before.view == row.view
-        if row.view and not is_kept and VIEWS.find(rows, row.view) is None:
+        if row.view and not is_kept and VIEWS.find(registry_rows, row.view) is None:
             raise NotAllowed(NO_VIEW)
 
 

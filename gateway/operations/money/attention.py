@@ -354,5 +354,5 @@ def _join_names(names: Sequence[str]) -> str:
     )
 
 
-def _count_phrase(number: int, singular: str) -> str:
-    return f"1 {singular}" if number == 1 else f"{number:,} {singular}s"
+def _count_phrase(count: int, singular: str) -> str:
+    return f"1 {singular}" if count == 1 else f"{count:,} {singular}s"

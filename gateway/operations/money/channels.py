@@ -205,7 +205,7 @@ async def add_channel(request: OperatorRequest[InstallationServices, NewNotifica
     table = request.registry.kept_channels
     limit = request.shared.most(table.limit)
     seal = request.services.seal_channel
-    channel = await table.create(request.body, request.body.secret, seal, most=limit, actor=request.actor)
+    channel = await table.create(request.body, request.body.secret, seal, max_rows=limit, actor=request.actor)
     return {"notification_channel": describe_kept_channel(channel)}
 
 
@@ -351,7 +351,9 @@ class ChannelKind(FileKind):
     ) -> str:
         table, shared = caller.registry.kept_channels, caller.shared
         most = shared.most(table.limit)
-        created = await table.create(new_values, secret, shared.seal_channel, most=most, actor=caller.actor)
+        created = await table.create(
+            new_values, secret, shared.seal_channel, max_rows=most, actor=caller.actor
+        )
         shared.name_channels(caller.registry)
         return created.id
 

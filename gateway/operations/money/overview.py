@@ -334,7 +334,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
 def _limit_to_requested_days(request: OperatorRequest[OperatorServices, None], query: CostQuery) -> CostQuery:
     since, until, _ = read_time_range(request.http.query, request.now(), default="last_30d")
     day_query = replace(query, since=since, until=until)
-    check_span(replace(day_query, granularity="daily"), most=MOST_DAYS)
+    check_span(replace(day_query, granularity="daily"), max_periods=MOST_DAYS)
     return day_query
 
 

@@ -152,7 +152,7 @@ async def link_people(request: OperatorRequest[PeopleServices, StatedPeople]) ->
         raise Invalid(f"people must have 1 to {MAX_AT_ONCE} entries")
     people = [_read_person(request, entry) for entry in entries]
     max_names = request.shared.most(LIMIT)
-    count = await request.registry.persons.link_names(people, most=max_names, actor=request.actor)
+    count = await request.registry.persons.link_names(people, max_names=max_names, actor=request.actor)
     return {"people": {"kept": len({person.names for person in people}), "names": count}}
 
 

@@ -180,7 +180,7 @@ class RoleResource(ManagedResource[Role, HasLedger]):
     ) -> Role:
         return await caller.registry.roles.create(
             NewRole(**fields),
-            known=await caller.known(),
+            known_dimensions=await caller.known(),
             limits=caller.shared.role_limits(),
             actor=caller.actor,
             asker=caller.holder,
@@ -198,7 +198,7 @@ class RoleResource(ManagedResource[Role, HasLedger]):
             before.id,
             fields,
             version=version,
-            known=await caller.known(),
+            known_dimensions=await caller.known(),
             limits=caller.shared.role_limits(),
             actor=caller.actor,
             asker=caller.holder,

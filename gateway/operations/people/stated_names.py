@@ -135,7 +135,7 @@ async def link_accounts_with_stated_addresses(request: OperatorRequest[MoneyServ
     stated = await _read_account_address_pairs_of_calls(request)
     people = [LinkedPerson(names=(row.address, row.user)) for row in stated if row.state == FREE]
     max_names = request.shared.most(LIMIT)
-    await request.registry.persons.link_names(people, most=max_names, actor=request.actor)
+    await request.registry.persons.link_names(people, max_names=max_names, actor=request.actor)
     conflicts = sum(row.state == CONFLICT for row in stated)
     return {"people": {"kept": len(people), "conflicts": conflicts}}
 

@@ -84,7 +84,7 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
     ]
     # senders may use half of the limit; the other half is for operators
     most = request.shared.most(LIMIT) // 2
-    await registry.persons.link_address_forms(names, most=most, actor=request.actor)
+    await registry.persons.link_address_forms(names, max_names=most, actor=request.actor)
     if not await request.services.relay_addresses(keys, addresses):
         raise Refusal(503, "upstream_waits", "The Tollhouse above cannot be reached.", retry_after_s=60)
     # return the number of addresses, because the number of new links would show which links exist
@@ -135,8 +135,8 @@ def _require_downstream_sender(bearer: Bearer) -> str:
     raise Refusal(403, "gateway_key_needed", message)
 
 
-def _was_erased_after(people: People, address: str, at: int) -> bool:
-    return any(people.pseudonym(form, at) != form for form in people.all_recorded_names(address))
+def _was_erased_after(people: People, address: str, call_start_ns: int) -> bool:
+    return any(people.pseudonym(form, call_start_ns) != form for form in people.all_recorded_names(address))
 
 
 def _require_registry(services: TopicServices) -> Registry:

@@ -451,7 +451,7 @@ async def _store_operations(
             else ()
         )
         receipt = await request.services.deposits.store_operations(
-            records, identities, request.bearer, expects=expects, request=names, is_repeat=is_repeat
+            records, identities, request.bearer, expected_versions=expects, request=names, is_repeat=is_repeat
         )
     await admission.set_stream_owners(created, name)
     return receipt

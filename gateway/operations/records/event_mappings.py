@@ -135,7 +135,7 @@ class EventMappingTable(ManagedTable[EventMapping]):
 
     def check_conflicts(
         self,
-        rows: RegistryRows,
+        registry_rows: RegistryRows,
         stored: Mapping[str, EventMapping],
         row: EventMapping,
         can_see_row: Sees[EventMapping],

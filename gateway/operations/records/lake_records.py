@@ -42,7 +42,7 @@ async def past_records(
     request: OperatorRequest[SpoolServices, Any],
     dates: PastDates,
     *,
-    most: int | None = None,
+    max_records: int | None = None,
     oldest_first: bool = False,
 ) -> AsyncGenerator[list[KeptRecord], None]:
     """
@@ -50,11 +50,11 @@ async def past_records(
     person may not see data from the lake.
     """
     past, floor = await _lake_reader_and_first_log_number(request, request.services)
-    if past is None or (most is not None and most <= 0):
+    if past is None or (max_records is not None and max_records <= 0):
         return
     try:
         async with aclosing(
-            past.read_records(dates, below=floor, most=most, oldest_first=oldest_first)
+            past.read_records(dates, below_number=floor, max_records=max_records, oldest_first=oldest_first)
         ) as parts:
             async for batch in parts:
                 yield [_past_record_to_kept_record(request, stored) for stored in batch]
@@ -69,7 +69,7 @@ async def past_record(
     """Return the record with an id from days that are older than the log, or None."""
     past, floor = await _lake_reader_and_first_log_number(request, spool)
     try:
-        stored = None if past is None else await past.find_record(id, dates, below=floor)
+        stored = None if past is None else await past.find_record(id, dates, below_number=floor)
     except SpoolUnavailable as error:
         _raise_for_limited_person_or_log(request, error)
         stored = None

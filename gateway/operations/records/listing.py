@@ -174,7 +174,7 @@ class RecordRows:
             number = following
             await pause_for_others()
         self.beside = records.describe_search(
-            records=count, most=records.LOOKED_THROUGH, since=start, until=until
+            records=count, max_records=records.LOOKED_THROUGH, since=start, until=until
         )
         return passing
 
@@ -218,7 +218,7 @@ class RecordRows:
                         break
                 number = following
                 await pause_for_others()
-        self.beside = records.describe_search(records=seen, most=limit, since=since, until=until)
+        self.beside = records.describe_search(records=seen, max_records=limit, since=since, until=until)
         return passing
 
 
@@ -299,13 +299,13 @@ class RankedRows:
                 below = begin
                 await pause_for_others()
         if AI_TELEMETRY in topics:
-            async for batch in past_records(self._request, days, most=remaining):
+            async for batch in past_records(self._request, days, max_records=remaining):
                 for stored in batch:
                     since = stored.committed_at if since is None else min(since, stored.committed_at)
                     add_record(stored)
                 remaining -= len(batch)
         self.beside = records.describe_search(
-            records=self._most - remaining, most=self._most, since=since, until=until
+            records=self._most - remaining, max_records=self._most, since=since, until=until
         )
 
     async def _search_calls_visible_to_person(
@@ -336,7 +336,7 @@ class RankedRows:
                 for stored in own_records:
                     add_record(stored)
         self.beside = records.describe_search(
-            records=count, most=records.LOOKED_THROUGH, since=since, until=end if end < now else None
+            records=count, max_records=records.LOOKED_THROUGH, since=since, until=end if end < now else None
         )
 
 

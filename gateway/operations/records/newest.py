@@ -213,7 +213,7 @@ async def newest_visible_records(
         request.rights.slice,
         call_visibility_test(request),
         dimensions=request.whole_ledger.derived_dimensions(),
-        most=records.LOOKED_THROUGH,
+        max_records=records.LOOKED_THROUGH,
     )
     return list(map(to_kept_record, stored_records))
 

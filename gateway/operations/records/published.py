@@ -155,45 +155,45 @@ def describe_place(stored_record: KeptRecord) -> dict[str, object]:
 def describe_searched_records(stored_records: Sequence[KeptRecord]) -> dict[str, object]:
     """Return the fields about the search that found a page of the newest records."""
     since = min((stored.committed_at for stored in stored_records), default=None)
-    return describe_search(records=len(stored_records), most=LOOKED_THROUGH, since=since)
+    return describe_search(records=len(stored_records), max_records=LOOKED_THROUGH, since=since)
 
 
 def describe_search(
-    *, records: int, most: int, since: float | None, until: float | None = None
+    *, records: int, max_records: int, since: float | None, until: float | None = None
 ) -> dict[str, object]:
     """
     Describe how many records were searched, the maximum, and the time range of their commits. `until` None
     means until now.
     """
     first, last = (None if edge is None else utc_iso(edge) for edge in (since, until))
-    return {"looked_through": {"records": records, "most": most, "since": first, "until": last}}
+    return {"looked_through": {"records": records, "most": max_records, "since": first, "until": last}}
 
 
-async def newest_records_of_topics(log: Log, topics: Sequence[str]) -> Sequence[KeptRecord]:
+async def newest_records_of_topics(record_log: Log, topics: Sequence[str]) -> Sequence[KeptRecord]:
     """Return the newest records of some topics, at most LOOKED_THROUGH, newest commit first."""
-    by_topic = [await _newest_in_topic(log, topic) for topic in topics]
+    by_topic = [await _newest_in_topic(record_log, topic) for topic in topics]
     merged = merge(*by_topic, key=lambda stored: stored.committed_at, reverse=True)
     return await asyncio.to_thread(list, islice(merged, LOOKED_THROUGH))
 
 
-async def _newest_in_topic(log: Log, topic: str) -> Sequence[KeptRecord]:
+async def _newest_in_topic(record_log: Log, topic: str) -> Sequence[KeptRecord]:
     """Read the newest records of a topic in steps, so that the event loop runs other tasks in between."""
     stored_records: list[KeptRecord] = []
-    below = log.next_number(topic)
+    below = record_log.next_number(topic)
     least = max(1, below - LOOKED_THROUGH)
     while below > least:
         first = max(least, below - STEP)
-        entries = await log.read(topic, first, below - 1, includes_open_records=True)
-        stored_records += reversed(list(kept_records(log, entries)))
+        entries = await record_log.read(topic, first, below - 1, includes_open_records=True)
+        stored_records += reversed(list(kept_records(record_log, entries)))
         below = first
         await pause_for_others()
     return stored_records
 
 
-def kept_records(log: Log, entries: Iterable[LogEntry]) -> Iterator[KeptRecord]:
+def kept_records(record_log: Log, entries: Iterable[LogEntry]) -> Iterator[KeptRecord]:
     """Yield the records of entries in order. Damaged records are left out."""
     for entry in entries:
-        below = log.lowest_open_number(entry.topic)
+        below = record_log.lowest_open_number(entry.topic)
         for number, record in enumerate(entry.records, entry.first):
             if record is not None:
                 yield KeptRecord(entry.topic, number, entry.committed_at, number >= below, record)

@@ -233,12 +233,12 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
 
 
 async def _find_corrections(
-    request: OperatorRequest[OperatorServices, None], log: Log, record: Record
+    request: OperatorRequest[OperatorServices, None], record_log: Log, record: Record
 ) -> list[Correction]:
     """Return the corrections of a call, oldest first. Most calls have none."""
     corrections: list[Correction] = []
     while len(corrections) < MOST and isinstance(record, Inference):
-        stored = await _find_recent(log, correction_id(record.id, len(corrections) + 1))
+        stored = await _find_recent(record_log, correction_id(record.id, len(corrections) + 1))
         if (
             stored is None
             or next(visible_records(request, [stored]), None) is None
@@ -263,24 +263,24 @@ def _correction_fields(corrections: Sequence[Correction]) -> dict[str, object]:
     }
 
 
-async def _find_recent(log: Log, id: bytes) -> KeptRecord | None:
-    known = log.find_id_position(id)
+async def _find_recent(record_log: Log, id: bytes) -> KeptRecord | None:
+    known = record_log.find_id_position(id)
     if known is None:
         return None
     if known.place is None:
-        return await _find_in_span(log, id, known.since, known.until)
+        return await _find_in_span(record_log, id, known.since, known.until)
     topic, number = known.place
-    entries = await log.read(topic, number, number, includes_open_records=True)
-    return next((stored for stored in _records_with_id(log, entries, id)), None)
+    entries = await record_log.read(topic, number, number, includes_open_records=True)
+    return next((stored for stored in _records_with_id(record_log, entries, id)), None)
 
 
-async def _find_in_span(log: Log, id: bytes, since: float, until: float) -> KeptRecord | None:
+async def _find_in_span(record_log: Log, id: bytes, since: float, until: float) -> KeptRecord | None:
     for topic in TOPICS:
-        below = log.next_number(topic)
-        last = below - 1 if until == inf else await first_number_after(log, topic, until, below) - 1
+        below = record_log.next_number(topic)
+        last = below - 1 if until == inf else await first_number_after(record_log, topic, until, below) - 1
         while last > 0:
-            entries = await log.read(topic, max(1, last - STEP + 1), last, includes_open_records=True)
-            for stored in _records_with_id(log, entries, id):
+            entries = await record_log.read(topic, max(1, last - STEP + 1), last, includes_open_records=True)
+            for stored in _records_with_id(record_log, entries, id):
                 return stored
             if not entries or entries[0].committed_at < since:
                 break
@@ -289,11 +289,11 @@ async def _find_in_span(log: Log, id: bytes, since: float, until: float) -> Kept
     return None
 
 
-def _records_with_id(log: Log, entries: Sequence[LogEntry], id: bytes) -> Iterator[KeptRecord]:
+def _records_with_id(record_log: Log, entries: Sequence[LogEntry], id: bytes) -> Iterator[KeptRecord]:
     for entry in reversed(entries):
         for number, record in reversed(list(enumerate(entry.records, entry.first))):
             if record is not None and record.id == id:
-                is_open = number >= log.lowest_open_number(entry.topic)
+                is_open = number >= record_log.lowest_open_number(entry.topic)
                 yield KeptRecord(entry.topic, number, entry.committed_at, is_open, record)
 
 

@@ -29,8 +29,8 @@ class ServedHours:
     the value of a limit setting. Beyond MAX_BYTES, the sums of the oldest hours are dropped.
     """
 
-    def __init__(self, log: Log, most: Callable[[str], int]) -> None:
-        self._log = log
+    def __init__(self, record_log: Log, most: Callable[[str], int]) -> None:
+        self._log = record_log
         self._most = most
         self._next = 0
         self._since = 0.0  # time at which the first record arrived, or 0 if the log still has all records

@@ -67,13 +67,13 @@ FOLDER = ""
 LOCAL = web.RequestKey("LOCAL", bool)  # set only for requests that arrive over the operator socket
 
 
-def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
+def operator_endpoint(operator_address: OperatorAddress, services: OperatorServices) -> Handler:
     """Return the aiohttp handler of an address: its own handler after all checks."""
 
-    holder_services = services.services_of_type(services_type_of_handler(row.handler))
+    holder_services = services.services_of_type(services_type_of_handler(operator_address.handler))
 
     async def admit_operator(request: web.Request) -> OperatorRequest[Any, object]:
-        admitted = await _admit_request(request, row, services)
+        admitted = await _admit_request(request, operator_address, services)
         admitted.services = holder_services
         return admitted
 
@@ -81,24 +81,28 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
         admitted = await admit_operator(request)
         if admitted.session is not None:
             await wait_for_turn(f"person {admitted.actor.name}")
-        if row.checks_query and row.lists is None:
-            check_parameters(request, (*row.required, *row.optional), row.repeated)
+        if operator_address.checks_query and operator_address.lists is None:
+            check_parameters(
+                request, (*operator_address.required, *operator_address.optional), operator_address.repeated
+            )
         admitted.check_again = partial(admit_operator, request)
-        if row.body is not None:
-            body: object = await read_json_body(request, row.body, most=row.max_body_bytes)
+        if operator_address.body is not None:
+            body: object = await read_json_body(
+                request, operator_address.body, max_bytes=operator_address.max_body_bytes
+            )
             # check again, because the rights may have changed while the body arrived
             admitted = await admit_operator(request)
             admitted.body = body
-        statuses = () if row.needs is None else statuses_to_delay_until_durable(request.method)
+        statuses = () if operator_address.needs is None else statuses_to_delay_until_durable(request.method)
 
         async def call_handler() -> Result:
-            viewer, registry = _make_viewer(row, admitted), services.installation.registry
-            handled = record_viewings(row.handler(admitted), viewer, registry)
+            viewer, registry = _make_viewer(operator_address, admitted), services.installation.registry
+            handled = record_viewings(operator_address.handler(admitted), viewer, registry)
             answer = await delay_refusal_until_durable(handled, registry, statuses=statuses)
             if (
-                row.asks_closed is None
+                operator_address.asks_closed is None
                 or isinstance(answer, (web.StreamResponse, AnswerInPieces))
-                or not row.asks_closed(admitted)
+                or not operator_address.asks_closed(admitted)
             ):
                 return answer
 
@@ -107,24 +111,26 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
                 request, answer, asker=_caller_and_rights_text(admitted), secret=secret
             )
 
-        if row.needs_query_turn(admitted.body):
+        if operator_address.needs_query_turn(admitted.body):
             questions = services.installation.questions
             party_name = f"person {admitted.actor.name}"
             return await questions.send_in_turn(
-                party_name, request, call_handler, status=row.status, headers=UNCACHED
+                party_name, request, call_handler, status=operator_address.status, headers=UNCACHED
             )
-        return await send_answer(request, await call_handler(), status=row.status, headers=UNCACHED)
+        return await send_answer(
+            request, await call_handler(), status=operator_address.status, headers=UNCACHED
+        )
 
     return handle_request
 
 
-def _make_viewer(row: OperatorAddress, admitted: OperatorRequest[Any, object]) -> Viewer:
+def _make_viewer(operator_address: OperatorAddress, admitted: OperatorRequest[Any, object]) -> Viewer:
     rights, name, shared = admitted.rights, admitted.actor.name, admitted.shared
     is_limited = not rights.slice.has_every_call
     return Viewer(
         name=name,
         face=CONSOLE if admitted.session is not None else COMMAND,
-        page=row.path.removeprefix(OPERATOR_API),
+        page=operator_address.path.removeprefix(OPERATOR_API),
         reason=viewing_reason(admitted.http),
         at=admitted.now(),
         is_own_only=is_limited and is_limited_to_self(rights, name, shared.people),
@@ -150,52 +156,56 @@ def _caller_and_rights_text(admitted: OperatorRequest[Any, object]) -> str:
     )
 
 
-def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
+def demo_endpoint(operator_address: OperatorAddress, services: OperatorServices) -> Handler:
     """
     Return the aiohttp handler of an address for the demo month, which is read-only.
 
     The person and the rights are checked as for real data.
     """
-    kind = services_type_of_handler(row.handler)
+    kind = services_type_of_handler(operator_address.handler)
 
     async def handle_request(request: web.Request) -> web.StreamResponse:
-        admitted = await _admit_request(request, row, services)
+        admitted = await _admit_request(request, operator_address, services)
         demo = services.installation.demo
         if demo is None:
             raise Refusal(404, "no_demo", "no demo month is loaded here")
         if request.method not in SAFE_METHODS:
             raise Refusal(403, "demo", "the demo month is read-only; change your own data instead")
-        if row.checks_query and row.lists is None:
-            check_parameters(request, (*row.required, *row.optional), row.repeated)
+        if operator_address.checks_query and operator_address.lists is None:
+            check_parameters(
+                request, (*operator_address.required, *operator_address.optional), operator_address.repeated
+            )
         async with demo().open_month_for_request() as month:
             admitted.services = month.services_of_type(kind)
             admitted.shared, admitted.whole_ledger = month.installation, month.money.ledger
 
             async def call_handler() -> Result:
-                return await row.handler(admitted)
+                return await operator_address.handler(admitted)
 
             party_name = f"person {admitted.actor.name}"
-            if row.needs_query_turn(None):
+            if operator_address.needs_query_turn(None):
                 questions = services.installation.questions
                 return await questions.send_in_turn(
-                    party_name, request, call_handler, status=row.status, headers=UNCACHED
+                    party_name, request, call_handler, status=operator_address.status, headers=UNCACHED
                 )
-            return await send_answer(request, await call_handler(), status=row.status, headers=UNCACHED)
+            return await send_answer(
+                request, await call_handler(), status=operator_address.status, headers=UNCACHED
+            )
 
     return handle_request
 
 
 async def _admit_request(
-    request: web.Request, row: OperatorAddress, services: OperatorServices
+    request: web.Request, operator_address: OperatorAddress, services: OperatorServices
 ) -> OperatorRequest[Any, object]:
     check_single_headers(request.headers.items())
     if request.get(LOCAL):
         admitted = _admit_on_socket(request, services)
     else:
         _check_origin(request, services.people.hosts)
-        admitted = await _admit_over_http(request, row, services)
-    _check_permission(row, admitted.rights)
-    _check_data_access(row, admitted)
+        admitted = await _admit_over_http(request, operator_address, services)
+    _check_permission(operator_address, admitted.rights)
+    _check_data_access(operator_address, admitted)
     return admitted
 
 
@@ -232,10 +242,10 @@ def _rights_on_socket(services: OperatorServices, name: str) -> Rights:
 
 
 async def _admit_over_http(
-    request: web.Request, row: OperatorAddress, services: OperatorServices
+    request: web.Request, operator_address: OperatorAddress, services: OperatorServices
 ) -> OperatorRequest[Any, object]:
     address = request.remote or "unknown"
-    if row.needs is None:
+    if operator_address.needs is None:
         actor = Actor("", address)
         return OperatorRequest(
             http=request,
@@ -275,22 +285,22 @@ async def _admit_over_http(
     )
 
 
-def can_call(row: OperatorAddress, rights: Rights) -> bool:
+def can_call(operator_address: OperatorAddress, rights: Rights) -> bool:
     return (
-        _is_permitted(row, rights)
-        and not _needs_access_to_more_calls(row, rights)
-        and not _hides_calls(row, rights)
+        _is_permitted(operator_address, rights)
+        and not _needs_access_to_more_calls(operator_address, rights)
+        and not _hides_calls(operator_address, rights)
     )
 
 
-def _is_permitted(row: OperatorAddress, rights: Rights) -> bool:
-    return row.needs in (None, SIGNED_IN) or row.needs in rights.permission_sets
+def _is_permitted(operator_address: OperatorAddress, rights: Rights) -> bool:
+    return operator_address.needs in (None, SIGNED_IN) or operator_address.needs in rights.permission_sets
 
 
-def _check_permission(row: OperatorAddress, rights: Rights) -> None:
-    if row.needs is None or _is_permitted(row, rights):
+def _check_permission(operator_address: OperatorAddress, rights: Rights) -> None:
+    if operator_address.needs is None or _is_permitted(operator_address, rights):
         return
-    raise missing_right_refusal(row.needs)
+    raise missing_right_refusal(operator_address.needs)
 
 
 def missing_right_refusal(permission_set: str, subject: str = "this") -> Refusal:
@@ -300,26 +310,26 @@ def missing_right_refusal(permission_set: str, subject: str = "this") -> Refusal
     return Refusal(403, "permission_set", message)
 
 
-def _check_data_access(row: OperatorAddress, admitted: OperatorRequest[Any, object]) -> None:
-    if _needs_access_to_more_calls(row, admitted.rights):
+def _check_data_access(operator_address: OperatorAddress, admitted: OperatorRequest[Any, object]) -> None:
+    if _needs_access_to_more_calls(operator_address, admitted.rights):
         roles = ", ".join(admitted.rights.roles) or "you have no role"
         message = (
             f"this shows all calls, but you may see only some of them ({roles}); an Admin can "
             "give you a role with full data access"
         )
         raise Refusal(403, "limited_data", message)
-    if _hides_calls(row, admitted.rights):
+    if _hides_calls(operator_address, admitted.rights):
         raise hidden_cost_types_refusal(admitted.rights, COUNTED_TYPES)
 
 
-def _needs_access_to_more_calls(row: OperatorAddress, rights: Rights) -> bool:
-    if row.shows == OPERATION:
+def _needs_access_to_more_calls(operator_address: OperatorAddress, rights: Rights) -> bool:
+    if operator_address.shows == OPERATION:
         return not rights.visible_slice.is_everything
-    return row.shows == WHOLE and not rights.slice.is_everything
+    return operator_address.shows == WHOLE and not rights.slice.is_everything
 
 
-def _hides_calls(row: OperatorAddress, rights: Rights) -> bool:
-    return row.shows == SLICED and not row.asks_cost_type and rights.hides_calls
+def _hides_calls(operator_address: OperatorAddress, rights: Rights) -> bool:
+    return operator_address.shows == SLICED and not operator_address.asks_cost_type and rights.hides_calls
 
 
 def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:

@@ -140,12 +140,12 @@ MULTIPART = "multipart/form-data"
 
 
 async def store_uploaded_files(
-    request: OperatorRequest[Any, None], directory: Path, *, most: int, most_files: int, limit: str
+    request: OperatorRequest[Any, None], directory: Path, *, max_bytes: int, most_files: int, limit: str
 ) -> list[tuple[str, Path]]:
     """
     Store the files of a form in a directory. Return their names and paths, in the order of the form.
 
-    Raises Refusal 413 if all files together have more than `most` bytes, which is the setting `limit`, and
+    Raises Refusal 413 if all files together have more than `max_bytes` bytes, which is the setting `limit`, and
     Invalid if the form has anything but 1 to `most_files` files. The request's rights are checked again.
     """
     if request.http.content_type != MULTIPART:
@@ -160,8 +160,10 @@ async def store_uploaded_files(
             with path.open("wb") as file:
                 while piece := await part.read_chunk(_PIECE):
                     size += len(piece)
-                    if size > most:
-                        raise Refusal(413, "too_large", f"the files have more than {most} bytes ({limit})")
+                    if size > max_bytes:
+                        raise Refusal(
+                            413, "too_large", f"the files have more than {max_bytes} bytes ({limit})"
+                        )
                     await asyncio.to_thread(file.write, piece)
             files.append((PurePath(part.filename).name[:MAX_FILE_NAME], path))
     # errors that aiohttp raises for malformed forms
@@ -178,12 +180,14 @@ class RequestBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A JSON body that rejects unknown fields."""
 
 
-async def read_json_body(request: web.Request, kind: type[T], *, most: int | None = None) -> T:
-    """Decode the request's JSON body. Raises Refusal 400 that names the wrong field, or 413 above `most` bytes."""
+async def read_json_body(request: web.Request, kind: type[T], *, max_bytes: int | None = None) -> T:
+    """Decode the request's JSON body. Raises Refusal 400 that names the wrong field, or 413 above `max_bytes` bytes."""
     if request.content_type != "application/json":
         raise Refusal(415, "unsupported_media_type", "send the body as application/json")
     try:
-        return msgspec.json.decode(await read_bounded_body(request, most=most or MAX_BODY_BYTES), type=kind)
+        return msgspec.json.decode(
+            await read_bounded_body(request, max_bytes=max_bytes or MAX_BODY_BYTES), type=kind
+        )
     except UnicodeDecodeError:
         raise Refusal(
             400, "bad_payload", "the body does not match the schema of this address: it is not UTF-8"
@@ -194,15 +198,15 @@ async def read_json_body(request: web.Request, kind: type[T], *, most: int | Non
         ) from None
 
 
-async def read_bounded_body(request: web.Request, *, most: int = MAX_BODY_BYTES) -> bytes:
+async def read_bounded_body(request: web.Request, *, max_bytes: int = MAX_BODY_BYTES) -> bytes:
     """
-    Read the body. Raises Refusal 413 above `most` bytes, because server.max_body_bytes does not apply here.
+    Read the body. Raises Refusal 413 above `max_bytes` bytes, because server.max_body_bytes does not apply here.
     """
     body = bytearray()
     async for piece in request.content.iter_any():
         body += piece
-        if len(body) > most:
-            raise Refusal(413, "too_large", f"the body is larger than {most // 1024} KiB")
+        if len(body) > max_bytes:
+            raise Refusal(413, "too_large", f"the body is larger than {max_bytes // 1024} KiB")
     return bytes(body)
 
 

@@ -48,7 +48,7 @@ class ToolCalls:
             now = self._clock.now()
             day = int(now // DAY_S)
             if not await self._kept.count_call_if_allowed(
-                name, day=day, most=settings.daily_calls, actor=actor
+                name, day=day, max_calls=settings.daily_calls, actor=actor
             ):
                 wait_s = int((day + 1) * DAY_S - now) + 1
                 raise _too_many_refusal(f"{settings.daily_calls} calls a day (mcp.daily_calls)", wait_s)

@@ -143,9 +143,9 @@ def refusing_application(error: Refusal, clock: Clock, *, shown_reason: str | No
     return app
 
 
-def _refusing_handler(row: Address, error: Refusal, clock: Clock) -> Handler:
+def _refusing_handler(served_address: Address, error: Refusal, clock: Clock) -> Handler:
     async def refuse_request(request: web.Request) -> web.Response:
-        return row.error_form(request, error, clock.now())
+        return served_address.error_form(request, error, clock.now())
 
     return refuse_request
 

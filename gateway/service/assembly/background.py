@@ -208,9 +208,9 @@ async def _run_file_retention(files: ContainerFiles, assembler: Assembler) -> No
         await asyncio.sleep(RETAIN_EVERY_S)
 
 
-async def _run_retention(log: Log, connections: BillingConnections) -> None:
+async def _run_retention(record_log: Log, connections: BillingConnections) -> None:
     while True:
-        await log.run_retention()
+        await record_log.run_retention()
         await connections.delete_old_months()
         await asyncio.sleep(RETAIN_EVERY_S)
 

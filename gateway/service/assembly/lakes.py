@@ -108,7 +108,7 @@ async def repair_lake(
 
 
 async def recount_lake(
-    config: Config, storage: Storage, destination: str, *, topic: str, after: int
+    config: Config, storage: Storage, destination: str, *, topic: str, after_number: int
 ) -> LakeRecount:
     """
     Compare the deliveries to a data lake with the log. Raises NotThere if there is no such data lake of files.
@@ -124,7 +124,7 @@ async def recount_lake(
         topic=topic,
     )
     try:
-        return await recount.compare_deliveries(after)
+        return await recount.compare_deliveries(after_number)
     except ValueError as error:
         raise SpoolUnavailable(f"the data lake {destination} is unreachable: {error}") from error
 

@@ -160,7 +160,7 @@ async def _key_gauges(parts: Assembler, receivers: ReceiverServices) -> KeyGauge
 
     access = receivers.access
     tries = await access.expired_tries()
-    return key_gauges(access.keys(), tries, now=parts.clock.now(), most=MOST_SHOWN)
+    return key_gauges(access.keys(), tries, now=parts.clock.now(), max_keys=MOST_SHOWN)
 
 
 def _budget_gauges(budgets: BudgetEvaluator) -> Sequence[BudgetGauge]:

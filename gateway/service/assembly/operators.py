@@ -127,7 +127,7 @@ def build_spool_services(parts: Assembler, routes: RouteForwarder) -> SpoolServi
             parts.config, storage, parts.clock, name, dry_run=dry_run
         ),
         recount_lake=lambda name, topic, after: recount_lake(
-            parts.config, storage, name, topic=topic, after=after
+            parts.config, storage, name, topic=topic, after_number=after
         ),
     )
 

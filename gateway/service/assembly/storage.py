@@ -82,7 +82,7 @@ def open_stored_price_book(card: bytes, overrides: bytes) -> Pricer:
 def apply_privacy(registry: Registry, settings: PrivacySettings) -> None:
     registry.set_email_policy(settings.emails)
     registry.set_min_group_size(settings.min_group, settings.group_order)
-    registry.viewings.set_limits(kept_s=settings.viewings, most=settings.max_viewed)
+    registry.viewings.set_limits(kept_s=settings.viewings, max_people_per_day=settings.max_viewed)
 
 
 @asynccontextmanager

@@ -34,29 +34,33 @@ _LEAST = Decimal("0.01")
 
 async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
     draft = ChannelFields(name=CHANNEL, type="webhook", url="https://chat.example.com/planted")
-    await registry.kept_channels.create(draft, None, lambda *_: "", most=MOST, actor=ACTOR)
+    await registry.kept_channels.create(draft, None, lambda *_: "", max_rows=MOST, actor=ACTOR)
     await _add_budgets(registry, ledger, end)
     view = NewView(name="All teams", filter={}, principal_dimension="team")
-    shown = await registry.views.create(view, known=ledger.dimensions(), most=MOST, actor=ACTOR)
+    shown = await registry.views.create(
+        view, known_dimensions=ledger.dimensions(), max_rows=MOST, actor=ACTOR
+    )
     report = NewScheduledReport(name="Weekly costs", view=shown.id, channels=(CHANNEL,))
-    await registry.declared_table(ScheduledReportTable).create(report, owner="", most=MOST, actor=ACTOR)
+    await registry.declared_table(ScheduledReportTable).create(report, owner="", max_rows=MOST, actor=ACTOR)
     price = NewPrice(model="acme-small-*", provider="acme", input="0.4", output="1.2")
-    await registry.declared_table(PriceTable).create(price, most=MOST, actor=ACTOR)
+    await registry.declared_table(PriceTable).create(price, max_rows=MOST, actor=ACTOR)
     await _add_contract(registry, ledger, end)
     mapping = NewEventMapping(event_type=EVENT_TYPE, stream="orders", value="1")
-    await registry.declared_table(EventMappingTable).create(mapping, most=MOST, actor=ACTOR)
+    await registry.declared_table(EventMappingTable).create(mapping, max_rows=MOST, actor=ACTOR)
     day = datetime.fromtimestamp(end - 9 * DAY_S, UTC).date().isoformat()
     note = NewAnnotation(day=day, text="The new search page was released")
-    await registry.declared_table(AnnotationTable).create(note, most=MOST, actor=ACTOR)
+    await registry.declared_table(AnnotationTable).create(note, max_rows=MOST, actor=ACTOR)
     connection = ConnectionDraft(name="Planted invoices", cloud_provider="acme")
-    await registry.connections.create(connection, most=MOST, actor=ACTOR)
+    await registry.connections.create(connection, max_rows=MOST, actor=ACTOR)
 
 
 async def _add_budgets(registry: Registry, ledger: Ledger, end: int) -> None:
     spent = await _cost_by(ledger, _start_of_month_of(end), end, "team")
     for team, factor in BUDGETS.items():
         view = NewView(name=team.title(), filter={"team": (team,)}, principal_dimension="user")
-        made = await registry.views.create(view, known=ledger.dimensions(), most=MOST, actor=ACTOR)
+        made = await registry.views.create(
+            view, known_dimensions=ledger.dimensions(), max_rows=MOST, actor=ACTOR
+        )
         amount = _at_least_minimum(spent.get(team, Decimal(0)) * factor)
         budget = NewBudget(
             name=f"{team} a month",
@@ -65,7 +69,7 @@ async def _add_budgets(registry: Registry, ledger: Ledger, end: int) -> None:
             alerts={"80": "Y", "100": "Y"},
         )
         await registry.declared_table(BudgetTable).create(
-            budget, known=ledger.dimensions(), most=MOST, actor=ACTOR
+            budget, known_dimensions=ledger.dimensions(), max_rows=MOST, actor=ACTOR
         )
 
 
@@ -86,7 +90,7 @@ async def _add_contract(registry: Registry, ledger: Ledger, end: int) -> None:
         since=_start_of_month_of(end).date().isoformat(),
         terms=(capacity,),
     )
-    await registry.declared_table(ContractTable).create(contract, most=MOST, actor=ACTOR)
+    await registry.declared_table(ContractTable).create(contract, max_rows=MOST, actor=ACTOR)
 
 
 async def _cost_by(ledger: Ledger, since: datetime, end: int, dimension: str) -> dict[str | None, Decimal]:

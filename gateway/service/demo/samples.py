@@ -274,7 +274,9 @@ async def add_idle_seat_plan(
         return
     filter = {"source": (CLAUDE_CODE.source,)}
     view_draft = NewView(name="Claude Code", filter=filter, principal_dimension="user")
-    view = await registry.views.create(view_draft, known=ledger.dimensions(), most=MOST, actor=ACTOR)
+    view = await registry.views.create(
+        view_draft, known_dimensions=ledger.dimensions(), max_rows=MOST, actor=ACTOR
+    )
     last = datetime.fromtimestamp(end, UTC)
     since = (last - timedelta(seconds=OLD_S)).date().isoformat()
     draft = NewPlan(
@@ -286,7 +288,7 @@ async def add_idle_seat_plan(
         cycle_day=last.day,
         seats=tuple(Seat(user=user, since=since, team=CLAUDE_CODE.team) for user in SEATS),
     )
-    await registry.declared_table(PlanTable).create(draft, most=MOST, actor=ACTOR)
+    await registry.declared_table(PlanTable).create(draft, max_rows=MOST, actor=ACTOR)
 
 
 async def publish_definition(registry: Registry, ledger: Ledger) -> None:

@@ -54,16 +54,21 @@ class RememberedCosts:
         self._lock = Lock()
 
     def costs(
-        self, rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None, now: float
+        self,
+        ledger_rows: LedgerRows,
+        query: CostQuery,
+        limit: QuestionLimit | None,
+        rates: Rates | None,
+        now: float,
     ) -> list[CostRow]:
         if not _can_be_cached(query, now):
-            return query_costs(rows, query, limit, rates)
-        state = self._read_state_and_forget_renamed(rows)
+            return query_costs(ledger_rows, query, limit, rates)
+        state = self._read_state_and_forget_renamed(ledger_rows)
         marks = data_versions_of_period(state, query.since, query.until, is_billed=bool(query.arranged))
         key = self._query_key(query)
         if isinstance(found := self._find_answer(key, marks), list):
             return found
-        cost_rows = query_costs(rows, query, limit, rates)
+        cost_rows = query_costs(ledger_rows, query, limit, rates)
         # exchange rates have no mark, so converted results are not cached
         if not any(row.charges or row.unconverted for row in cost_rows):
             self._store_answer(key, marks, cost_rows)
@@ -71,7 +76,7 @@ class RememberedCosts:
 
     def usages(
         self,
-        rows: LedgerRows,
+        ledger_rows: LedgerRows,
         queries: Sequence[CostQuery],
         limit: QuestionLimit | None,
         rates: Rates | None,
@@ -79,7 +84,7 @@ class RememberedCosts:
     ) -> list[UsageByGroup]:
         from spool.ledger.usages import usages_by_group
 
-        state = self._read_state_and_forget_renamed(rows)
+        state = self._read_state_and_forget_renamed(ledger_rows)
         answers: dict[int, UsageByGroup] = {}
         for place, query in enumerate(queries):
             found = (
@@ -90,7 +95,11 @@ class RememberedCosts:
             if isinstance(found, dict):
                 answers[place] = found
         missing = [place for place in range(len(queries)) if place not in answers]
-        read = usages_by_group(rows, [queries[place] for place in missing], limit, rates) if missing else ()
+        read = (
+            usages_by_group(ledger_rows, [queries[place] for place in missing], limit, rates)
+            if missing
+            else ()
+        )
         for place, answer in zip(missing, read, strict=True):
             answers[place] = answer
             if _can_be_cached(queries[place], now) and not state.get("charged"):
@@ -137,12 +146,12 @@ class RememberedCosts:
         values = {each.name: getattr(query, each.name) for each in fields(query)} | {"derived": derived}
         return tuple(map(_to_hashable, values.values()))
 
-    def _read_state_and_forget_renamed(self, rows: LedgerRows) -> Mapping[str, int]:
+    def _read_state_and_forget_renamed(self, ledger_rows: LedgerRows) -> Mapping[str, int]:
         """
         Return the ledger's state. If any process has renamed people since the last call, drop all results,
         because they contain names.
         """
-        state = rows.state_values()
+        state = ledger_rows.state_values()
         if state.get(EVERY) != self._every:
             self._every = state.get(EVERY)
             self.forget()

@@ -64,7 +64,9 @@ class Division:
     `longest`: the longest width to use, DAY_S if each day needs its own exchange rate.
     """
 
-    def __init__(self, rows: LedgerRows, query: CostQuery, since: int, until: int, *, longest: int) -> None:
+    def __init__(
+        self, ledger_rows: LedgerRows, query: CostQuery, since_s: int, until_s: int, *, longest: int
+    ) -> None:
         choices = (
             _widths_and_numbers_of_billed_rollups(stored_dimension_names(query))
             if query.arranged
@@ -72,8 +74,8 @@ class Division:
         )
         self._choices = [choice for choice in choices if choice[0] <= longest]
         self._made: Collection[RollupKey] = ()
-        if until - since >= DAY_S:
-            self._made = rows.valid_rollup_keys(since, until)
+        if until_s - since_s >= DAY_S:
+            self._made = ledger_rows.valid_rollup_keys(since_s, until_s)
 
     def split_days_into_rollups(self, first_start: int, end_start: int) -> Iterator[Span]:
         """
@@ -91,9 +93,9 @@ class Division:
             at += choice[0]
         yield current[0], run_start, end_start, current[1]
 
-    def _widest_rollup_at(self, at: int, high: int) -> tuple[int, int]:
+    def _widest_rollup_at(self, start: int, end_start: int) -> tuple[int, int]:
         for width, number in self._choices if self._made else ():
-            if (number, width, at) in self._made and at + width <= high:
+            if (number, width, start) in self._made and start + width <= end_start:
                 return width, number
         return DAY_S, 0
 
@@ -129,49 +131,49 @@ def stored_dimension_names(query: CostQuery) -> frozenset[str]:
     return frozenset(source_names)
 
 
-def next_missing_rollup(rows: LedgerRows, daily_until: int, now: int) -> RollupKey | None:
+def next_missing_rollup(ledger_rows: LedgerRows, daily_until: int, now: int) -> RollupKey | None:
     """
     Return the newest rollup (sum of several days) that is not stored yet, or None. Rollups end before
     `daily_until`; rollups of billed costs add up finished days and weeks.
     """
     missing_rollup = None
-    first = rows.first_start_since(DAY_S, 0)
+    first = ledger_rows.first_start_since(DAY_S, 0)
     if first is not None and first < daily_until:
-        existing = set(rows.valid_rollup_keys(period_start(FOUR_WEEKS_S, first), daily_until))
+        existing = set(ledger_rows.valid_rollup_keys(period_start(FOUR_WEEKS_S, first), daily_until))
         missing_rollup = next(
             (candidate for candidate in _all_rollups(first, daily_until) if candidate not in existing), None
         )
-    return missing_rollup or _next_missing_billed_rollup(rows, now)
+    return missing_rollup or _next_missing_billed_rollup(ledger_rows, now)
 
 
-def drop_old_rollups(rows: LedgerRows, daily_until: int) -> None:
+def drop_old_rollups(ledger_rows: LedgerRows, daily_until: int) -> None:
     """
     Delete rollups of the widths that exist only for recent days, if they are older than RECENT_S before
     `daily_until`.
     """
     for rollup in ROLLUPS:
         if rollup.recent:
-            rows.drop_rollups(rollup.number, rollup.recent, daily_until - RECENT_S)
+            ledger_rows.drop_rollups(rollup.number, rollup.recent, daily_until - RECENT_S)
 
 
-def _all_rollups(first: int, daily_until: int) -> Iterator[RollupKey]:
+def _all_rollups(first_start: int, daily_until: int) -> Iterator[RollupKey]:
     for rollup in ROLLUPS:
         if rollup.recent:
             last = period_start(rollup.recent, daily_until) - rollup.recent
-            for start in range(last, max(first, daily_until - RECENT_S) - 1, -rollup.recent):
+            for start in range(last, max(first_start, daily_until - RECENT_S) - 1, -rollup.recent):
                 yield rollup.number, rollup.recent, start
     for width in reversed(ROLLUP_WIDTHS):
         numbers = [rollup.number for rollup in ROLLUPS if width in rollup.widths]
         last = period_start(width, daily_until) - width
-        for start, number in product(range(last, period_start(width, first) - 1, -width), numbers):
+        for start, number in product(range(last, period_start(width, first_start) - 1, -width), numbers):
             yield number, width, start
 
 
-def _next_missing_billed_rollup(rows: LedgerRows, now: int) -> RollupKey | None:
-    days = rows.starts_of_billed_days(0, now)
+def _next_missing_billed_rollup(ledger_rows: LedgerRows, now: int) -> RollupKey | None:
+    days = ledger_rows.starts_of_billed_days(0, now)
     if not days:
         return None
-    existing = set(rows.valid_rollup_keys(period_start(FOUR_WEEKS_S, days[0]), now))
+    existing = set(ledger_rows.valid_rollup_keys(period_start(FOUR_WEEKS_S, days[0]), now))
     for width in reversed(ROLLUP_WIDTHS):
         numbers = [rollup.number for rollup in OF_BILLED if width in rollup.widths]
         starts = {period_start(width, day) for day in days}
@@ -181,31 +183,33 @@ def _next_missing_billed_rollup(rows: LedgerRows, now: int) -> RollupKey | None:
     return None
 
 
-def make_next_rollup(rows: LedgerRows, daily_until: int, now: int) -> bool:
-    next_rollup = next_missing_rollup(rows, daily_until, now)
+def make_next_rollup(ledger_rows: LedgerRows, daily_until: int, now: int) -> bool:
+    next_rollup = next_missing_rollup(ledger_rows, daily_until, now)
     if next_rollup is None:
         return False
     number, width, start = next_rollup
-    rows.make_rollup(number, rollup_dimensions(number), width, start)
+    ledger_rows.make_rollup(number, rollup_dimensions(number), width, start)
     return True
 
 
-def rollup_dimensions(number: int) -> tuple[str, ...]:
-    [dimensions] = [rollup.dimensions for rollup in (*ROLLUPS, *OF_BILLED) if rollup.number == number]
+def rollup_dimensions(rollup_number: int) -> tuple[str, ...]:
+    [dimensions] = [rollup.dimensions for rollup in (*ROLLUPS, *OF_BILLED) if rollup.number == rollup_number]
     return (*dimensions, *ALWAYS) if dimensions else ()
 
 
-def is_valid_rollup_different(rows: LedgerRows, rollup_key: RollupKey) -> bool:
+def is_valid_rollup_different(ledger_rows: LedgerRows, rollup_key: RollupKey) -> bool:
     number, width, start = rollup_key
-    if rollup_key not in rows.valid_rollup_keys(start, start + 1):
+    if rollup_key not in ledger_rows.valid_rollup_keys(start, start + 1):
         return False
-    return rows.is_rollup_different(number, rollup_dimensions(number), width, start)
+    return ledger_rows.is_rollup_different(number, rollup_dimensions(number), width, start)
 
 
-def invalidate_differing_rollups(rows: LedgerRows, rollup_keys: Collection[RollupKey]) -> int:
-    wrong = [rollup_place for rollup_place in rollup_keys if is_valid_rollup_different(rows, rollup_place)]
+def invalidate_differing_rollups(ledger_rows: LedgerRows, rollup_keys: Collection[RollupKey]) -> int:
+    wrong = [
+        rollup_place for rollup_place in rollup_keys if is_valid_rollup_different(ledger_rows, rollup_place)
+    ]
     for billed in (False, True):
-        rows.invalidate_rollups(
+        ledger_rows.invalidate_rollups(
             [at for number, _, at in wrong if (number > BILLED_ROLLUPS) == billed], billed=billed
         )
     return len(wrong)

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 PER_DAY = "costs are stored per whole day in UTC only"  # start of the message of NotKept
 
 
-def check_no_sum_is_split(rows: LedgerRows, hourly_since: int, period_bounds: Iterable[float]) -> None:
+def check_no_sum_is_split(ledger_rows: LedgerRows, hourly_since: int, period_bounds: Iterable[float]) -> None:
     """
     Raise NotKept if a moment (epoch seconds) lies inside an hour with sums, or inside a day before `hourly_since`.
     """
     for instant in period_bounds:
         width = HOUR_S if instant >= hourly_since else DAY_S
         start = int(instant // width) * width
-        if start != instant and rows.dimension_set_numbers_in_period(width, start):
+        if start != instant and ledger_rows.dimension_set_numbers_in_period(width, start):
             raise NotKept(
                 f"{_whole_hours_hint() if width == HOUR_S else _days_hint(hourly_since)}. Your period splits a "
                 f"stored sum at {format_to_second(instant)}"
@@ -107,10 +107,10 @@ def plan_reads(time_ranges: Iterable[tuple[datetime, datetime]], spans: Spans) -
         yield open_run
 
 
-def group_reads(span_questions: Iterable[SpanQuestion], most: int) -> Iterator[list[SpanQuestion]]:
+def group_reads(span_questions: Iterable[SpanQuestion], max_group_size: int) -> Iterator[list[SpanQuestion]]:
     group: list[SpanQuestion] = []
     for question in span_questions:
-        if group and (question.periods != group[0].periods or len(group) == most):
+        if group and (question.periods != group[0].periods or len(group) == max_group_size):
             yield group
             group = []
         group.append(question)
@@ -119,7 +119,7 @@ def group_reads(span_questions: Iterable[SpanQuestion], most: int) -> Iterator[l
 
 
 def plan_period_reads(
-    rows: LedgerRows,
+    ledger_rows: LedgerRows,
     query: CostQuery,
     time_ranges: Sequence[tuple[datetime, datetime]],
     state_values: Mapping[str, int],
@@ -130,7 +130,7 @@ def plan_period_reads(
     Raises NotKept if a period begins or ends inside an hour or day stored as one sum.
     """
     moments = distinct_moments(time_ranges)
-    check_no_sum_is_split(rows, state_values["hourly"], moments)
+    check_no_sum_is_split(ledger_rows, state_values["hourly"], moments)
     if query.unit_of_work is not None:
         # one span for hours and days together, because no call is in both
         return plan_reads(time_ranges, lambda start, end: [(HOUR_S, start, end, ROLLUP)])
@@ -139,12 +139,12 @@ def plan_period_reads(
     )
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
     if low + DAY_S <= min(high, state_values["daily"]):
-        spans = _spans_with_rollups(rows, query, low, high, spans)
+        spans = _spans_with_rollups(ledger_rows, query, low, high, spans)
     return plan_reads(time_ranges, spans)
 
 
 def divide_billed_periods(
-    rows: LedgerRows, query: CostQuery, time_ranges: Sequence[tuple[datetime, datetime]], spans: Spans
+    ledger_rows: LedgerRows, query: CostQuery, time_ranges: Sequence[tuple[datetime, datetime]], spans: Spans
 ) -> Iterator[SpanQuestion]:
     """
     Yield the reads that cover the periods of a query for billed costs. `spans`: divides a time range into
@@ -153,16 +153,18 @@ def divide_billed_periods(
     moments = distinct_moments(time_ranges)
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
     if low + DAY_S <= high:
-        spans = _spans_with_rollups(rows, query, low, high, spans)
+        spans = _spans_with_rollups(ledger_rows, query, low, high, spans)
     return plan_reads(time_ranges, spans)
 
 
-def _spans_with_rollups(rows: LedgerRows, query: CostQuery, low: int, high: int, spans: Spans) -> Spans:
+def _spans_with_rollups(
+    ledger_rows: LedgerRows, query: CostQuery, low: int, high: int, spans: Spans
+) -> Spans:
     from spool.ledger.days.rollups import Division
 
     longest = DAY_S if query.currency != CURRENCY else FOUR_WEEKS_S
     return partial(
-        replace_by_rollups, division=Division(rows, query, low, high, longest=longest), spans=spans
+        replace_by_rollups, division=Division(ledger_rows, query, low, high, longest=longest), spans=spans
     )
 
 

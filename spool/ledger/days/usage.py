@@ -45,34 +45,43 @@ class DaySum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def priceable_day_sums(
-    rows: LedgerRows, day: int, most: int, chosen: Callable[[Dimensions], bool] | None = None
+    ledger_rows: LedgerRows, day: int, max_sums: int, chosen: Callable[[Dimensions], bool] | None = None
 ) -> list[DaySum]:
-    """Return at most `most` sums with a cost of a UTC day, the most expensive first."""
-    day_sums = [day_sum for sums in day_sums_by_dimensions(rows, (day,), most, chosen) for day_sum in sums]
+    """Return at most `max_sums` sums with a cost of a UTC day, the most expensive first."""
+    day_sums = [
+        day_sum for sums in day_sums_by_dimensions(ledger_rows, (day,), max_sums, chosen) for day_sum in sums
+    ]
     return sort_in_short_steps(day_sums, key=lambda day_sum: (-day_sum.cost, day_sum.dimensions))
 
 
 def day_sums_by_dimensions(
-    rows: LedgerRows, days: Iterable[int], most: int, chosen: Callable[[Dimensions], bool] | None = None
+    ledger_rows: LedgerRows,
+    days: Iterable[int],
+    max_sums: int,
+    chosen: Callable[[Dimensions], bool] | None = None,
 ) -> list[list[DaySum]]:
     """
-    Return the `most` most expensive sums of each UTC day: one list per set of dimensions, in the order of the
+    Return the `max_sums` most expensive sums of each UTC day: one list per set of dimensions, in the order of the
     days.
     """
     sums_by_number: dict[int, list[DaySum]] = {}
     # None for numbers that `chosen` does not select
     known: dict[int, Dimensions | None] = {}
     for day in days:
-        width = stored_sum_width_s(rows, day)
+        width = stored_sum_width_s(ledger_rows, day)
         # one hour does not show the day's most expensive sums, so read hours completely
-        most_expensive_count = most if width == DAY_S and chosen is None else 0
-        summed, meters = _token_sums_and_meters_by_dimension_set(rows, day, width, most_expensive_count)
+        most_expensive_count = max_sums if width == DAY_S and chosen is None else 0
+        summed, meters = _token_sums_and_meters_by_dimension_set(
+            ledger_rows, day, width, most_expensive_count
+        )
         costs_and_numbers = [
             (-measures[-1], number) for number, measures in summed.items() if measures[-1] > 0
         ]
         if chosen is None:
-            costs_and_numbers = _most_expensive_costs_and_numbers(costs_and_numbers, most)
-        read = rows.dimensions_by_number([number for _, number in costs_and_numbers if number not in known])
+            costs_and_numbers = _most_expensive_costs_and_numbers(costs_and_numbers, max_sums)
+        read = ledger_rows.dimensions_by_number(
+            [number for _, number in costs_and_numbers if number not in known]
+        )
         for number, dimensions in read.items():
             known[number] = dimensions if chosen is None or chosen(dimensions) else None
         named_sums = [
@@ -80,8 +89,8 @@ def day_sums_by_dimensions(
             for negative, number in costs_and_numbers
             if (of := known[number]) is not None
         ]
-        if len(named_sums) > most:
-            named_sums = _most_expensive_sums(named_sums, most)
+        if len(named_sums) > max_sums:
+            named_sums = _most_expensive_sums(named_sums, max_sums)
         for negative, number, dimensions in named_sums:
             tokens = token_sum(day, dimensions, summed[number][:-1], meters.get(number, {}), DAY_S)
             day_sum = DaySum(day=day, dimensions=dimensions, tokens=tokens, cost=-negative)
@@ -90,41 +99,41 @@ def day_sums_by_dimensions(
 
 
 def _token_sums_and_meters_by_dimension_set(
-    rows: LedgerRows, day: int, width: int, most_expensive_count: int
+    ledger_rows: LedgerRows, day: int, period_s: int, most_expensive_count: int
 ) -> tuple[Mapping[int, Measures], Mapping[int, Counter[str]]]:
     summed: dict[int, Measures] = {}
     meters: dict[int, Counter[str]] = {}
-    for start in range(day, day + DAY_S, width):
-        for number, measures in rows.token_sums_by_dimension_set(
-            width, start, most_expensive_count=most_expensive_count
+    for start in range(day, day + DAY_S, period_s):
+        for number, measures in ledger_rows.token_sums_by_dimension_set(
+            period_s, start, most_expensive_count=most_expensive_count
         ):
             before = summed.get(number)
             summed[number] = measures if before is None else list(map(add, before, measures))
-        for number, quantities in rows.read_meters(width, start).items():
+        for number, quantities in ledger_rows.read_meters(period_s, start).items():
             meters.setdefault(number, Counter()).update(quantities)
     return summed, meters
 
 
 def _most_expensive_costs_and_numbers(
-    costs_and_numbers: list[tuple[int, int]], most: int
+    costs_and_numbers: list[tuple[int, int]], max_sums: int
 ) -> list[tuple[int, int]]:
-    if len(costs_and_numbers) <= most:
+    if len(costs_and_numbers) <= max_sums:
         return costs_and_numbers
-    last, _ = sort_in_short_steps(costs_and_numbers, key=itemgetter(0))[most - 1]
+    last, _ = sort_in_short_steps(costs_and_numbers, key=itemgetter(0))[max_sums - 1]
     return [entry for entry in costs_and_numbers if entry[0] <= last]
 
 
-def _most_expensive_sums(named_sums: list[_Named], most: int) -> list[_Named]:
+def _most_expensive_sums(named_sums: list[_Named], max_sums: int) -> list[_Named]:
     named_sums = sort_in_short_steps(named_sums, key=itemgetter(0))
-    last = named_sums[most - 1][0]
+    last = named_sums[max_sums - 1][0]
     dearer = [entry for entry in named_sums if entry[0] < last]
     equal = sort_in_short_steps((entry for entry in named_sums if entry[0] == last), key=itemgetter(2, 1))
-    return [*dearer, *equal[: most - len(dearer)]]
+    return [*dearer, *equal[: max_sums - len(dearer)]]
 
 
-def stored_sum_width_s(rows: LedgerRows, day: int) -> int:
+def stored_sum_width_s(ledger_rows: LedgerRows, day: int) -> int:
     """Return DAY_S if the day has daily sums, else HOUR_S."""
-    state = read_state(rows)
+    state = read_state(ledger_rows)
     return DAY_S if day < state["daily"] else finest_stored_period(day, state["hourly"])[0]
 
 
@@ -157,7 +166,7 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     cost: int
 
 
-def day_usage(rows: LedgerRows, day: int, *, whole: bool = False) -> list[UsageSum]:
+def day_usage(ledger_rows: LedgerRows, day: int, *, whole: bool = False) -> list[UsageSum]:
     """
     Return the sums of a day without calls from a gateway's cache. `whole`: keep users, devices and tags
     apart.
@@ -165,9 +174,9 @@ def day_usage(rows: LedgerRows, day: int, *, whole: bool = False) -> list[UsageS
     nobody: Mapping[str, Any] = {} if whole else _NOBODY
     summed: dict[Dimensions, Measures] = {}
     meters: dict[Dimensions, Counter[str]] = {}
-    width = stored_sum_width_s(rows, day)
+    width = stored_sum_width_s(ledger_rows, day)
     for start in range(day, day + DAY_S, width):
-        for dimensions, measures in rows.read_sums(width, start):
+        for dimensions, measures in ledger_rows.read_sums(width, start):
             if dimensions.status == "cached":
                 continue
             key = dimensions._replace(**nobody)
@@ -175,7 +184,7 @@ def day_usage(rows: LedgerRows, day: int, *, whole: bool = False) -> list[UsageS
             summed[key] = (
                 list(measures) if before is None else [a + b for a, b in zip(before, measures, strict=True)]
             )
-        for dimensions, meter_sums in rows.metered_sums(width, start):
+        for dimensions, meter_sums in ledger_rows.metered_sums(width, start):
             key = dimensions._replace(**nobody)
             if dimensions.status != "cached":
                 meters.setdefault(key, Counter()).update(meter_sums)

@@ -90,10 +90,10 @@ class CommittedEntry(NamedTuple):
 
 
 def build_committed_entries(
-    topic: str, first: int, records: list[Record], *, caches_copies: bool
+    topic: str, first_number: int, records: list[Record], *, caches_copies: bool
 ) -> Iterator[CommittedEntry]:
     """
-    Divide the records of a commit into entries, from number `first` on.
+    Divide the records of a commit into entries, from number `first_number` on.
 
     With `caches_copies`, the cache gets copies, because a sender whose request was cancelled may still change its
     own records. They are also packed, so both forms are equal. Records that cannot be copied safely are
@@ -101,14 +101,14 @@ def build_committed_entries(
     """
     caches_copies = caches_copies and {*map(type, records)} <= _COPIED_TYPES
     for part, packed in codec.pack_in_slices(list(map(copy, records)) if caches_copies else records):
-        body = codec.compress_entry(packed, codec.entry_location(topic, first, len(part)))
+        body = codec.compress_entry(packed, codec.entry_location(topic, first_number, len(part)))
         if caches_copies:
             cached = CachedEntry(None, None, [*part], checksum=body.checksum)
             cached.size = COPIED * len(packed)
         else:
             cached = CachedEntry(None, packed, [None] * len(part), checksum=body.checksum)
-        yield CommittedEntry(topic, first, len(part), body, cached)
-        first += len(part)
+        yield CommittedEntry(topic, first_number, len(part), body, cached)
+        first_number += len(part)
 
 
 class EntryCache:
@@ -132,10 +132,10 @@ class EntryCache:
     def __len__(self) -> int:
         return len(self._kept) + sum(map(len, self._unread.values()))
 
-    def find(self, topic: str, first: int, checksum: int) -> CachedEntry | None:
+    def find(self, topic: str, first_number: int, checksum: int) -> CachedEntry | None:
         with self._lock:
-            self._make_entries_evictable_up_to(topic, first)
-            entry = self._kept.get((topic, first))
+            self._make_entries_evictable_up_to(topic, first_number)
+            entry = self._kept.get((topic, first_number))
             return None if entry is None or entry.checksum != checksum else entry
 
     def entries(self, topic: str) -> dict[int, CachedEntry]:
@@ -145,12 +145,12 @@ class EntryCache:
             }
 
     def put_entry(
-        self, topic: str, first: int, raws: list[msgspec.Raw], packed: bytes, *, checksum: int = 0
+        self, topic: str, first_number: int, raws: list[msgspec.Raw], packed: bytes, *, checksum: int = 0
     ) -> CachedEntry:
         entry = CachedEntry(raws, packed, checksum=checksum)
         with self._lock:
-            self._remove_entry(topic, first)
-            self._kept[topic, first] = entry
+            self._remove_entry(topic, first_number)
+            self._kept[topic, first_number] = entry
             self._make_room(entry.size)
         return entry
 
@@ -212,8 +212,8 @@ class EntryCache:
                 if first < oldest[topic]:
                     self._remove_entry(topic, first)
 
-    def _remove_entry(self, topic: str, first: int) -> None:
-        gone = self._kept.pop((topic, first), None)
+    def _remove_entry(self, topic: str, first_number: int) -> None:
+        gone = self._kept.pop((topic, first_number), None)
         if gone is not None:
             gone.is_kept = False
             self.bytes -= gone.size

@@ -67,12 +67,12 @@ def compress_entry(packed: bytes, location: str) -> EntryBody:
     return EntryBody(VERSION, checksum_bound_to_location(data, location), data)
 
 
-def entry_location(topic: str, first: int, count: int) -> str:
-    return f"{topic}:{first}:{count}"
+def entry_location(topic: str, first_number: int, count: int) -> str:
+    return f"{topic}:{first_number}:{count}"
 
 
-def amendment_location(topic: str, number: int) -> str:
-    return f"{topic}:{number}"
+def amendment_location(topic: str, record_number: int) -> str:
+    return f"{topic}:{record_number}"
 
 
 def checksum_bound_to_location(data: bytes, location: str) -> int:
@@ -97,12 +97,14 @@ def decompress_entry(body: EntryBody, location: str) -> bytes:
     return packed
 
 
-def unpack_entry(body: EntryBody, topic: str, first: int, count: int) -> tuple[list[msgspec.Raw], bytes]:
+def unpack_entry(
+    body: EntryBody, topic: str, first_number: int, count: int
+) -> tuple[list[msgspec.Raw], bytes]:
     """
     Return the records of an entry twice: a list of undecoded records, and their bytes as one array. Raises
     EntryUnreadable.
     """
-    packed = decompress_entry(body, entry_location(topic, first, count))
+    packed = decompress_entry(body, entry_location(topic, first_number, count))
     raw_records = split_records(packed)
     if len(raw_records) != count:
         raise EntryUnreadable(f"the entry holds {len(raw_records)} records instead of {count}")
@@ -134,14 +136,16 @@ def pack_fields(fields: Mapping[str, Any]) -> bytes:
     return _encoder.encode(fields)
 
 
-def unpack_checked_fields(topic: str, number: int, checksum_kept: int, packed: object) -> dict[str, Any]:
+def unpack_checked_fields(
+    topic: str, record_number: int, checksum_kept: int, packed: object
+) -> dict[str, Any]:
     """
     Decode the stored fields of a later report that was added to a record. Raises EntryUnreadable if they are
     damaged.
     """
     if (
         not isinstance(packed, bytes)
-        or checksum_bound_to_location(packed, amendment_location(topic, number)) != checksum_kept
+        or checksum_bound_to_location(packed, amendment_location(topic, record_number)) != checksum_kept
     ):
         raise EntryUnreadable("the checksum of the added report does not match")
     return unpack_fields(packed)
@@ -181,8 +185,8 @@ def log_damage(topic: str, damage: Iterable[EntryDamage]) -> None:
         )
 
 
-def log_damaged_amendment(topic: str, number: int, error: EntryUnreadable) -> None:
+def log_damaged_amendment(topic: str, record_number: int, error: EntryUnreadable) -> None:
     _log.warning(
         "an added report is damaged, so its record is read without it",
-        extra={"action": "amendment_damaged", "topic": topic, "number": number, "reason": str(error)},
+        extra={"action": "amendment_damaged", "topic": topic, "number": record_number, "reason": str(error)},
     )

@@ -63,19 +63,24 @@ class CostRules:
         return reliability == CostReliability.FINAL and self._is_cost_from(known_record, sender_key)
 
     def decide_if_later_cost_counts(
-        self, first: Inference, later_record: Inference, sender_keys: Iterable[str | None]
+        self, first_record: Inference, later_record: Inference, sender_keys: Iterable[str | None]
     ) -> tuple[bool, tuple[bytes, ...]]:
         """
         Return whether the later record's cost counts, and the ids to store with the first record to note
         this. `sender_keys`: sender keys that may have reported the costs.
         """
-        rank, first_rank = self._known_cost_reliability(later_record), self._known_cost_reliability(first)
+        rank, first_rank = (
+            self._known_cost_reliability(later_record),
+            self._known_cost_reliability(first_record),
+        )
         if rank <= first_rank:
             return False, ()
         owners = [key for key in dict.fromkeys(sender_keys) if self._is_cost_from(later_record, key)]
-        if first_rank > CostReliability.GUESS and not any(self._is_cost_from(first, key) for key in owners):
+        if first_rank > CostReliability.GUESS and not any(
+            self._is_cost_from(first_record, key) for key in owners
+        ):
             return False, ()
-        return True, self.dedup_flags_of_later_cost(first, rank, owners)
+        return True, self.dedup_flags_of_later_cost(first_record, rank, owners)
 
     def dedup_flags_of_later_cost(
         self, known_record: Inference, reliability: CostReliability, sender_keys: Sequence[str | None]

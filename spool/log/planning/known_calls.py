@@ -495,12 +495,12 @@ class KnownCalls:
         if noted:
             self._add_dedup_keys_to_record(*duplicates.decode_log_position(log_position), noted)
 
-    def _add_dedup_keys_to_record(self, topic: str, number: int, dedup_keys: Iterable[bytes]) -> None:
+    def _add_dedup_keys_to_record(self, topic: str, record_number: int, dedup_keys: Iterable[bytes]) -> None:
         # a start reads the names from open records
-        known = self.current_record(topic, number) if self.can_amend(topic, number) else None
+        known = self.current_record(topic, record_number) if self.can_amend(topic, record_number) else None
         if isinstance(known, Inference):
             also = (known.also or b"") + b"".join(dedup_keys)
-            self.amend_record(topic, number, known, {"also": also[: 16 * MOST_NAMES]})
+            self.amend_record(topic, record_number, known, {"also": also[: 16 * MOST_NAMES]})
 
     def store_dedup_key_if_new(
         self, dedup_key: bytes, log_position: int, hour: int, search_hours: Iterable[int] = ()
@@ -523,15 +523,15 @@ class KnownCalls:
             plan.apart.append((id, log_position, hour))
         return True
 
-    def can_amend(self, topic: str, number: int) -> bool:
-        return self._amends and topic == self._terms.topic and number >= self._open_from
+    def can_amend(self, topic: str, record_number: int) -> bool:
+        return self._amends and topic == self._terms.topic and record_number >= self._open_from
 
-    def current_record(self, topic: str, number: int) -> Record | None:
+    def current_record(self, topic: str, record_number: int) -> Record | None:
         begin = self._plan.first.get(topic, 1)
-        if number >= begin:
-            return self._plan.records[topic][number - begin]
-        known = self._reader.read_record(topic, number)
-        fields = self._plan.amendments.get((topic, number))
+        if record_number >= begin:
+            return self._plan.records[topic][record_number - begin]
+        known = self._reader.read_record(topic, record_number)
+        fields = self._plan.amendments.get((topic, record_number))
         return replace_fields(known, fields) if fields and isinstance(known, Inference) else known
 
     def _read_record(self, log_position: int) -> Record | None:
@@ -541,13 +541,15 @@ class KnownCalls:
             else self.current_record(*duplicates.decode_log_position(log_position))
         )
 
-    def amend_record(self, topic: str, number: int, known_record: Inference, fields: dict[str, Any]) -> None:
+    def amend_record(
+        self, topic: str, record_number: int, known_record: Inference, fields: dict[str, Any]
+    ) -> None:
         begin = self._plan.first.get(topic, 1)
         # the record is not written yet, and is copied because the caller may send its object again
-        if number >= begin:
-            self._plan.records[topic][number - begin] = replace_fields(known_record, fields)
+        if record_number >= begin:
+            self._plan.records[topic][record_number - begin] = replace_fields(known_record, fields)
         else:
-            self._plan.amendments.setdefault((topic, number), {}).update(fields)
+            self._plan.amendments.setdefault((topic, record_number), {}).update(fields)
 
     # -- two records of one call -----------------------------------------------------------------------------
 
@@ -862,8 +864,8 @@ class KnownCalls:
             self.amend_record(topic, later_number, later_call, {"shadow": True, "counted_by": known.id})
         return True
 
-    def _is_unread(self, topic: str, number: int) -> bool:
-        return self.can_amend(topic, number) or number >= self._terms.first
+    def _is_unread(self, topic: str, record_number: int) -> bool:
+        return self.can_amend(topic, record_number) or record_number >= self._terms.first
 
     def _store_merge_corrections_if_possible(
         self,

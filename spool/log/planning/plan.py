@@ -28,7 +28,7 @@ _REUSED = "the idempotency key of this submission was used for another body, so 
 
 
 class CommitPlanReader(Protocol):
-    def read_record(self, topic: str, number: int) -> Record | None:
+    def read_record(self, topic: str, record_number: int) -> Record | None:
         """Return a record with the reports added to it, or None if it is deleted or damaged."""
         ...
 

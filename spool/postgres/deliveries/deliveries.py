@@ -135,11 +135,11 @@ class PostgresDeliveries(SentDeliveries):
         await self._retry_until_unchanged(declare_routes)
 
     async def take_due_delivery(
-        self, route: str, *, now: float, max_records: int, below: int | None = None
+        self, route: str, *, now: float, max_records: int, below_number: int | None = None
     ) -> Delivery | None:
         async with self._choosing[route]:
             return await self._take_chosen_delivery(
-                partial(take_due_delivery, at=now, max_records=max_records, below_number=below), route
+                partial(take_due_delivery, now=now, max_records=max_records, below_number=below_number), route
             )
 
     async def take_test_delivery(
@@ -148,9 +148,11 @@ class PostgresDeliveries(SentDeliveries):
         def choose_probe(choice: DeliveryChoice) -> StoredDelivery | None:
             suspects: int = choice.read_value(queries.SUSPECTS)
             fresh = (
-                take_never_rejected_single_record(choice, at=now) if suspects < max_rejected_records else None
+                take_never_rejected_single_record(choice, now=now)
+                if suspects < max_rejected_records
+                else None
             )
-            return fresh or take_suspect_delivery(choice, at=now)
+            return fresh or take_suspect_delivery(choice, now=now)
 
         async with self._choosing[route]:
             return await self._take_chosen_delivery(choose_probe, route)

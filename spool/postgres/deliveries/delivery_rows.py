@@ -290,11 +290,11 @@ class PostgresRoutes:
         return totals
 
     def _skip_records_below(
-        self, connection: Connection, route: StoredRoute, number: int, locked: set[int]
+        self, connection: Connection, route: StoredRoute, below_number: int, locked: set[int]
     ) -> int:
-        where = {"route": route.name, "number": number}
+        where = {"route": route.name, "number": below_number}
         below = [row.delivery for row in self._session.read_deliveries(connection, queries.BELOW, where)]
-        change = transitions.skip_records(route, below, number)
+        change = transitions.skip_records(route, below, below_number)
         if not any(change.counts.values()) and not change.removed:
             return 0
         is_moved = not locked.issuperset(delivery.id for delivery in below)
@@ -331,8 +331,8 @@ class DeliveryChoice:
     def read_value(self, statement: str) -> Any:
         return self.session.execute(self.connection, statement, self.where).fetchone()[0]
 
-    def find_delivery(self, statement: str, *, at: float = inf) -> ReadDelivery | None:
-        return self.session.read_delivery(self.connection, statement, {**self.where, "at": at})
+    def find_delivery(self, statement: str, *, now: float = inf) -> ReadDelivery | None:
+        return self.session.read_delivery(self.connection, statement, {**self.where, "at": now})
 
     @cached_property
     def closed_below(self) -> int:
@@ -383,22 +383,22 @@ class DeliveryChoice:
 
 
 def take_due_delivery(
-    choice: DeliveryChoice, *, at: float, max_records: int, below_number: int | None = None
+    choice: DeliveryChoice, *, now: float, max_records: int, below_number: int | None = None
 ) -> StoredDelivery | None:
     """Take the next delivery: the oldest due one, else a new one, else one of a replay."""
-    candidate = choice.find_delivery(queries.DUE, at=at)
+    candidate = choice.find_delivery(queries.DUE, now=now)
     if candidate is not None and not candidate.delivery.replay:
         return choice.mark_delivery_sending(candidate)
     cut = choice.make_next_delivery(max_records=max_records, below_number=below_number)
     return cut if cut is not None or choice.has_moved else choice.mark_delivery_sending(candidate)
 
 
-def take_never_rejected_single_record(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
+def take_never_rejected_single_record(choice: DeliveryChoice, *, now: float) -> StoredDelivery | None:
     """
     Take a delivery of one record that was not rejected yet when sent alone. If there is none, split a record
     off a batch, or begin a new delivery.
     """
-    single = choice.find_delivery(queries.FRESH_SINGLE, at=at)
+    single = choice.find_delivery(queries.FRESH_SINGLE, now=now)
     if single is not None:
         return choice.mark_delivery_sending(single)
     batch = choice.find_delivery(queries.NEWEST_BATCH)
@@ -407,9 +407,9 @@ def take_never_rejected_single_record(choice: DeliveryChoice, *, at: float) -> S
     return choice.make_next_delivery(max_records=1)
 
 
-def take_suspect_delivery(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
+def take_suspect_delivery(choice: DeliveryChoice, *, now: float) -> StoredDelivery | None:
     return (
         None
         if choice.has_moved
-        else choice.mark_delivery_sending(choice.find_delivery(queries.SUSPECT, at=at))
+        else choice.mark_delivery_sending(choice.find_delivery(queries.SUSPECT, now=now))
     )

@@ -204,5 +204,5 @@ def _replace_text(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def _format_time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+def _format_time(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -49,8 +49,8 @@ def read_entries(
     database: Database,
     connection: Connection,
     topic: str,
-    first: int,
-    last: int,
+    first_number: int,
+    last_number: int,
     *,
     cache: EntryCache,
     damage: list[EntryDamage] | None = None,
@@ -58,23 +58,25 @@ def read_entries(
     native: NativeModule | None = None,
 ) -> Sequence[LogEntry]:
     """
-    Return the stored records with numbers from `first` to `last`, as entries in order, with later reports
+    Return the stored records with numbers from `first_number` to `last_number`, as entries in order, with later reports
     added.
 
     The records of a damaged entry are None. Newly found damage is appended to `damage`, so that the caller
     can mark it. With `whole`, raises NotClosed if this database, which may have changed, has not assigned all
     of these numbers. With `native`, plain records stay packed.
     """
-    if first > last:
+    if first_number > last_number:
         return []
     if whole:
-        require_closed(last, highest_accepted_number(database, connection, topic) + 1)
-    rows, fields = _read_rows_and_amendments(database, connection, topic, first, last, (first, last))
+        require_closed(last_number, highest_accepted_number(database, connection, topic) + 1)
+    rows, fields = _read_rows_and_amendments(
+        database, connection, topic, first_number, last_number, (first_number, last_number)
+    )
     entries = _cached_entries(database, connection, topic, rows, cache)
     result = []
     for row in rows:
-        begin = max(first, row.first)
-        end = min(last, row.last)
+        begin = max(first_number, row.first)
+        end = min(last_number, row.last)
         if begin > end:
             continue
         records: list[Record | None]
@@ -113,9 +115,11 @@ def lowest_stored_number(database: Database, connection: Connection, topic: str)
     return numbers_by_topic(row[2])[topic]
 
 
-def read_committed_at(database: Database, connection: Connection, topic: str, number: int) -> float | None:
+def read_committed_at(
+    database: Database, connection: Connection, topic: str, record_number: int
+) -> float | None:
     """Return when a record was committed, or None if it is deleted or not stored yet."""
-    where = {"topic": topic_code(topic), "number": number}
+    where = {"topic": topic_code(topic), "number": record_number}
     row = connection.execute(database.fill_in_table_names(queries.COMMITTED_AT), where).fetchone()
     return row[0] if row else None
 
@@ -124,12 +128,12 @@ def _read_rows_and_amendments(
     database: Database,
     connection: Connection,
     topic: str,
-    first: int,
-    last: int,
+    first_number: int,
+    last_number: int,
     amendment_range: tuple[int, int],
 ) -> tuple[list[EntryRow], Mapping[int, dict[str, object]]]:
     with connection.pipeline():
-        where = {"topic": topic_code(topic), "first": first, "last": last}
+        where = {"topic": topic_code(topic), "first": first_number, "last": last_number}
         rows = connection.execute(database.fill_in_table_names(queries.ENTRIES_BETWEEN), where, binary=True)
         where = {"topic": topic_code(topic), "first": amendment_range[0], "last": amendment_range[1]}
         filled = connection.execute(database.fill_in_table_names(queries.AMENDMENTS), where, binary=True)
@@ -214,21 +218,21 @@ class KeptRecords:
         # fields that later reports added to the requested records
         self.fields: dict[tuple[str, int], dict[str, object]] = {}
 
-    def read_record(self, topic: str, number: int) -> Record | None:
-        if (topic, number) not in self._asked:
-            self._read_records(topic, number)
-        raw = self._raws.get((topic, number))
+    def read_record(self, topic: str, record_number: int) -> Record | None:
+        if (topic, record_number) not in self._asked:
+            self._read_records(topic, record_number)
+        raw = self._raws.get((topic, record_number))
         if raw is None:
             return None
         try:
             record = codec.decode_record(raw)
         except EntryUnreadable:
             return None
-        fields = self.fields.get((topic, number))
+        fields = self.fields.get((topic, record_number))
         return replace_fields(record, fields) if fields and isinstance(record, Inference) else record
 
-    def _read_records(self, topic: str, number: int) -> None:
-        wanted_numbers: dict[str, set[int]] = defaultdict(set, {topic: {number}})
+    def _read_records(self, topic: str, record_number: int) -> None:
+        wanted_numbers: dict[str, set[int]] = defaultdict(set, {topic: {record_number}})
         if self._places is not None:
             for place in self._places():
                 of_topic, known = decode_log_position(place)

@@ -216,29 +216,29 @@ class PostgresLog:
     async def read(
         self,
         topic: str,
-        first: int,
-        last: int,
+        first_number: int,
+        last_number: int,
         *,
         includes_open_records: bool = False,
         must_be_closed: bool = False,
         native: NativeModule | None = None,
     ) -> Sequence[LogEntry]:
         if not includes_open_records and self._memory.lowest_open_numbers[topic] <= min(
-            last, self.lowest_open_number(topic) - 1
+            last_number, self.lowest_open_number(topic) - 1
         ):
             await self._commits.close_due_records()
         closed = self._memory.lowest_open_numbers[topic]
         if must_be_closed:
-            require_closed(last, closed)
-        last = min(last, (self.next_number(topic) if includes_open_records else closed) - 1)
+            require_closed(last_number, closed)
+        last_number = min(last_number, (self.next_number(topic) if includes_open_records else closed) - 1)
         damage: list[EntryDamage] = []
         entries = await self._database.read(
             partial(
                 read_entries,
                 self._database,
                 topic=topic,
-                first=first,
-                last=last,
+                first_number=first_number,
+                last_number=last_number,
                 cache=self._memory.read_cache,
                 damage=damage,
                 whole=must_be_closed,

@@ -135,8 +135,8 @@ async def recount_log(
                     _count_records,
                     database,
                     topic=topic,
-                    first=first,
-                    last=last,
+                    first_number=first,
+                    last_number=last,
                     into=recounted,
                     accepted_twice_search=accepted_twice_search,
                 )
@@ -209,22 +209,24 @@ def _count_records(
     connection: Connection,
     *,
     topic: str,
-    first: int,
-    last: int,
+    first_number: int,
+    last_number: int,
     into: Recount,
     accepted_twice_search: AcceptedTwiceSearch,
 ) -> None:
     damage: list[EntryDamage] = []
     record_count = 0
     wrong = []
-    for entry in read_entries(database, connection, topic, first, last, cache=EntryCache(0), damage=damage):
-        if entry.first != first:
-            wrong.append(f"{topic}: numbers {first} to {entry.first - 1} are missing")
+    for entry in read_entries(
+        database, connection, topic, first_number, last_number, cache=EntryCache(0), damage=damage
+    ):
+        if entry.first != first_number:
+            wrong.append(f"{topic}: numbers {first_number} to {entry.first - 1} are missing")
         record_count += len(entry.records)
         accepted_twice_search.collect_record_ids(entry)
-        first = entry.last + 1
-    if first <= last:
-        wrong.append(f"{topic}: numbers {first} to {last} are missing")
+        first_number = entry.last + 1
+    if first_number <= last_number:
+        wrong.append(f"{topic}: numbers {first_number} to {last_number} are missing")
     into.sums[topic, accounting.KEPT] += record_count
     into.wrong += wrong
     known = {(damaged_topic, damaged_range.first) for damaged_topic, damaged_range in into.damage}

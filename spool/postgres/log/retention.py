@@ -96,7 +96,7 @@ class PostgresRetention:
             while step == STEP:
                 limit = read_lowest_kept_numbers().get(topic, 1)
                 work = partial(
-                    self._remove_old_entries, topic=topic, limit=limit, before=now - self._retention_s
+                    self._remove_old_entries, topic=topic, limit=limit, before_time=now - self._retention_s
                 )
                 step = await self._database.transaction(work)
                 removed += step
@@ -122,14 +122,16 @@ class PostgresRetention:
         if row is None:
             return False
         number = row[0] + 1
-        await self._database.transaction(partial(self._make_partitions, number=number))
-        return await self._database.pool.run_joined(partial(self._begin_period, number=number, now=now))
+        await self._database.transaction(partial(self._make_partitions, period_number=number))
+        return await self._database.pool.run_joined(
+            partial(self._begin_period, period_number=number, now=now)
+        )
 
-    def _make_partitions(self, connection: Connection, number: int) -> None:
+    def _make_partitions(self, connection: Connection, period_number: int) -> None:
         """Create the partitions of a period before it begins, so that no commit waits for them."""
         connection.execute(self._database.fill_in_table_names(queries.LOCK_PERIODS))
         for table in queries.PARTITIONED:
-            names = {"table": table, "period": number, "after": number + 1}
+            names = {"table": table, "period": period_number, "after": period_number + 1}
             row = connection.execute(
                 self._database.fill_in_table_names(queries.HAS_PARTITION % names)
             ).fetchone()
@@ -137,13 +139,13 @@ class PostgresRetention:
                 connection.execute(self._database.fill_in_table_names(queries.MAKE_PARTITION % names))
                 connection.execute(self._database.fill_in_table_names(queries.ATTACH_PARTITION % names))
 
-    def _begin_period(self, transaction: JoinedTransaction, number: int, now: float) -> bool:
+    def _begin_period(self, transaction: JoinedTransaction, period_number: int, now: float) -> bool:
         """Begin a partition. The lock for commits is held for only one round trip."""
         with transaction.begin_with_statements():
             pass
         with transaction.commit_with_statements():
             transaction.connection.execute(self._database.fill_in_table_names(queries.LOCK_HEAD))
-            facts = {"period": number, "at": now}
+            facts = {"period": period_number, "at": now}
             begun = transaction.connection.execute(
                 self._database.fill_in_table_names(queries.BEGIN_PERIOD), facts
             )
@@ -204,15 +206,15 @@ class PostgresRetention:
 
     # -- entries ---------------------------------------------------------------------------------------------
 
-    def _remove_old_entries(self, connection: Connection, topic: str, limit: int, before: float) -> int:
-        """Delete entries committed before `before`, at most STEP. Return their number."""
+    def _remove_old_entries(self, connection: Connection, topic: str, limit: int, before_time: float) -> int:
+        """Delete entries committed before `before_time`, at most STEP. Return their number."""
         needed = self._routes.lowest_number_needed_by_routes(connection, topic)
         if needed is not None:
             limit = min(limit, needed)
         where = {"topic": topic_code(topic), "below": limit, "limit": STEP}
         rows = connection.execute(self._database.fill_in_table_names(queries.OLDEST_ENTRIES), where)
         candidates = [Candidate._make(row) for row in rows]
-        removable = retention.removable_entries(candidates, limit=limit, before=before, excess=0)
+        removable = retention.removable_entries(candidates, limit=limit, before_time=before_time, excess=0)
         if removable:
             self._skip_records_on_optional_routes(connection, {topic: removable[-1].last_number + 1})
             self._mark_removed_below(
@@ -253,15 +255,15 @@ class PostgresRetention:
         return removed
 
     def _mark_removed_below(
-        self, connection: Connection, topic: str, number: int, *, entries: int, needed: int | None
+        self, connection: Connection, topic: str, below_number: int, *, entries: int, needed: int | None
     ) -> None:
         first = lowest_stored_number(self._database, connection, topic)
-        mark = {"topic": topic_code(topic), "number": number, "entries": entries, "before": first}
+        mark = {"topic": topic_code(topic), "number": below_number, "entries": entries, "before": first}
         if connection.execute(self._database.fill_in_table_names(queries.REMOVED), mark).rowcount != 1:
             raise RemovedMeanwhile
         term = accounting.EXPIRED if needed is None else accounting.RETIRED
         add_accounting_counts(
-            self._database, connection, queries.COUNT, Counter({(topic, term): number - first})
+            self._database, connection, queries.COUNT, Counter({(topic, term): below_number - first})
         )
 
     def _skip_records_on_optional_routes(
@@ -358,9 +360,9 @@ class SeriesLeft(NamedTuple):
     pushed_out: int
 
 
-async def remove_old_counter_series(database: Database, now: float, *, most: int) -> SeriesLeft:
+async def remove_old_counter_series(database: Database, now: float, *, max_series: int) -> SeriesLeft:
     """
-    Delete series not reported for long. If there are still more than `most`, delete those reported longest
+    Delete series not reported for long. If there are still more than `max_series`, delete those reported longest
     ago.
     """
 
@@ -369,18 +371,20 @@ async def remove_old_counter_series(database: Database, now: float, *, most: int
     ) -> Callable[[Connection], tuple[Any, ...] | None]:
         return lambda connection: connection.execute(database.fill_in_table_names(query), values).fetchone()
 
-    await delete_old_rows(database, "series", "seen_at", before=now - retention.SERIES_AGE_S)
+    await delete_old_rows(database, "series", "seen_at", before_time=now - retention.SERIES_AGE_S)
     [count] = await database.read(one_row_reader(queries.COUNT_SERIES, {})) or (0,)
-    if count <= most:
+    if count <= max_series:
         return SeriesLeft(count, 0)
-    [before] = await database.read(one_row_reader(queries.NEWEST_SERIES_SINCE, {"most": most})) or (0.0,)
+    [before] = await database.read(one_row_reader(queries.NEWEST_SERIES_SINCE, {"most": max_series})) or (
+        0.0,
+    )
     # A time in the future was written before the clock was set back. It would make every new series look known.
     since = min(before, now)
     fact = {"name": KNOWN_SINCE, "text": repr(since).encode(), "since": since}
     # stored before rows are deleted, so a commit in between finds a series' row or this time
     keep = database.fill_in_table_names(queries.KEEP_LATER)
     await database.transaction(lambda connection: connection.execute(keep, fact))
-    pushed_out = await delete_old_rows(database, "series", "seen_at", before=before)
+    pushed_out = await delete_old_rows(database, "series", "seen_at", before_time=before)
     return SeriesLeft(count - pushed_out, pushed_out)
 
 

@@ -195,7 +195,9 @@ class LogUpkeep:
         removed = await self._remove_expired()
         now = self._database_clock.now()
         await self._retention.begin_period_if_full(now)
-        self.series, pushed_out = await remove_old_counter_series(self._database, now, most=self._max_series)
+        self.series, pushed_out = await remove_old_counter_series(
+            self._database, now, max_series=self._max_series
+        )
         self.series_pushed_out += pushed_out
         while await self._trim(now):
             pass

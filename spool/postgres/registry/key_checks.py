@@ -59,28 +59,40 @@ def with_key_versions(database: Database, versions: Versions) -> Versions:
 
 
 def require_valid_keys(
-    connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation], *, now: float | None
+    connection: Connection,
+    sql: Callable[[str], Any],
+    expected_versions: Collection[Expectation],
+    *,
+    now: float | None,
 ) -> None:
     """
     Raise KeyEnded if a key is not valid. The transaction must hold the registry's lock, so that no key ends
     meanwhile.
     """
-    if ended_keys(connection, sql, expects, now=now):
+    if ended_keys(connection, sql, expected_versions, now=now):
         raise KeyEnded("the key of this request has ended, so nothing was stored")
 
 
 def ended_keys(
-    connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation], *, now: float | None
+    connection: Connection,
+    sql: Callable[[str], Any],
+    expected_versions: Collection[Expectation],
+    *,
+    now: float | None,
 ) -> Collection[Expectation]:
-    if not expects:
+    if not expected_versions:
         return ()
-    good = _query_valid_keys(connection, sql, [expectation.key for expectation in expects], now=now)()
-    return {bearer for bearer in expects if good.get(bearer.key) != bearer.version}
+    good = _query_valid_keys(
+        connection, sql, [expectation.key for expectation in expected_versions], now=now
+    )()
+    return {bearer for bearer in expected_versions if good.get(bearer.key) != bearer.version}
 
 
-def lock_keys(connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation]) -> None:
+def lock_keys(
+    connection: Connection, sql: Callable[[str], Any], expected_versions: Collection[Expectation]
+) -> None:
     """Lock keys, so that none ends during this transaction, which does not hold the registry's lock."""
-    keys = [expectation.key for expectation in expects]
+    keys = [expectation.key for expectation in expected_versions]
     lock_values = {
         "digests": key_expectations.parse_key_digests(keys),
         "numbers": key_expectations.parse_key_numbers(keys),

@@ -218,9 +218,9 @@ class PostgresRegistry:
             *ROW_ERRORS,
         )
 
-    async def changes_since(self, since: int | None) -> RegistryNews:
+    async def changes_since(self, since_sequence_number: int | None) -> RegistryNews:
         changes, own_numbers, at = await self._database.control.read(
-            lambda connection: self._read_changes(connection, since)
+            lambda connection: self._read_changes(connection, since_sequence_number)
         )
         self._told_at = at
         if changes.changed is None:
@@ -232,19 +232,19 @@ class PostgresRegistry:
         """Do nothing, because the database is closed by the code that opened it."""
 
     def _read_changes(
-        self, connection: Connection, since: int | None
+        self, connection: Connection, since_sequence_number: int | None
     ) -> tuple[RegistryNews, set[int], float | None]:
         sql = self._database.fill_in_table_names
-        [[seq, at, told_at]] = connection.execute(sql(_SEQ), (since,)).fetchall()
-        if since is None:
+        [[seq, at, told_at]] = connection.execute(sql(_SEQ), (since_sequence_number,)).fetchall()
+        if since_sequence_number is None:
             return RegistryNews(seq=seq), set(), at
         is_as_before = told_at == self._told_at
-        if seq == since and is_as_before:
+        if seq == since_sequence_number and is_as_before:
             return RegistryNews(seq=seq), set(), at
-        changes = connection.execute(sql(_SINCE), (since, seq)).fetchall()
+        changes = connection.execute(sql(_SINCE), (since_sequence_number, seq)).fetchall()
         numbers = {number for number, _, _ in changes}
         # changes are no longer stored, or another copy replaced the database
-        if len(numbers) != seq - since or not is_as_before:
+        if len(numbers) != seq - since_sequence_number or not is_as_before:
             return RegistryNews(seq=seq, changed=None), numbers, at
         changed = {(kind, id) for number, kind, id in changes if number not in self._own}
         return RegistryNews(seq=seq, changed=changed), numbers, at

@@ -456,7 +456,7 @@ def column_value(row: Mapping[str, Any], name: str, kind: str) -> Any:
 
 def build_commit_row(
     id: int,
-    at: float,
+    committed_at: float,
     next_numbers: Sequence[int],
     closed: Mapping[str, int],
     packed_counts: bytes,
@@ -472,7 +472,7 @@ def build_commit_row(
         "id": id,
         "token": token,
         "node": _NOBODY,
-        "at": at,
+        "at": committed_at,
         "next": next_numbers,
         "closed": list(map(min, next_numbers, numbers_in_topic_order(closed))),
         "durable": id,
@@ -578,13 +578,13 @@ class NewestIds:
         except EntryUnreadable:
             return
 
-    def _add_names(self, topic: str, number: int, names: Iterable[tuple[bytes, int]]) -> None:
-        new_ids = self._found[topic].setdefault(number, [])
+    def _add_names(self, topic: str, record_number: int, names: Iterable[tuple[bytes, int]]) -> None:
+        new_ids = self._found[topic].setdefault(record_number, [])
         for name, hour in names:
             id = self._index.short_id(name)
             if id not in self._known and not self._index.is_in_id_runs(id, hour):
                 self._known.add(id)
-                new_ids.append((id, duplicates.encode_log_position(topic, number), hour))
+                new_ids.append((id, duplicates.encode_log_position(topic, record_number), hour))
 
     def pack_commit_ids(self, terms: Iterable[SubmissionCounts]) -> bytes:
         new_ids: list[tuple[int, int, int]] = []

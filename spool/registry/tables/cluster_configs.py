@@ -63,13 +63,13 @@ class ClusterConfigTable:
         if before is not None and replace(before, since=now) == report:
             return
 
-        def store_and_delete_others(rows: RegistryRows) -> Mapping[str, RunConfig]:
-            reports = dict(_read_run_configs(rows))
+        def store_and_delete_others(registry_rows: RegistryRows) -> Mapping[str, RunConfig]:
+            reports = dict(_read_run_configs(registry_rows))
             for id in reports.keys() - set(existing_clusters):
-                rows.delete_document(KIND, id)
+                registry_rows.delete_document(KIND, id)
                 del reports[id]
             reports[cluster] = report
-            rows.put_document(KIND, cluster, asdict(report))
+            registry_rows.put_document(KIND, cluster, asdict(report))
             return reports
 
         await self._changes.change_rows(store_and_delete_others, self._set_reports)
@@ -78,7 +78,7 @@ class ClusterConfigTable:
         self._reports = reports
 
 
-def _read_run_configs(rows: RegistryRows) -> Mapping[str, RunConfig]:
+def _read_run_configs(registry_rows: RegistryRows) -> Mapping[str, RunConfig]:
     return {
         id: RunConfig(
             applied=body.get("applied"),
@@ -87,5 +87,5 @@ def _read_run_configs(rows: RegistryRows) -> Mapping[str, RunConfig]:
             failed=str(body.get("failed") or ""),
             since=float(body.get("since") or 0.0),
         )
-        for id, body in rows.documents(KIND).items()
+        for id, body in registry_rows.documents(KIND).items()
     }

@@ -95,25 +95,27 @@ class ClusterSettingsTable:
         """
         now = self._changes.now()
 
-        def store_change(rows: RegistryRows) -> ConfiguredCluster | None:
-            before = _stored_or_default(rows, name)
+        def store_change(registry_rows: RegistryRows) -> ConfiguredCluster | None:
+            before = _stored_or_default(registry_rows, name)
             changes = _check_changed_fields(change, before)
             after = with_change_fields_if_changed(
                 before, replace(before, **changes), updated_at=now, updated_by=actor.name
             )
             if after is before:
-                rows.check_actor(actor)
+                registry_rows.check_actor(actor)
                 return self.find(before.id)
             names = [field for field in SET_FIELDS if getattr(after, field) != getattr(before, field)]
             if names != ["enabled"]:
-                check_unmanaged(self._changes, rows, ACTION, before.id)
-            is_stored = _needs_storing(rows, after)
+                check_unmanaged(self._changes, registry_rows, ACTION, before.id)
+            is_stored = _needs_storing(registry_rows, after)
             if is_stored:
-                SETTINGS.store_row(rows, after)
+                SETTINGS.store_row(registry_rows, after)
             else:
-                SETTINGS.delete(rows, after.id)
+                SETTINGS.delete(registry_rows, after.id)
             old, new = _audited_fields(before, names), _audited_fields(after, names)
-            rows.add_audit(now, actor, f"{ACTION}.update", _audit_target(before), before=old, after=new)
+            registry_rows.add_audit(
+                now, actor, f"{ACTION}.update", _audit_target(before), before=old, after=new
+            )
             return after if is_stored else None
 
         await self._changes.change_rows(
@@ -124,12 +126,12 @@ class ClusterSettingsTable:
         """Delete the settings. Raises Managed if a file manages them."""
         now = self._changes.now()
 
-        def delete_settings(rows: RegistryRows) -> None:
-            before = _stored_or_default(rows, name)
-            check_unmanaged(self._changes, rows, ACTION, before.id)
-            SETTINGS.delete(rows, before.id)
+        def delete_settings(registry_rows: RegistryRows) -> None:
+            before = _stored_or_default(registry_rows, name)
+            check_unmanaged(self._changes, registry_rows, ACTION, before.id)
+            SETTINGS.delete(registry_rows, before.id)
             old = _audited_fields(before, SET_FIELDS)
-            rows.add_audit(now, actor, f"{ACTION}.delete", _audit_target(before), before=old)
+            registry_rows.add_audit(now, actor, f"{ACTION}.delete", _audit_target(before), before=old)
 
         await self._changes.change_rows(
             delete_settings, lambda _: self._remember_settings(cluster_id(*name), None)
@@ -144,19 +146,21 @@ class ClusterSettingsTable:
         self.version += 1
 
 
-def _stored_or_default(rows: RegistryRows, name: ClusterName) -> ConfiguredCluster:
+def _stored_or_default(registry_rows: RegistryRows, name: ClusterName) -> ConfiguredCluster:
     account, region, own = name
     id = cluster_id(*name)
-    return SETTINGS.find(rows, id) or ConfiguredCluster(id=id, account=account, region=region, name=own)
+    return SETTINGS.find(registry_rows, id) or ConfiguredCluster(
+        id=id, account=account, region=region, name=own
+    )
 
 
-def _needs_storing(rows: RegistryRows, settings: ConfiguredCluster) -> bool:
+def _needs_storing(registry_rows: RegistryRows, settings: ConfiguredCluster) -> bool:
     """
     Return whether settings must be stored. Defaults are stored only for a cluster that reports its
     configuration, because `updated_at` then shows since when it should have no configuration.
     """
     is_set = bool(settings.display_name or settings.labels or settings.config) or not settings.enabled
-    return is_set or rows.document(cluster_configs.KIND, settings.id) is not None
+    return is_set or registry_rows.document(cluster_configs.KIND, settings.id) is not None
 
 
 def _audit_target(settings: ConfiguredCluster) -> str:

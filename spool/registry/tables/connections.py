@@ -24,14 +24,14 @@ class _ConnectionRows:
     row = BillingConnection
     announced_subject: ChangedRowId = (CONNECTIONS, "")
 
-    def all(self, rows: RegistryRows) -> dict[str, BillingConnection]:
-        return {connection.id: connection for connection in rows.all(BillingConnection)}
+    def all(self, registry_rows: RegistryRows) -> dict[str, BillingConnection]:
+        return {connection.id: connection for connection in registry_rows.all(BillingConnection)}
 
-    def store_row(self, rows: RegistryRows, row: BillingConnection) -> None:
-        rows.store_row(row)
+    def store_row(self, registry_rows: RegistryRows, row: BillingConnection) -> None:
+        registry_rows.store_row(row)
 
-    def delete(self, rows: RegistryRows, id: str) -> None:
-        rows.delete(BillingConnection, id)
+    def delete(self, registry_rows: RegistryRows, id: str) -> None:
+        registry_rows.delete(BillingConnection, id)
 
 
 class ConnectionTable(ManagedTable[BillingConnection]):
@@ -48,7 +48,7 @@ class ConnectionTable(ManagedTable[BillingConnection]):
 
     def check_conflicts(
         self,
-        rows: RegistryRows,
+        registry_rows: RegistryRows,
         stored: Mapping[str, BillingConnection],
         row: BillingConnection,
         can_see_row: Sees[BillingConnection],
@@ -68,4 +68,4 @@ class ConnectionTable(ManagedTable[BillingConnection]):
         exists.
         """
         if self.find(id) is None:
-            await super().create(draft, id=id, most=None, actor=actor)
+            await super().create(draft, id=id, max_rows=None, actor=actor)

@@ -96,36 +96,38 @@ class EnforcerTable:
         """
         body = {} if reading is None else await asyncio.to_thread(_pack_reading, reading)
 
-        def store_reading(rows: RegistryRows) -> None:
-            stored = _read_state(rows, name).stored
+        def store_reading(registry_rows: RegistryRows) -> None:
+            stored = _read_state(registry_rows, name).stored
             if reading is not None:
-                rows.put_document(KIND, _reading_id(name, reading.at), body)
+                registry_rows.put_document(KIND, _reading_id(name, reading.at), body)
                 stored = _with_reading(stored, reading)
             kept = _newest_readings(stored)
             for expired in stored[: len(stored) - len(kept)]:
-                rows.delete_document(KIND, _reading_id(name, expired.at))
-            rows.put_document(STATE_KIND, name, msgspec.to_builtins(replace_fields(state, stored=kept)))
+                registry_rows.delete_document(KIND, _reading_id(name, expired.at))
+            registry_rows.put_document(
+                STATE_KIND, name, msgspec.to_builtins(replace_fields(state, stored=kept))
+            )
 
         await self._changes.change_rows(store_reading)
 
     async def delete_unconfigured(self, names: Sequence[str]) -> None:
 
-        def delete_others(rows: RegistryRows) -> None:
-            for name in rows.documents(STATE_KIND):
+        def delete_others(registry_rows: RegistryRows) -> None:
+            for name in registry_rows.documents(STATE_KIND):
                 if name not in names:
-                    for stored in _read_state(rows, name).stored:
-                        rows.delete_document(KIND, _reading_id(name, stored.at))
-                    rows.delete_document(STATE_KIND, name)
+                    for stored in _read_state(registry_rows, name).stored:
+                        registry_rows.delete_document(KIND, _reading_id(name, stored.at))
+                    registry_rows.delete_document(STATE_KIND, name)
 
         await self._changes.change_rows(delete_others)
 
 
-def _reading_id(name: str, at: float) -> str:
-    return f"{name}:{at:.3f}"
+def _reading_id(name: str, read_at: float) -> str:
+    return f"{name}:{read_at:.3f}"
 
 
-def _read_state(rows: RegistryRows, name: str) -> EnforcerState:
-    body = rows.document(STATE_KIND, name)
+def _read_state(registry_rows: RegistryRows, name: str) -> EnforcerState:
+    body = registry_rows.document(STATE_KIND, name)
     return EnforcerState() if body is None else msgspec.convert(body, EnforcerState)
 
 
@@ -142,8 +144,11 @@ def _newest_readings(stored: Sequence[StoredReading]) -> tuple[StoredReading, ..
     return kept
 
 
-def _read_bodies(rows: RegistryRows, name: str) -> Sequence[Mapping[str, Any]]:
-    found = [rows.document(KIND, _reading_id(name, stored.at)) for stored in _read_state(rows, name).stored]
+def _read_bodies(registry_rows: RegistryRows, name: str) -> Sequence[Mapping[str, Any]]:
+    found = [
+        registry_rows.document(KIND, _reading_id(name, stored.at))
+        for stored in _read_state(registry_rows, name).stored
+    ]
     return [body for body in found if body is not None]
 
 

@@ -48,10 +48,10 @@ class ExpiredTryTable:
         """
         expiries = {key.id: key.expires_at for key in keys}
 
-        def store_expired_key_tries(rows: RegistryRows) -> None:
-            stored = _read_expired_key_tries(rows)
+        def store_expired_key_tries(registry_rows: RegistryRows) -> None:
+            stored = _read_expired_key_tries(registry_rows)
             stored |= {id: each.combine(stored.get(id)) for id, each in tries.items()}
-            rows.put_document(
+            registry_rows.put_document(
                 KIND,
                 ID,
                 {str(id): asdict(each) for id, each in stored.items() if expiries.get(id) == each.expires_at},
@@ -63,5 +63,7 @@ class ExpiredTryTable:
         return await self._changes.read(_read_expired_key_tries)
 
 
-def _read_expired_key_tries(rows: RegistryRows) -> dict[int, ExpiredTries]:
-    return {int(id): ExpiredTries(**fields) for id, fields in (rows.document(KIND, ID) or {}).items()}
+def _read_expired_key_tries(registry_rows: RegistryRows) -> dict[int, ExpiredTries]:
+    return {
+        int(id): ExpiredTries(**fields) for id, fields in (registry_rows.document(KIND, ID) or {}).items()
+    }

@@ -22,10 +22,10 @@ class ExportTestTable:
         in `keys` are deleted.
         """
 
-        def store_export_test_times(rows: RegistryRows) -> None:
-            stored = _read_times(rows)
+        def store_export_test_times(registry_rows: RegistryRows) -> None:
+            stored = _read_times(registry_rows)
             stored |= {id: max(at, stored.get(id, 0.0)) for id, at in times.items()}
-            rows.put_document(KIND, ID, {str(id): at for id, at in stored.items() if id in keys})
+            registry_rows.put_document(KIND, ID, {str(id): at for id, at in stored.items() if id in keys})
 
         await self._changes.change_rows(store_export_test_times)
 
@@ -33,5 +33,5 @@ class ExportTestTable:
         return await self._changes.read(_read_times)
 
 
-def _read_times(rows: RegistryRows) -> dict[int, float]:
-    return {int(id): at for id, at in (rows.document(KIND, ID) or {}).items()}
+def _read_times(registry_rows: RegistryRows) -> dict[int, float]:
+    return {int(id): at for id, at in (registry_rows.document(KIND, ID) or {}).items()}

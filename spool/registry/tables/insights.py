@@ -72,8 +72,8 @@ class InsightTable:
 
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
 
-        def read_titles(rows: RegistryRows) -> dict[str, str]:
-            insights = {id: rows.find(Insight, id) for id in ids}
+        def read_titles(registry_rows: RegistryRows) -> dict[str, str]:
+            insights = {id: registry_rows.find(Insight, id) for id in ids}
             return {id: insight.title for id, insight in insights.items() if insight is not None}
 
         return await self._changes.read(read_titles)
@@ -101,9 +101,9 @@ class InsightTable:
     async def comments(self, id: str) -> Sequence[Comment]:
         """Return the comments, oldest first. Raises NotThere if the insight does not exist."""
 
-        def read_comments(rows: RegistryRows) -> Sequence[Comment]:
-            _require_insight(rows, id)
-            return rows.comments(id)
+        def read_comments(registry_rows: RegistryRows) -> Sequence[Comment]:
+            _require_insight(registry_rows, id)
+            return registry_rows.comments(id)
 
         return await self._changes.read(read_comments)
 
@@ -111,8 +111,8 @@ class InsightTable:
         draft, now = check_insight_draft(draft), self._changes.now()
         insight = replace(_new_insight(draft, now), status=check_status(status), touched=True)
 
-        def add_insight(rows: RegistryRows) -> Insight:
-            return _add_insight(rows, insight, draft, actor)
+        def add_insight(registry_rows: RegistryRows) -> Insight:
+            return _add_insight(registry_rows, insight, draft, actor)
 
         return await self._changes.change_rows(add_insight)
 
@@ -121,8 +121,10 @@ class InsightTable:
         draft, now = check_insight_draft(draft), self._changes.now()
         insight = replace(_new_insight(draft, now), id=_draft_id(draft), touched=True)
 
-        def find_or_add_insight(rows: RegistryRows) -> Insight:
-            return rows.find(Insight, insight.id) or _add_insight(rows, insight, draft, actor)
+        def find_or_add_insight(registry_rows: RegistryRows) -> Insight:
+            return registry_rows.find(Insight, insight.id) or _add_insight(
+                registry_rows, insight, draft, actor
+            )
 
         return await self._changes.change_rows(find_or_add_insight)
 
@@ -134,8 +136,8 @@ class InsightTable:
             check_status(status)
         now = self._changes.now()
 
-        def store_insight_change(rows: RegistryRows) -> Insight:
-            before = _require_insight(rows, id)
+        def store_insight_change(registry_rows: RegistryRows) -> Insight:
+            before = _require_insight(registry_rows, id)
             # A stored link that is no longer allowed must not make other changes fail.
             unchanged = {name: getattr(before, name) for name in _DRAFTED} | {
                 "link": web_link_or_empty(before.link)
@@ -147,10 +149,10 @@ class InsightTable:
             after = with_change_fields_if_changed(before, after, last_updated=now, touched=True)
             if after is before:
                 return before
-            rows.put_insights([after])
+            registry_rows.put_insights([after])
             names = [name for name in ("status", *_DRAFTED) if getattr(before, name) != getattr(after, name)]
             old, new = ({name: getattr(insight, name) for name in names} for insight in (before, after))
-            rows.add_audit(now, actor, "insight.change", id, before=old, after=new)
+            registry_rows.add_audit(now, actor, "insight.change", id, before=old, after=new)
             return after
 
         return await self._changes.change_rows(store_insight_change)
@@ -161,14 +163,14 @@ class InsightTable:
         insight.
         """
 
-        def delete_insight(rows: RegistryRows) -> list[int]:
-            before = _require_insight(rows, id)
-            comments = [comment.id for comment in rows.comments(id)]
-            rows.delete_comments(id)
-            rows.delete(Insight, id)
-            delete_creator_key(rows, INSIGHTS, id)
+        def delete_insight(registry_rows: RegistryRows) -> list[int]:
+            before = _require_insight(registry_rows, id)
+            comments = [comment.id for comment in registry_rows.comments(id)]
+            registry_rows.delete_comments(id)
+            registry_rows.delete(Insight, id)
+            delete_creator_key(registry_rows, INSIGHTS, id)
             old = {"title": before.title, "status": before.status}
-            rows.add_audit(self._changes.now(), actor, "insight.delete", id, before=old)
+            registry_rows.add_audit(self._changes.now(), actor, "insight.delete", id, before=old)
             return comments
 
         return id, await self._changes.change_rows(delete_insight)
@@ -179,15 +181,15 @@ class InsightTable:
             id=0, insight=id, text=check_comment(text), author=actor.name, created=now, last_updated=now
         )
 
-        def add_comment_row(rows: RegistryRows) -> Comment:
-            _mark_insight_touched(rows, id, now)
-            comments = rows.comments(id)
+        def add_comment_row(registry_rows: RegistryRows) -> Comment:
+            _mark_insight_touched(registry_rows, id, now)
+            comments = registry_rows.comments(id)
             if len(comments) >= MAX_COMMENTS:
                 raise NotAllowed(f"an insight can have at most {MAX_COMMENTS} comments")
             check_key_share_of_comments([comment.author for comment in comments], 1, MAX_COMMENTS, actor)
-            comment = rows.add_comment(draft)
+            comment = registry_rows.add_comment(draft)
             after = {"comment": comment.id}
-            rows.add_audit(now, actor, "insight.comment", id, after=after)
+            registry_rows.add_audit(now, actor, "insight.comment", id, after=after)
             return comment
 
         return await self._changes.change_rows(add_comment_row)
@@ -196,14 +198,14 @@ class InsightTable:
         now = self._changes.now()
         text = check_comment(text)
 
-        def change_comment_row(rows: RegistryRows) -> Comment:
-            before = _find_comment(rows, id, comment)
+        def change_comment_row(registry_rows: RegistryRows) -> Comment:
+            before = _find_comment(registry_rows, id, comment)
             after = with_change_fields_if_changed(before, replace(before, text=text), last_updated=now)
             if after is before:
                 return before
-            _mark_insight_touched(rows, id, now)
-            rows.store_row(after)
-            rows.add_audit(now, actor, "insight.comment.change", id, after={"comment": comment})
+            _mark_insight_touched(registry_rows, id, now)
+            registry_rows.store_row(after)
+            registry_rows.add_audit(now, actor, "insight.comment.change", id, after={"comment": comment})
             return after
 
         return await self._changes.change_rows(change_comment_row)
@@ -212,12 +214,12 @@ class InsightTable:
         """Delete a comment. The audit row names its author but does not contain its text."""
         now = self._changes.now()
 
-        def delete_comment_row(rows: RegistryRows) -> None:
-            before = _find_comment(rows, id, comment)
-            _mark_insight_touched(rows, id, now)
-            rows.delete(Comment, comment)
+        def delete_comment_row(registry_rows: RegistryRows) -> None:
+            before = _find_comment(registry_rows, id, comment)
+            _mark_insight_touched(registry_rows, id, now)
+            registry_rows.delete(Comment, comment)
             old = {"comment": comment, "author": before.author}
-            rows.add_audit(now, actor, "insight.comment.delete", id, before=old)
+            registry_rows.add_audit(now, actor, "insight.comment.delete", id, before=old)
 
         await self._changes.change_rows(delete_comment_row)
 
@@ -238,11 +240,11 @@ class InsightTable:
         """
         now = self._changes.now()
 
-        def merge_findings_and_notify(rows: RegistryRows) -> Merged:
+        def merge_findings_and_notify(registry_rows: RegistryRows) -> Merged:
             tell = self._notices.subscriptions
             channels = self._notices.channels
             return merge_findings(
-                rows,
+                registry_rows,
                 findings,
                 looked_for=looked_for,
                 truncated_detectors=truncated_detectors,
@@ -255,7 +257,7 @@ class InsightTable:
 
 
 def merge_findings(
-    rows: RegistryRows,
+    registry_rows: RegistryRows,
     findings: Sequence[Finding],
     *,
     looked_for: Collection[str],
@@ -271,7 +273,7 @@ def merge_findings(
     may name; they are notified if its insight opens.
     """
     by_key = {finding.key: finding for finding in findings}
-    known = {insight.finding: insight for insight in rows.detector_insights()}
+    known = {insight.finding: insight for insight in registry_rows.detector_insights()}
     found_again = [
         _insight_found_again(insight, by_key[key], now) for key, insight in known.items() if key in by_key
     ]
@@ -284,14 +286,14 @@ def merge_findings(
     ]
     gone = [insight for insight in lost if insight.present]
     after = {insight.id: replace(_close_if_gone(insight, now), present=False) for insight in lost}
-    rows.put_insights(
+    registry_rows.put_insights(
         [*found_again, *(after[insight.id] for insight in lost if after[insight.id] != insight)]
     )
     # this limits the table's size
-    rows.delete_findings_before(now - KEPT_S)
+    registry_rows.delete_findings_before(now - KEPT_S)
     new = [_insight_from_finding(finding, now) for key, finding in by_key.items() if key not in known]
-    room = max(0, MAX_INSIGHTS - rows.count_insights())
-    rows.put_insights(new[:room])
+    room = max(0, MAX_INSIGHTS - registry_rows.count_insights())
+    registry_rows.put_insights(new[:room])
     reopened = [after for after in found_again if after.status != known[after.finding].status]
     opened = [
         *new[:room],
@@ -301,10 +303,10 @@ def merge_findings(
         (insight, [name for name in by_key[insight.finding or ""].channels if name in channels])
         for insight in opened
     ]
-    add_anomaly_notices(rows, named)
+    add_anomaly_notices(registry_rows, named)
     risen = [insight for insight in found_again if _is_more_severe(known[insight.finding], insight)]
     csv = {key: finding.csv for key, finding in by_key.items() if finding.csv}
-    add_insight_notices(rows, [*opened, *risen], subscriptions, csv)
+    add_insight_notices(registry_rows, [*opened, *risen], subscriptions, csv)
     return Merged(
         new=len(new[:room]),
         again=len(found_again),
@@ -314,17 +316,17 @@ def merge_findings(
     )
 
 
-def _add_insight(rows: RegistryRows, insight: Insight, draft: InsightDraft, actor: Actor) -> Insight:
-    count = rows.count_insights()
+def _add_insight(registry_rows: RegistryRows, insight: Insight, draft: InsightDraft, actor: Actor) -> Insight:
+    count = registry_rows.count_insights()
     if count >= MAX_INSIGHTS:
         raise NotAllowed(
             f"the limit of {MAX_INSIGHTS} insights is reached: delete some that are addressed or ignored"
         )
-    check_recorded_key_share_of_rows(rows, INSIGHTS, count, MAX_INSIGHTS, actor)
-    rows.put_insights([insight])
-    store_creator_key(rows, INSIGHTS, insight.id, actor)
+    check_recorded_key_share_of_rows(registry_rows, INSIGHTS, count, MAX_INSIGHTS, actor)
+    registry_rows.put_insights([insight])
+    store_creator_key(registry_rows, INSIGHTS, insight.id, actor)
     after = {**asdict(draft), "status": insight.status}
-    rows.add_audit(insight.created, actor, "insight.create", insight.id, after=after)
+    registry_rows.add_audit(insight.created, actor, "insight.create", insight.id, after=after)
     return insight
 
 
@@ -405,20 +407,20 @@ def _is_long_unfound(insight: Insight, now: float) -> bool:
     return insight.found_at is None or now - insight.found_at >= OVER_S
 
 
-def _mark_insight_touched(rows: RegistryRows, id: str, now: float) -> None:
-    rows.put_insights([replace(_require_insight(rows, id), touched=True, last_updated=now)])
+def _mark_insight_touched(registry_rows: RegistryRows, id: str, now: float) -> None:
+    registry_rows.put_insights([replace(_require_insight(registry_rows, id), touched=True, last_updated=now)])
 
 
-def _find_comment(rows: RegistryRows, id: str, comment: int) -> Comment:
-    _require_insight(rows, id)
-    match = next((candidate for candidate in rows.comments(id) if candidate.id == comment), None)
+def _find_comment(registry_rows: RegistryRows, id: str, comment: int) -> Comment:
+    _require_insight(registry_rows, id)
+    match = next((candidate for candidate in registry_rows.comments(id) if candidate.id == comment), None)
     if match is None:
         raise NotThere("this insight has no comment with this id")
     return match
 
 
-def _require_insight(rows: RegistryRows, id: str) -> Insight:
-    insight = rows.find(Insight, id)
+def _require_insight(registry_rows: RegistryRows, id: str) -> Insight:
+    insight = registry_rows.find(Insight, id)
     if insight is None:
         raise NotThere("no insight has this id")
     return insight

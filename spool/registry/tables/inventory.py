@@ -93,9 +93,9 @@ class InventoryTable:
         )
         keys = {machine.key for machine in machines}
 
-        def replace_inventory(rows: RegistryRows) -> InventoryChange:
+        def replace_inventory(registry_rows: RegistryRows) -> InventoryChange:
             nonlocal inventory
-            before = _read_inventory(rows)
+            before = _read_inventory(registry_rows)
             known = {} if before is None else {machine.key: machine for machine in before.machines}
             earlier = known.keys()
             change = InventoryChange(
@@ -108,9 +108,9 @@ class InventoryTable:
                 )
             followed = (_keep_earlier_check_in(known.get(machine.key), machine) for machine in machines)
             inventory = replace(inventory, machines=tuple(followed))
-            rows.put_document(KIND, ID, msgspec.to_builtins(inventory))
+            registry_rows.put_document(KIND, ID, msgspec.to_builtins(inventory))
             shown = {"source": source, **msgspec.to_builtins(change)}
-            rows.add_audit(inventory.imported, actor, "fleet.inventory", source, after=shown)
+            registry_rows.add_audit(inventory.imported, actor, "fleet.inventory", source, after=shown)
             return change
 
         def set_current_inventory(_: InventoryChange) -> None:
@@ -127,8 +127,8 @@ def _keep_earlier_check_in(before: Machine | None, machine: Machine) -> Machine:
     return msgspec.structs.replace(machine, seen_before=seen_before)
 
 
-def _read_inventory(rows: RegistryRows) -> Inventory | None:
-    body: Mapping[str, Any] | None = rows.document(KIND, ID)
+def _read_inventory(registry_rows: RegistryRows) -> Inventory | None:
+    body: Mapping[str, Any] | None = registry_rows.document(KIND, ID)
     if body is None:
         return None
     try:

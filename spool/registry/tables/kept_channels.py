@@ -135,10 +135,10 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         self.changed: Callable[[], None] = lambda: None
 
     async def create(
-        self, namespace_fields: ChannelFields, secret: str | None, seal: Seal, *, most: int, actor: Actor
+        self, namespace_fields: ChannelFields, secret: str | None, seal: Seal, *, max_rows: int, actor: Actor
     ) -> KeptChannel:
         """
-        Create a channel. Raises NotAllowed if there are `most` channels, and AlreadyThere if a channel has
+        Create a channel. Raises NotAllowed if there are `max_rows` channels, and AlreadyThere if a channel has
         the name, in the console or the configuration.
         """
         now = self._changes.now()
@@ -153,7 +153,7 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
             last_updated=now,
             **draft_fields(drafted, ChannelFields),
         )
-        return await self._add_row(row, most=most, actor=actor)
+        return await self._add_row(row, max_rows=max_rows, actor=actor)
 
     async def change(
         self,

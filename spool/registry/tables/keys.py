@@ -176,15 +176,15 @@ class KeyTable:
         """
         digest, now = self._secret_digest(secret), self._changes.now()
 
-        def adopt_file_key(rows: RegistryRows) -> tuple[Key | None, FileKey | None, str]:
-            state = _read_deployment_file_key(rows)
-            key = _find_key(rows, state.key) if state and state.key is not None else None
+        def adopt_file_key(registry_rows: RegistryRows) -> tuple[Key | None, FileKey | None, str]:
+            state = _read_deployment_file_key(registry_rows)
+            key = _find_key(registry_rows, state.key) if state and state.key is not None else None
             if state is not None and state.has_ended_secret(digest):
                 return None, state, DELETED
             if state is not None and key is None and not works_after_deletion:
                 return None, state, WAITS
             if key is None:
-                key = _add_file_key(rows, digest, use_case, actor, now)
+                key = _add_file_key(registry_rows, digest, use_case, actor, now)
             elif all(secret.digest != digest for secret in key.secrets):
                 if other_gateways:
                     raise NotAllowed(
@@ -194,12 +194,12 @@ class KeyTable:
                 state = (state or FileKey()).with_ended_secrets(secret.digest for secret in key.secrets)
                 secrets = (Secret(digest, key.expires_at),)
                 key = replace(key, secrets=secrets, last_modified=now, updated_by=actor.name)
-                rows.put_key(key)
-                rows.add_audit(now, actor, "key.rotate", key.name)
+                registry_rows.put_key(key)
+                registry_rows.add_audit(now, actor, "key.rotate", key.name)
             elif state is not None:
                 return None, state, OPENS
             state = replace(state or FileKey(), key=key.id)
-            rows.put_document(FILE_KEY, DEPLOYMENT, encode_file_key(state))
+            registry_rows.put_document(FILE_KEY, DEPLOYMENT, encode_file_key(state))
             return key, state, OPENS
 
         def remember_adopted_key(done: tuple[Key | None, FileKey | None, str]) -> None:
@@ -244,10 +244,12 @@ class KeyTable:
             ),
         )
 
-        def add_key(rows: RegistryRows) -> Key:
-            _check_name_free(rows, draft)
-            key = rows.add_key(draft)
-            rows.add_audit(key.last_modified, actor, "key.create", key.name, after=_audited_fields(key))
+        def add_key(registry_rows: RegistryRows) -> Key:
+            _check_name_free(registry_rows, draft)
+            key = registry_rows.add_key(draft)
+            registry_rows.add_audit(
+                key.last_modified, actor, "key.create", key.name, after=_audited_fields(key)
+            )
             return key
 
         return await self._changes.change_rows(add_key, self._remember_key), secret
@@ -339,14 +341,16 @@ class KeyTable:
         if confirm != name:
             raise Invalid("confirm the deletion with the exact name of the key")
 
-        def delete_key(rows: RegistryRows) -> tuple[Key, FileKey | None]:
-            key, state = _require_key(rows, name), _read_deployment_file_key(rows)
-            check_unmanaged(self._changes, rows, "key", str(key.id))
-            rows.delete_key(key.id)
-            rows.add_audit(self._changes.now(), actor, "key.delete", name, before=_audited_fields(key))
+        def delete_key(registry_rows: RegistryRows) -> tuple[Key, FileKey | None]:
+            key, state = _require_key(registry_rows, name), _read_deployment_file_key(registry_rows)
+            check_unmanaged(self._changes, registry_rows, "key", str(key.id))
+            registry_rows.delete_key(key.id)
+            registry_rows.add_audit(
+                self._changes.now(), actor, "key.delete", name, before=_audited_fields(key)
+            )
             if state is not None and state.key == key.id:
                 state = replace(state.with_ended_secrets(secret.digest for secret in key.secrets), key=None)
-                rows.put_document(FILE_KEY, DEPLOYMENT, encode_file_key(state))
+                registry_rows.put_document(FILE_KEY, DEPLOYMENT, encode_file_key(state))
             return key, state
 
         def forget_deleted_key(done: tuple[Key, FileKey | None]) -> None:
@@ -371,23 +375,23 @@ class KeyTable:
             self._keys[key_id] = replace(key, last_accessed=max(times[key_id], key.last_accessed or 0.0))
 
     async def _change_key(self, name: str, change: Callable[[Key], Key], action: str, actor: Actor) -> Key:
-        def update_key(rows: RegistryRows) -> Key:
-            before = _require_key(rows, name)
+        def update_key(registry_rows: RegistryRows) -> Key:
+            before = _require_key(registry_rows, name)
             after = with_change_fields_if_changed(
                 before, change(before), updated_by=actor.name, last_modified=self._changes.now()
             )
             if after is before:
                 return before
             if action == "key.edit":
-                check_unmanaged(self._changes, rows, "key", str(before.id))
-            _check_name_free(rows, after)
-            rows.put_key(after)
+                check_unmanaged(self._changes, registry_rows, "key", str(before.id))
+            _check_name_free(registry_rows, after)
+            registry_rows.put_key(after)
             old_description, now = _audited_fields(before), _audited_fields(after)
             changed = [field for field in old_description if old_description[field] != now[field]]
             old, new = (
                 {field: description[field] for field in changed} for description in (old_description, now)
             )
-            rows.add_audit(after.last_modified, actor, action, name, before=old, after=new)
+            registry_rows.add_audit(after.last_modified, actor, action, name, before=old, after=new)
             return after
 
         return await self._changes.change_rows(update_key, self._remember_key)
@@ -415,15 +419,15 @@ class KeyTable:
             self._deleted.popitem(last=False)
 
 
-def _read_deployment_file_key(rows: RegistryRows) -> FileKey | None:
-    return restore_file_key(rows.document(FILE_KEY, DEPLOYMENT))
+def _read_deployment_file_key(registry_rows: RegistryRows) -> FileKey | None:
+    return restore_file_key(registry_rows.document(FILE_KEY, DEPLOYMENT))
 
 
-def _find_key(rows: RegistryRows, id: int) -> Key | None:
-    return next((key for key in rows.keys() if key.id == id), None)  # noqa: SIM118 - a table, no mapping
+def _find_key(registry_rows: RegistryRows, id: int) -> Key | None:
+    return next((key for key in registry_rows.keys() if key.id == id), None)  # noqa: SIM118 - a table, no mapping
 
 
-def _add_file_key(rows: RegistryRows, digest: bytes, use_case: str, actor: Actor, now: float) -> Key:
+def _add_file_key(registry_rows: RegistryRows, digest: bytes, use_case: str, actor: Actor, now: float) -> Key:
     """Add the deployment's key. Raises AlreadyThere if another key has its name."""
     draft = Key(
         id=0,
@@ -436,21 +440,21 @@ def _add_file_key(rows: RegistryRows, digest: bytes, use_case: str, actor: Actor
         last_modified=now,
         secrets=(Secret(digest),),
     )
-    _check_name_free(rows, draft)
-    key = rows.add_key(draft)
-    rows.add_audit(now, actor, "key.create", key.name, after=_audited_fields(key))
+    _check_name_free(registry_rows, draft)
+    key = registry_rows.add_key(draft)
+    registry_rows.add_audit(now, actor, "key.create", key.name, after=_audited_fields(key))
     return key
 
 
-def _require_key(rows: RegistryRows, name: str) -> Key:
-    key = rows.find_key_by_name(name)
+def _require_key(registry_rows: RegistryRows, name: str) -> Key:
+    key = registry_rows.find_key_by_name(name)
     if key is None:
         raise NotThere(f"no key is named {name!r}")
     return key
 
 
-def _check_name_free(rows: RegistryRows, key: Key) -> None:
-    same_name = rows.find_key_by_folded_name(fold_name(key.name))
+def _check_name_free(registry_rows: RegistryRows, key: Key) -> None:
+    same_name = registry_rows.find_key_by_folded_name(fold_name(key.name))
     if same_name is not None and same_name.id != key.id:
         raise AlreadyThere(
             f"a key named {same_name.name!r} already exists. Names must be unique, ignoring case"

@@ -26,19 +26,20 @@ class LateReportTable:
 
     async def add(self, days: Mapping[int, Counts], *, oldest: int) -> None:
 
-        def add_late_report_counts(rows: RegistryRows) -> None:
+        def add_late_report_counts(registry_rows: RegistryRows) -> None:
             for day, counts in days.items():
                 stored = {
-                    kind: dict(sources) for kind, sources in (rows.document(KIND, str(day)) or {}).items()
+                    kind: dict(sources)
+                    for kind, sources in (registry_rows.document(KIND, str(day)) or {}).items()
                 }
                 for (kind, source), n in counts.items():
                     sources = stored.setdefault(kind, {})
                     name = source if source in sources or len(sources) < MAX_SOURCES else OTHER
                     sources[name] = sources.get(name, 0) + n
-                rows.put_document(KIND, str(day), stored)
-            for id in rows.documents(KIND):
+                registry_rows.put_document(KIND, str(day), stored)
+            for id in registry_rows.documents(KIND):
                 if int(id) < oldest:
-                    rows.delete_document(KIND, id)
+                    registry_rows.delete_document(KIND, id)
 
         await self._changes.change_rows(add_late_report_counts)
 

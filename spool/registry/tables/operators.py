@@ -86,32 +86,36 @@ _SIGN_IN, _PERSON, _NAMELESS = "sid", "sub", "sub without sid"
 
 
 def end_tokens_of_sign_in(
-    rows: DocumentRows, issuer: str, sign_in: str, *, subject: str | None, by: float, now: float
+    document_rows: DocumentRows, issuer: str, sign_in: str, *, subject: str | None, by: float, now: float
 ) -> None:
     """End the tokens of a sign-in, and tokens without a sign-in id that the person got until `by`."""
-    _store_token_end(rows, _hash_id(issuer, _SIGN_IN, sign_in), {"by": by}, now)
+    _store_token_end(document_rows, _hash_id(issuer, _SIGN_IN, sign_in), {"by": by}, now)
     if subject is not None:
-        _store_token_end(rows, _hash_id(issuer, _NAMELESS, subject), {"by": by}, now)
+        _store_token_end(document_rows, _hash_id(issuer, _NAMELESS, subject), {"by": by}, now)
 
 
-def end_tokens_of_person(rows: DocumentRows, issuer: str, subject: str, *, by: float, now: float) -> None:
-    _store_token_end(rows, _hash_id(issuer, _PERSON, subject), {"by": by}, now)
+def end_tokens_of_person(
+    document_rows: DocumentRows, issuer: str, subject: str, *, by: float, now: float
+) -> None:
+    _store_token_end(document_rows, _hash_id(issuer, _PERSON, subject), {"by": by}, now)
 
 
-def has_token_ended(rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, issued_at: float) -> bool:
+def has_token_ended(
+    document_rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, issued_at: float
+) -> bool:
     """Return whether a token has ended. `sign_in`: "" for a token without a sign-in id."""
-    if sign_in and rows.document(TOKEN_END_KIND, _hash_id(issuer, _SIGN_IN, sign_in)) is not None:
+    if sign_in and document_rows.document(TOKEN_END_KIND, _hash_id(issuer, _SIGN_IN, sign_in)) is not None:
         return True
     kinds = (_PERSON,) if sign_in else (_PERSON, _NAMELESS)
-    ended = [rows.document(TOKEN_END_KIND, _hash_id(issuer, kind, subject)) for kind in kinds]
+    ended = [document_rows.document(TOKEN_END_KIND, _hash_id(issuer, kind, subject)) for kind in kinds]
     return any(ending is not None and issued_at <= ending["by"] for ending in ended)
 
 
-def _store_token_end(rows: DocumentRows, id: str, body: dict[str, float], now: float) -> None:
-    for old, document in rows.documents(TOKEN_END_KIND).items():
+def _store_token_end(document_rows: DocumentRows, id: str, body: dict[str, float], now: float) -> None:
+    for old, document in document_rows.documents(TOKEN_END_KIND).items():
         if document["until"] <= now:
-            rows.delete_document(TOKEN_END_KIND, old)
-    rows.put_document(TOKEN_END_KIND, id, {**body, "until": now + MAX_TOKEN_LIFE_S})
+            document_rows.delete_document(TOKEN_END_KIND, old)
+    document_rows.put_document(TOKEN_END_KIND, id, {**body, "until": now + MAX_TOKEN_LIFE_S})
 
 
 def _hash_id(*parts: str) -> str:
@@ -119,7 +123,13 @@ def _hash_id(*parts: str) -> str:
 
 
 def create_or_update_operator(
-    rows: RegistryRows, roles: Roles, person: Person, actor: Actor, now: float, *, takes_over_accounts: bool
+    registry_rows: RegistryRows,
+    roles: Roles,
+    person: Person,
+    actor: Actor,
+    now: float,
+    *,
+    takes_over_accounts: bool,
 ) -> Operator:
     """
     Return the account of a person who signed in at an OpenID provider. Add it if it is new, update it if it
@@ -128,24 +138,24 @@ def create_or_update_operator(
     email = actor.name
     account = replace(person, email=email)
     account = replace(account, role=roles.account_role(account))
-    operator = _updated_operator(rows, account, email, now, takes_over_accounts=takes_over_accounts)
-    before = rows.find(Operator, email)
+    operator = _updated_operator(registry_rows, account, email, now, takes_over_accounts=takes_over_accounts)
+    before = registry_rows.find(Operator, email)
     if before is None:
         after = {"role": operator.role, "issuer": person.issuer}
-        rows.add_audit(now, actor, "operator.add", email, after=after)
+        registry_rows.add_audit(now, actor, "operator.add", email, after=after)
     elif before.role != operator.role:
-        rows.delete_sessions_of(email)
+        registry_rows.delete_sessions_of(email)
         old, new = {"role": before.role}, {"role": operator.role, "issuer": person.issuer}
-        rows.add_audit(now, actor, "operator.role", email, before=old, after=new)
+        registry_rows.add_audit(now, actor, "operator.role", email, before=old, after=new)
     if before != operator:
-        rows.store_row(operator)
+        registry_rows.store_row(operator)
     return operator
 
 
 def _updated_operator(
-    rows: RegistryRows, person: Person, email: str, now: float, *, takes_over_accounts: bool
+    registry_rows: RegistryRows, person: Person, email: str, now: float, *, takes_over_accounts: bool
 ) -> Operator:
-    known = rows.find(Operator, email)
+    known = registry_rows.find(Operator, email)
     if known is None:
         return Operator(
             email=email,
@@ -197,12 +207,12 @@ class OperatorTable:
             last_modified=now,
         )
 
-        def add_operator(rows: RegistryRows) -> Operator:
-            if rows.find(Operator, operator.email) is not None:
+        def add_operator(registry_rows: RegistryRows) -> Operator:
+            if registry_rows.find(Operator, operator.email) is not None:
                 raise AlreadyThere("an operator with this e-mail address already exists")
-            rows.store_row(operator)
+            registry_rows.store_row(operator)
             after = {"role": operator.role}
-            rows.add_audit(now, actor, "operator.add", operator.email, after=after)
+            registry_rows.add_audit(now, actor, "operator.add", operator.email, after=after)
             return operator
 
         return await self._changes.change_rows(add_operator)
@@ -227,9 +237,9 @@ class OperatorTable:
         )
         now = self._changes.now()
 
-        def change_operator(rows: RegistryRows) -> Operator:
-            before = _require_operator(rows, email.strip().lower())
-            organizers = _read_admins(rows)
+        def change_operator(registry_rows: RegistryRows) -> Operator:
+            before = _require_operator(registry_rows, email.strip().lower())
+            organizers = _read_admins(registry_rows)
             after = replace(
                 before,
                 role=role or before.role,
@@ -239,26 +249,26 @@ class OperatorTable:
             after = with_change_fields_if_changed(before, after, last_modified=now)
             if after is before:
                 return before
-            rows.store_row(after)
-            check_admin_remains(organizers, _read_admins(rows))
-            rows.delete_sessions_of(before.email)
+            registry_rows.store_row(after)
+            check_admin_remains(organizers, _read_admins(registry_rows))
+            registry_rows.delete_sessions_of(before.email)
             if after.disabled != before.disabled:
                 old, new = {"status": operator_status(before)}, {"status": operator_status(after)}
-                rows.add_audit(now, actor, "operator.status", before.email, before=old, after=new)
+                registry_rows.add_audit(now, actor, "operator.status", before.email, before=old, after=new)
             if digest or after.role != before.role:
                 action = "operator.password" if digest else "operator.role"
                 old, new = {"role": before.role}, {"role": after.role}
-                rows.add_audit(now, actor, action, before.email, before=old, after=new)
+                registry_rows.add_audit(now, actor, action, before.email, before=old, after=new)
             return after
 
         return await self._changes.change_rows(change_operator)
 
     async def remove(self, email: str, *, actor: Actor) -> None:
-        def remove_operator(rows: RegistryRows) -> None:
-            operator = _require_operator(rows, email.strip().lower())
+        def remove_operator(registry_rows: RegistryRows) -> None:
+            operator = _require_operator(registry_rows, email.strip().lower())
             now, before = self._changes.now(), {"role": operator.role}
-            delete_operators(rows, [operator], now)
-            rows.add_audit(now, actor, "operator.remove", operator.email, before=before)
+            delete_operators(registry_rows, [operator], now)
+            registry_rows.add_audit(now, actor, "operator.remove", operator.email, before=before)
 
         await self._changes.change_rows(remove_operator)
 
@@ -284,11 +294,11 @@ class OperatorTable:
             secret, known.email, known.role, address, account=known.email, operator=True
         )
 
-        def store_session_if_unchanged(rows: RegistryRows) -> bool:
+        def store_session_if_unchanged(registry_rows: RegistryRows) -> bool:
             # the account may have changed during the slow hash
-            if rows.find(Operator, known.email) != known:
+            if registry_rows.find(Operator, known.email) != known:
                 return False
-            self._store_session(rows, session, {"role": known.role})
+            self._store_session(registry_rows, session, {"role": known.role})
             return True
 
         return (secret, session) if await self._changes.change_rows(store_session_if_unchanged) else None
@@ -306,10 +316,10 @@ class OperatorTable:
         email = check_email(person.email)
         actor = Actor(email, address)
 
-        def start_session(rows: RegistryRows) -> Session:
-            roles = read_roles(rows)
+        def start_session(registry_rows: RegistryRows) -> Session:
+            roles = read_roles(registry_rows)
             operator = create_or_update_operator(
-                rows, roles, person, actor, now, takes_over_accounts=takes_over_accounts
+                registry_rows, roles, person, actor, now, takes_over_accounts=takes_over_accounts
             )
             session = replace(
                 self._new_session(secret, email, operator.role, address, account=email, operator=True),
@@ -320,7 +330,7 @@ class OperatorTable:
                 groups=json.dumps(person.groups),
                 refreshes=person.refreshes,
             )
-            self._store_session(rows, session, {"role": operator.role, "issuer": person.issuer})
+            self._store_session(registry_rows, session, {"role": operator.role, "issuer": person.issuer})
             return session
 
         return secret, await self._changes.change_rows(start_session)
@@ -335,12 +345,12 @@ class OperatorTable:
         `issued_at`.
         """
 
-        def find_operator(rows: RegistryRows) -> Operator | None:
-            if has_token_ended(rows, issuer, subject, sign_in, issued_at=issued_at):
+        def find_operator(registry_rows: RegistryRows) -> Operator | None:
+            if has_token_ended(registry_rows, issuer, subject, sign_in, issued_at=issued_at):
                 raise TokenEnded("the sign-in behind this token has ended")
             matching = (
                 operator
-                for operator in rows.all(Operator)
+                for operator in registry_rows.all(Operator)
                 if (operator.issuer, operator.subject) == (issuer, subject)
             )
             return next(matching, None)
@@ -363,11 +373,11 @@ class OperatorTable:
 
         now = self._changes.now()
 
-        def store_end_of_tokens(rows: RegistryRows) -> None:
+        def store_end_of_tokens(registry_rows: RegistryRows) -> None:
             if sign_in is not None:
-                end_tokens_of_sign_in(rows, issuer, sign_in, subject=subject, by=issued_by, now=now)
+                end_tokens_of_sign_in(registry_rows, issuer, sign_in, subject=subject, by=issued_by, now=now)
             elif subject is not None:
-                end_tokens_of_person(rows, issuer, subject, by=issued_by, now=now)
+                end_tokens_of_person(registry_rows, issuer, subject, by=issued_by, now=now)
 
         await self._changes.change_rows(store_end_of_tokens)
 
@@ -375,10 +385,10 @@ class OperatorTable:
         if not any(map(is_meant, await self._changes.read(lambda rows: rows.all(Session)))):
             return 0
 
-        def end_matching_sessions(rows: RegistryRows) -> int:
-            meant = [session for session in rows.all(Session) if is_meant(session)]
+        def end_matching_sessions(registry_rows: RegistryRows) -> int:
+            meant = [session for session in registry_rows.all(Session) if is_meant(session)]
             for session in meant:
-                self._delete_session(rows, session, actor)
+                self._delete_session(registry_rows, session, actor)
             return len(meant)
 
         return await self._changes.change_rows(end_matching_sessions)
@@ -398,10 +408,10 @@ class OperatorTable:
             account=account,
         )
 
-        def store_sign_in_link(rows: RegistryRows) -> None:
-            rows.delete_links_before(now)
-            rows.store_row(link)
-            rows.add_audit(now, actor, "console.link", actor.name, after={"role": role})
+        def store_sign_in_link(registry_rows: RegistryRows) -> None:
+            registry_rows.delete_links_before(now)
+            registry_rows.store_row(link)
+            registry_rows.add_audit(now, actor, "console.link", actor.name, after={"role": role})
 
         await self._changes.change_rows(store_sign_in_link)
         return secret
@@ -413,14 +423,14 @@ class OperatorTable:
         """
         begun = secrets.token_urlsafe(32)
 
-        def take_link_and_sign_in(rows: RegistryRows) -> Session | None:
-            link = rows.take_link(self._secret_digest(secret))
+        def take_link_and_sign_in(registry_rows: RegistryRows) -> Session | None:
+            link = registry_rows.take_link(self._secret_digest(secret))
             if link is None or link.ends_at <= self._changes.now():
                 return None
             session = self._new_session(
                 begun, link.actor, link.role, address, account=link.account, operator=False
             )
-            self._store_session(rows, session, {"role": link.role})
+            self._store_session(registry_rows, session, {"role": link.role})
             return session
 
         session = await self._changes.change_rows(take_link_and_sign_in)
@@ -471,22 +481,22 @@ class OperatorTable:
         """
         own = session.digest.hex()
 
-        def store_claimed_check(rows: RegistryRows) -> bool:
-            existing = {session.digest.hex() for session in rows.all(Session)}
-            for id in rows.documents(CHECK_KIND).keys() - existing:
-                rows.delete_document(CHECK_KIND, id)
+        def store_claimed_check(registry_rows: RegistryRows) -> bool:
+            existing = {session.digest.hex() for session in registry_rows.all(Session)}
+            for id in registry_rows.documents(CHECK_KIND).keys() - existing:
+                registry_rows.delete_document(CHECK_KIND, id)
             if own in existing:
-                rows.put_document(CHECK_KIND, own, {"until": until})
+                registry_rows.put_document(CHECK_KIND, own, {"until": until})
             return own in existing
 
         return await self._changes.change_rows(store_claimed_check)
 
     async def end_session(self, id: str, *, actor: Actor) -> None:
-        def end_session_row(rows: RegistryRows) -> None:
-            match = next((session for session in rows.all(Session) if session.id == id), None)
+        def end_session_row(registry_rows: RegistryRows) -> None:
+            match = next((session for session in registry_rows.all(Session) if session.id == id), None)
             if match is None:
                 raise NotThere("no session has this id; it may have expired")
-            self._delete_session(rows, match, actor)
+            self._delete_session(registry_rows, match, actor)
 
         await self._changes.change_rows(end_session_row)
 
@@ -507,44 +517,46 @@ class OperatorTable:
             ends_at=now + SESSION_LIFE_S,
         )
 
-    def _delete_session(self, rows: RegistryRows, session: Session, actor: Actor | None) -> None:
-        rows.delete(Session, session.digest)
+    def _delete_session(self, registry_rows: RegistryRows, session: Session, actor: Actor | None) -> None:
+        registry_rows.delete(Session, session.digest)
         if actor is not None:
             before = {"role": session.role}
-            rows.add_audit(self._changes.now(), actor, "session.end", session.actor, before=before)
+            registry_rows.add_audit(self._changes.now(), actor, "session.end", session.actor, before=before)
 
     def _store_session(
-        self, rows: RegistryRows, session: Session, audited_values: Mapping[str, object]
+        self, registry_rows: RegistryRows, session: Session, audited_values: Mapping[str, object]
     ) -> None:
         now = self._changes.now()
-        rows.delete_sessions_before(created_at=now - SESSION_LIFE_S, seen_at=now - SESSION_IDLE_S)
-        rows.store_row(session)
+        registry_rows.delete_sessions_before(created_at=now - SESSION_LIFE_S, seen_at=now - SESSION_IDLE_S)
+        registry_rows.store_row(session)
         actor = Actor(session.actor, session.address)
-        rows.add_audit(now, actor, "session.begin", session.actor, after=audited_values)
+        registry_rows.add_audit(now, actor, "session.begin", session.actor, after=audited_values)
 
     def _secret_digest(self, secret: str) -> bytes:
         return blake2b(secret.encode("utf-8", "surrogatepass"), key=self._pepper, digest_size=32).digest()
 
 
-def delete_operators(rows: RegistryRows, operators: Sequence[Operator], now: float) -> None:
+def delete_operators(registry_rows: RegistryRows, operators: Sequence[Operator], now: float) -> None:
     """Delete operators. Raises NotAllowed if no enabled Admin would be left."""
-    organizers = _read_admins(rows)
+    organizers = _read_admins(registry_rows)
     for operator in operators:
-        rows.delete(Operator, operator.email)
-    check_admin_remains(organizers, _read_admins(rows))
+        registry_rows.delete(Operator, operator.email)
+    check_admin_remains(organizers, _read_admins(registry_rows))
     for operator in operators:
-        rows.delete_sessions_of(operator.email)
+        registry_rows.delete_sessions_of(operator.email)
         # only a later sign-in may create the operator again, not an existing token
         if operator.issuer:
-            end_tokens_of_person(rows, operator.issuer, operator.subject, by=now + _OTHER_CLOCK_S, now=now)
+            end_tokens_of_person(
+                registry_rows, operator.issuer, operator.subject, by=now + _OTHER_CLOCK_S, now=now
+            )
 
 
-def _read_admins(rows: RegistryRows) -> frozenset[str]:
-    return read_roles(rows).enabled_admins(rows.all(Operator))
+def _read_admins(registry_rows: RegistryRows) -> frozenset[str]:
+    return read_roles(registry_rows).enabled_admins(registry_rows.all(Operator))
 
 
-def _require_operator(rows: RegistryRows, email: str) -> Operator:
-    operator = rows.find(Operator, email)
+def _require_operator(registry_rows: RegistryRows, email: str) -> Operator:
+    operator = registry_rows.find(Operator, email)
     if operator is None:
         raise NotThere("no operator has this e-mail address")
     return operator

@@ -79,18 +79,19 @@ class PersonTable:
         persons.change_links(*change)
 
     def _read_links(
-        self, rows: RegistryRows, ids: Collection[str] | None
+        self, registry_rows: RegistryRows, ids: Collection[str] | None
     ) -> tuple[LinkedNames, PeopleChange]:
         links, identity = self._people.persons.links, self._people.identity_of_name
         if ids is None:
-            several = (person.names for person in read_people(rows) if len(person.names) > 1)
-            return LinkedNames(identity, several, size=_read_name_count(rows)), PeopleChange((), ())
+            several = (person.names for person in read_people(registry_rows) if len(person.names) > 1)
+            return LinkedNames(identity, several, size=_read_name_count(registry_rows)), PeopleChange((), ())
         firsts = list(map(_decode_name, ids))
         before = (
             names for first in firsts if first in (names := links.all_names_of_person(identity(first)))[:1]
         )
         after = [
-            _decode_person(_decode_name(id), body).names for id, body in rows.documents(KIND, ids).items()
+            _decode_person(_decode_name(id), body).names
+            for id, body in registry_rows.documents(KIND, ids).items()
         ]
         return links, PeopleChange.between(before, after)
 
@@ -101,27 +102,29 @@ class PersonTable:
         """Apply the links again after `privacy.emails` has changed."""
         self._people.persons.notify_watchers()
 
-    async def link_names(self, people: Iterable[LinkedPerson], *, most: int, actor: Actor) -> int:
+    async def link_names(self, people: Iterable[LinkedPerson], *, max_names: int, actor: Actor) -> int:
         """
         Link names of people. A label replaces the earlier label. Return the number of all names.
 
-        Raises NotAllowed beyond `most` names, or beyond MAX_LINKED names of one person.
+        Raises NotAllowed beyond `max_names` names, or beyond MAX_LINKED names of one person.
         """
         stated = list(map(_check_person, people))
         names = [name for person in stated for name in person.names]
         now = self._changes.now()
 
-        def link_people(rows: RegistryRows) -> tuple[int, PeopleChange]:
-            known = KnownPeople(rows, self._people)
+        def link_people(registry_rows: RegistryRows) -> tuple[int, PeopleChange]:
+            known = KnownPeople(registry_rows, self._people)
             for portion in split_into_portions(stated):
                 known.find_people(chain.from_iterable(person.names for person in portion))
                 for person in portion:
                     known.link_names(person)
             count = known.size
-            if known.has_grown and count > most:
-                raise NotAllowed(f"the table would hold {count} names ({LIMIT} = {most}): delete some first")
+            if known.has_grown and count > max_names:
+                raise NotAllowed(
+                    f"the table would hold {count} names ({LIMIT} = {max_names}): delete some first"
+                )
             change = known.store_changes()
-            rows.add_audit(now, actor, "person.link", "names", after=_audited_names(names))
+            registry_rows.add_audit(now, actor, "person.link", "names", after=_audited_names(names))
             return count, change
 
         count, _ = await self._changes.change_rows(
@@ -129,9 +132,11 @@ class PersonTable:
         )
         return count
 
-    async def link_address_forms(self, people: Iterable[tuple[str, ...]], *, most: int, actor: Actor) -> int:
+    async def link_address_forms(
+        self, people: Iterable[tuple[str, ...]], *, max_names: int, actor: Actor
+    ) -> int:
         """
-        Link the forms in which gateways store an address, as far as `most` and MAX_LINKED allow. Names that
+        Link the forms in which gateways store an address, as far as `max_names` and MAX_LINKED allow. Names that
         operators separated are left out. Return the number of links.
         """
         new = [own for own in people if len(set(map(self._people.person_identity, own))) > 1]
@@ -139,15 +144,17 @@ class PersonTable:
             return 0
         now = self._changes.now()
 
-        def join_new_address_forms(rows: RegistryRows) -> tuple[int, PeopleChange]:
-            known = KnownPeople(rows, self._people)
+        def join_new_address_forms(registry_rows: RegistryRows) -> tuple[int, PeopleChange]:
+            known = KnownPeople(registry_rows, self._people)
             joined = []
             for portion in split_into_portions(new):
                 known.find_people(chain(*portion))
-                joined += [own for own in portion if known.link_names_of_person(own, most)]
+                joined += [own for own in portion if known.link_names_of_person(own, max_names)]
             change = known.store_changes()
             if joined:
-                rows.add_audit(now, actor, "person.join", "names", after=_audited_names([*chain(*joined)]))
+                registry_rows.add_audit(
+                    now, actor, "person.join", "names", after=_audited_names([*chain(*joined)])
+                )
             return len(joined), change
 
         count, _ = await self._changes.change_rows(
@@ -159,13 +166,13 @@ class PersonTable:
         """Separate a name from its person. Raises NotThere if it is linked with no other name."""
         now = self._changes.now()
 
-        def split_known_name(rows: RegistryRows) -> PeopleChange:
-            known = KnownPeople(rows, self._people)
+        def split_known_name(registry_rows: RegistryRows) -> PeopleChange:
+            known = KnownPeople(registry_rows, self._people)
             before = known.find_people([name])
             if not before or len(before[0].names) == 1:
                 raise NotThere(f"{name[:MAX_NAME]} is linked with no other name")
             known.split_name(before[0], name)
-            rows.add_audit(
+            registry_rows.add_audit(
                 now,
                 actor,
                 "person.split",
@@ -180,13 +187,15 @@ class PersonTable:
         """Delete these people, or all if `names` is None."""
         now = self._changes.now()
 
-        def delete_known_people(rows: RegistryRows) -> tuple[int, PeopleChange]:
-            known = KnownPeople(rows, self._people)
-            deleted = known.find_people(_first_name_of_each(rows) if names is None else names)
+        def delete_known_people(registry_rows: RegistryRows) -> tuple[int, PeopleChange]:
+            known = KnownPeople(registry_rows, self._people)
+            deleted = known.find_people(_first_name_of_each(registry_rows) if names is None else names)
             known.remove_people(deleted)
             if deleted:
                 deleted_names = [name for person in deleted for name in person.names]
-                rows.add_audit(now, actor, "person.forget", "names", before=_audited_names(deleted_names))
+                registry_rows.add_audit(
+                    now, actor, "person.forget", "names", before=_audited_names(deleted_names)
+                )
             return len(deleted), known.store_changes()
 
         count, _ = await self._changes.change_rows(
@@ -206,9 +215,9 @@ class PersonTable:
         KeyEnded.
         """
 
-        def store_lower_installation(rows: RegistryRows) -> None:
-            rows.check_actor(actor)
-            rows.put_document(BELOW, name, {})
+        def store_lower_installation(registry_rows: RegistryRows) -> None:
+            registry_rows.check_actor(actor)
+            registry_rows.put_document(BELOW, name, {})
 
         if name not in self.below:
             await self._changes.change_rows(
@@ -228,13 +237,13 @@ class PersonTable:
     async def _change_erasures(
         self, ids: Collection[str], change: Callable[[Erasure], Erasure], *, actor: Actor | None = None
     ) -> None:
-        def apply_change_to_erasures(rows: RegistryRows) -> Sequence[Erasure]:
+        def apply_change_to_erasures(registry_rows: RegistryRows) -> Sequence[Erasure]:
             if actor is not None:
-                rows.check_actor(actor)
-            for erasure in stored_erasures(rows):
+                registry_rows.check_actor(actor)
+            for erasure in stored_erasures(registry_rows):
                 if erasure.id in ids:
-                    rows.put_document(ERASURE, erasure.id, asdict(change(erasure)))
-            return stored_erasures(rows)
+                    registry_rows.put_document(ERASURE, erasure.id, asdict(change(erasure)))
+            return stored_erasures(registry_rows)
 
         def keep_erasures_in_memory(erasures: Sequence[Erasure]) -> None:
             self.erasures = erasures
@@ -262,8 +271,8 @@ class PeopleChange(NamedTuple):
 class KnownPeople:
     """The people within one change. Only people that the change concerns are read."""
 
-    def __init__(self, rows: RegistryRows, rules: People) -> None:
-        self._rows = rows
+    def __init__(self, registry_rows: RegistryRows, rules: People) -> None:
+        self._rows = registry_rows
         self._key = rules.identity_of_name
         self._text = rules.hash_address
         # stored people by first name
@@ -272,7 +281,7 @@ class KnownPeople:
         # first name by each name, None if nobody has the name
         self._stored_firsts: dict[str, str] = {}
         self._firsts: dict[str, str | None] = {}
-        self._stored_size = self.size = _read_name_count(rows)
+        self._stored_size = self.size = _read_name_count(registry_rows)
 
     @property
     def has_grown(self) -> bool:
@@ -302,9 +311,9 @@ class KnownPeople:
             self._stored_firsts.update(own)
             self._firsts.update(own)
 
-    def link_names(self, stated: LinkedPerson, most: int | None = None) -> None:
+    def link_names(self, stated: LinkedPerson, max_names: int | None = None) -> None:
         """
-        Link a person's names. Raises NotAllowed beyond MAX_LINKED names of the person, or beyond `most` names
+        Link a person's names. Raises NotAllowed beyond MAX_LINKED names of the person, or beyond `max_names` names
         in total.
         """
         found = self.find_people(stated.names)
@@ -315,18 +324,18 @@ class KnownPeople:
         if len(names) > MAX_LINKED:
             raise NotAllowed(f"a person would have {len(names)} names, and {MAX_LINKED} are the limit")
         size = self.size + len(names) - sum(len(person.names) for person in found)
-        if most is not None and size > most:
-            raise NotAllowed(f"the table would hold {size} names, and {most} are the limit")
+        if max_names is not None and size > max_names:
+            raise NotAllowed(f"the table would hold {size} names, and {max_names} are the limit")
         label = stated.label or next((person.label for person in found if person.label), "")
         self.remove_people(found)
         self._remember_person(LinkedPerson(names=(*names.values(),), label=label))
 
-    def link_names_of_person(self, names: tuple[str, ...], most: int) -> bool:
+    def link_names_of_person(self, names: tuple[str, ...], max_names: int) -> bool:
         free = tuple(name for name in names if not self._is_unlinked_by_operator(name))
         if len({self._firsts[self._key(name)] or name for name in free}) < 2:
             return False
         try:
-            self.link_names(LinkedPerson(names=free), most)
+            self.link_names(LinkedPerson(names=free), max_names)
         except NotAllowed:
             return False
         return True
@@ -406,21 +415,21 @@ def _audited_names(names: Sequence[str]) -> Mapping[str, object]:
     return {"count": len(names), "names": list(names[:_SHOWN])}
 
 
-def stored_erasures(rows: RegistryRows) -> Sequence[Erasure]:
-    erasures = [erasure_from_json(**body) for body in rows.documents(ERASURE).values()]
+def stored_erasures(registry_rows: RegistryRows) -> Sequence[Erasure]:
+    erasures = [erasure_from_json(**body) for body in registry_rows.documents(ERASURE).values()]
     return sorted(erasures, key=lambda erasure: (erasure.at, erasure.id))
 
 
-def read_people(rows: RegistryRows) -> Iterator[LinkedPerson]:
-    return (_decode_person(_decode_name(id), body) for id, body in rows.each_document(KIND))
+def read_people(registry_rows: RegistryRows) -> Iterator[LinkedPerson]:
+    return (_decode_person(_decode_name(id), body) for id, body in registry_rows.each_document(KIND))
 
 
-def _read_name_count(rows: RegistryRows) -> int:
-    return int((rows.document(SIZE, SIZE) or {"count": 0})["count"])
+def _read_name_count(registry_rows: RegistryRows) -> int:
+    return int((registry_rows.document(SIZE, SIZE) or {"count": 0})["count"])
 
 
-def _first_name_of_each(rows: RegistryRows) -> Iterator[str]:
-    return (person.names[0] for person in read_people(rows))
+def _first_name_of_each(registry_rows: RegistryRows) -> Iterator[str]:
+    return (person.names[0] for person in read_people(registry_rows))
 
 
 def _decode_person(first_name_of_person: str, body: Mapping[str, Any]) -> LinkedPerson:

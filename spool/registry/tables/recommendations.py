@@ -60,8 +60,8 @@ class RecommendationTable:
         return await self._changes.read(lambda rows: list(_read_recommendations(rows).values()))
 
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
-        def read_titles(rows: RegistryRows) -> dict[str, str]:
-            bodies = {id: rows.document(KIND, id) for id in ids}
+        def read_titles(registry_rows: RegistryRows) -> dict[str, str]:
+            bodies = {id: registry_rows.document(KIND, id) for id in ids}
             return {
                 id: _decode_document(body, Recommendation).saving.title for id, body in bodies.items() if body
             }
@@ -89,8 +89,8 @@ class RecommendationTable:
         now = self._changes.now()
         by_key = {saving.key: saving for saving in savings}
 
-        def merge_recommendations(rows: RegistryRows) -> Merged:
-            known = _read_recommendations(rows)
+        def merge_recommendations(registry_rows: RegistryRows) -> Merged:
+            known = _read_recommendations(registry_rows)
             after = {
                 id: _recommendation_after_run(recommendation, by_key, looked_for, now)
                 for id, recommendation in known.items()
@@ -100,16 +100,16 @@ class RecommendationTable:
                     after[id] = replace(after[id], realized=amount)
             old = {id for id, recommendation in after.items() if _is_old(recommendation, now)}
             for id in old:
-                rows.delete_document(KIND, id)
+                registry_rows.delete_document(KIND, id)
             for id in after.keys() - old:
                 if after[id] != known[id]:
-                    rows.put_document(KIND, id, asdict(after[id]))
+                    registry_rows.put_document(KIND, id, asdict(after[id]))
             keys = {recommendation.saving.key for recommendation in known.values()}
             new = [saving for key, saving in by_key.items() if key not in keys]
             room = max(0, MAX_RECOMMENDATIONS - len(known) + len(old))
             for saving in new[:room]:
                 fresh = _new_recommendation(saving, now)
-                rows.put_document(KIND, fresh.id, asdict(fresh))
+                registry_rows.put_document(KIND, fresh.id, asdict(fresh))
             return Merged(
                 new=len(new[:room]),
                 again=sum(recommendation.saving.key in by_key for recommendation in known.values()),
@@ -146,9 +146,9 @@ class RecommendationTable:
             changes["assignee"] = check_assignee(assignee)
         now = self._changes.now()
 
-        def change_each_recommendation(rows: RegistryRows) -> Mapping[str, Recommendation | None]:
+        def change_each_recommendation(registry_rows: RegistryRows) -> Mapping[str, Recommendation | None]:
             return {
-                id: None if id in hidden else _store_change(rows, id, changes, now, actor)
+                id: None if id in hidden else _store_change(registry_rows, id, changes, now, actor)
                 for id in dict.fromkeys(ids)
             }
 
@@ -166,8 +166,8 @@ class RecommendationTable:
             raise Invalid("give at least one comment")
         now = self._changes.now()
 
-        def add_comments(rows: RegistryRows) -> Sequence[RecommendationComment]:
-            thread = _read_thread(rows, id)
+        def add_comments(registry_rows: RegistryRows) -> Sequence[RecommendationComment]:
+            thread = _read_thread(registry_rows, id)
             if len(thread.comments) + len(checked) > MAX_COMMENTS:
                 raise NotAllowed(f"a recommendation can have at most {MAX_COMMENTS} comments")
             check_key_share_of_comments(
@@ -177,9 +177,13 @@ class RecommendationTable:
                 RecommendationComment(id=number, text=text, author=actor.name, created=now, last_updated=now)
                 for number, text in enumerate(checked, thread.last + 1)
             ]
-            _put_thread(rows, id, CommentThread(last=added[-1].id, comments=[*thread.comments, *added]), now)
+            _put_thread(
+                registry_rows, id, CommentThread(last=added[-1].id, comments=[*thread.comments, *added]), now
+            )
             for new_comment in added:
-                rows.add_audit(now, actor, "recommendation.comment", id, after={"comment": new_comment.id})
+                registry_rows.add_audit(
+                    now, actor, "recommendation.comment", id, after={"comment": new_comment.id}
+                )
             return added
 
         return await self._changes.change_rows(add_comments)
@@ -189,15 +193,17 @@ class RecommendationTable:
     ) -> RecommendationComment:
         text, now = check_comment(text), self._changes.now()
 
-        def change_comment_text(rows: RegistryRows) -> RecommendationComment:
-            thread = _read_thread(rows, id)
+        def change_comment_text(registry_rows: RegistryRows) -> RecommendationComment:
+            thread = _read_thread(registry_rows, id)
             before = _find_comment(thread, comment)
             after = with_change_fields_if_changed(before, replace(before, text=text), last_updated=now)
             if after is before:
                 return before
             comments = [after if candidate.id == comment else candidate for candidate in thread.comments]
-            _put_thread(rows, id, replace(thread, comments=comments), now)
-            rows.add_audit(now, actor, "recommendation.comment.change", id, after={"comment": comment})
+            _put_thread(registry_rows, id, replace(thread, comments=comments), now)
+            registry_rows.add_audit(
+                now, actor, "recommendation.comment.change", id, after={"comment": comment}
+            )
             return after
 
         return await self._changes.change_rows(change_comment_text)
@@ -205,20 +211,21 @@ class RecommendationTable:
     async def delete_comment(self, id: str, comment: int, *, actor: Actor) -> None:
         now = self._changes.now()
 
-        def delete_comment_from_thread(rows: RegistryRows) -> None:
-            thread = _read_thread(rows, id)
+        def delete_comment_from_thread(registry_rows: RegistryRows) -> None:
+            thread = _read_thread(registry_rows, id)
             before = _find_comment(thread, comment)
             comments = [candidate for candidate in thread.comments if candidate is not before]
-            _put_thread(rows, id, replace(thread, comments=comments), now)
+            _put_thread(registry_rows, id, replace(thread, comments=comments), now)
             old = {"comment": comment, "author": before.author}
-            rows.add_audit(now, actor, "recommendation.comment.delete", id, before=old)
+            registry_rows.add_audit(now, actor, "recommendation.comment.delete", id, before=old)
 
         await self._changes.change_rows(delete_comment_from_thread)
 
     async def stored_type_settings(self) -> Mapping[str, TypeSettings]:
-        def read_type_settings(rows: RegistryRows) -> Mapping[str, TypeSettings]:
+        def read_type_settings(registry_rows: RegistryRows) -> Mapping[str, TypeSettings]:
             return {
-                id: _decode_document(body, TypeSettings) for id, body in rows.documents(TYPE_KIND).items()
+                id: _decode_document(body, TypeSettings)
+                for id, body in registry_rows.documents(TYPE_KIND).items()
             }
 
         return await self._changes.read(read_type_settings)
@@ -228,19 +235,19 @@ class RecommendationTable:
         checked = {name: _CHECKS[name](value) for name, value in changes.items()}
         now = self._changes.now()
 
-        def store_type_settings(rows: RegistryRows) -> TypeSettings:
-            before = _decode_document(rows.document(TYPE_KIND, type) or {}, TypeSettings)
+        def store_type_settings(registry_rows: RegistryRows) -> TypeSettings:
+            before = _decode_document(registry_rows.document(TYPE_KIND, type) or {}, TypeSettings)
             after = with_change_fields_if_changed(before, replace(before, **checked), last_updated=now)
             if after is before:
                 return before
-            check_unmanaged(self._changes, rows, TYPE_KIND, type)
-            rows.put_document(TYPE_KIND, type, asdict(after))
+            check_unmanaged(self._changes, registry_rows, TYPE_KIND, type)
+            registry_rows.put_document(TYPE_KIND, type, asdict(after))
             old, new = ({name: getattr(state, name) for name in checked} for state in (before, after))
-            rows.add_audit(now, actor, "recommendation_type.change", type, before=old, after=new)
+            registry_rows.add_audit(now, actor, "recommendation_type.change", type, before=old, after=new)
             if not after.enabled:
-                for recommendation in _read_recommendations(rows).values():
+                for recommendation in _read_recommendations(registry_rows).values():
                     if recommendation.saving.type == type and recommendation.is_open:
-                        rows.put_document(
+                        registry_rows.put_document(
                             KIND,
                             recommendation.id,
                             asdict(replace(recommendation, is_open=False, last_updated=now)),
@@ -284,9 +291,9 @@ def _is_old(recommendation: Recommendation, now: float) -> bool:
 
 
 def _store_change(
-    rows: RegistryRows, id: str, changes: Mapping[str, str], now: float, actor: Actor
+    registry_rows: RegistryRows, id: str, changes: Mapping[str, str], now: float, actor: Actor
 ) -> Recommendation | None:
-    body = rows.document(KIND, id)
+    body = registry_rows.document(KIND, id)
     if body is None:
         return None
     before = _decode_document(body, Recommendation)
@@ -297,22 +304,22 @@ def _store_change(
         is_done = after.status == ADDRESSED
         promised = before.saving.monthly_savings if is_done else None
         after = replace(after, status_at=now, promised=promised, realized=None)
-    rows.put_document(KIND, id, asdict(after))
+    registry_rows.put_document(KIND, id, asdict(after))
     names = [name for name in ("status", "assignee") if getattr(before, name) != getattr(after, name)]
     old, new = ({name: getattr(recommendation, name) for name in names} for recommendation in (before, after))
-    rows.add_audit(now, actor, "recommendation.change", id, before=old, after=new)
+    registry_rows.add_audit(now, actor, "recommendation.change", id, before=old, after=new)
     return after
 
 
-def _read_thread(rows: RegistryRows, id: str) -> CommentThread:
-    _require_recommendation(rows, id)
-    return _decode_document(rows.document(COMMENT_KIND, id) or {}, CommentThread)
+def _read_thread(registry_rows: RegistryRows, id: str) -> CommentThread:
+    _require_recommendation(registry_rows, id)
+    return _decode_document(registry_rows.document(COMMENT_KIND, id) or {}, CommentThread)
 
 
-def _put_thread(rows: RegistryRows, id: str, thread: CommentThread, now: float) -> None:
-    rows.put_document(COMMENT_KIND, id, asdict(thread))
-    rows.put_document(
-        KIND, id, asdict(replace(_require_recommendation(rows, id), touched=True, last_updated=now))
+def _put_thread(registry_rows: RegistryRows, id: str, thread: CommentThread, now: float) -> None:
+    registry_rows.put_document(COMMENT_KIND, id, asdict(thread))
+    registry_rows.put_document(
+        KIND, id, asdict(replace(_require_recommendation(registry_rows, id), touched=True, last_updated=now))
     )
 
 
@@ -330,12 +337,12 @@ def _decode_document(body: Mapping[str, Any], type: type[T]) -> T:
         raise RegistryDamaged(f"a stored recommendation cannot be read: {error}") from error
 
 
-def _read_recommendations(rows: RegistryRows) -> dict[str, Recommendation]:
-    return {id: _decode_document(body, Recommendation) for id, body in rows.documents(KIND).items()}
+def _read_recommendations(registry_rows: RegistryRows) -> dict[str, Recommendation]:
+    return {id: _decode_document(body, Recommendation) for id, body in registry_rows.documents(KIND).items()}
 
 
-def _require_recommendation(rows: RegistryRows, id: str) -> Recommendation:
-    body = rows.document(KIND, id)
+def _require_recommendation(registry_rows: RegistryRows, id: str) -> Recommendation:
+    body = registry_rows.document(KIND, id)
     if body is None:
         raise NotThere("no recommendation has this id")
     return _decode_document(body, Recommendation)

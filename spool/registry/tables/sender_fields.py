@@ -83,8 +83,8 @@ class SenderFieldTable:
 
     async def add(self, days: Mapping[int, Mapping[Sender, FieldCounts]], *, today: int) -> None:
 
-        def add_sender_field_days(rows: RegistryRows) -> None:
-            bodies = dict(rows.documents(KIND))
+        def add_sender_field_days(registry_rows: RegistryRows) -> None:
+            bodies = dict(registry_rows.documents(KIND))
             former = {source: list(names) for source, names in bodies.pop(_FORMER, {}).items()}
             stored = {int(id): _decode_day(body) for id, body in bodies.items() if int(id) > today - DAYS}
             for day, counts in days.items():
@@ -92,12 +92,14 @@ class SenderFieldTable:
                     _add_counts_of_day(stored, day, counts, former)
             for id in bodies:
                 if int(id) not in stored:
-                    rows.delete_document(KIND, id)
+                    registry_rows.delete_document(KIND, id)
             for day, of_day in stored.items():
                 if (body := _encode_day(of_day)) != bodies.get(str(day)):
-                    rows.put_document(KIND, str(day), body)
+                    registry_rows.put_document(KIND, str(day), body)
             known = {source for of_day in stored.values() for source, _ in of_day}
-            rows.put_document(KIND, _FORMER, {source: former[source] for source in former.keys() & known})
+            registry_rows.put_document(
+                KIND, _FORMER, {source: former[source] for source in former.keys() & known}
+            )
 
         await self._changes.change_rows(add_sender_field_days)
 

@@ -98,21 +98,21 @@ class SenderHoursTable:
         Store arrivals. Return the changed hours. New pairs beyond MAX_PAIRS or MAX_SOURCES are left out.
         """
 
-        def add_arrivals_to_hours(rows: RegistryRows) -> Sequence[SenderHours]:
+        def add_arrivals_to_hours(registry_rows: RegistryRows) -> Sequence[SenderHours]:
             new = []
             stored = []
             for pair, hours in arrivals.items():
-                document = rows.document(KIND, _pair_id(pair))
+                document = registry_rows.document(KIND, _pair_id(pair))
                 if document is None:
                     new.append(pair)
                 else:
                     stored.append(_decode_hours(document).with_arrivals(hours))
             stored += [
                 hours_of_new_sender(pair, arrivals[pair])
-                for pair in _delete_silent_and_return_addable(rows, new, now)
+                for pair in _delete_silent_and_return_addable(registry_rows, new, now)
             ]
             for each in stored:
-                rows.put_document(KIND, _pair_id((each.source, each.key)), _encode_hours(each))
+                registry_rows.put_document(KIND, _pair_id((each.source, each.key)), _encode_hours(each))
             return stored
 
         return await self._changes.change_rows(add_arrivals_to_hours)
@@ -123,17 +123,17 @@ class SenderHoursTable:
 
 
 def _delete_silent_and_return_addable(
-    rows: RegistryRows, new: Sequence[SourceAndKey], now: float
+    registry_rows: RegistryRows, new: Sequence[SourceAndKey], now: float
 ) -> Sequence[SourceAndKey]:
     """Delete pairs that have been silent for long. Return those of the new pairs that may be added."""
     if not new:
         return ()
     oldest = now // HOUR_S - FORGOTTEN_HOURS
     sources = Counter[str]()
-    for id, document in rows.documents(KIND).items():
+    for id, document in registry_rows.documents(KIND).items():
         each = _decode_hours(document)
         if each.end < oldest:
-            rows.delete_document(KIND, id)
+            registry_rows.delete_document(KIND, id)
         else:
             sources[each.key] += 1
     fitting = []

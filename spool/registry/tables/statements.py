@@ -82,10 +82,10 @@ class StatementTable:
         statements.check_statement(statement)
         now = self._changes.now()
 
-        def store_statement(rows: RegistryRows) -> StatementOutcome:
-            outcome, changes = _compare_statement(rows, statement, now)
+        def store_statement(registry_rows: RegistryRows) -> StatementOutcome:
+            outcome, changes = _compare_statement(registry_rows, statement, now)
             if changes and not dry_run:
-                _write_changes(rows, statement, changes)
+                _write_changes(registry_rows, statement, changes)
                 after = {
                     "from": statements.day_text(statement.start),
                     "to": statements.day_text(statement.end - 1),
@@ -94,7 +94,7 @@ class StatementTable:
                     "days_changed": outcome.days_changed,
                     "days_new": outcome.days_new,
                 }
-                rows.add_audit(
+                registry_rows.add_audit(
                     now,
                     actor,
                     "statement.import",
@@ -108,15 +108,15 @@ class StatementTable:
         )
 
     async def statement_rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
-        def read_statement_rows(rows: RegistryRows) -> list[StatementRow]:
+        def read_statement_rows(registry_rows: RegistryRows) -> list[StatementRow]:
             collected: list[StatementRow] = []
-            for id, month in _read_months(rows).items():
+            for id, month in _read_months(registry_rows).items():
                 for day, entry in month.days.items():
                     if not entry.rows or statements.parse_day(day) >= end or entry.until <= start:
                         continue
                     if provider is not None and provider not in entry.providers:
                         continue
-                    of_day = statements.unpack_rows(rows.document(DAY_KIND, f"{id}:{day}"))
+                    of_day = statements.unpack_rows(registry_rows.document(DAY_KIND, f"{id}:{day}"))
                     collected += [
                         row
                         for row in of_day
@@ -127,9 +127,9 @@ class StatementTable:
         return await self._changes.read(read_statement_rows)
 
     async def statements(self) -> Sequence[StatementInfo]:
-        def list_statements(rows: RegistryRows) -> list[StatementInfo]:
+        def list_statements(registry_rows: RegistryRows) -> list[StatementInfo]:
             days: dict[tuple[str, str], dict[int, _StatementDay]] = {}
-            for month in _read_months(rows).values():
+            for month in _read_months(registry_rows).values():
                 of_account = days.setdefault((month.source, month.account), {})
                 of_account.update({statements.parse_day(day): entry for day, entry in month.days.items()})
             return [
@@ -146,16 +146,16 @@ class StatementTable:
         )
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        def delete_statement(rows: RegistryRows) -> None:
-            month = _read_month(rows.document(KIND, id))
+        def delete_statement(registry_rows: RegistryRows) -> None:
+            month = _read_month(registry_rows.document(KIND, id))
             if month is None:
                 raise NotThere("no statement has this id")
             for day in month.days:
-                rows.delete_document(DAY_KIND, f"{id}:{day}")
-            rows.delete_document(KIND, id)
+                registry_rows.delete_document(DAY_KIND, f"{id}:{day}")
+            registry_rows.delete_document(KIND, id)
             before = {"month": month.month, "rows": sum(entry.rows for entry in month.days.values())}
             target = _audit_target(month.source, month.account)
-            rows.add_audit(self._changes.now(), actor, "statement.delete", target, before=before)
+            registry_rows.add_audit(self._changes.now(), actor, "statement.delete", target, before=before)
 
         await self._changes.change_rows(delete_statement)
 
@@ -171,7 +171,7 @@ def _audit_target(source: str, account: str) -> str:
 
 
 def _compare_statement(
-    rows: RegistryRows, statement: Statement, now: float
+    registry_rows: RegistryRows, statement: Statement, now: float
 ) -> tuple[StatementOutcome, list[_Change]]:
     months: dict[str, _StatementMonth | None] = {}
     changes: list[_Change] = []
@@ -180,11 +180,11 @@ def _compare_statement(
         text = statements.day_text(day)
         id = _month_id(statement, text)
         if id not in months:
-            months[id] = _read_month(rows.document(KIND, id))
+            months[id] = _read_month(registry_rows.document(KIND, id))
         month = months[id]
         before = month.days.get(text) if month is not None else None
         stored = (
-            statements.unpack_rows(rows.document(DAY_KIND, f"{id}:{text}"))
+            statements.unpack_rows(registry_rows.document(DAY_KIND, f"{id}:{text}"))
             if before is not None and before.rows
             else []
         )
@@ -255,24 +255,26 @@ def _day_change(
     )
 
 
-def _write_changes(rows: RegistryRows, statement: Statement, changes: Sequence[_Change]) -> None:
+def _write_changes(registry_rows: RegistryRows, statement: Statement, changes: Sequence[_Change]) -> None:
     months: dict[str, _StatementMonth] = {}
     for change in changes:
         text = statements.day_text(change.day)
         id = _month_id(statement, text)
         if id not in months:
-            months[id] = _read_month(rows.document(KIND, id)) or _new_month(rows, statement, text[:7])
+            months[id] = _read_month(registry_rows.document(KIND, id)) or _new_month(
+                registry_rows, statement, text[:7]
+            )
         months[id].name = statement.name
         months[id].days[text] = change.entry
         if change.rows is not None:
-            rows.put_document(DAY_KIND, f"{id}:{text}", {"rows": statements.pack_rows(change.rows)})
+            registry_rows.put_document(DAY_KIND, f"{id}:{text}", {"rows": statements.pack_rows(change.rows)})
     for id, month in months.items():
         month.days = dict(sorted(month.days.items()))
-        rows.put_document(KIND, id, msgspec.to_builtins(month))
+        registry_rows.put_document(KIND, id, msgspec.to_builtins(month))
 
 
-def _new_month(rows: RegistryRows, statement: Statement, month: str) -> _StatementMonth:
-    if len(rows.documents(KIND)) >= MAX_MONTHS:
+def _new_month(registry_rows: RegistryRows, statement: Statement, month: str) -> _StatementMonth:
+    if len(registry_rows.documents(KIND)) >= MAX_MONTHS:
         raise NotAllowed(
             f"the limit of {MAX_MONTHS} months of statements is reached: delete some with tollhouse "
             "reconcile statements delete ID"
@@ -286,8 +288,8 @@ def _month_id(statement: Statement, day: str) -> str:
     return statements.statement_id(statement.source, statement.account, day[:7])
 
 
-def _read_months(rows: RegistryRows) -> dict[str, _StatementMonth]:
-    months = {id: _read_month(body) for id, body in rows.documents(KIND).items()}
+def _read_months(registry_rows: RegistryRows) -> dict[str, _StatementMonth]:
+    months = {id: _read_month(body) for id, body in registry_rows.documents(KIND).items()}
     return {id: month for id, month in months.items() if month is not None}
 
 

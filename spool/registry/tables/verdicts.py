@@ -41,20 +41,20 @@ class VerdictTable:
         return await self._changes.read(lambda rows: rows.document(KIND, name))
 
     async def store_unless_newer(
-        self, name: str, table: Mapping[str, Any], *, after: int
+        self, name: str, table: Mapping[str, Any], *, previous_version: int
     ) -> Mapping[str, Any]:
         """
-        Store a table as the version after `after`. If another gateway has stored that version, return its
+        Store a table as the version after `previous_version`. If another gateway has stored that version, return its
         table instead.
         """
 
-        def store_verdicts_if_unchanged(rows: RegistryRows) -> Mapping[str, Any]:
-            stored = rows.document(KIND, name)
-            if stored is not None and stored[VERSION] != after:
+        def store_verdicts_if_unchanged(registry_rows: RegistryRows) -> Mapping[str, Any]:
+            stored = registry_rows.document(KIND, name)
+            if stored is not None and stored[VERSION] != previous_version:
                 return stored
-            new = {**table, VERSION: after + 1}
-            rows.put_document(KIND, name, new)
-            rows.put_document(NUMBER_KIND, name, {VERSION: after + 1})
+            new = {**table, VERSION: previous_version + 1}
+            registry_rows.put_document(KIND, name, new)
+            registry_rows.put_document(NUMBER_KIND, name, {VERSION: previous_version + 1})
             return new
 
         return await self._changes.change_rows(store_verdicts_if_unchanged)
@@ -65,13 +65,13 @@ class VerdictTable:
         that it returns, in one transaction.
         """
 
-        def store_reported_states(rows: RegistryRows) -> None:
-            document = rows.document(STATES_KIND, REPORTED) or {}
+        def store_reported_states(registry_rows: RegistryRows) -> None:
+            document = registry_rows.document(STATES_KIND, REPORTED) or {}
             before = {budget: (number, states) for budget, (number, states) in document.items()}
             after, notices = report(before)
             if after != before:
-                rows.put_document(STATES_KIND, REPORTED, after)
+                registry_rows.put_document(STATES_KIND, REPORTED, after)
             for notice, channels in notices:
-                add_notices(rows, [notice], channels)
+                add_notices(registry_rows, [notice], channels)
 
         await self._changes.change_rows(store_reported_states)

@@ -24,35 +24,41 @@ class ViewingTable:
         self._kept_s, self._most = float(KEPT_S), MOST_A_DAY
         self._stored: set[Viewing] = set()
 
-    def set_limits(self, *, kept_s: float, most: int) -> None:
-        """Set the limits. `kept_s`: retention; 0 stores nothing. `most`: people per viewer and day."""
-        self._kept_s, self._most = kept_s, most
+    def set_limits(self, *, kept_s: float, max_people_per_day: int) -> None:
+        """Set the limits. `kept_s`: retention; 0 stores nothing. `max_people_per_day`: people per viewer and day."""
+        self._kept_s, self._most = kept_s, max_people_per_day
 
     def forget_stored_viewings(self) -> None:
         """Forget which rows are known to be stored, because an erasure has changed them."""
         self._stored.clear()
 
-    async def add(self, viewings: Iterable[Viewing], at: float) -> None:
-        """Store the viewings of a request that began at `at` (epoch seconds). Delete old viewings."""
+    async def add(self, viewings: Iterable[Viewing], viewed_at: float) -> None:
+        """Store the viewings of a request that began at `viewed_at` (epoch seconds). Delete old viewings."""
         new = {*viewings} - self._stored
         if not new or not self._kept_s:
             return
 
-        def add_viewings(rows: RegistryRows) -> None:
-            rows.delete_viewings_before(day_text(int(at - self._kept_s)))
-            for viewing in self._merge_beyond_limit(rows, self._replace_erased(rows, new, at)):
-                rows.add_viewing(viewing)
+        def add_viewings(registry_rows: RegistryRows) -> None:
+            registry_rows.delete_viewings_before(day_text(int(viewed_at - self._kept_s)))
+            for viewing in self._merge_beyond_limit(
+                registry_rows, self._replace_erased(registry_rows, new, viewed_at)
+            ):
+                registry_rows.add_viewing(viewing)
 
         def remember_stored_viewings(_: None) -> None:
-            if len(self._stored) > _REMEMBERED or any(each.day != day_text(int(at)) for each in self._stored):
+            if len(self._stored) > _REMEMBERED or any(
+                each.day != day_text(int(viewed_at)) for each in self._stored
+            ):
                 self.forget_stored_viewings()
             self._stored |= new
 
         await self._changes.change_rows(add_viewings, remember_stored_viewings)
 
-    def _replace_erased(self, rows: RegistryRows, viewings: Iterable[Viewing], at: float) -> list[Viewing]:
-        erased = pseudonyms_by_digest(stored_erasures(rows))
-        people, began = self._changes.people, int(at * NS) - 1
+    def _replace_erased(
+        self, registry_rows: RegistryRows, viewings: Iterable[Viewing], viewed_at: float
+    ) -> list[Viewing]:
+        erased = pseudonyms_by_digest(stored_erasures(registry_rows))
+        people, began = self._changes.people, int(viewed_at * NS) - 1
         return [
             replace(
                 each,
@@ -62,8 +68,10 @@ class ViewingTable:
             for each in viewings
         ]
 
-    def _merge_beyond_limit(self, rows: RegistryRows, viewings: Sequence[Viewing]) -> Iterable[Viewing]:
-        known = rows.viewed_people(viewings[0].day, viewings[0].viewer) - {SEVERAL}
+    def _merge_beyond_limit(
+        self, registry_rows: RegistryRows, viewings: Sequence[Viewing]
+    ) -> Iterable[Viewing]:
+        known = registry_rows.viewed_people(viewings[0].day, viewings[0].viewer) - {SEVERAL}
         for person in sorted({each.person for each in viewings}):
             if len(known) < self._most:
                 known.add(person)

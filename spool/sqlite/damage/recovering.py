@@ -141,7 +141,7 @@ class _MissingRecordImport:
             records,
             ranges_key=key,
             imported_ranges=done,
-            at=self._clock.now(),
+            imported_at=self._clock.now(),
             checks_duplicates=not is_own,
         )
         await self._spool.log.append_submission(submission)
@@ -167,7 +167,7 @@ class _MissingRecordImport:
         return at < len(self._ids) and self._ids[at] == _record_id_prefix_as_int(record)
 
     async def _read_records(self, database: Database, topic: str, begin: int, end: int) -> dict[int, Record]:
-        entries = await database.read(partial(read_entries, topic=topic, first=begin, last=end))
+        entries = await database.read(partial(read_entries, topic=topic, first_number=begin, last_number=end))
         numbered = (
             (number, record) for entry in entries for number, record in enumerate(entry.records, entry.first)
         )

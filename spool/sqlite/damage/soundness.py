@@ -75,12 +75,12 @@ class RowCheck:
     def table_names(self) -> list[str]:
         return list(self._columns)
 
-    def first_column_names(self, table: str, width: int) -> list[str]:
+    def first_column_names(self, table: str, column_count: int) -> list[str]:
         """
-        Return the names of a row's columns. `width`: their number, which is lower in files of earlier
+        Return the names of a row's columns. `column_count`: their number, which is lower in files of earlier
         versions.
         """
-        return [name for name, _, _ in self._columns[table]][:width]
+        return [name for name, _, _ in self._columns[table]][:column_count]
 
     def find_problem(self, table: str, row: Sequence[Any]) -> str:
         columns = self._columns.get(table)

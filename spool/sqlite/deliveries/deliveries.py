@@ -84,12 +84,12 @@ class SqliteDeliveries(SentDeliveries):
         self._note_change()
 
     async def take_due_delivery(
-        self, route: str, *, now: float, max_records: int, below: int | None = None
+        self, route: str, *, now: float, max_records: int, below_number: int | None = None
     ) -> Delivery | None:
         async with self._choosing[route]:
             in_hand = frozenset(self._in_hand[route])
             closed = self._closed_below(route)
-            closed = closed if below is None else min(closed, below)
+            closed = closed if below_number is None else min(closed, below_number)
             quiet_at, quiet_until = self._quiet.get(route, (0, 0.0))
             if quiet_at == closed and now < quiet_until:
                 return None

@@ -259,6 +259,6 @@ def _routes_with_backlog(connection: sqlite3.Connection) -> Iterator[tuple[Store
         yield read_route_row(row[:width]), RouteBacklog(*row[width:])
 
 
-def _read_committed_at(connection: sqlite3.Connection, topic: str, number: int) -> float | None:
-    row = connection.execute(queries.COMMITTED_AT, (topic, number)).fetchone()
+def _read_committed_at(connection: sqlite3.Connection, topic: str, record_number: int) -> float | None:
+    row = connection.execute(queries.COMMITTED_AT, (topic, record_number)).fetchone()
     return row[0] if row else None

@@ -40,48 +40,58 @@ class EntryRow(NamedTuple):
 def read_entries(
     connection: sqlite3.Connection,
     topic: str,
-    first: int,
-    last: int,
+    first_number: int,
+    last_number: int,
     *,
     cache: EntryCache | None = None,
     damage: list[EntryDamage] | None = None,
     native: NativeModule | None = None,
 ) -> Sequence[LogEntry]:
     """
-    Return the stored records with numbers from `first` to `last`, as entries in order, with later reports
+    Return the stored records with numbers from `first_number` to `last_number`, as entries in order, with later reports
     added.
 
     The records of a damaged entry are None. Newly found damage is appended to `damage`, so that the caller
     can mark it. A damaged page that leads to entries raises an error, because these entries may be intact,
     and a salvage can find them. With `native`, plain records stay packed.
     """
-    if first > last:
+    if first_number > last_number:
         return []
-    rows = read_entry_rows(connection, topic, first, last)
-    amendments = _read_amendments(connection, topic, first, last) if rows else {}
+    rows = read_entry_rows(connection, topic, first_number, last_number)
+    amendments = _read_amendments(connection, topic, first_number, last_number) if rows else {}
     cache = EntryCache(0) if cache is None else cache
     entries = []
     for row in rows:
         entry = None
         if native is not None:
-            entry = _packed_entry(connection, topic, row, first, last, cache, native, amendments)
+            entry = _packed_entry(
+                connection, topic, row, first_number, last_number, cache, native, amendments
+            )
         if entry is None:
-            entry = _read_entry(connection, topic, row, first, last, cache, damage)
+            entry = _read_entry(connection, topic, row, first_number, last_number, cache, damage)
             entry = _amend_entry(entry, amendments) if amendments else entry
         entries.append(entry)
     return entries
 
 
-def read_entry_rows(connection: sqlite3.Connection, topic: str, first: int, last: int) -> list[EntryRow]:
-    cursor = connection.execute(queries.ENTRIES_BETWEEN, {"topic": topic, "first": first, "last": last})
+def read_entry_rows(
+    connection: sqlite3.Connection, topic: str, first_number: int, last_number: int
+) -> list[EntryRow]:
+    cursor = connection.execute(
+        queries.ENTRIES_BETWEEN, {"topic": topic, "first": first_number, "last": last_number}
+    )
     rows = list(map(EntryRow._make, cursor))
     if not {*map(type, chain.from_iterable(rows))} <= _NUMBERS:
         raise damage_error("a row of the entries has values of another type")
-    return [row for row in rows if row.first + row.records > first]
+    return [row for row in rows if row.first + row.records > first_number]
 
 
 def read_record(
-    connection: sqlite3.Connection, topic: str, number: int, cache: EntryCache, last_rows: dict[str, EntryRow]
+    connection: sqlite3.Connection,
+    topic: str,
+    record_number: int,
+    cache: EntryCache,
+    last_rows: dict[str, EntryRow],
 ) -> Record | None:
     """
     Return a closed or open record, or None if it is deleted or damaged.
@@ -91,17 +101,17 @@ def read_record(
     """
     try:
         row = last_rows.get(topic)
-        if row is None or not row.first <= number < row.first + row.records:
-            rows = read_entry_rows(connection, topic, number, number)
+        if row is None or not row.first <= record_number < row.first + row.records:
+            rows = read_entry_rows(connection, topic, record_number, record_number)
             if not rows:
                 return None
             row = last_rows[topic] = rows[0]
         record = codec.decode_record(
-            _cached_entry(connection, topic, row, cache).raw_records[number - row.first]
+            _cached_entry(connection, topic, row, cache).raw_records[record_number - row.first]
         )
-        amendment = connection.execute(queries.AMENDMENT, (topic, number)).fetchone()
+        amendment = connection.execute(queries.AMENDMENT, (topic, record_number)).fetchone()
         if amendment and isinstance(record, Inference):
-            record = replace_fields(record, unpack_checked_fields(topic, number, *amendment))
+            record = replace_fields(record, unpack_checked_fields(topic, record_number, *amendment))
         return record
     except EntryUnreadable:
         return None
@@ -157,8 +167,8 @@ def _packed_entry(
     connection: sqlite3.Connection,
     topic: str,
     row: EntryRow,
-    first: int,
-    last: int,
+    first_number: int,
+    last_number: int,
     cache: EntryCache,
     native: NativeModule,
     amendments: Mapping[int, dict[str, object]],
@@ -166,8 +176,8 @@ def _packed_entry(
     """Return an entry of packed records, or None if they must be decoded, for example to locate damage."""
     from spool.packed.records import packed_records  # imported only if the compiled module is used
 
-    begin = max(first, row.first)
-    end = min(last, row.first + row.records - 1)
+    begin = max(first_number, row.first)
+    end = min(last_number, row.first + row.records - 1)
     try:
         cached = _cached_entry(connection, topic, row, cache)
         records = packed_records(native, cached, row.first, begin, end, amendments)
@@ -182,13 +192,13 @@ def _read_entry(
     connection: sqlite3.Connection,
     topic: str,
     row: EntryRow,
-    first: int,
-    last: int,
+    first_number: int,
+    last_number: int,
     cache: EntryCache,
     damage: list[EntryDamage] | None,
 ) -> LogEntry:
-    begin = max(first, row.first)
-    end = min(last, row.first + row.records - 1)
+    begin = max(first_number, row.first)
+    end = min(last_number, row.first + row.records - 1)
     records: list[Record | None]
     try:
         cached = _cached_entry(connection, topic, row, cache)
@@ -201,14 +211,16 @@ def _read_entry(
 
 
 def _read_amendments(
-    connection: sqlite3.Connection, topic: str, first: int, last: int
+    connection: sqlite3.Connection, topic: str, first_number: int, last_number: int
 ) -> dict[int, dict[str, object]]:
     """
     Return the fields of reports added to records, by number. Damaged fields are left out, so that their
     record appears as it was first stored.
     """
     fields_by_number = {}
-    for number, checksum, packed in connection.execute(queries.AMENDMENTS, (topic, first, last)):
+    for number, checksum, packed in connection.execute(
+        queries.AMENDMENTS, (topic, first_number, last_number)
+    ):
         try:
             fields_by_number[number] = unpack_checked_fields(topic, number, checksum, packed)
         except EntryUnreadable as error:

@@ -396,8 +396,8 @@ class SqliteLog:
     async def read(
         self,
         topic: str,
-        first: int,
-        last: int,
+        first_number: int,
+        last_number: int,
         *,
         includes_open_records: bool = False,
         must_be_closed: bool = False,
@@ -406,15 +406,15 @@ class SqliteLog:
         with self._translate_errors():
             closed = self.lowest_open_number(topic)
             if must_be_closed:
-                require_closed(last, closed)
-            last = min(last, (self.next_number(topic) if includes_open_records else closed) - 1)
+                require_closed(last_number, closed)
+            last_number = min(last_number, (self.next_number(topic) if includes_open_records else closed) - 1)
             damage: list[EntryDamage] = []
             entries = await self._database.read(
                 partial(
                     read_entries,
                     topic=topic,
-                    first=first,
-                    last=last,
+                    first_number=first_number,
+                    last_number=last_number,
                     cache=self._read_cache,
                     damage=damage,
                     native=native,

@@ -156,7 +156,7 @@ class Retention:
         rows = connection.execute(queries.OLDEST_ENTRIES, (topic, lowest_kept_number, STEP))
         candidates = [Candidate._make(row) for row in rows]
         removable = retention.removable_entries(
-            candidates, limit=lowest_kept_number, before=committed_before, excess=excess_bytes
+            candidates, limit=lowest_kept_number, before_time=committed_before, excess=excess_bytes
         )
         if not removable:
             return 0

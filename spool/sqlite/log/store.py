@@ -61,8 +61,8 @@ class SqlitePlanReader:
         self._last_rows: dict[str, EntryRow] = {}
         self._series_known_since: float | None = None
 
-    def read_record(self, topic: str, number: int) -> Record | None:
-        return read_record(self._connection, topic, number, self._cache, self._last_rows)
+    def read_record(self, topic: str, record_number: int) -> Record | None:
+        return read_record(self._connection, topic, record_number, self._cache, self._last_rows)
 
     def read_series(self, series: bytes) -> SeriesState | None:
         row = self._connection.execute(queries.SERIES, (series,)).fetchone()
@@ -330,10 +330,10 @@ def _added_ids_with_arrival(connection: sqlite3.Connection) -> Iterator[_Arrived
 
 
 def _arrived_records(
-    connection: sqlite3.Connection, index: DuplicateIndex, topic: str, first: int
+    connection: sqlite3.Connection, index: DuplicateIndex, topic: str, first_number: int
 ) -> Iterator[_Arrived]:
     last = next_record_numbers_by_topic(connection).get(topic, 1) - 1
-    for begin in range(first, last + 1, codec.MAX_RECORDS):
+    for begin in range(first_number, last + 1, codec.MAX_RECORDS):
         for entry in read_entries(connection, topic, begin, min(last, begin + codec.MAX_RECORDS - 1)):
             yield _Arrived(
                 entry.committed_at, {topic: entry.first}, _short_ids_positions_and_hours(index, entry)

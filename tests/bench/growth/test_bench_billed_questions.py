@@ -35,9 +35,9 @@ FEW = 5000 // STEPS
 class Steps:
     """Counts the steps that the database executes for a query, which are the same in every run."""
 
-    def __init__(self, rows: LedgerRows) -> None:
-        assert isinstance(rows, SqliteLedgerRows)
-        self._rows = rows
+    def __init__(self, ledger_rows: LedgerRows) -> None:
+        assert isinstance(ledger_rows, SqliteLedgerRows)
+        self._rows = ledger_rows
         self._counted = 0
 
     def of(self, query: CostQuery) -> int:
@@ -73,8 +73,8 @@ async def test_questions_of_billed_money_go_through_as_few_sums(tmp_path: Path) 
     async with engine.ledger() as ledger:
         await prepare(engine, ledger, TaggedFleet(users=20, teams=4, models=12), CALLS)
 
-        def work(rows: LedgerRows) -> dict[str, float]:
-            steps = Steps(rows)
+        def work(ledger_rows: LedgerRows) -> dict[str, float]:
+            steps = Steps(ledger_rows)
             both = {each: [steps.of(asked(each, kind)) for kind in KINDS] for each in QUESTIONS}
             return {each.words: (billed - FEW) / counted for each, (counted, billed) in both.items()}
 

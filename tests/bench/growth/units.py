@@ -91,19 +91,19 @@ async def fill(ledger: Ledger, count: int) -> None:
     for _, sums, names, known in sessions(count):
 
         def work(
-            rows: LedgerRows,
+            ledger_rows: LedgerRows,
             sums: list[WorkSum] = sums,
             names: Mapping[int, str] = names,
             known: Sequence[Dimensions] = known,
         ) -> None:
-            numbers = rows.find_or_assign_dimension_set_numbers(known)
+            numbers = ledger_rows.find_or_assign_dimension_set_numbers(known)
             hours = defaultdict[tuple[int, int], list[Measures]](list)
             for start, _, place, each in sums:
                 hours[start, numbers[place]].append(each)
-            rows.add_sums(
+            ledger_rows.add_sums(
                 HOUR_S, [(*at, list(map(sum, zip(*all, strict=True)))) for at, all in hours.items()]
             )
-            rows.add_unit_sums(
+            ledger_rows.add_unit_sums(
                 [(start, units, numbers[place], each) for start, units, place, each in sums], names
             )
 

@@ -113,22 +113,24 @@ async def fill(
         hours = spread(found) if has_hours else Counter[tuple[int, tuple[int, int]]]()
 
         def work(
-            rows: LedgerRows,
+            ledger_rows: LedgerRows,
             found: Counter[tuple[int, int]] = found,
             hours: Counter[tuple[int, tuple[int, int]]] = hours,
             start: int = start,
         ) -> None:
             for each in found.keys() - numbers.keys():
-                [numbers[each]] = rows.find_or_assign_dimension_set_numbers([fleet.dimensions(*each)])
-            rows.add_sums(DAY_S, [(start, numbers[each], measures(count)) for each, count in found.items()])
-            rows.add_sums(
+                [numbers[each]] = ledger_rows.find_or_assign_dimension_set_numbers([fleet.dimensions(*each)])
+            ledger_rows.add_sums(
+                DAY_S, [(start, numbers[each], measures(count)) for each, count in found.items()]
+            )
+            ledger_rows.add_sums(
                 HOUR_S,
                 [
                     (start + hour * HOUR_S, numbers[each], measures(count))
                     for (hour, each), count in hours.items()
                 ],
             )
-            rows.set_state(daily=start + DAY_S, hourly=start if not hours else end - HOURS_KEPT_S)
+            ledger_rows.set_state(daily=start + DAY_S, hourly=start if not hours else end - HOURS_KEPT_S)
 
         await ledger._store.change(work)
         written += len(found) + len(hours)

@@ -140,7 +140,7 @@ async def limit(place: Place, person: str) -> str:
         name="Chat", data_access=LIMITED, filters=(RoleFilter(dimension="team", values=("chat",), mode=IS),),
         permission_sets=("use_assistants", "work_on_insights"), members=(f"{person}@example.com",),
     )  # fmt: skip
-    role = await registry.roles.create(draft, known=("team",), limits=RoleLimits(), actor=ACTOR)
+    role = await registry.roles.create(draft, known_dimensions=("team",), limits=RoleLimits(), actor=ACTOR)
     known = Person(
         email=f"{person}@example.com", role="none", decides_role=False, issuer=place.issuer, subject=person
     )

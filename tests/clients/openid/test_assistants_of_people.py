@@ -67,7 +67,9 @@ async def test_two_people_query_with_the_official_sdk(place: Place, mode: str, t
     assert written["written"] and 2 == len(written["asked"])
     assert {"tollhouse.read", "tollhouse.write"} <= set(written["asked"][-1].split())
     registry = place.serving.app.services.operators.installation.require_registry()
-    await registry.roles.change(role, {"members": ()}, known=("team",), limits=RoleLimits(), actor=ACTOR)
+    await registry.roles.change(
+        role, {"members": ()}, known_dimensions=("team",), limits=RoleLimits(), actor=ACTOR
+    )
     await asyncio.gather(ada.go_on(), eve.go_on())
     assert ["chat", "search"] == (await ada.told())["teams"]
     assert "refused" in await eve.told()

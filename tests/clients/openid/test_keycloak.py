@@ -65,7 +65,7 @@ async def test_people_of_keycloak(house: House) -> None:
     assert [(401, True), (403, False)] == outcomes
     registry = place.serving.app.services.operators.installation.require_registry()
     await registry.roles.change(
-        role, {"members": ()}, version=None, known=("team",), limits=RoleLimits(), actor=ACTOR
+        role, {"members": ()}, version=None, known_dimensions=("team",), limits=RoleLimits(), actor=ACTOR
     )
     await asyncio.gather(ada.go_on("over"), eve.go_on())
     after = await ada.told()

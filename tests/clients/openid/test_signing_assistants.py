@@ -112,7 +112,7 @@ async def test_the_inspector_signs_people_in(place: Place) -> None:
 async def take_away(place: Place, role: str) -> None:
     registry = place.serving.app.services.operators.installation.require_registry()
     await registry.roles.change(
-        role, {"members": ()}, version=None, known=("team",), limits=RoleLimits(), actor=ACTOR
+        role, {"members": ()}, version=None, known_dimensions=("team",), limits=RoleLimits(), actor=ACTOR
     )
 
 

@@ -43,7 +43,7 @@ async def test_a_connection_that_another_gateway_has_just_made_keeps_its_rows() 
     store, clock = new_in_memory_registry(), MovedClock()
     here, there = [await Registry.open(store, secret=b"i" * 32, clock=clock) for _ in range(2)]
     draft = ConnectionDraft(name="bill", cloud_provider="MongoDB")
-    await there.connections.create(draft, id="new", most=9, actor=ADA)
+    await there.connections.create(draft, id="new", max_rows=9, actor=ADA)
     rows = Rows("new", "gone")
     await BillingConnections(here, cast(Any, rows), clock, BillingSettings()).create_configured_and_clean_up()
     assert {"new"} == rows.ids

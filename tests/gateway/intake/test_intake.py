@@ -33,8 +33,8 @@ MANY = 2 * PART + 10
 class FullFrom:
     """A log whose disk is full from the n-th submission on."""
 
-    def __init__(self, log: Log, submissions: int) -> None:
-        self._log = log
+    def __init__(self, record_log: Log, submissions: int) -> None:
+        self._log = record_log
         self._left = submissions
 
     async def append_submission(self, submission: Submission) -> Receipt:
@@ -51,10 +51,12 @@ async def log() -> AsyncIterator[Log]:
     await spool.close()
 
 
-def intake(log: Log, config: Config | None = None) -> Intake:
+def intake(record_log: Log, config: Config | None = None) -> Intake:
     config = config or Config()
     prices = PriceBook.load(config.prices)
-    return Intake(log, attribution=Attribution(config), prices=prices, shadows=ReportedCallers(MovedClock()))
+    return Intake(
+        record_log, attribution=Attribution(config), prices=prices, shadows=ReportedCallers(MovedClock())
+    )
 
 
 def payload(*, uncertain: int = 0) -> ReadOutcome:
@@ -211,8 +213,8 @@ def told(source: str, *, start: int = 1_790_000_000, **fields: str) -> ReadOutco
     return outcome
 
 
-async def kept(log: Log) -> list[tuple[str, bool, str | None]]:
-    entries = await log.read(AI_TELEMETRY, 1, MANY)
+async def kept(record_log: Log) -> list[tuple[str, bool, str | None]]:
+    entries = await record_log.read(AI_TELEMETRY, 1, MANY)
     records = [record for entry in entries for record in entry.records if isinstance(record, Inference)]
     return [(record.source, record.shadow, record.session) for record in records]
 
@@ -271,8 +273,8 @@ def counter(number: int, **fields: Any) -> ReadOutcome:
     return report(record, RecordIdentity(number.to_bytes(16, "big")))
 
 
-async def all_kept(log: Log) -> list[AiRecord]:
-    return [record for entry in await log.read(AI_TELEMETRY, 1, 3) for record in entry.records]  # type: ignore[misc]
+async def all_kept(record_log: Log) -> list[AiRecord]:
+    return [record for entry in await record_log.read(AI_TELEMETRY, 1, 3) for record in entry.records]  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("user", ["alice", "alice@example.com"])

@@ -50,7 +50,7 @@ class StoredSenders:
     async def find_senders_of_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
         return [row for caller in callers for row in self._of_callers.get(caller, {}).items()]
 
-    async def delete_old(self, before: float) -> int:
+    async def delete_old(self, before_time: float) -> int:
         return 0
 
 

@@ -338,7 +338,7 @@ def test_what_is_learned_late_makes_nothing_older() -> None:
     clock = SetClock()
     shadows = ReportedCallers(clock)
     shadows.note_call(event(session="s1"))
-    shadows.note_call(event(session="s1"), at=clock.time - 2 * WINDOW_S)
+    shadows.note_call(event(session="s1"), reported_at=clock.time - 2 * WINDOW_S)
     metric = counter(session="s1")
     shadows.mark_record_if_it_repeats_calls(metric)
     assert metric.shadow

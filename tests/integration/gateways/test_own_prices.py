@@ -104,7 +104,7 @@ async def test_a_price_applies_on_every_gateway(
     one = await serve(config=config)
     other = await serve(config=config, key_name="other sender")
     assert (None, "") == await estimate(other)
-    await table(one).create(DRAFT, most=9, actor=ADA)
+    await table(one).create(DRAFT, max_rows=9, actor=ADA)
     await until_priced(one, COST)
     await until_priced(other, COST)
     late = await serve(config=config, key_name="late sender")

@@ -34,10 +34,10 @@ async def test_links_are_used_by_every_gateway(
     digests = [gateway.app.services.storage.ledger.digests for gateway in (one, other)]
     first, second = (digests[0].digest_of_id("session", name) for name in ("first", "second"))
     assert first == digests[1].digest_of_id("session", "first")
-    await table(one).create(NewWorkLink(session=first, ticket="T"), most=9, actor=ADA)
-    await table(other).create(NewWorkLink(session=second, ticket="T"), most=9, actor=ADA)
+    await table(one).create(NewWorkLink(session=first, ticket="T"), max_rows=9, actor=ADA)
+    await table(other).create(NewWorkLink(session=second, ticket="T"), max_rows=9, actor=ADA)
     try:
-        await table(other).create(NewWorkLink(session=first, ticket="U"), most=9, actor=ADA)
+        await table(other).create(NewWorkLink(session=first, ticket="U"), max_rows=9, actor=ADA)
     except AlreadyThere as error:
         assert "already linked to T" in str(error)
     else:

@@ -21,7 +21,9 @@ PAID = {"cost": "0.1", "cost_source": "reported"}
 
 
 async def manifests(house: House) -> list[manifest.LakeManifest]:
-    landed = await house.storage.small.open_table(LANDINGS).landings_after(ROUTE, after=0, most=1000)
+    landed = await house.storage.small.open_table(LANDINGS).landings_after(
+        ROUTE, after_number=0, max_deliveries=1000
+    )
     return [manifest.decode_manifest(one.body) for one in landed]
 
 
@@ -56,7 +58,9 @@ async def test_manifests_are_a_chain_of_what_is_there(tmp_path: Path) -> None:
     async with opened(tmp_path / "data") as house, house.forwarding(path=lake):
         await house.add(calls(1, 20))
         await house.until(queued=0)
-        landed = await house.storage.small.open_table(LANDINGS).landings_after(ROUTE, after=0, most=10)
+        landed = await house.storage.small.open_table(LANDINGS).landings_after(
+            ROUTE, after_number=0, max_deliveries=10
+        )
     bodies = [one.body for one in landed]
     first, second = map(manifest.decode_manifest, bodies)
     assert first.before is None

@@ -138,7 +138,7 @@ async def limited(server: OperatorServer, *filters: RoleFilter) -> dict[str, str
     )  # fmt: skip
     known = {*server.services.money.ledger.dimensions(), "sender"}
     actor = Actor("root", "local")
-    await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=actor)
+    await server.registry.roles.create(draft, known_dimensions=known, limits=RoleLimits(), actor=actor)
     return await signed_in(server, "none", EVA)
 
 
@@ -222,7 +222,7 @@ async def test_deliveries_of_other_days_are_not_read(server: OperatorServer, tmp
     lake = history_of(server, tmp_path)
 
     async def read(dates: PastDates, *, below: int = 31, oldest_first: bool = False) -> list[int]:
-        parts = lake.read_records(dates, below=below, oldest_first=oldest_first)
+        parts = lake.read_records(dates, below_number=below, oldest_first=oldest_first)
         return [each.number async for part in parts for each in part]
 
     first, second, third = list(range(1, 11)), list(range(11, 21)), list(range(21, 31))

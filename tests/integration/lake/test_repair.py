@@ -147,8 +147,8 @@ async def test_what_the_log_has_no_more_is_lost(lake: Lake) -> None:
     await asyncio.to_thread(lake.remove, second)
 
     class ShortLog:
-        async def read(self, topic: str, first: int, last: int, **_: object) -> Any:
-            return await lake.house.storage.log.read(topic, max(11, first), last)
+        async def read(self, topic: str, first_number: int, last_number: int, **_: object) -> Any:
+            return await lake.house.storage.log.read(topic, max(11, first_number), last_number)
 
     assert ([second], [first]) == await lake.repaired(log=ShortLog())
     assert ["missing"] * 2 == await lake.differences()

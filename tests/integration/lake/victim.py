@@ -114,7 +114,7 @@ async def main(data: Path, wanted: str, settings: dict[str, Any]) -> None:
             await house.add(calls(1, RECORDS, cost="0.1", cost_source="reported"))
         landed = len(
             await house.storage.small.open_table(LANDINGS).landings_after(
-                f"lake/{AI_TELEMETRY}", after=0, most=100
+                f"lake/{AI_TELEMETRY}", after_number=0, max_deliveries=100
             )
         )
         victim = Victim(wanted, is_second=landed > 0)

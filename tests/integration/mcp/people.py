@@ -74,7 +74,9 @@ class Door:
             members=(person,) if person else (),
             groups=groups,
         )
-        role = await self.registry.roles.create(draft, known=("team",), limits=RoleLimits(), actor=ACTOR)
+        role = await self.registry.roles.create(
+            draft, known_dimensions=("team",), limits=RoleLimits(), actor=ACTOR
+        )
         return role.id
 
 

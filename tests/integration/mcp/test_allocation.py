@@ -33,7 +33,7 @@ async def two_namespaces(assistant: Assistant) -> None:
     table = assistant.serving.app.services.operators.installation.require_registry().declared_table(
         AllocationTable
     )
-    await table.create(NewNamespace(name="Models"), id="ml", most=9, actor=ACTOR)
+    await table.create(NewNamespace(name="Models"), id="ml", max_rows=9, actor=ACTOR)
     await publish(assistant, OWNER.replace("Nobody", "No one"))
     await publish(assistant, OWNER)
     await publish(assistant, MODEL, "ml")

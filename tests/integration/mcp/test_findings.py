@@ -20,14 +20,16 @@ from tests.spool.savings import SAVING
 
 async def make_budget(registry: Registry, name: str, **fields: Any) -> None:
     draft = NewView(name=name, filter={}, principal_dimension="model")
-    view = await registry.views.create(draft, known=("model",), most=100, actor=ACTOR)
+    view = await registry.views.create(draft, known_dimensions=("model",), max_rows=100, actor=ACTOR)
     budget = NewBudget(
         name=name,
         view=ViewName(id=view.id),
         default_amount="0.001",
         **fields,
     )
-    await registry.declared_table(BudgetTable).create(budget, known=("model",), most=100, actor=ACTOR)
+    await registry.declared_table(BudgetTable).create(
+        budget, known_dimensions=("model",), max_rows=100, actor=ACTOR
+    )
 
 
 async def test_budget_answer_states_spend_plan_and_missing_forecast(assistant: Assistant) -> None:
@@ -135,13 +137,16 @@ async def test_plans_are_listed_with_their_sums(assistant: Assistant) -> None:
     """
     registry = assistant.serving.app.services.operators.installation.require_registry()
     view = await registry.views.create(
-        NewView(name="all", filter={}, principal_dimension="user"), known=("user",), most=9, actor=ACTOR
+        NewView(name="all", filter={}, principal_dimension="user"),
+        known_dimensions=("user",),
+        max_rows=9,
+        actor=ACTOR,
     )
     plan = NewPlan(
         name="Claude", view=view.id, fee="31", included="0.0001", overage_price="1.5",
         seats=(Seat(user="ann", since="2020-01-01"),),
     )  # fmt: skip
-    await registry.declared_table(PlanTable).create(plan, most=9, actor=ACTOR)
+    await registry.declared_table(PlanTable).create(plan, max_rows=9, actor=ACTOR)
     stated = [*json_span("gpt-4o")["attributes"], {"key": "user.id", "value": {"stringValue": "ann"}}]
     await assistant.calls("gpt-4o", attributes=stated)
     await assistant.calls("gpt-4o")

@@ -68,7 +68,10 @@ async def test_link_to_costs_has_the_same_query(assistant: Assistant) -> None:
     await assistant.calls("gpt-4o", evil)
     views = assistant.serving.app.services.operators.installation.require_registry().views
     view = await views.create(
-        NewView(name="All", filter={}, principal_dimension="model"), known=("model",), most=9, actor=ACTOR
+        NewView(name="All", filter={}, principal_dimension="model"),
+        known_dimensions=("model",),
+        max_rows=9,
+        actor=ACTOR,
     )
     today = datetime.now(UTC).date().isoformat()
     filters = {"model": [evil], "!team": [None]}

@@ -273,7 +273,7 @@ async def test_two_people_get_their_own_answers(door: Door) -> None:
     listed = [json.loads((await door.ask(each)).body)["result"]["tools"] for each in (ada, eve)]
     assert len(listed[0]) > len(listed[1])
     await door.registry.roles.change(
-        role, {"members": ()}, version=None, known=("team",), limits=RoleLimits(), actor=ACTOR
+        role, {"members": ()}, version=None, known_dimensions=("team",), limits=RoleLimits(), actor=ACTOR
     )
     answer = await door.ask(eve)
     assert answer.status == 403

@@ -21,7 +21,8 @@ async def make_views(assistant: Assistant, names: Sequence[str], **fields: Any) 
         NewView(**{"name": name, "filter": {}, "principal_dimension": "model", **fields}) for name in names
     ]
     return [
-        (await table.create(each, known=("model", "tag:x"), most=1000, actor=ACTOR)).id for each in drafts
+        (await table.create(each, known_dimensions=("model", "tag:x"), max_rows=1000, actor=ACTOR)).id
+        for each in drafts
     ]
 
 

@@ -158,7 +158,7 @@ async def test_records_of_a_stream(assistant: Assistant) -> None:
 async def test_resources(assistant: Assistant) -> None:
     views = assistant.serving.app.services.operators.installation.require_registry().views
     draft = NewView(name="All", filter={}, principal_dimension="model", group_by=("model", "request_model"))
-    view = await views.create(draft, known=("model", "request_model"), most=10, actor=ACTOR)
+    view = await views.create(draft, known_dimensions=("model", "request_model"), max_rows=10, actor=ACTOR)
     for start in range(0, VALUES, 1000):
         await assistant.calls(*(f"{LONG}{n}" for n in range(start, start + 1000)))
     for uri in (CONTEXT_URI, f"{VIEW_URI}{view.id}"):

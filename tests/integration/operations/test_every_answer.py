@@ -185,7 +185,9 @@ async def test_background_work_reads_no_rows_on_the_event_loop(
     assert registry is not None
     clock = SystemClock()
     draft = NewView(name="users", filter={}, principal_dimension="user", anomalies=Anomalies(enabled=True))
-    view = await registry.views.create(draft, known=storage.ledger.dimensions(), most=9, actor=ACTOR)
+    view = await registry.views.create(
+        draft, known_dimensions=storage.ledger.dimensions(), max_rows=9, actor=ACTOR
+    )
     read_on_loop = watch_rows(monkeypatch, few=10)
     done: list[str] = []
 

@@ -135,12 +135,12 @@ async def test_it_ends_when_rights_change(server: OperatorServer) -> None:
     draft = NewRole(
         name="Costs", data_access=FULL, permission_sets=(VIEW_COSTS,), members=("ada@example.com",)
     )
-    role = await roles.create(draft, known=(), limits=RoleLimits(), actor=actor)
+    role = await roles.create(draft, known_dimensions=(), limits=RoleLimits(), actor=actor)
     async with listening(server.url, f"tollhouse={signed.cookies['tollhouse'].value}") as stream:
         other = replace_fields(draft, name="Others", members=())
-        await roles.create(other, known=(), limits=RoleLimits(), actor=actor)
+        await roles.create(other, known_dimensions=(), limits=RoleLimits(), actor=actor)
         assert "changed" == (await stream.event())[0]
-        await roles.change(role.id, {"members": ()}, known=(), limits=RoleLimits(), actor=actor)
+        await roles.change(role.id, {"members": ()}, known_dimensions=(), limits=RoleLimits(), actor=actor)
         assert await stream.ends()
 
 

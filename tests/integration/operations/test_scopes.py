@@ -99,25 +99,31 @@ async def make_things(server: Serving) -> None:
 
 async def make_view(views: ViewTable) -> str:
     draft = NewView(name="All", filter={}, principal_dimension="model")
-    there = views.find_by_name("All") or await views.create(draft, known=("model",), most=10, actor=ACTOR)
+    there = views.find_by_name("All") or await views.create(
+        draft, known_dimensions=("model",), max_rows=10, actor=ACTOR
+    )
     return there.id
 
 
 async def make_role(registry: Registry) -> str:
     there = [role for role in registry.roles.all() if not role.is_builtin]
     draft = NewRole(name="All", data_access=FULL)
-    made = there or [await registry.roles.create(draft, known=(), limits=RoleLimits(), actor=ACTOR)]
+    made = there or [
+        await registry.roles.create(draft, known_dimensions=(), limits=RoleLimits(), actor=ACTOR)
+    ]
     return made[0].id
 
 
 async def make_budget(registry: Registry) -> str:
     views, draft = registry.views, NewView(name="everything", filter={}, principal_dimension="model")
     view = views.find_by_name("everything") or await views.create(
-        draft, known=("model",), most=10, actor=ACTOR
+        draft, known_dimensions=("model",), max_rows=10, actor=ACTOR
     )
     budget = NewBudget(name="All", view=ViewName(id=view.id), default_amount="1")
     return (
-        await registry.declared_table(BudgetTable).create(budget, known=("model",), most=10, actor=ACTOR)
+        await registry.declared_table(BudgetTable).create(
+            budget, known_dimensions=("model",), max_rows=10, actor=ACTOR
+        )
     ).id
 
 

@@ -36,7 +36,9 @@ async def _view(gateway: Serving, name: str, **include: list[str]) -> str:
     registry = gateway.app.services.operators.installation.require_registry()
     filter = {name: tuple(values) for name, values in include.items()}
     draft = NewView(name=name, principal_dimension="model", filter=filter)
-    return (await registry.views.create(draft, known=("model", *include), most=20, actor=ACTOR)).id
+    return (
+        await registry.views.create(draft, known_dimensions=("model", *include), max_rows=20, actor=ACTOR)
+    ).id
 
 
 async def _budget(gateway: Serving, name: str, view: str, amount: str, per: str | None = None) -> None:

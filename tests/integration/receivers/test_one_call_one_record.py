@@ -230,9 +230,11 @@ def _differ(one: Any, other: Any) -> bool:
 # -- the gateways --------------------------------------------------------------------------------------------
 
 
-async def take(log: Log, reports: Sequence[Report], clock: MovedClock, config: Config) -> None:
+async def take(record_log: Log, reports: Sequence[Report], clock: MovedClock, config: Config) -> None:
     """Send each payload as its own request. All share one commit."""
-    intake = Intake(log, attribution=Attribution(config), prices=prices(), shadows=ReportedCallers(clock))
+    intake = Intake(
+        record_log, attribution=Attribution(config), prices=prices(), shadows=ReportedCallers(clock)
+    )
     await asyncio.gather(*[intake.store_outcome(outcome_of(part), ANYBODY) for part in payloads(reports)])
 
 
@@ -331,23 +333,27 @@ async def live_with_stops(history: Sequence[tuple[str, Report]], directory: Path
         await disk.close()
 
 
-async def assert_records(expected: Expected, log: Log) -> None:
-    records = [record for record in await everything(log) if isinstance(record, Inference)]
+async def assert_records(expected: Expected, record_log: Log) -> None:
+    records = [record for record in await everything(record_log) if isinstance(record, Inference)]
     assert list(expected.records.values()) == [
         {name: getattr(record, name) for name in (*FACTS, "tags", "status", "shadow")} for record in records
     ]
-    assert expected.corrections == sum(isinstance(record, Correction) for record in await everything(log))
+    assert expected.corrections == sum(
+        isinstance(record, Correction) for record in await everything(record_log)
+    )
 
 
-async def assert_came_true(expected: Expected, log: Log) -> None:
-    await assert_records(expected, log)
-    terms = await topic_terms(log, AI_TELEMETRY)
+async def assert_came_true(expected: Expected, record_log: Log) -> None:
+    await assert_records(expected, record_log)
+    terms = await topic_terms(record_log, AI_TELEMETRY)
     counted = ("accepted", "duplicates", "amended", "amended_late")
     assert [expected.terms[term] for term in counted] == [terms.get(term, 0) for term in counted]
     assert expected.conflicts.total() == terms.get("conflict", 0)
-    shown = {(one["first_source"], one["second_source"]): one["count"] for one in await log.list_conflicts()}
+    shown = {
+        (one["first_source"], one["second_source"]): one["count"] for one in await record_log.list_conflicts()
+    }
     assert dict(expected.conflicts) == shown
-    await assert_books_balance(log)
+    await assert_books_balance(record_log)
 
 
 @seed(SEED)

@@ -146,7 +146,7 @@ async def pages(
     """Return what a person sees who may do everything except view records, and what nobody needs a right for."""
     granted = tuple(id for id in PERMISSION_SETS if VIEW_RECORDS not in resolve_permission_sets([id]))
     draft = NewRole(name="No records", data_access=FULL, members=(EVE,), permission_sets=granted)
-    await server.registry.roles.create(draft, known=(), limits=RoleLimits(), actor=ROOT)
+    await server.registry.roles.create(draft, known_dimensions=(), limits=RoleLimits(), actor=ROOT)
     headers = await signed_in(server, "none", EVE)
     paths = [
         address.path.removeprefix(OPERATOR_API)

@@ -69,10 +69,14 @@ async def test_cache_limit_counts_memory_beyond_the_bytes_of_records(start: Star
     await add(spool.log, *(call(number) for number in range(100)))
     await add(spool.log, call(100))
     cache = EntryCache(0)
-    await spool.database.read(partial(read_entries, topic=AI_TELEMETRY, first=1, last=100, cache=cache))
+    await spool.database.read(
+        partial(read_entries, topic=AI_TELEMETRY, first_number=1, last_number=100, cache=cache)
+    )
     assert len(cache) == 1
     assert cache.bytes > 100 * RAW_BYTES
-    await spool.database.read(partial(read_entries, topic=AI_TELEMETRY, first=1, last=101, cache=cache))
+    await spool.database.read(
+        partial(read_entries, topic=AI_TELEMETRY, first_number=1, last_number=101, cache=cache)
+    )
     assert len(cache) == 1
     assert cache.bytes < 100 * RAW_BYTES
 

@@ -158,9 +158,9 @@ async def test_what_is_counted_is_flushed(tmp_path: Path) -> None:
     """
     store = await SqliteLedger.open(tmp_path, FakeClock())
 
-    def synchronous(rows: LedgerRows) -> int:
-        assert isinstance(rows, SqliteLedgerRows)
-        found: int = rows._connection.execute("PRAGMA synchronous").fetchone()[0]
+    def synchronous(ledger_rows: LedgerRows) -> int:
+        assert isinstance(ledger_rows, SqliteLedgerRows)
+        found: int = ledger_rows._connection.execute("PRAGMA synchronous").fetchone()[0]
         return found
 
     full = 2

@@ -168,7 +168,7 @@ async def test_limited_people_see_no_budget_of_billed_money(server: OperatorServ
     )  # fmt: skip
     known = server.services.money.ledger.dimensions()
     for draft, seen in zip(drafts, ([], [plain["budget"]["id"]]), strict=True):
-        await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+        await server.registry.roles.create(draft, known_dimensions=known, limits=RoleLimits(), actor=ROOT)
         who = await signed_in(server, "none", draft.members[0])
         listed = await server.over_http("GET", "/budgets", headers=who)
         assert seen == [each["id"] for each in listed.payload["budgets"]]

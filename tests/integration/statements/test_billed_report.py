@@ -202,7 +202,7 @@ async def test_a_limited_person_has_the_same_answer_whatever_others_are_billed(t
                 permission_sets=(VIEW_COSTS,), members=(EVA,),
             )  # fmt: skip
             known = server.services.money.ledger.dimensions()
-            await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+            await server.registry.roles.create(draft, known_dimensions=known, limits=RoleLimits(), actor=ROOT)
             eva = await signed_in(server, "none", EVA)
             answers = []
             for cost_type in ("billed_cost", "discounted_cost"):

@@ -101,7 +101,7 @@ async def put(serving: Serving, content: bytes) -> None:
     file = ReportFile(name="report.json", content=content, read_at=time.time())
     registry = serving.app.services.storage.registry
     assert registry is not None
-    for report in read_reports([file], source=None, account=None, most=100):
+    for report in read_reports([file], source=None, account=None, max_unpacked_bytes=100):
         assert report.statement is not None
         await registry.statements.import_statement(report.statement, actor=ADA)
 

@@ -168,12 +168,12 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         assert registry is not None
         view = await registry.views.create(
             NewView(name="all", principal_dimension="user", filter={}),
-            known=("user",),
-            most=9,
+            known_dimensions=("user",),
+            max_rows=9,
             actor=PULLER,
         )
         await registry.declared_table(PlanTable).create(
-            NewPlan(name="Seats", view=view.id), most=9, actor=PULLER
+            NewPlan(name="Seats", view=view.id), max_rows=9, actor=PULLER
         )
         pull = StatementPullSettings(
             name="seats", source=request.param, key_file=key, base_url=str(server.make_url("/")),

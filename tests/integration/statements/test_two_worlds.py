@@ -93,7 +93,7 @@ async def answers(server: OperatorServer, role: RoleFilter) -> list[Any]:
     known = server.services.money.ledger.dimensions()
     notices = server.registry.notices
     notices.channels, notices.report_channels = ("ops",), frozenset(("ops",))
-    await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+    await server.registry.roles.create(draft, known_dimensions=known, limits=RoleLimits(), actor=ROOT)
     eva = await signed_in(server, "none", EVA)
     found: list[Any] = []
 

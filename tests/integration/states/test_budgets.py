@@ -49,10 +49,15 @@ async def test_every_face_shows_the_state(
     await add(faces.server.app.services.storage.log, call(1, at=at, **paid))
     registry = faces.server.app.services.operators.installation.require_registry()
     view = await registry.views.create(
-        NewView(name="all", filter={}, principal_dimension="model"), known=("model",), most=10, actor=ACTOR
+        NewView(name="all", filter={}, principal_dimension="model"),
+        known_dimensions=("model",),
+        max_rows=10,
+        actor=ACTOR,
     )
     draft = replace_fields(EMPTY, view=ViewName(id=view.id), **fields)
-    await registry.declared_table(BudgetTable).create(draft, known=("team",), most=10, actor=ACTOR)
+    await registry.declared_table(BudgetTable).create(
+        draft, known_dimensions=("team",), max_rows=10, actor=ACTOR
+    )
     assert (await faces.server.app.services.operators.money.require_budgets().evaluate_all()).waits is None
     [listed] = (await faces.api("/budgets"))["budgets"]
     assert (state, percent) == (listed["state"], listed["percent"])

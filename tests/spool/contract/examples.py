@@ -75,26 +75,26 @@ def submission(calls: Iterable[tuple[Record, RecordIdentity]], **terms: Any) -> 
     )
 
 
-async def add(log: Log, *calls: tuple[Record, RecordIdentity], **terms: Any) -> Receipt:
-    return await log.append_submission(submission(calls, **terms))
+async def add(record_log: Log, *calls: tuple[Record, RecordIdentity], **terms: Any) -> Receipt:
+    return await record_log.append_submission(submission(calls, **terms))
 
 
-async def everything(log: Log, topic: str = AI_TELEMETRY) -> list[Record | None]:
+async def everything(record_log: Log, topic: str = AI_TELEMETRY) -> list[Record | None]:
     """Return the closed records of a topic, in order."""
-    return [record for entry in await entries(log, topic) for record in entry.records]
+    return [record for entry in await entries(record_log, topic) for record in entry.records]
 
 
-async def entries(log: Log, topic: str = AI_TELEMETRY) -> Sequence[LogEntry]:
-    return await log.read(topic, 1, log.lowest_open_number(topic))
+async def entries(record_log: Log, topic: str = AI_TELEMETRY) -> Sequence[LogEntry]:
+    return await record_log.read(topic, 1, record_log.lowest_open_number(topic))
 
 
-async def topic_terms(log: Log, topic: str = AI_TELEMETRY) -> dict[str, int]:
-    return dict((await log.books()).topics.get(topic, {}))
+async def topic_terms(record_log: Log, topic: str = AI_TELEMETRY) -> dict[str, int]:
+    return dict((await record_log.books()).topics.get(topic, {}))
 
 
-async def assert_books_balance(log: Log, *, accepted_twice: bool = False) -> None:
+async def assert_books_balance(record_log: Log, *, accepted_twice: bool = False) -> None:
     """Assert that counters equal a recount, every equation balances, and no known id was accepted again."""
-    counted, recounted = await log.books(), await log.verify()
+    counted, recounted = await record_log.books(), await record_log.verify()
     assert accepted_twice is bool(recounted.accepted_twice)
     recounted = replace(recounted, accepted_twice={})
     assert [] == list(counted.imbalances)

@@ -56,8 +56,8 @@ async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     await database.close()
 
 
-async def opened(rows: ClusterRows, clock: MovedClock) -> ClusterTable:
-    table = await ClusterTable.open(rows, clock=clock)
+async def opened(cluster_rows: ClusterRows, clock: MovedClock) -> ClusterTable:
+    table = await ClusterTable.open(cluster_rows, clock=clock)
     registry = await Registry.open(in_memory.new_in_memory_registry(), secret=SECRET, clock=clock)
     table.settings = registry.cluster_settings
     return table
@@ -175,7 +175,11 @@ async def test_an_unknown_cluster_is_not_changed(rows: ClusterRows, clock: Moved
 
 class _Full(SqlClusters):
     async def write(
-        self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
+        self,
+        cluster: Cluster,
+        *,
+        expected_versions: Collection[Expectation] = (),
+        max_rows: int | None = None,
     ) -> None:
         raise SpoolUnavailable("the disk is full")
 

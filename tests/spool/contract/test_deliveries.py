@@ -58,7 +58,7 @@ async def test_numbers_above_a_border_are_left_for_later(spooled: Spooled) -> No
     now = spooled.clock.now()
 
     async def cut(below: int) -> Delivery | None:
-        return await spooled.deliveries.take_due_delivery(ROUTE, now=now, max_records=10, below=below)
+        return await spooled.deliveries.take_due_delivery(ROUTE, now=now, max_records=10, below_number=below)
 
     first = await cut(13)
     assert first is not None
@@ -359,8 +359,8 @@ async def test_a_split_obeys_its_place(spooled: Spooled) -> None:
     parent = await taken(spooled)
     for outside in (1, 11):
         with pytest.raises(ValueError, match="cannot be split"):
-            await spooled.deliveries.split_delivery(parent, reason="x", at=outside)
-    await spooled.deliveries.split_delivery(parent, reason="x", at=3)
+            await spooled.deliveries.split_delivery(parent, reason="x", second_first_number=outside)
+    await spooled.deliveries.split_delivery(parent, reason="x", second_first_number=3)
     assert [(1, 2), (3, 10)] == [span(await taken(spooled)), span(await taken(spooled))]
 
 

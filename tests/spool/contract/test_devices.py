@@ -46,8 +46,8 @@ def device(id: str = "laptop-1", **fields: Any) -> Device:
 class Counted:
     """Rows that count writes, and fail when a test says so."""
 
-    def __init__(self, rows: DeviceRows) -> None:
-        self.rows = rows
+    def __init__(self, device_rows: DeviceRows) -> None:
+        self.rows = device_rows
         self.writes: list[int] = []
         self.broken = False
 
@@ -80,8 +80,8 @@ class Counted:
 class EndedSlowly(Counted):
     """Rows that another process changes while the table waits for the last commits under ended keys."""
 
-    def __init__(self, rows: DeviceRows) -> None:
-        super().__init__(rows)
+    def __init__(self, device_rows: DeviceRows) -> None:
+        super().__init__(device_rows)
         self.waits, self.may_end = asyncio.Event(), asyncio.Event()
         self.changed: dict[str, Device | None] = {}
 
@@ -337,11 +337,14 @@ async def test_no_more_than_may_be(rows: Counted) -> None:
     """
     table = await DeviceTable.open(rows)
     outcomes = await asyncio.gather(
-        *(table.update(id, lambda known, id=id: known or device(id), most=2) for id in ("a", "b", "c")),  # type: ignore[misc]
+        *(
+            table.update(id, lambda known, id=id: known or device(id), max_devices=2)  # type: ignore[misc]
+            for id in ("a", "b", "c")
+        ),
         return_exceptions=True,
     )
     assert [Device, Device, TooManyDevices] == [type(one) for one in outcomes]
-    await table.update("a", fail_if_device_deleted(lambda known: replace(known, user="ada")), most=1)
+    await table.update("a", fail_if_device_deleted(lambda known: replace(known, user="ada")), max_devices=1)
     assert ["a", "b"] == sorted(each.id for each in (await DeviceTable.open(rows)).all())
 
 

@@ -136,7 +136,7 @@ async def test_erasure_removes_every_name_and_no_sum(storage: Storage, seed: int
         LinkedPerson(names=tuple(map(people.recorded_name_or_hash, names)), label=names[2])
         for names in (ADA, BOB)
     ]
-    await storage.registry.persons.link_names(linked, most=100, actor=ROOT)
+    await storage.registry.persons.link_names(linked, max_names=100, actor=ROOT)
     before = {by: await sums(storage, *by) for by in DIMENSIONS}
     lines = await sums(storage, "user")
     mine = people.recorded_name_or_hash(ADA[0])
@@ -262,12 +262,14 @@ async def test_rows_have_no_name(storage: Storage) -> None:
         await registry.operators.add(
             email, role=ADMIN, password="long enough password", actor=Actor(email, "local")
         )
-    await registry.persons.link_names([LinkedPerson(names=ADA[1:], label="Ada Lovelace")], most=9, actor=ROOT)
+    await registry.persons.link_names(
+        [LinkedPerson(names=ADA[1:], label="Ada Lovelace")], max_names=9, actor=ROOT
+    )
     filters = (RoleFilter(dimension="user", values=("ada", "bob"), mode=IS),)
     draft = NewRole(name="team", description="Calls of ada.", data_access=LIMITED, filters=filters,
                       members=("ada@example.com", "eve@example.com"))  # fmt: skip
     ada = Actor("ada@example.com", "local")
-    role = await registry.roles.create(draft, known=("user",), limits=RoleLimits(), actor=ada)
+    role = await registry.roles.create(draft, known_dimensions=("user",), limits=RoleLimits(), actor=ada)
     erasure = erasure_of(people, ADA, NOON)
     with pytest.raises(NotAllowed, match="somebody else must erase you"):
         await erase_from_storage(storage, erasure, revoke_device=device_revoker(""), actor=ada)

@@ -263,9 +263,11 @@ async def test_catching_up_ends_while_senders_never_pause(ledgers: Ledgers) -> N
     """
 
     class Growing(FakeLog):
-        async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[LogEntry]:
+        async def read(
+            self, topic: str, first_number: int, last_number: int, **options: Any
+        ) -> Sequence[LogEntry]:
             self.add([call()])
-            return await super().read(topic, first, last, **options)
+            return await super().read(topic, first_number, last_number, **options)
 
     log, ledger = Growing(), await ledgers.open()
     log.add([call()])
@@ -288,9 +290,11 @@ async def test_others_run_between_the_steps_of_a_count(ledgers: Ledgers) -> None
             await asyncio.sleep(0)
 
     class Watched(FakeLog):
-        async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[LogEntry]:
-            seen.append((last - first + 1, turns))
-            return await super().read(topic, first, last, **options)
+        async def read(
+            self, topic: str, first_number: int, last_number: int, **options: Any
+        ) -> Sequence[LogEntry]:
+            seen.append((last_number - first_number + 1, turns))
+            return await super().read(topic, first_number, last_number, **options)
 
     seen: list[tuple[int, int]] = []
     log, ledger = Watched(), await ledgers.open()
@@ -776,11 +780,11 @@ async def test_old_hours_go_a_day_at_a_time(ledgers: Ledgers) -> None:
     clock.at = BEGIN + 95 * DAY
     removed, change = [], ledgers.store.change
 
-    def hours(rows: LedgerRows) -> int:
+    def hours(ledger_rows: LedgerRows) -> int:
         return sum(
             measures[0]
-            for start in rows.period_starts(HOUR, 0)
-            for _, measures in rows.measures_by_dimension_set_number(HOUR, start)
+            for start in ledger_rows.period_starts(HOUR, 0)
+            for _, measures in ledger_rows.measures_by_dimension_set_number(HOUR, start)
         )
 
     async def noted(work: Callable[[LedgerRows], Any]) -> Any:
@@ -846,9 +850,9 @@ async def test_a_rebuild_counts_by_region(ledgers: Ledgers) -> None:
 async def _spoil(store: LedgerStore, hour: int) -> None:
     """Add seven calls that do not exist."""
 
-    def work(rows: LedgerRows) -> None:
-        for number in rows.dimension_set_numbers_in_period(HOUR, hour):
-            rows.add_sums(HOUR, [(hour, number, [7, *[0] * (WIDTH - 1)])])
+    def work(ledger_rows: LedgerRows) -> None:
+        for number in ledger_rows.dimension_set_numbers_in_period(HOUR, hour):
+            ledger_rows.add_sums(HOUR, [(hour, number, [7, *[0] * (WIDTH - 1)])])
 
     await store.change(work)
 
@@ -879,19 +883,21 @@ class Interrupted(FakeLog):
 
     meanwhile: Callable[[], Awaitable[object]] | None = None
 
-    async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[LogEntry]:
-        found = await super().read(topic, first, last, **options)
+    async def read(
+        self, topic: str, first_number: int, last_number: int, **options: Any
+    ) -> Sequence[LogEntry]:
+        found = await super().read(topic, first_number, last_number, **options)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             await meanwhile()
         return found
 
 
-def _empty(rows: LedgerRows) -> None:
+def _empty(ledger_rows: LedgerRows) -> None:
     """Reset the rows to the state after a damaged ledger was created again."""
-    rows.freeze_periods_for_rebuild(below_record_number=0)
-    rows.delete_sums_of_unfrozen_periods()
-    rows.set_state(reach=1, missed=0)
+    ledger_rows.freeze_periods_for_rebuild(below_record_number=0)
+    ledger_rows.delete_sums_of_unfrozen_periods()
+    ledger_rows.set_state(reach=1, missed=0)
 
 
 async def test_sums_that_are_lost_while_the_log_is_read(ledgers: Ledgers) -> None:
@@ -1168,9 +1174,9 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
     looked = asyncio.Event()
     look = other._refresh_and_check_if_behind
 
-    async def looking(log: ReadableLog) -> bool:
+    async def looking(record_log: ReadableLog) -> bool:
         try:
-            return await look(log)
+            return await look(record_log)
         finally:
             looked.set()
 

@@ -178,29 +178,29 @@ def sent(topic: str, number: int) -> Submission:
     return submission([call(number)]) if topic == AI_TELEMETRY else keyed(topic, number, "1")
 
 
-async def accepted(log: Log) -> dict[str, int]:
-    return {topic: (await topic_terms(log, topic)).get("accepted", 0) for topic in TOPICS}
+async def accepted(record_log: Log) -> dict[str, int]:
+    return {topic: (await topic_terms(record_log, topic)).get("accepted", 0) for topic in TOPICS}
 
 
 Reports = Mapping[str, int]  # number of reports per topic, one topic after the other
 
 
-async def send(log: Log, reports: Reports) -> None:
+async def send(record_log: Log, reports: Reports) -> None:
     for topic, count in reports.items():
         for number in range(count):
-            await log.append_submission(sent(topic, number))
+            await record_log.append_submission(sent(topic, number))
 
 
-async def assert_all_is_known(log: Log, reports: Reports) -> None:
+async def assert_all_is_known(record_log: Log, reports: Reports) -> None:
     """Assert that a repeat of everything adds nothing, and that another body under a used key is refused."""
-    before = await accepted(log)
-    await send(log, reports)
+    before = await accepted(record_log)
+    await send(record_log, reports)
     for topic, count in reports.items():
         if topic != AI_TELEMETRY:
             for number in range(count):
                 with pytest.raises(KeyReused):
-                    await log.append_submission(keyed(topic, number, "2"))
-    assert before == await accepted(log)
+                    await record_log.append_submission(keyed(topic, number, "2"))
+    assert before == await accepted(record_log)
 
 
 PAIRS = [*permutations(TOPICS, 2)]

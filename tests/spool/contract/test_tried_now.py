@@ -26,7 +26,12 @@ async def test_an_operator_ends_the_wait_of_a_delivery(spooled: Spooled, answer:
     await spooled.add(calls(1, 1))
     exporter = Capture(answers=[answer, answer, None])
     route = RouteLoop(
-        SPEC, exporter, deliveries=spooled.deliveries, log=spooled.log, clock=spooled.clock, backoff=Backoff()
+        SPEC,
+        exporter,
+        deliveries=spooled.deliveries,
+        record_log=spooled.log,
+        clock=spooled.clock,
+        backoff=Backoff(),
     )
 
     async def forward() -> bool:

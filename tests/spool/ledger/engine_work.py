@@ -22,26 +22,26 @@ async def work_of(ledger: Ledger, ask: Callable[[], Awaitable[Any]]) -> int:
     read = ledger._store.read
 
     async def counted(work: Callable[[LedgerRows], Any]) -> Any:
-        def within(rows: LedgerRows) -> Any:
+        def within(ledger_rows: LedgerRows) -> Any:
             nonlocal count
-            if isinstance(rows, PostgresLedgerRows):
-                [before] = rows._connection.execute(TUPLES).fetchone() or (0,)
-                found = work(rows)
-                [after] = rows._connection.execute(TUPLES).fetchone() or (0,)
+            if isinstance(ledger_rows, PostgresLedgerRows):
+                [before] = ledger_rows._connection.execute(TUPLES).fetchone() or (0,)
+                found = work(ledger_rows)
+                [after] = ledger_rows._connection.execute(TUPLES).fetchone() or (0,)
                 count += int((after or 0) - (before or 0))
                 return found
-            assert isinstance(rows, SqliteLedgerRows)
+            assert isinstance(ledger_rows, SqliteLedgerRows)
 
             def step() -> int:
                 nonlocal count
                 count += 1
                 return 0
 
-            rows._connection.set_progress_handler(step, STEP)
+            ledger_rows._connection.set_progress_handler(step, STEP)
             try:
-                return work(rows)
+                return work(ledger_rows)
             finally:
-                rows._connection.set_progress_handler(None, 0)
+                ledger_rows._connection.set_progress_handler(None, 0)
 
         return await read(within)
 

@@ -137,8 +137,10 @@ class Deal:
         asked = QUESTIONS if whole else QUESTIONS[self.checks % 2 :: 2]
         self.checks += 1
 
-        def work(rows: LedgerRows) -> list[tuple[list[CostRow], list[CostRow]]]:
-            return [(query_costs(without(rows), each), query_costs(rows, each)) for each in asked]
+        def work(ledger_rows: LedgerRows) -> list[tuple[list[CostRow], list[CostRow]]]:
+            return [
+                (query_costs(without(ledger_rows), each), query_costs(ledger_rows, each)) for each in asked
+            ]
 
         for expected, found in await self.ledgers.store.read(work):
             assert expected == found
@@ -211,9 +213,9 @@ async def test_queries_use_rollups(ledgers: Ledgers) -> None:
     made = await ledgers.store.read(lambda rows: rows.valid_rollup_keys(0, 1 << 62))
     assert made and min(number for number, _, _ in made) > BILLED_ROLLUPS
 
-    def spoil(rows: LedgerRows) -> None:
-        assert isinstance(rows, SqlLedgerRows)
-        rows._tables.run(f"UPDATE {rows._table('billed_rollups')} SET low = low + 1")
+    def spoil(ledger_rows: LedgerRows) -> None:
+        assert isinstance(ledger_rows, SqlLedgerRows)
+        ledger_rows._tables.run(f"UPDATE {ledger_rows._table('billed_rollups')} SET low = low + 1")
 
     await ledgers.store.change(spoil)
     for query in (WHOLE, by_team):

@@ -212,9 +212,9 @@ async def test_a_run_without_calls_is_forgotten_with_the_runs_below_it(ledgers: 
     await ledger.catch_up(log)
     above = [as_shown("run", "B", session="s")]
 
-    def forgotten(rows: LedgerRows) -> bool:
-        rows.drop_unused_units()
-        return not rows.run_lineage("run", above, 10, includes_runs_below=False)
+    def forgotten(ledger_rows: LedgerRows) -> bool:
+        ledger_rows.drop_unused_units()
+        return not ledger_rows.run_lineage("run", above, 10, includes_runs_below=False)
 
     assert not await ledger._change_rows(forgotten)
     await ledger._change_rows(lambda rows: rows.delete_unit_sums(int(BEGIN) // HOUR * HOUR))

@@ -79,7 +79,7 @@ def test_both_ways_find_the_same(
     query = CostQuery(
         **EVER, group_by=("team",), include=include, exclude=exclude, derived={LARGE.name: LARGE}
     )
-    found = rows.totals_by_group([(DAY_S, since, until, 0)], query, by_start=by_start)
+    found = rows.totals_by_group([(DAY_S, since, until, 0)], query, groups_by_start=by_start)
     assert {(each.group[0], each.start): each.measures[0] for each in found} == expected
 
 
@@ -125,7 +125,7 @@ def test_sums_of_outcomes_are_those_of_every_sum(include: dict[str, tuple[str, .
                 at = (of.status, of.cost_source, start if by_start else 0)
                 expected[at] = [a + b for a, b in zip(expected.get(at, [0] * WIDTH), measures, strict=True)]
     totals = rows.totals_by_group(
-        [(DAY_S, 0, DAYS * DAY_S, 0)], CostQuery(**EVER, include=include), by_start=by_start
+        [(DAY_S, 0, DAYS * DAY_S, 0)], CostQuery(**EVER, include=include), groups_by_start=by_start
     )
     found = {(each.status, each.cost_source, each.start): [*each.measures] for each in totals}
     assert {at: measures for at, measures in found.items() if any(measures)} == expected

@@ -25,7 +25,7 @@ class Searched:
 
     async def newest(self) -> list[int]:
         self.checked = []
-        found = await self.own_records.newest_calls("own", self._is_own, dimensions=None, most=9)
+        found = await self.own_records.newest_calls("own", self._is_own, dimensions=None, max_records=9)
         return [int.from_bytes(each.unpack_record().id) for each in found]
 
     def _is_own(self, record: Record) -> bool:

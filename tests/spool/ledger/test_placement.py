@@ -102,9 +102,9 @@ class Counters:
     async def change(self, chance: Random, work: Callable[[LedgerRows, DimensionNumbering], object]) -> None:
         placement = chance.choice(self._placements)
 
-        def begun(rows: LedgerRows) -> None:
-            placement.begin_transaction(rows)
-            work(rows, placement)
+        def begun(ledger_rows: LedgerRows) -> None:
+            placement.begin_transaction(ledger_rows)
+            work(ledger_rows, placement)
 
         await self._store.change(begun)
 
@@ -115,9 +115,9 @@ class Counters:
         )
         first, self._reach = self._reach, self._reach + len(calls)
 
-        def work(rows: LedgerRows, placement: DimensionNumbering) -> None:
+        def work(ledger_rows: LedgerRows, placement: DimensionNumbering) -> None:
             counting.add_counted_sums(
-                rows,
+                ledger_rows,
                 sums,
                 placement,
                 first_number=first,
@@ -142,23 +142,24 @@ class Counters:
         if self.plain.periods and (period := chance.choice(sorted(self.plain.periods)))[0] == HOUR_S:
             width, start = period
 
-            def work(rows: LedgerRows, placement: DimensionNumbering) -> None:
-                rows.delete_sums(
-                    width, [(start, number) for number in rows.dimension_set_numbers_in_period(width, start)]
+            def work(ledger_rows: LedgerRows, placement: DimensionNumbering) -> None:
+                ledger_rows.delete_sums(
+                    width,
+                    [(start, number) for number in ledger_rows.dimension_set_numbers_in_period(width, start)],
                 )
-                rows.delete_unused_dimension_sets()
+                ledger_rows.delete_unused_dimension_sets()
                 placement.forget_numbers()
 
             await self.change(chance, work)
             del self.plain.periods[period]
 
     async def assert_equal(self) -> None:
-        def work(rows: LedgerRows) -> dict[Period, dict[Dimensions, Measures]]:
-            assert self.plain.daily == read_state(rows)["daily"]
+        def work(ledger_rows: LedgerRows) -> dict[Period, dict[Dimensions, Measures]]:
+            assert self.plain.daily == read_state(ledger_rows)["daily"]
             return {
-                (width, start): dict(rows.read_sums(width, start))
+                (width, start): dict(ledger_rows.read_sums(width, start))
                 for width in (HOUR_S, DAY_S)
-                for start in rows.period_starts(width, 0)
+                for start in ledger_rows.period_starts(width, 0)
             }
 
         assert self.plain.periods == await self._store.read(work)

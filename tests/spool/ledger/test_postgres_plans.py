@@ -37,13 +37,13 @@ async def test_no_question_is_prepared(ledgers: Ledgers) -> None:
     assert [] == await ledgers.store.read(prepared)
 
 
-def prepared(rows: LedgerRows) -> list[tuple[str]]:
+def prepared(ledger_rows: LedgerRows) -> list[tuple[str]]:
     """Return the queries that a connection has prepared after many executions of one query."""
-    assert isinstance(rows, PostgresLedgerRows)
+    assert isinstance(ledger_rows, PostgresLedgerRows)
     since = int(QUERY.since.timestamp())
     for _ in range(TIMES):
-        assert [] == list(rows.totals_by_group([(DAY_S, since, since + DAY_S, 0)], QUERY))
-    return rows._connection.execute(PREPARED).fetchall()
+        assert [] == list(ledger_rows.totals_by_group([(DAY_S, since, since + DAY_S, 0)], QUERY))
+    return ledger_rows._connection.execute(PREPARED).fetchall()
 
 
 @pytest.mark.parametrize("ledgers", [POSTGRES], indirect=True)

@@ -135,8 +135,10 @@ class Deal:
         asked = QUESTIONS if whole else QUESTIONS[self.checks % 2 :: 2]
         self.checks += 1
 
-        def work(rows: LedgerRows) -> list[tuple[list[CostRow], list[CostRow]]]:
-            return [(query_costs(without(rows), each), query_costs(rows, each)) for each in asked]
+        def work(ledger_rows: LedgerRows) -> list[tuple[list[CostRow], list[CostRow]]]:
+            return [
+                (query_costs(without(ledger_rows), each), query_costs(ledger_rows, each)) for each in asked
+            ]
 
         for expected, found in await self.ledgers.store.read(work):
             assert expected == found
@@ -146,8 +148,10 @@ class Deal:
     async def check_usages(self, query: CostQuery) -> None:
         """Compare the usage of groups with the rows of the same query."""
 
-        def work(rows: LedgerRows) -> tuple[list[CostRow], list[UsageByGroup]]:
-            return query_costs(without(rows), query), list(usages_by_group(rows, [query, query], None))
+        def work(ledger_rows: LedgerRows) -> tuple[list[CostRow], list[UsageByGroup]]:
+            return query_costs(without(ledger_rows), query), list(
+                usages_by_group(ledger_rows, [query, query], None)
+            )
 
         rows, found = await self.ledgers.store.read(work)
         assert [{row.group: row_usage(row) for row in rows}] * 2 == found
@@ -158,12 +162,12 @@ class FixedPrice(FakePrices):
         return "7.25"
 
 
-def without(rows: LedgerRows) -> LedgerRows:
+def without(ledger_rows: LedgerRows) -> LedgerRows:
     """Return the same rows without any rollup."""
 
     class Plain:
         def __getattr__(self, name: str) -> Any:
-            return getattr(rows, name)
+            return getattr(ledger_rows, name)
 
         def valid_rollup_keys(self, since: int, until: int) -> tuple[()]:
             return ()
@@ -228,9 +232,9 @@ async def test_queries_use_rollups(ledgers: Ledgers) -> None:
     await dealt.rolled_up(DAYS)
     assert [expected] == await dealt.ledger.costs(WHOLE)
 
-    def spoil(rows: LedgerRows) -> None:
-        assert isinstance(rows, SqlLedgerRows)
-        rows._tables.run(f"UPDATE {rows._table('rollups')} SET calls = calls + 1")
+    def spoil(ledger_rows: LedgerRows) -> None:
+        assert isinstance(ledger_rows, SqlLedgerRows)
+        ledger_rows._tables.run(f"UPDATE {ledger_rows._table('rollups')} SET calls = calls + 1")
 
     await ledgers.store.change(spoil)
     [spoiled] = await dealt.ledger.costs(WHOLE)
@@ -250,16 +254,16 @@ async def test_a_filter_that_every_call_passes_is_none(ledgers: Ledgers) -> None
     filter, the query reads days.
     """
 
-    def asked(rows: LedgerRows, query: CostQuery) -> tuple[list[CostRow], set[int]]:
+    def asked(ledger_rows: LedgerRows, query: CostQuery) -> tuple[list[CostRow], set[int]]:
         found = set[int]()
 
         class Noted:
             def __getattr__(self, name: str) -> Any:
-                return getattr(rows, name)
+                return getattr(ledger_rows, name)
 
             def totals_by_group(self, spans: Sequence[Span], *what: Any, **how: Any) -> Any:
                 found.update(rollup for _, _, _, rollup in spans)
-                return rows.totals_by_group(spans, *what, **how)
+                return ledger_rows.totals_by_group(spans, *what, **how)
 
         return query_costs(cast(LedgerRows, Noted()), query), found
 
@@ -289,17 +293,17 @@ async def test_a_comparison_by_model_reads_rollups(ledgers: Ledgers) -> None:
     await dealt.rolled_up(DAYS)
     of_kinds = replace(PART, granularity="total", measures=MEASURES, group_by=("model", *PRICED_BY, "region"))
 
-    def read(rows: LedgerRows) -> tuple[set[int], int]:
+    def read(ledger_rows: LedgerRows) -> tuple[set[int], int]:
         found, count = set[int](), 0
 
         class Noted:
             def __getattr__(self, name: str) -> Any:
-                return getattr(rows, name)
+                return getattr(ledger_rows, name)
 
             def sums_by_dimension_set(self, spans: Sequence[Span], query: CostQuery) -> Any:
                 nonlocal count
                 found.update(rollup for _, _, _, rollup in spans)
-                sums = list(rows.sums_by_dimension_set(spans, query))
+                sums = list(ledger_rows.sums_by_dimension_set(spans, query))
                 count += len(sums)
                 return sums
 

@@ -167,19 +167,19 @@ async def test_units_are_exact_whatever_happens(ledgers: Ledgers, seed: int) -> 
         await ledger.rebuild(log)
 
     async def mended() -> None:
-        def lose_a_call(rows: LedgerRows) -> None:
-            for start in rows.period_starts(HOUR, 0)[:1]:
-                rows.add_sums(
+        def lose_a_call(ledger_rows: LedgerRows) -> None:
+            for start in ledger_rows.period_starts(HOUR, 0)[:1]:
+                ledger_rows.add_sums(
                     HOUR,
                     [
                         (
                             start,
-                            min(rows.dimension_set_numbers_in_period(HOUR, start)),
+                            min(ledger_rows.dimension_set_numbers_in_period(HOUR, start)),
                             [-1] + [0] * (WIDTH - 1),
                         )
                     ],
                 )
-                rows.delete_unit_sums(start)
+                ledger_rows.delete_unit_sums(start)
 
         await ledger._change_rows(lose_a_call)
         await LedgerMender(ledger=ledger, log=log, clock=clock).compare_and_repair()

@@ -43,9 +43,13 @@ class RandomSessions(FakeLog):
         month, place = divmod(number - 1, IDS)
         return MONTHS[month] + (MONTHS[month + 1] - MONTHS[month]) * place / IDS
 
-    async def read(self, topic: str, first: int, last: int, **options: object) -> Sequence[LogEntry]:
-        records = [self._made(number) for number in range(first, last + 1)]
-        return [LogEntry(topic=topic, first=first, committed_at=self.time_of(last), records=records)]
+    async def read(
+        self, topic: str, first_number: int, last_number: int, **options: object
+    ) -> Sequence[LogEntry]:
+        records = [self._made(number) for number in range(first_number, last_number + 1)]
+        return [
+            LogEntry(topic=topic, first=first_number, committed_at=self.time_of(last_number), records=records)
+        ]
 
     def _made(self, number: int) -> Inference:
         session, cost = f"random-{number}", COST
@@ -70,8 +74,8 @@ def expensive_sessions(count: int) -> dict[str | None, tuple[int, Decimal]]:
     }
 
 
-def row_counts(rows: LedgerRows) -> dict[str, int]:
-    tables = rows._tables  # type: ignore[attr-defined]
+def row_counts(ledger_rows: LedgerRows) -> dict[str, int]:
+    tables = ledger_rows._tables  # type: ignore[attr-defined]
     return {
         table: tables.first_row(f"SELECT COUNT(*) FROM {table}")[0]
         for table in ("work", "work_units", "work_unlisted")

@@ -172,19 +172,19 @@ class History:
             estimate_again(record, price)
 
     async def repair(self) -> None:
-        def lose_a_call(rows: LedgerRows) -> None:
-            for start in rows.period_starts(HOUR, 0)[:1]:
-                rows.add_sums(
+        def lose_a_call(ledger_rows: LedgerRows) -> None:
+            for start in ledger_rows.period_starts(HOUR, 0)[:1]:
+                ledger_rows.add_sums(
                     HOUR,
                     [
                         (
                             start,
-                            min(rows.dimension_set_numbers_in_period(HOUR, start)),
+                            min(ledger_rows.dimension_set_numbers_in_period(HOUR, start)),
                             [-1] + [0] * (WIDTH - 1),
                         )
                     ],
                 )
-                rows.delete_unit_sums(start)
+                ledger_rows.delete_unit_sums(start)
 
         await self.ledger._change_rows(lose_a_call)
         await LedgerMender(ledger=self.ledger, log=self._log, clock=self._clock).compare_and_repair()

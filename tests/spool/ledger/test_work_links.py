@@ -129,19 +129,19 @@ async def test_sums_under_links_are_those_of_the_calls(ledgers: Ledgers, seed: i
         await ledger.rebuild(log)
 
     async def repaired() -> None:
-        def lose_a_call(rows: LedgerRows) -> None:
-            for start in rows.period_starts(HOUR, 0)[:1]:
-                rows.add_sums(
+        def lose_a_call(ledger_rows: LedgerRows) -> None:
+            for start in ledger_rows.period_starts(HOUR, 0)[:1]:
+                ledger_rows.add_sums(
                     HOUR,
                     [
                         (
                             start,
-                            min(rows.dimension_set_numbers_in_period(HOUR, start)),
+                            min(ledger_rows.dimension_set_numbers_in_period(HOUR, start)),
                             [-1] + [0] * (WIDTH - 1),
                         )
                     ],
                 )
-                rows.delete_unit_sums(start)
+                ledger_rows.delete_unit_sums(start)
 
         await ledger._change_rows(lose_a_call)
         await LedgerMender(ledger=ledger, log=log, clock=clock).compare_and_repair()

@@ -119,15 +119,15 @@ async def test_what_is_forgotten_stays_so_when_the_rest_fails(
 async def test_old_series_are_removed_in_steps(database: Database) -> None:
     """A series is deleted a month after its last point."""
     await filled(database, "series", FILL_SERIES)
-    await remove_old_counter_series(database, now=SERIES_AGE_S + ROWS - 100.0, most=ROWS)
+    await remove_old_counter_series(database, now=SERIES_AGE_S + ROWS - 100.0, max_series=ROWS)
     assert (101, ROWS - 100.0) == await left(database, "series", "seen_at")
 
 
 async def test_the_oldest_series_beyond_the_bound_are_removed_in_steps(database: Database) -> None:
     """Only the oldest series beyond the limit are deleted. Below the limit no series is deleted."""
     await filled(database, "series", FILL_SERIES)
-    assert (100, ROWS - 100) == await remove_old_counter_series(database, now=0.0, most=100)
-    assert (100, 0) == await remove_old_counter_series(database, now=0.0, most=100)
+    assert (100, ROWS - 100) == await remove_old_counter_series(database, now=0.0, max_series=100)
+    assert (100, 0) == await remove_old_counter_series(database, now=0.0, max_series=100)
     assert (100, ROWS - 99.0) == await left(database, "series", "seen_at")
 
 

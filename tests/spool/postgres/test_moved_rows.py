@@ -53,7 +53,7 @@ def operation(n: int, dice: random.Random) -> UnitCostOperation:
 async def apply(tables: SqliteTransactions, operations: list[UnitCostOperation]) -> None:
     def work(connection: SqlConnection) -> None:
         rows = SqlStreamRows(connection)
-        streams.apply_operations(rows, operations, now=1.0, since=0.0)
+        streams.apply_operations(rows, operations, now=1.0, began_at=0.0)
         rows.flush()
 
     await tables.transaction(work)
@@ -71,7 +71,7 @@ async def test_totals_are_those_of_memory(fresh_schema: Schema) -> None:
             def commit(connection: Connection, operations: list[UnitCostOperation] = operations) -> None:
                 rows = PostgresStreamRows(connection, database)
                 rows.query_rows_and_return_reader(operations)()
-                streams.apply_operations(rows, operations, now=1.0, since=0.0)
+                streams.apply_operations(rows, operations, now=1.0, began_at=0.0)
                 rows.flush()
 
             await database.transaction(commit)
@@ -100,7 +100,7 @@ async def test_a_text_that_postgresql_cannot_keep(fresh_schema: Schema) -> None:
 
         def commit(connection: Connection) -> None:
             rows = PostgresStreamRows(connection, database)
-            streams.apply_operations(rows, [one], now=1.0, since=0.0)
+            streams.apply_operations(rows, [one], now=1.0, began_at=0.0)
             rows.flush()
 
         await database.transaction(commit)
@@ -117,7 +117,7 @@ async def test_settled_totals_go_after_their_time(fresh_schema: Schema) -> None:
 
         def commit(connection: Connection) -> None:
             rows = PostgresStreamRows(connection, database)
-            streams.apply_operations(rows, [one], now=float(NOON), since=0.0)
+            streams.apply_operations(rows, [one], now=float(NOON), began_at=0.0)
             rows.flush()
 
         await database.transaction(commit)

@@ -22,7 +22,7 @@ from tests.rounds import examples
 
 ACTOR = Actor("root", "local")
 PEOPLE = ("ada@example.com", "bob@example.com")
-LIMITS: Any = {"known": (), "limits": RoleLimits(), "actor": ACTOR}
+LIMITS: Any = {"known_dimensions": (), "limits": RoleLimits(), "actor": ACTOR}
 Step = Callable[[Registry], Coroutine[Any, Any, object]]
 
 emails, accesses = st.sampled_from(PEOPLE), st.sampled_from((FULL, NO_DATA))

@@ -219,7 +219,7 @@ class Places:
             await registry.keys.create(name=name, use_cases=[SEND_AI_TELEMETRY], actor=ACTOR)
         await registry.keys.delete("a key that goes", confirm="a key that goes", actor=ACTOR)
         await registry.connections.create(
-            ConnectionDraft(name="bill", cloud_provider="AWS"), most=9, actor=ACTOR
+            ConnectionDraft(name="bill", cloud_provider="AWS"), max_rows=9, actor=ACTOR
         )
         insight = await registry.insights.create(InsightDraft(title="a spike"), actor=ACTOR)
         await registry.insights.add_comment(insight.id, "why?", actor=ACTOR)

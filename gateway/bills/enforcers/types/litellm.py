@@ -83,7 +83,7 @@ def _parse_window(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"window": window, "starts_at": starts_at, "ends_at": ends_at}
 
 
-def _calendar_window_name(number: int, unit: str, ends_at: float | None) -> str:
+def _calendar_window_name(unit_count: int, unit: str, ends_at: float | None) -> str:
     """
     Return the name of the window with this duration. LiteLLM resets windows of 1d, 7d and 30d at the start of
     a day, a week and a month.
@@ -91,13 +91,13 @@ def _calendar_window_name(number: int, unit: str, ends_at: float | None) -> str:
     end = None if ends_at is None else datetime.fromtimestamp(ends_at, UTC)
     is_midnight = end is not None and end.time() == datetime.min.time()
     if is_midnight and end is not None:
-        if (number, unit) in ((1, "d"), (24, "h")):
+        if (unit_count, unit) in ((1, "d"), (24, "h")):
             return "day"
-        if (number, unit) in ((7, "d"), (1, "w")) and end.weekday() == 0:
+        if (unit_count, unit) in ((7, "d"), (1, "w")) and end.weekday() == 0:
             return "week"
-        if (number, unit) in ((30, "d"), (1, "mo")) and end.day == 1:
+        if (unit_count, unit) in ((30, "d"), (1, "mo")) and end.day == 1:
             return "month"
-    return f"{number}{unit}"
+    return f"{unit_count}{unit}"
 
 
 LITELLM = EnforcerType(

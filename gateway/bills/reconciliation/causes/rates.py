@@ -446,7 +446,7 @@ def _claim_price_of_cells(
         certainty=sure,
         evidence=f"{name}: {evidence}",
         advice=_ADVICE.get(cause, _OVERRIDE),
-        since=since,
+        since_day=since,
         alternative_causes=(
             *alternative_causes_of_factor(cause, next(iter(ratios.values()))),
             *_fee_if_plausible_before_price_change(steps, since),
@@ -542,7 +542,7 @@ def _claim_price_of_certain_days(
             evidence=f"{cells_description}: {_days_phrase([since or days[0], *days[1:]], lasts_to_end=stays)} "
             f"{rate_text} of our price",
             advice=_OVERRIDE if stays else _ADVICE["price_on_days"],
-            since=since,
+            since_day=since,
             portions=portions,
             alternative_causes=(
                 *_cause_of_factor_on_most_days(days, every, off_ratios, is_one_ratio=is_one_ratio),
@@ -665,7 +665,7 @@ def _days_phrase(days: list[int], *, lasts_to_end: bool) -> str:
     return (
         f"from {day_text(days[0])} on"
         if lasts_to_end
-        else f"on {join_names([day_text(day) for day in days], most=31)}"
+        else f"on {join_names([day_text(day) for day in days], max_names=31)}"
     )
 
 

@@ -82,7 +82,7 @@ def build_bundle(
     destination: Destination,
     signing_key: SigningKey,
     *,
-    number: int,
+    bundle_number: int,
     has_environment: bool,
     deb_version: str = "",
     rpm_version: str = "",
@@ -136,7 +136,7 @@ def build_bundle(
         )
     manifest = PolicyManifest(
         version=1,
-        number=number,
+        number=bundle_number,
         mode="direct" if destination.key else "agent",
         endpoint=destination.endpoint,
         assistants=[assistant.name for assistant in assistants],

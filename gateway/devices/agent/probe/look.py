@@ -550,8 +550,8 @@ def _settings_layer_of_file(
             yield TelemetryLayer(source, read(document), changed_at)
 
 
-def _format_hour_of_time(at: float) -> str | None:
-    return utc_iso(at // HOUR_S * HOUR_S)
+def _format_hour_of_time(moment: float) -> str | None:
+    return utc_iso(moment // HOUR_S * HOUR_S)
 
 
 def _is_version_number(text: str) -> bool:

@@ -185,20 +185,20 @@ def _parse_flag(value: object) -> bool | None:
     return bool(value) if isinstance(value, bool | int) else None
 
 
-def claude_code_variable_switches(variables: Document) -> TelemetrySwitches:
+def claude_code_variable_switches(environment: Document) -> TelemetrySwitches:
     """Read the variables of Claude Code, from its settings or from the environment."""
-    is_enabled = _parse_flag(variables.get("CLAUDE_CODE_ENABLE_TELEMETRY"))
-    exporters = _first_text_value(variables, "OTEL_LOGS_EXPORTER")
+    is_enabled = _parse_flag(environment.get("CLAUDE_CODE_ENABLE_TELEMETRY"))
+    exporters = _first_text_value(environment, "OTEL_LOGS_EXPORTER")
     exports = None if exporters is None else "otlp" in re.split(r"\s*,\s*", exporters.lower())
-    return replace(_otlp_variable_switches(variables, "LOGS"), is_enabled=is_enabled, exports=exports)
+    return replace(_otlp_variable_switches(environment, "LOGS"), is_enabled=is_enabled, exports=exports)
 
 
-def _otlp_variable_switches(variables: Document, signal: str) -> TelemetrySwitches:
+def _otlp_variable_switches(environment: Document, signal: str) -> TelemetrySwitches:
     return TelemetrySwitches(
-        endpoint=_first_text_value(variables, "OTEL_EXPORTER_OTLP_ENDPOINT"),
-        own_endpoint=_first_text_value(variables, f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"),
-        protocol=_first_text_value(variables, "OTEL_EXPORTER_OTLP_PROTOCOL"),
-        own_protocol=_first_text_value(variables, f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"),
+        endpoint=_first_text_value(environment, "OTEL_EXPORTER_OTLP_ENDPOINT"),
+        own_endpoint=_first_text_value(environment, f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"),
+        protocol=_first_text_value(environment, "OTEL_EXPORTER_OTLP_PROTOCOL"),
+        own_protocol=_first_text_value(environment, f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"),
     )
 
 
@@ -260,56 +260,58 @@ def opencode_switches(document: Document) -> TelemetrySwitches:
     return TelemetrySwitches(_parse_flag(_table_or_empty(document, "experimental").get("openTelemetry")))
 
 
-def _gemini_variable_switches(variables: Document) -> TelemetrySwitches:
+def _gemini_variable_switches(environment: Document) -> TelemetrySwitches:
     """Read the variables of Gemini CLI. GEMINI_TELEMETRY_ENABLED=false does not overrule its settings."""
-    found = _telemetry_variable_switches(variables, "GEMINI")
-    target = _first_text_value(variables, "GEMINI_TELEMETRY_TARGET")
+    found = _telemetry_variable_switches(environment, "GEMINI")
+    target = _first_text_value(environment, "GEMINI_TELEMETRY_TARGET")
     return replace(
         found, is_enabled=found.is_enabled or None, is_cloud=None if target is None else target == "gcp"
     )
 
 
-def _qwen_variable_switches(variables: Document) -> TelemetrySwitches:
+def _qwen_variable_switches(environment: Document) -> TelemetrySwitches:
     names = ("QWEN_TELEMETRY_OTLP_LOGS_ENDPOINT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT")
     return replace(
-        _telemetry_variable_switches(variables, "QWEN"), own_endpoint=_first_text_value(variables, *names)
+        _telemetry_variable_switches(environment, "QWEN"), own_endpoint=_first_text_value(environment, *names)
     )
 
 
-def _telemetry_variable_switches(variables: Document, vendor: str) -> TelemetrySwitches:
+def _telemetry_variable_switches(environment: Document, vendor: str) -> TelemetrySwitches:
     prefix = f"{vendor}_TELEMETRY"
-    is_off = _parse_flag(variables.get("OTEL_SDK_DISABLED"))
+    is_off = _parse_flag(environment.get("OTEL_SDK_DISABLED"))
     return TelemetrySwitches(
         exports=False if is_off else None,
-        is_enabled=_parse_flag(variables.get(f"{prefix}_ENABLED")),
-        endpoint=_first_text_value(variables, f"{prefix}_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
-        protocol=_first_text_value(variables, f"{prefix}_OTLP_PROTOCOL"),
-        is_file=_first_text_value(variables, f"{prefix}_OUTFILE") is not None or None,
+        is_enabled=_parse_flag(environment.get(f"{prefix}_ENABLED")),
+        endpoint=_first_text_value(environment, f"{prefix}_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+        protocol=_first_text_value(environment, f"{prefix}_OTLP_PROTOCOL"),
+        is_file=_first_text_value(environment, f"{prefix}_OUTFILE") is not None or None,
     )
 
 
-def _copilot_variable_switches(variables: Document) -> TelemetrySwitches:
-    endpoint = _first_text_value(variables, "OTEL_EXPORTER_OTLP_ENDPOINT")
-    exporter = _first_text_value(variables, "COPILOT_OTEL_EXPORTER_TYPE")
+def _copilot_variable_switches(environment: Document) -> TelemetrySwitches:
+    endpoint = _first_text_value(environment, "OTEL_EXPORTER_OTLP_ENDPOINT")
+    exporter = _first_text_value(environment, "COPILOT_OTEL_EXPORTER_TYPE")
     return TelemetrySwitches(
         None if endpoint is None else True,
         endpoint,
-        own_endpoint=_first_text_value(variables, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
-        exports=_exports_spans(variables),
+        own_endpoint=_first_text_value(environment, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+        exports=_exports_spans(environment),
         is_file=None if exporter is None else exporter == "file",
     )
 
 
-def _exports_spans(variables: Document) -> bool | None:
+def _exports_spans(environment: Document) -> bool | None:
     return (
-        False if (_first_text_value(variables, "OTEL_TRACES_SAMPLER") or "").endswith("always_off") else None
+        False
+        if (_first_text_value(environment, "OTEL_TRACES_SAMPLER") or "").endswith("always_off")
+        else None
     )
 
 
-def _opencode_variable_switches(variables: Document) -> TelemetrySwitches:
+def _opencode_variable_switches(environment: Document) -> TelemetrySwitches:
     """Read the variable of all signals. opencode ignores those of one signal."""
-    endpoint = _first_text_value(variables, "OTEL_EXPORTER_OTLP_ENDPOINT")
-    return TelemetrySwitches(endpoint=endpoint, exports=_exports_spans(variables))
+    endpoint = _first_text_value(environment, "OTEL_EXPORTER_OTLP_ENDPOINT")
+    return TelemetrySwitches(endpoint=endpoint, exports=_exports_spans(environment))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,7 +98,7 @@ def read_otherwise(facts: InsightFacts) -> Sequence[Finding]:
 
 def _differently_read_spans_finding(report: ReadOtherwise) -> Finding:
     who = printable_name(report.source, printable_name(report.scope))
-    fields = printable_name(", ".join(report.fields), most=300)
+    fields = printable_name(", ".join(report.fields), max_characters=300)
     return build_finding(
         "read_otherwise",
         (report.source, report.scope),
@@ -206,7 +206,7 @@ def _usual_cost_per_call(week: Sequence[PeriodSpend]) -> Decimal:
 def _stuck_routes_finding(routes: Sequence[RouteState], usual: Decimal, types: Mapping[str, str]) -> Finding:
     """Return one finding for routes with the same cause. The name of the first identifies it."""
     route = routes[0]
-    reason = f" ({printable_name(route.reason, most=MAX_REASON)})" if route.reason else ""
+    reason = f" ({printable_name(route.reason, max_characters=MAX_REASON)})" if route.reason else ""
     names = join_with_and([printable_name(each.name) for each in routes])
     queued = sum(each.queued for each in routes)
     return build_finding(
@@ -285,7 +285,9 @@ def refused_records(facts: InsightFacts) -> Sequence[Finding]:
 
 def _refused_records_finding(route: RouteState) -> Finding:
     name = printable_name(route.name)
-    reason = f" The newest reason: {printable_name(route.refusal, most=300)}." if route.refusal else ""
+    reason = (
+        f" The newest reason: {printable_name(route.refusal, max_characters=300)}." if route.refusal else ""
+    )
     return build_finding(
         "refused_records",
         (route.name,),
@@ -322,8 +324,8 @@ def _lake_differs_finding(verdict: LakeVerdict) -> Finding:
         (verdict.route,),
         title=f"The lake of {route} differs from what was sent",
         seen=(
-            f"Differences: {kinds}. The first one: {printable_name(verdict.words, most=300)}. Totals over the lake "
-            "differ from the reports."
+            f"Differences: {kinds}. The first one: {printable_name(verdict.words, max_characters=300)}. "
+            "Totals over the lake differ from the reports."
         ),
         advice=(
             "Run `tollhouse lake verify` to list every difference. Restore files or rows that were "

@@ -141,7 +141,7 @@ def view_anomaly(facts: InsightFacts) -> Sequence[Finding]:
     recent = [finding for finding in findings if finding.newest is not None and finding.newest >= since]
     # keep all findings about views, because people chose these views; those about teams are limited to the
     # most costly
-    return sort_by_impact(recent, most=len(recent))
+    return sort_by_impact(recent, max_findings=len(recent))
 
 
 def _anomaly_streaks(spend: ViewSpend, today: int) -> Iterator[Sequence[Spike]]:
@@ -156,11 +156,11 @@ def _anomaly_streaks(spend: ViewSpend, today: int) -> Iterator[Sequence[Spike]]:
         yield from group_streaks(list(find_spikes(days, first, today, LEAST)))
 
 
-def _days_above_growth(days: Days, first: int, today: int, percent: int) -> Iterator[Spike]:
+def _days_above_growth(days: Days, first_day: int, today: int, percent: int) -> Iterator[Spike]:
     """
     Yield days that cost at least `percent` more than the day before, after the view's first day with costs.
     """
-    for number in range(max(first + 1, today - REPORTED_DAYS), today + 1):
+    for number in range(max(first_day + 1, today - REPORTED_DAYS), today + 1):
         before = days.get(number - 1, Decimal(0))
         spent = days.get(number, Decimal(0))
         if spent - before >= max(LEAST, before * percent / 100):
@@ -210,7 +210,7 @@ def _anomaly_finding(spend: ViewSpend, streak: Sequence[Spike]) -> Finding:
     )
 
 
-def find_spikes(days: Days, first: int, today: int, least: Decimal) -> Iterator[Spike]:
+def find_spikes(days: Days, first_day: int, today: int, least: Decimal) -> Iterator[Spike]:
     """
     Yield recent days that cost far more than comparable days.
 
@@ -219,7 +219,7 @@ def find_spikes(days: Days, first: int, today: int, least: Decimal) -> Iterator[
     earlier spikes do not change the expected cost.
     """
     for number in range(today - LOOK_BACK_DAYS, today + 1):
-        before = _comparable_day_costs(days, number, first)
+        before = _comparable_day_costs(days, number, first_day)
         if not before or not (expected := median(before)):
             continue
         spread = median(abs(amount - expected) for amount in before)

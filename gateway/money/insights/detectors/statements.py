@@ -275,7 +275,7 @@ def _stale_pull_finding(arrival: ReportArrival) -> Finding:
         "has never arrived" if arrival.until is None else f"ends with {day_in_words(arrival.until - DAY_S)}"
     )
     why = (
-        f" The pull failed: {printable_name(arrival.failure, most=MAX_FAILURE)}."
+        f" The pull failed: {printable_name(arrival.failure, max_characters=MAX_FAILURE)}."
         if arrival.failure
         else " No pull has finished since."
     )

@@ -226,7 +226,7 @@ _METADATA = "metadata."
 
 def add_calls_of_gateway_row(
     format: ItemFormat,
-    place: int,
+    item_index: int,
     item: Any,
     outcome: ReadOutcome,
     *,
@@ -243,7 +243,7 @@ def add_calls_of_gateway_row(
     calls = read_event_calls(format, _event_from_attributes(format.event, item.attributes))
     for call in calls:
         if isinstance(call, BadValue):
-            outcome.reject_item(place, call.reason, f"item {place}: {call.message}")
+            outcome.reject_item(item_index, call.reason, f"item {item_index}: {call.message}")
             continue
         record = call.record
         own = dict(record.tags)

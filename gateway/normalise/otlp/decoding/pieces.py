@@ -39,7 +39,7 @@ class ItemReader(Protocol[T_contra]):
     Every item is counted in the outcome, either when it is read or in `add_remaining_items`.
     """
 
-    def read_item(self, place: int, item: T_contra) -> None: ...
+    def read_item(self, item_index: int, item: T_contra) -> None: ...
 
     def add_calls_of_ended_traces(self, ended: frozenset[str]) -> Iterable[None]:
         """Add the calls of traces that have no spans in later pieces of the payload."""

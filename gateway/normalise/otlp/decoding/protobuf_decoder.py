@@ -224,23 +224,23 @@ def _small_varint_at_end(raw: bytes, length: int) -> int | None:
     return None
 
 
-def _text_of_long_attribute(raw: bytes, at: int) -> str | None:
-    start = _position_after_length(raw, at)
+def _text_of_long_attribute(raw: bytes, position: int) -> str | None:
+    start = _position_after_length(raw, position)
     if start is None or raw[start] != _STRING:
         return None
     start = _position_after_length(raw, start + 1)
     return None if start is None else raw[start:].decode()
 
 
-def _position_after_length(raw: bytes, at: int) -> int | None:
+def _position_after_length(raw: bytes, position: int) -> int | None:
     size = len(raw)
     length = shift = 0
-    while at < size and shift < 35:
-        byte = raw[at]
-        at += 1
+    while position < size and shift < 35:
+        byte = raw[position]
+        position += 1
         length |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return at if at + length == size and length else None
+            return position if position + length == size and length else None
         shift += 7
     return None
 

@@ -126,13 +126,13 @@ class SpanReader:
         self._scope: Scope | None = None
         self._origin = _NO_ORIGIN
 
-    def read_item(self, place: int, span: Span) -> None:
+    def read_item(self, item_index: int, span: Span) -> None:
         """Read a span. It is counted exactly once in the outcome, here or in `add_remaining_items`."""
         if span.scope is not self._scope or span.resource is not self._resource:
             self.set_current_resource_and_scope(span.resource, span.scope)
         attributes = span.attributes
         shape = find_or_build_shape(attributes)
-        if shape.taken_by and self._read_span_of_tollhouse(place, span, shape):
+        if shape.taken_by and self._read_span_of_tollhouse(item_index, span, shape):
             return
         reading = shape.readings.get(self._origin) or find_or_add_reading(span, shape, self._origin)
         named = None if reading.deciding is None else reading.remembered_call_names(attributes)
@@ -156,7 +156,7 @@ class SpanReader:
             )
             return
         else:
-            call = self._read_call(place, span, shape, reading, operation, named)
+            call = self._read_call(item_index, span, shape, reading, operation, named)
             if call is not None and not call.record.request_model and call.is_without_call_facts:
                 self._ignore_span(span, shape, product)
                 call = None
@@ -189,7 +189,7 @@ class SpanReader:
         self._origin = span_origin_of_sender(product_of_sender(resource, scope), scope)
         self._senders.set_current_resource(resource)
 
-    def add_read_span(self, place: int, read_span: ReadSpan) -> None:
+    def add_read_span(self, item_index: int, read_span: ReadSpan) -> None:
         """
         Add a span that was read alone. The caller first calls `set_current_resource_and_scope` with the span's
         resource and scope.
@@ -210,7 +210,7 @@ class SpanReader:
         self._outcome.left_out += read_span.left_out
         call, node = read_span.call, read_span.node
         if call is not None:
-            call.place = place
+            call.place = item_index
             call.resource_caller, call.device = self._senders.caller, self._senders.device
             call.resource, call.scope = self._resource, self._scope
             self._calls.append((call, parent))

@@ -274,7 +274,7 @@ async def compare_costs(request: OperatorRequest[MoneyServices, None]) -> Result
         identity=lambda _: "",
         query=answer.query,
         dimensions=known,
-        most=MAX_TOP + 2,
+        max_rows=MAX_TOP + 2,
     )
     return {
         "comparison": {

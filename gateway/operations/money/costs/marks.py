@@ -226,5 +226,5 @@ def _per_unit_phrase(name: str) -> str:
     return " each" if unit_words == "one" else f" a {unit_words}"
 
 
-def _format_day(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).date().isoformat()
+def _format_day(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).date().isoformat()

@@ -273,12 +273,12 @@ async def page_of_rows(
     identity: Callable[[Row], str],
     query: CostQuery,
     dimensions: Sequence[str],
-    most: int,
+    max_rows: int,
 ) -> dict[str, Any]:
     """
     Return the rows of a report in the JSON form that all lists use.
 
-    If no limit is given, one page has up to `most` rows. A cursor is valid only for its own query. For
+    If no limit is given, one page has up to `max_rows` rows. A cursor is valid only for its own query. For
     another query, the response is 400.
     """
     parameters = request.http.query
@@ -290,8 +290,8 @@ async def page_of_rows(
         identity=Sort(value=identity),
         sorts={_PLACE: Sort(value=index_of_row)},
         default_sort=(_PLACE, "asc"),
-        default_limit=most,
-        max_limit=most,
+        default_limit=max_rows,
+        max_limit=max_rows,
     )
     page_parameters = [(name, value) for name, value in parameters.items() if name in PAGING]
     shared = request.shared

@@ -307,7 +307,7 @@ async def _build_report(
         identity=place_sort_key,
         query=result.query,
         dimensions=dimensions,
-        most=max_rows,
+        max_rows=max_rows,
     )
     for unit in set(TREES).intersection(question.by):
         around = await work_units_with_calls_in_adjacent_days(

@@ -280,13 +280,13 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
 
     def check_conflicts(
         self,
-        rows: RegistryRows,
+        registry_rows: RegistryRows,
         stored: Mapping[str, ScheduledReport],
         row: ScheduledReport,
         can_see_row: Sees[ScheduledReport],
     ) -> None:
         check_name_free(stored.values(), row, noun="scheduled report", can_see_row=can_see_row)
-        if VIEWS.find(rows, row.view_id) is None:
+        if VIEWS.find(registry_rows, row.view_id) is None:
             raise NotAllowed(NO_VIEW)
 
     async def store_notices_once(
@@ -299,8 +299,8 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
         deleted in the meantime.
         """
 
-        def store_report_if_unsent(rows: RegistryRows) -> ScheduledReport | None:
-            stored_report = KIND.find(rows, report.id)
+        def store_report_if_unsent(registry_rows: RegistryRows) -> ScheduledReport | None:
+            stored_report = KIND.find(registry_rows, report.id)
             if (
                 stored_report is None
                 or stored_report.version != report.version
@@ -308,9 +308,9 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
             ):
                 return None
             for notice, channel in addressed:
-                add_notices(rows, [notice], [channel])
+                add_notices(registry_rows, [notice], [channel])
             after = replace_fields(stored_report, done=due_at, problem=problem)
-            KIND.store_row(rows, after)
+            KIND.store_row(registry_rows, after)
             return after
 
         after = await self._changes.change_rows(store_report_if_unsent)
@@ -323,11 +323,13 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
     ) -> None:
         """Store the notices of a report sent on request. The schedule does not change."""
 
-        def store_report_and_audit(rows: RegistryRows) -> None:
+        def store_report_and_audit(registry_rows: RegistryRows) -> None:
             for notice, channel in addressed:
-                add_notices(rows, [notice], [channel])
+                add_notices(registry_rows, [notice], [channel])
             after = {"notices": [f"{channel}:{notice.id}" for notice, channel in addressed]}
-            rows.add_audit(self._changes.now(), actor, "scheduled_report.send", report.id, after=after)
+            registry_rows.add_audit(
+                self._changes.now(), actor, "scheduled_report.send", report.id, after=after
+            )
 
         await self._changes.change_rows(store_report_and_audit)
 

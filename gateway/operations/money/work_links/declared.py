@@ -256,7 +256,11 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         return {"author": actor.name}
 
     def check_conflicts(
-        self, rows: RegistryRows, stored: Mapping[str, WorkLink], row: WorkLink, can_see_row: Sees[WorkLink]
+        self,
+        registry_rows: RegistryRows,
+        stored: Mapping[str, WorkLink],
+        row: WorkLink,
+        can_see_row: Sees[WorkLink],
     ) -> None:
         """Raise AlreadyThere if some calls would have two links, and Invalid if a run would be above itself."""
         link = unit_link(row)
@@ -273,12 +277,12 @@ class WorkLinkTable(ManagedTable[WorkLink]):
     async def note_event(self, id: str, event_id: str) -> None:
         """Store with a link that an event stated it."""
 
-        def add_event_to_row(rows: RegistryRows) -> WorkLink:
-            before = self._require_row(self.kind.all(rows), id)
+        def add_event_to_row(registry_rows: RegistryRows) -> WorkLink:
+            before = self._require_row(self.kind.all(registry_rows), id)
             if event_id in before.events:
                 return before
             after = replace_fields(before, events=(*before.events, event_id)[-MOST_EVENTS:])
-            self.kind.store_row(rows, after)
+            self.kind.store_row(registry_rows, after)
             return after
 
         await self._changes.change_rows(add_event_to_row, self._remember_row)
@@ -291,14 +295,14 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         check = self.check_deletion if actor == EXPIRY else self._remember_deleted_events
         await self._remove_row(id, check=check, actor=actor)
 
-    def _remember_deleted_events(self, rows: RegistryRows, row: WorkLink) -> None:
+    def _remember_deleted_events(self, registry_rows: RegistryRows, row: WorkLink) -> None:
         now = self._changes.now()
         for event in row.events:
-            rows.put_document(_DELETED, event, {"deleted": now})
-        deleted = rows.documents(_DELETED) if row.events else {}
+            registry_rows.put_document(_DELETED, event, {"deleted": now})
+        deleted = registry_rows.documents(_DELETED) if row.events else {}
         oldest_first = sorted(deleted, key=lambda event: deleted[event]["deleted"])
         for event in oldest_first[: max(0, len(oldest_first) - MOST_DELETED)]:
-            rows.delete_document(_DELETED, event)
+            registry_rows.delete_document(_DELETED, event)
 
     def find_same_link(self, draft: NewWorkLink) -> WorkLink | None:
         """Return a stored link of the same calls to the same target, or None. `draft` is in stored form."""

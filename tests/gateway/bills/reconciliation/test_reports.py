@@ -25,7 +25,7 @@ def rows_of(path: Path) -> dict[str, list[StatementRow]]:
     """Return the rows of a report, by provider."""
     file = ReportFile(name=path.name, content=path.read_bytes(), read_at=READ_AT)
     rows_by_provider: dict[str, list[StatementRow]] = {}
-    for read in read_reports([file], source=None, account=None, most=10**6):
+    for read in read_reports([file], source=None, account=None, max_unpacked_bytes=10**6):
         for row in read.statement.rows if read.statement else ():
             rows_by_provider.setdefault(row.provider, []).append(row)
     return rows_by_provider

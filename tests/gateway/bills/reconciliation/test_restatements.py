@@ -64,7 +64,7 @@ class Books:
                 [ReportFile(name=name, content=content, read_at=read_at)],
                 source=None,
                 account=None,
-                most=10_000,
+                max_unpacked_bytes=10_000,
             )
             assert report.source.name == name, report.named
             assert report.damaged == 0, report.named

@@ -23,7 +23,7 @@ INPUTS = sorted(path for path in CASES.glob("*/*") if not path.name.endswith(".e
 def read(path: Path) -> dict[str, Any]:
     """Read a file into the form of the expected files."""
     file = ReportFile(name=path.name, content=path.read_bytes(), read_at=READ_AT)
-    [report] = read_reports([file], source=None, account=None, most=1000)
+    [report] = read_reports([file], source=None, account=None, max_unpacked_bytes=1000)
     assert report.statement is not None
     rows = [
         {name: value for name, value in row.items() if value is not None and name != "source"}

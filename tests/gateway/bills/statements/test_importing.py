@@ -40,7 +40,7 @@ def reports(
         ReportFile(name=f"{index}", content=content, read_at=read_at)
         for index, content in enumerate(contents)
     ]
-    return read_reports(files, source=source, account=None, most=most)
+    return read_reports(files, source=source, account=None, max_unpacked_bytes=most)
 
 
 def test_parts_of_one_report_are_one_statement() -> None:
@@ -82,12 +82,12 @@ def test_a_packed_file_is_inflated(tmp_path: Path) -> None:
     content = CUR.read_bytes()
     path.write_bytes(gzip.compress(content))
     os.utime(path, (READ_AT, READ_AT))
-    opened = report_file_at(path, most=len(content), now=READ_AT + 9.0)
+    opened = report_file_at(path, max_unpacked_bytes=len(content), now=READ_AT + 9.0)
     with opened.open_unpacked() as file:
         assert file.read() == content
         assert float(READ_AT) == opened.read_at
-    assert READ_AT - 9 == report_file_at(path, most=len(content), now=READ_AT - 9.0).read_at
-    too_large = report_file_at(path, most=len(content) - 1, now=READ_AT)
+    assert READ_AT - 9 == report_file_at(path, max_unpacked_bytes=len(content), now=READ_AT - 9.0).read_at
+    too_large = report_file_at(path, max_unpacked_bytes=len(content) - 1, now=READ_AT)
     with pytest.raises(Invalid, match="max_file_bytes"), too_large.open_unpacked():
         pass
 
@@ -100,7 +100,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes | 
         path.write_bytes(content)
     with (
         pytest.raises(Invalid, match=r"report\.gz cannot be read"),
-        report_file_at(path, most=1000, now=READ_AT).open_unpacked(),
+        report_file_at(path, max_unpacked_bytes=1000, now=READ_AT).open_unpacked(),
     ):
         pass
 
@@ -198,7 +198,7 @@ def test_rows_outside_the_requested_days_are_not_added() -> None:
     item = {"product": "Copilot", "sku": "Copilot AI Credits", "unitType": "ai-credits", "netAmount": 3}
     day = 1_785_715_200  # 2026-08-03
     periods: tuple[dict[str, int], ...] = ({"day": 2}, {"day": 3}, {"day": 4}, {})
-    reader = ReportReader(source, most=100, asked=(day, day + DAY_S))
+    reader = ReportReader(source, max_unpacked_bytes=100, asked=(day, day + DAY_S))
     for period in periods:
         page = {"timePeriod": {"year": 2026, "month": 8, **period}, "usageItems": [item]}
         file = ReportFile(name="page", content=json.dumps(page).encode(), read_at=READ_AT)
@@ -218,7 +218,7 @@ def test_a_month_in_place_of_its_first_day() -> None:
     """
     page = {"timePeriod": {"year": 2026, "month": 8}, "usageItems": [{"netAmount": 3}]}
     first = 1_785_542_400  # 2026-08-01
-    reader = ReportReader(SOURCES["github_copilot"], most=100, asked=(first, first + DAY_S))
+    reader = ReportReader(SOURCES["github_copilot"], max_unpacked_bytes=100, asked=(first, first + DAY_S))
     file = ReportFile(name="page", content=json.dumps(page).encode(), read_at=READ_AT)
     reader.read_part(file, open_document(file))
     report = reader.build_report(account="acme")
@@ -232,7 +232,7 @@ def test_a_period_that_is_no_time(period: dict[str, object]) -> None:
     """If the period of a report is invalid, it is named as damaged, and nothing is read from the report."""
     page = {"timePeriod": {"year": 2026, **period}, "usageItems": [{"netAmount": 3}]}
     file = ReportFile(name="page", content=json.dumps(page).encode(), read_at=READ_AT)
-    [report] = read_reports([file], source=None, account=None, most=100)
+    [report] = read_reports([file], source=None, account=None, max_unpacked_bytes=100)
     assert report.statement is None
     assert report.damaged == 2
     assert "timePeriod" in report.named[0]
@@ -325,17 +325,17 @@ def test_json_lines_are_read_one_by_one(tmp_path: Path) -> None:
     path = tmp_path / "lines.json"
     row = {"sku": {"id": "a"}, "usage_start_time": "2026-08-01T00:00:00Z"}
     path.write_text("\n".join([json.dumps(row)] * 1500) + "\n{broken\n")
-    file = report_file_at(path, most=10**6, now=READ_AT)
+    file = report_file_at(path, max_unpacked_bytes=10**6, now=READ_AT)
     with pytest.raises(Invalid, match=r"lines\.json is neither JSON nor JSON lines: line 1501"):
-        read_reports([file], source=None, account=None, most=10)
+        read_reports([file], source=None, account=None, max_unpacked_bytes=10)
 
 
 def test_a_row_that_does_not_end_is_named(tmp_path: Path) -> None:
     path = tmp_path / "report.csv"
     path.write_bytes(CUR.read_bytes().splitlines(keepends=True)[0] + b"x" * (MAX_ROW + 1))
-    file = report_file_at(path, most=10**8, now=READ_AT)
+    file = report_file_at(path, max_unpacked_bytes=10**8, now=READ_AT)
     with pytest.raises(Invalid, match=r"report\.csv: the row at line 2 has more than 1048576 characters"):
-        read_reports([file], source=None, account=None, most=10)
+        read_reports([file], source=None, account=None, max_unpacked_bytes=10)
 
 
 def test_digests_are_known_again() -> None:

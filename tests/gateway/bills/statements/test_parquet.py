@@ -64,7 +64,7 @@ def _decimal(text: str) -> Decimal:
 
 def read(content: bytes, most: int = 10**7) -> ParsedReport:
     file = ReportFile(name="report", content=content, read_at=READ_AT, most_bytes=most)
-    [report] = read_reports([file], source=None, account=None, most=1000)
+    [report] = read_reports([file], source=None, account=None, max_unpacked_bytes=1000)
     return report
 
 
@@ -90,7 +90,7 @@ def test_a_map_is_an_object_and_a_number_keeps_its_digits() -> None:
     rows = [{"tags": [("team", "search")], "cost": 1.5e-07, "on": True, "many": 3, "none": None}]
     content = packed(rows, tags=pa.map_(pa.string(), pa.string()))
     with ReportFile(name="report", content=content, read_at=READ_AT).open_unpacked() as file:
-        [(number, row)] = list(parquet.read_rows("report", file, most=10**6))
+        [(number, row)] = list(parquet.read_rows("report", file, max_unpacked_bytes=10**6))
     expected_row = {
         "tags": '{"team": "search"}',
         "cost": "0.00000015",
@@ -110,7 +110,7 @@ def test_parquet_files_are_limited_by_unpacked_size(tmp_path: Path) -> None:
         read(content, most=len(content))
     path = tmp_path / "report.parquet"
     path.write_bytes(content)
-    assert len(content) == report_file_at(path, most=len(content), now=READ_AT).most_bytes
+    assert len(content) == report_file_at(path, max_unpacked_bytes=len(content), now=READ_AT).most_bytes
 
 
 @pytest.mark.parametrize("kept", [4, 12, 200])

@@ -67,7 +67,7 @@ def test_the_table(
         since=SINCE,
         unheard=None if unheard is None else NOW - unheard,
     )
-    state, found_cause, _, use = state_cause_setting_and_use(evidence, at=NOW)
+    state, found_cause, _, use = state_cause_setting_and_use(evidence, moment=NOW)
     assert expected == (state, found_cause, use)
 
 
@@ -98,7 +98,7 @@ def test_an_agent_that_states_the_use_knows_better(
             since=SINCE,
             unheard=unheard,
         )
-        state, cause, _, found = state_cause_setting_and_use(evidence, at=NOW)
+        state, cause, _, found = state_cause_setting_and_use(evidence, moment=NOW)
         assert expected == (state, cause, found)
 
 
@@ -108,7 +108,7 @@ def test_without_calls_no_claim_makes_an_assistant_reporting() -> None:
         for cause in ("", *causes):
             for unheard in (None, NOW - 31 * DAY, NOW - DAY, NOW):
                 evidence = AssistantEvidence(claim=claim, cause=cause, unheard=unheard)
-                assert "reporting" != state_cause_setting_and_use(evidence, at=NOW)[0]
+                assert "reporting" != state_cause_setting_and_use(evidence, moment=NOW)[0]
 
 
 class Laptop:
@@ -117,22 +117,24 @@ class Laptop:
     def __init__(self, **fields: Any) -> None:
         self.device = Device(id="laptop", enrolled_at=NOW, enrolled_by="f", last_seen=NOW, **fields)
 
-    def beat(self, at: float, state: str = "unused", *, used: float | None = None, cause: str = "") -> str:
+    def beat(
+        self, moment: float, state: str = "unused", *, used: float | None = None, cause: str = ""
+    ) -> str:
         """Send a heartbeat, as an agent does that rounds the time of a use. Return the state."""
         claim = {"state": state, **({"cause": cause} if cause else {})}
         if used is not None:
             claim["used_at"] = utc_iso(int((NOW + used) // HOUR * HOUR)) or ""
         heartbeat = json.dumps({"assistants": {"codex": claim}}).encode()
-        now = NOW + at
+        now = NOW + moment
         uses = updated_remembered_evidence_json(self.device, heartbeat, now=now)
         self.device = replace(self.device, heartbeat=heartbeat, uses=uses, last_seen=now, last_heartbeat=now)
-        return self.state(at)
+        return self.state(moment)
 
     def call(self, ended: float) -> None:
         self.device = replace(self.device, newest_calls={"codex": NOW + ended})
 
-    def state(self, at: float) -> str:
-        [found] = assistant_states_of_device(self.device, at=NOW + at)
+    def state(self, moment: float) -> str:
+        [found] = assistant_states_of_device(self.device, moment=NOW + moment)
         return found.use if found.use in ("losing", "delayed") else found.state
 
 
@@ -189,19 +191,23 @@ def test_clocks_are_corrected_both_ways(offset_s: float) -> None:
 class Sender(Laptop):
     """A laptop whose agent states the hour of the newest call that it stores, and how many calls still wait."""
 
-    def state_calls(self, at: float, heard: float, *, waiting: int | None = 0, offset_s: float = 0.0) -> str:
+    def state_calls(
+        self, moment: float, heard: float, *, waiting: int | None = 0, offset_s: float = 0.0
+    ) -> str:
         is_moved = offset_s != (self.device.clock_offset_s or 0.0)
         self.device = replace(self.device, clock_offset_s=offset_s)
         stated = utc_iso((NOW + heard + offset_s) // HOUR * HOUR)
         claim = {"state": "reporting", "use": "heard", "heard_at": stated}
         spool = {} if waiting is None else {"spool": {"records": waiting}}
         heartbeat = json.dumps({"assistants": {"codex": claim}, **spool}).encode()
-        uses = updated_remembered_evidence_json(self.device, heartbeat, now=NOW + at, is_clock_moved=is_moved)
+        uses = updated_remembered_evidence_json(
+            self.device, heartbeat, now=NOW + moment, is_clock_moved=is_moved
+        )
         self.device = replace(self.device, heartbeat=heartbeat, uses=uses)
-        return self.state(at)
+        return self.state(moment)
 
-    def cause(self, at: float) -> str:
-        [found] = assistant_states_of_device(self.device, at=NOW + at)
+    def cause(self, moment: float) -> str:
+        [found] = assistant_states_of_device(self.device, moment=NOW + moment)
         return found.cause
 
 
@@ -227,7 +233,7 @@ def test_a_call_that_the_agent_sent_and_that_did_not_arrive_is_a_loss() -> None:
     assert "losing" == laptop.state_calls(20 * DAY, 62 * MINUTE)
     laptop.call(20 * DAY)
     assert "reporting" == laptop.state_calls(20 * DAY + HOUR, 20 * DAY)
-    assert 20 * DAY + RECENT_S == assistant_states_valid_until(laptop.device, at=NOW + 20 * DAY) - NOW
+    assert 20 * DAY + RECENT_S == assistant_states_valid_until(laptop.device, moment=NOW + 20 * DAY) - NOW
 
 
 def test_a_call_from_before_the_enrolment_is_no_loss() -> None:
@@ -304,7 +310,7 @@ def test_assistants_are_those_of_the_agent_and_of_the_calls() -> None:
     laptop.beat(0)
     device = replace(laptop.device, newest_calls={"claude-code": NOW, "": NOW})
     assert [("claude-code", "reporting"), ("codex", "unused")] == [
-        (each.name, each.state) for each in assistant_states_of_device(device, at=NOW)
+        (each.name, each.state) for each in assistant_states_of_device(device, moment=NOW)
     ]
 
 

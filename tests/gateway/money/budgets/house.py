@@ -42,8 +42,8 @@ class KillableStore(SqliteRegistry):
     async def change(self, work: Callable[[RegistryRows], T], *, is_long: bool = False) -> T:
         kill, self.kill = self.kill, ""
 
-        def killed(rows: RegistryRows) -> T:
-            result = work(rows)
+        def killed(registry_rows: RegistryRows) -> T:
+            result = work(registry_rows)
             if kill == "before":
                 raise Killed
             return result
@@ -96,7 +96,7 @@ class House:
         draft = NewView(
             **{"name": "search", "principal_dimension": "model", "filter": filter or {}, **fields}
         )
-        return await self.registry.views.create(draft, known=KNOWN, most=100, actor=ADA)
+        return await self.registry.views.create(draft, known_dimensions=KNOWN, max_rows=100, actor=ADA)
 
     async def budget(self, view: View, **fields: Any) -> SpendBudget:
         values = {
@@ -104,7 +104,7 @@ class House:
             "alerts": {"50": "Y", "80": "Y", "100": "Y"}, **fields,
         }  # fmt: skip
         return await self.registry.declared_table(BudgetTable).create(
-            NewBudget(**values), known=KNOWN, most=100, actor=ADA
+            NewBudget(**values), known_dimensions=KNOWN, max_rows=100, actor=ADA
         )
 
     def spend(self, dollars: str, *, at: float | None = None, **fields: Any) -> None:

@@ -107,11 +107,13 @@ async def test_a_changed_amount_arms_the_thresholds_again() -> None:
     house.clock.at = NOW
     house.spend("85")
     await house.evaluate()
-    await house.registry.declared_table(BudgetTable).change(budget.id, {"name": "New"}, known=(), actor=ADA)
+    await house.registry.declared_table(BudgetTable).change(
+        budget.id, {"name": "New"}, known_dimensions=(), actor=ADA
+    )
     await house.evaluate()
     assert [(CROSSED, "80 %")] == await house.told()
     await house.registry.declared_table(BudgetTable).change(
-        budget.id, {"default_amount": "1000"}, known=(), actor=ADA
+        budget.id, {"default_amount": "1000"}, known_dimensions=(), actor=ADA
     )
     await house.evaluate()
     assert [] == await insights(house)
@@ -161,7 +163,7 @@ async def test_changed_amount_leaves_alerts_of_closed_periods() -> None:
     await house.evaluate()
     house.clock.at = NOVEMBER + 30 * DAY + HOUR
     await house.registry.declared_table(BudgetTable).change(
-        budget.id, {"default_amount": "60"}, known=(), actor=ADA
+        budget.id, {"default_amount": "60"}, known_dimensions=(), actor=ADA
     )
     house.spend("55", at=NOW)
     await house.evaluate()
@@ -318,7 +320,7 @@ async def test_the_channels_are_those_of_the_budget_or_of_its_view() -> None:
     assert len(await house.told("costs")) == 0
     assert len(await house.told("oncall")) == 1
     await house.registry.declared_table(BudgetTable).change(
-        budget.id, {"channels": ("costs",)}, known=(), actor=ADA
+        budget.id, {"channels": ("costs",)}, known_dimensions=(), actor=ADA
     )
     house.spend("50")
     await house.evaluate()

@@ -100,7 +100,9 @@ async def test_each_owner_and_source_has_its_own() -> None:
     house = await House(at=BEGIN + 100 * HOUR).start()
     now = house.clock.at
     draft = NewView(name="kong", principal_dimension="model", filter={"source": ("kong",)})
-    view = await house.registry.views.create(draft, known=("source", *KNOWN), most=9, actor=ADA)
+    view = await house.registry.views.create(
+        draft, known_dimensions=("source", *KNOWN), max_rows=9, actor=ADA
+    )
     per_team = await house.budget(view, per="team", default_amount="1", name="Teams")
     slow = await house.budget(await house.view(name="all"), default_amount="1", name="All")
     for hours_ago, dollars in ((2, "8"), (3, "4"), (5, "2"), (90, "16"), (200, "64")):

@@ -194,15 +194,15 @@ async def test_budgets_that_an_enforcer_cannot_follow_are_problems(house: House)
     known = (*KNOWN, "status")
     failed = await house.registry.views.create(
         NewView(name="failed", principal_dimension="model", filter={"status": ("error",)}),
-        known=known,
-        most=9,
+        known_dimensions=known,
+        max_rows=9,
         actor=ADA,
     )
     by_status = await house.budget(failed)
     view = await house.view(name="all")
     new = NewBudget(name="Regions", view=ViewName(id=view.id), default_amount="1", per="region")
     per_region = await house.registry.declared_table(BudgetTable).create(
-        new, known=(*KNOWN, "region"), most=9, actor=ADA
+        new, known_dimensions=(*KNOWN, "region"), max_rows=9, actor=ADA
     )
     billed = await house.budget(view, name="Bills", cost_type=next(iter(BILLED_TYPES)))
     fine = await house.budget(

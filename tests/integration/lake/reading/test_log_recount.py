@@ -58,9 +58,9 @@ class ChangedLog:
         self._first = first
         self._number = number
 
-    async def read(self, topic: str, first: int, last: int, **_: object) -> list[LogEntry]:
+    async def read(self, topic: str, first_number: int, last_number: int, **_: object) -> list[LogEntry]:
         entries = []
-        for entry in await self._log.read(topic, max(first, self._first), last):
+        for entry in await self._log.read(topic, max(first_number, self._first), last_number):
             records: list[Any] = list(entry.records)
             place = self._number - entry.first
             if 0 <= place < len(records):

@@ -214,7 +214,7 @@ class World:
         registry = self.serving.app.services.operators.installation.require_registry()
         only_by_role = tuple(PERMISSION_SETS.keys() - ALL)
         draft = NewRole(name="the rest", data_access=FULL, permission_sets=only_by_role, members=(ADA,))
-        await registry.roles.create(draft, known=(), limits=RoleLimits(), actor=ACTOR)
+        await registry.roles.create(draft, known_dimensions=(), limits=RoleLimits(), actor=ACTOR)
 
     async def sign_in(self, permission_sets: Collection[str]) -> dict[str, str]:
         """Sign in a person with exactly these permission sets and all calls; return the headers."""
@@ -227,7 +227,7 @@ class World:
         draft = NewRole(
             name=email, data_access=FULL, permission_sets=tuple(permission_sets), members=(email,)
         )
-        await registry.roles.create(draft, known=(), limits=RoleLimits(), actor=ACTOR)
+        await registry.roles.create(draft, known_dimensions=(), limits=RoleLimits(), actor=ACTOR)
         url = f"{self.serving.url}{OPERATOR_API}/sessions"
         async with self.serving.client.post(url, json=person) as answer:
             assert answer.status == 201, await answer.text()

@@ -178,7 +178,7 @@ async def test_who_sees_a_part_of_the_calls_sees_the_marks_of_this_part(server: 
         permission_sets=("view_costs", "modify_views_and_budgets"),
     )
     known = server.services.money.ledger.dimensions()
-    await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+    await server.registry.roles.create(draft, known_dimensions=known, limits=RoleLimits(), actor=ROOT)
     eva = await signed_in(server, "none", EVA)
 
     async def ask(method: str, path: str, body: Any = None) -> Any:

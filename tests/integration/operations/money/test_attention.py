@@ -130,12 +130,15 @@ async def test_reports_that_do_not_reach_everybody(server: OperatorServer) -> No
     warning. While there is no channel at all, both wait for one.
     """
     view = await server.registry.views.create(
-        NewView(name="All", filter={}, principal_dimension="team"), known={"team": ()}, most=10, actor=ACTOR
+        NewView(name="All", filter={}, principal_dimension="team"),
+        known_dimensions={"team": ()},
+        max_rows=10,
+        actor=ACTOR,
     )
     table = server.registry.declared_table(ScheduledReportTable)
     for name, channel in (("lost", "deleted"), ("partial", "desk"), ("good", "desk")):
         draft = NewScheduledReport(name=name, view=view.id, channels=(channel,))
-        report = await table.create(draft, most=10, actor=ACTOR, owner="")
+        report = await table.create(draft, max_rows=10, actor=ACTOR, owner="")
         if name == "partial":
             await table.store_notices_once(
                 report, report.next_due_at(report.created), [], "not sent: bob has no account"
@@ -314,7 +317,7 @@ async def test_people_see_only_what_they_may(server: OperatorServer, is_limited:
         members=("ada@example.com",),
     )
     known = server.services.money.ledger.dimensions()
-    await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ACTOR)
+    await server.registry.roles.create(draft, known_dimensions=known, limits=RoleLimits(), actor=ACTOR)
     server.registry.notices.channels = ()
     await pause(server)
     await critical(server, "of all calls")

@@ -337,7 +337,7 @@ async def test_a_restart(tmp_path: Path) -> None:
     """
     manager = await started(tmp_path, SMALL)
     await manager.publish(BY_SERVICE)
-    await manager.table.create(NewNamespace(name="ml"), id="ml", most=2, actor=ACTOR)
+    await manager.table.create(NewNamespace(name="ml"), id="ml", max_rows=2, actor=ACTOR)
     # The job stays under way until the process ends, because the test holds the turn.
     async with manager.services.money.require_definition_publisher()._turn:
         for state, namespace, text in ((VALIDATING, "ml", REGION), (PUBLISHING, "", WRONG)):

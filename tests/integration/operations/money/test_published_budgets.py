@@ -60,7 +60,7 @@ async def asking(serve: Serve) -> Asking:
     serving = await serve()
     registry = serving.app.services.operators.installation.require_registry()
     draft = NewView(name="all", filter={}, principal_dimension="model")
-    view = await registry.views.create(draft, known=("model",), most=10, actor=ACTOR)
+    view = await registry.views.create(draft, known_dimensions=("model",), max_rows=10, actor=ACTOR)
     return Asking(serving, await serving.make_key("budgets", scopes=SCOPES), view.id)
 
 

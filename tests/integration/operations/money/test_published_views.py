@@ -140,7 +140,7 @@ async def test_the_operator_hears_which_key_makes_nearly_all_that_it_may(serve: 
     assert registry is not None
     for name in ("one", "two"):
         draft = NewView(name=name, filter={}, principal_dimension="model")
-        await registry.views.create(draft, known=("model",), most=8, actor=ACTOR)
+        await registry.views.create(draft, known_dimensions=("model",), max_rows=8, actor=ACTOR)
     await manager.create(name="three")
     assert "limit_held_by_key{" not in (await serving.app.services.status.exposition.current_text()).decode()
     for name in ("four", "five"):
@@ -173,7 +173,7 @@ async def test_query_of_a_view_with_a_removed_tag_is_refused(serve: Serve) -> No
     made = await manager.create()
     view = registry.views.get(made["id"])
     await registry.views.change(
-        view.id, {"filter": {"tag:gone": ("x",)}}, known=("model", "tag:gone"), actor=ACTOR
+        view.id, {"filter": {"tag:gone": ("x",)}}, known_dimensions=("model", "tag:gone"), actor=ACTOR
     )
     _, page = await manager.ask("GET", ALL, is_broken="true")
     assert ["tag:gone" in each["broken"] for each in page["views"]] == [True]

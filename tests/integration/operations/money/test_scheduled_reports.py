@@ -221,7 +221,7 @@ async def test_each_person_gets_the_calls_that_he_may_see(reporting: Reporting) 
     limited = RoleFilter(dimension="team", values=("checkout",), mode=IS)
     await roles.create(
         NewRole(name="lead", data_access=LIMITED, filters=(limited,), permission_sets=SETS[:1], members=(LEAD,)),
-        known=server.services.money.ledger.dimensions(), limits=RoleLimits(), actor=ROOT,
+        known_dimensions=server.services.money.ledger.dimensions(), limits=RoleLimits(), actor=ROOT,
     )  # fmt: skip
     await reporting.create(people=[LEAD, "cfo@example.com", "gone@example.com"])
     await operators.remove("gone@example.com", actor=ROOT)
@@ -246,7 +246,7 @@ async def test_a_limited_person_makes_his_own_and_sees_no_other(reporting: Repor
     limited = RoleFilter(dimension="team", values=("checkout",), mode=IS)
     await server.registry.roles.create(
         NewRole(name="lead", data_access=LIMITED, filters=(limited,), permission_sets=SETS, members=(LEAD,)),
-        known=server.services.money.ledger.dimensions(), limits=RoleLimits(), actor=ROOT,
+        known_dimensions=server.services.money.ledger.dimensions(), limits=RoleLimits(), actor=ROOT,
     )  # fmt: skip
     view = {"name": "mine", "filter": {"team": ["checkout"]}, "principal_dimension": "team"}
     assert 201 == (await server.ask("POST", "/views", view)).status

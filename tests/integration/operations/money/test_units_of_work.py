@@ -290,7 +290,9 @@ async def test_a_session_continues_only_by_visible_calls(server: OperatorServer)
         permission_sets=("view_costs",),
     )
     known = server.services.money.ledger.dimensions()
-    await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=Actor(ADA, "tests"))
+    await server.registry.roles.create(
+        draft, known_dimensions=known, limits=RoleLimits(), actor=Actor(ADA, "tests")
+    )
     eva = await signed_in(server, "none", "eva@example.com")
     path = "/report?by=session&range=yesterday"
     for rows, expected in (

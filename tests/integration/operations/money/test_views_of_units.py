@@ -267,7 +267,7 @@ async def test_a_limited_person_sees_budgets_within_the_slice(server: OperatorSe
         members=(EVA,),
         permission_sets=("view_costs",),
     )
-    await server.registry.roles.create(draft, known=("team",), limits=RoleLimits(), actor=ROOT)
+    await server.registry.roles.create(draft, known_dimensions=("team",), limits=RoleLimits(), actor=ROOT)
     headers = await signed_in(server, "none", EVA)
     budgets = (await server.over_http("GET", "/budgets?expand=current", headers=headers)).payload["budgets"]
     assert [("of own", "1")] == [(row["name"], row["current"]["actual"]) for row in budgets]

@@ -350,7 +350,7 @@ async def test_who_may_link(server: OperatorServer) -> None:
         permission_sets=("view_costs", "view_records", "modify_dimension_definitions"),
     )
     known = server.services.money.ledger.dimensions()
-    await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+    await server.registry.roles.create(draft, known_dimensions=known, limits=RoleLimits(), actor=ROOT)
     eva = await signed_in(server, "none", EVA)
     for method, path, sent in (
         ("GET", "/work/links", None),
@@ -367,14 +367,14 @@ async def test_lost_and_foreign_changes_reach_the_totals(server: OperatorServer)
     """Links that another gateway stored, or that the totals lost, are used without a further request."""
     table, ledger = server.registry.declared_table(WorkLinkTable), server.storage.ledger
     await table.create(
-        table.draft(session=server.as_shown("session", "first"), ticket="T"), most=None, actor=ROOT
+        table.draft(session=server.as_shown("session", "first"), ticket="T"), max_rows=None, actor=ROOT
     )
     assert "T" not in await costs(server, "ticket")
     following = asyncio.create_task(follow_links(ledger, server.registry))
     try:
         await until(lambda: _has(server, "T"))
         await table.create(
-            table.draft(session=server.as_shown("session", "second"), ticket="U"), most=None, actor=ROOT
+            table.draft(session=server.as_shown("session", "second"), ticket="U"), max_rows=None, actor=ROOT
         )
         await until(lambda: _has(server, "U"))
     finally:

@@ -117,7 +117,7 @@ async def place(directory: Path, *drafts: NewRole) -> AsyncIterator[Place]:
             await add(server.services.spool.log, costly)
         known = server.services.money.ledger.dimensions()
         for draft in drafts:
-            await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+            await server.registry.roles.create(draft, known_dimensions=known, limits=RoleLimits(), actor=ROOT)
         await schedule(server.registry, own, EVA)
         there = Place(server, session, await signed_in(server, "none", EVA), own=own, foreign=own)
         await keep_bill(there)
@@ -132,13 +132,20 @@ class Said:
     text: str
 
 
-def paths_of(row: OperatorAddress, world: World) -> list[str]:
-    path = row.path.removeprefix(OPERATOR_API)
+def paths_of(operator_address: OperatorAddress, world: World) -> list[str]:
+    path = operator_address.path.removeprefix(OPERATOR_API)
     kind = path.split("/")[1]
     path = path.format(
-        **{name: world.ids.get("comment" if name == "comment" else kind, "1") for name in row.path_parameters}
+        **{
+            name: world.ids.get("comment" if name == "comment" else kind, "1")
+            for name in operator_address.path_parameters
+        }
     )
-    queries = QUERIES.get(row.name, ()) if row.required else ["", *QUERIES.get(row.name, ())]
+    queries = (
+        QUERIES.get(operator_address.name, ())
+        if operator_address.required
+        else ["", *QUERIES.get(operator_address.name, ())]
+    )
     return [f"{path}?{query}" if query else path for query in queries]
 
 
@@ -203,7 +210,7 @@ async def test_counted_money_alone_is_shown(tmp_path: Path) -> None:
         limits = RoleLimits()
         known = there.server.services.money.ledger.dimensions()
         await there.server.registry.roles.change(
-            role.id, {"cost_types": []}, known=known, limits=limits, actor=ROOT
+            role.id, {"cost_types": []}, known_dimensions=known, limits=limits, actor=ROOT
         )
         assert {"list_statements /statements", "list_insights /insights"} <= names_of(
             await walk(there), MADE_OF_BILLS

@@ -232,7 +232,7 @@ async def attack(
             permission_sets=sets, members=(EVA,),
         )  # fmt: skip
         known = server.services.money.ledger.dimensions()
-        await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+        await server.registry.roles.create(draft, known_dimensions=known, limits=RoleLimits(), actor=ROOT)
         hashed = server.registry.people.recorded_text(EVA)
         made = [
             crowd.call(person, part)

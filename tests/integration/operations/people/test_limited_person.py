@@ -201,7 +201,7 @@ async def prepare(
             members=(EVA,),
         )
         known = services.money.ledger.dimensions()
-        await registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+        await registry.roles.create(draft, known_dimensions=known, limits=RoleLimits(), actor=ROOT)
     return worlds[0], worlds[1]
 
 
@@ -267,7 +267,7 @@ async def schedule(registry: Registry, world: World, owner: str) -> None:
     """Create a scheduled report of the team's view in its owner's name."""
     draft = NewScheduledReport(name=f"{world.team} report", view=world.ids["views"], channels=(CHANNEL,))
     report = await registry.declared_table(ScheduledReportTable).create(
-        draft, owner=owner, most=10, actor=ROOT
+        draft, owner=owner, max_rows=10, actor=ROOT
     )
     world.ids["scheduled-reports"] = report.id
 
@@ -343,27 +343,28 @@ def ordered(rows: Sequence[OperatorAddress]) -> list[OperatorAddress]:
     return sorted(rows, key=lambda row: (row.name == "sign_out", ORDER.index(row.methods[0])))
 
 
-def asked(row: OperatorAddress, world: World) -> list[tuple[str, Any]]:
+def asked(operator_address: OperatorAddress, world: World) -> list[tuple[str, Any]]:
     """Return paths with their queries, and the body."""
-    path = row.path.removeprefix(OPERATOR_API)
+    path = operator_address.path.removeprefix(OPERATOR_API)
     # the spare view is used by no budget, so it can be removed
-    kind = {"remove_view": "spare", "show_object": "views"}.get(row.name, path.split("/")[1])
+    kind = {"remove_view": "spare", "show_object": "views"}.get(operator_address.name, path.split("/")[1])
     values = {
         name: world.ids.get(name if name in ("comment", "unit") else kind, "1")
-        for name in row.path_parameters
+        for name in operator_address.path_parameters
     }
-    if row.name == "show_object":
+    if operator_address.name == "show_object":
         values["kind"] = "views"
     path = path.format(**values)
-    body = json.dumps(BODIES.get(row.name, {}))
+    body = json.dumps(BODIES.get(operator_address.name, {}))
     for name, id in {**world.ids, "team": world.team}.items():
         body = body.replace(f"{{{name}}}", id)
-    confirm = CONFIRM.get(row.name, "").format(team=world.team)
-    own = QUERIES.get(row.name, ())
-    queries: Sequence[str] = own if row.required and own else ["", *own]
+    confirm = CONFIRM.get(operator_address.name, "").format(team=world.team)
+    own = QUERIES.get(operator_address.name, ())
+    queries: Sequence[str] = own if operator_address.required and own else ["", *own]
     queries = ["confirm=" + confirm] if confirm else queries
     return [
-        (f"{path}?{query}" if query else path, json.loads(body) if row.takes else None) for query in queries
+        (f"{path}?{query}" if query else path, json.loads(body) if operator_address.takes else None)
+        for query in queries
     ]
 
 
@@ -593,16 +594,20 @@ async def test_who_sees_no_calls_sees_no_figures(tmp_path: Path) -> None:
         assert '"rows": []' in costs
 
 
-def _check_status(row: OperatorAddress, world: World, status: int, text: str) -> None:
-    if row.shows in (WHOLE, OPERATION):
-        assert status == 403, (row.name, text)
-        assert "limited_data" in text, (row.name, text)
-    elif row.shows == SLICED and world.team == FOREIGN and (row.path_parameters or row.name in REFUSED):
-        assert REFUSED.get(row.name, 404) == status, (row.name, status, text)
+def _check_status(operator_address: OperatorAddress, world: World, status: int, text: str) -> None:
+    if operator_address.shows in (WHOLE, OPERATION):
+        assert status == 403, (operator_address.name, text)
+        assert "limited_data" in text, (operator_address.name, text)
+    elif (
+        operator_address.shows == SLICED
+        and world.team == FOREIGN
+        and (operator_address.path_parameters or operator_address.name in REFUSED)
+    ):
+        assert REFUSED.get(operator_address.name, 404) == status, (operator_address.name, status, text)
     else:
-        is_off = row.name == "end_provider_sessions" and status == 404
-        assert 200 <= status < 300 or TO_THE_CONSOLE.get(row.name) == status or is_off, (
-            row.name,
+        is_off = operator_address.name == "end_provider_sessions" and status == 404
+        assert 200 <= status < 300 or TO_THE_CONSOLE.get(operator_address.name) == status or is_off, (
+            operator_address.name,
             status,
             text,
         )

@@ -82,13 +82,13 @@ async def test_who_may_not_see_people_sees_no_name(server: OperatorServer) -> No
     draft = NewRole(name="lead", data_access=LIMITED, filters=(some,), permission_sets=("view_names",),
                       members=("lead@example.com",))  # fmt: skip
     known = server.services.money.ledger.dimensions()
-    await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+    await server.registry.roles.create(draft, known_dimensions=known, limits=RoleLimits(), actor=ROOT)
     lead = await signed_in(server, "none", "lead@example.com")
     assert 403 == (await server.over_http("GET", "/people", headers=lead)).status
     draft = NewRole(
         name="people", data_access="full", permission_sets=("view_names",), members=("hr@example.com",)
     )
-    await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+    await server.registry.roles.create(draft, known_dimensions=known, limits=RoleLimits(), actor=ROOT)
     people = await signed_in(server, "none", "hr@example.com")
     assert 200 == (await server.over_http("GET", "/people", headers=people)).status
     body = {"people": [{"users": ["x@example.com"], "name": "X"}]}

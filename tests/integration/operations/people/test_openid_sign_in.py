@@ -736,7 +736,9 @@ async def test_a_group_of_a_role_signs_in_without_a_role_of_its_own(house: House
     """
     await house.reconfigure(roles={"boss": "admin"})
     draft = NewRole(name="Finance", data_access=FULL, permission_sets=(VIEW_COSTS,), groups=("finance",))
-    role = await house.server.registry.roles.create(draft, known=(), limits=RoleLimits(), actor=ROOT)
+    role = await house.server.registry.roles.create(
+        draft, known_dimensions=(), limits=RoleLimits(), actor=ROOT
+    )
     house.provider.claims = {"groups": ["finance"]}
     house.provider.refresh_token = "r"
     cookie = await house.sign_in()
@@ -746,7 +748,7 @@ async def test_a_group_of_a_role_signs_in_without_a_role_of_its_own(house: House
     await house.oidc.end_unconfirmed_sessions()
     assert 200 == (await house.get("/report", cookie=cookie)).status
     await house.server.registry.roles.change(
-        role.id, {"groups": ("others",)}, known=(), limits=RoleLimits(), actor=ROOT
+        role.id, {"groups": ("others",)}, known_dimensions=(), limits=RoleLimits(), actor=ROOT
     )
     assert [200, 403] == [(await house.get(path, cookie=cookie)).status for path in ("/session", "/report")]
     house.provider.claims = {"groups": ["finance", "boss"]}

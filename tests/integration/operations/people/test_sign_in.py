@@ -294,11 +294,11 @@ async def test_rights_are_those_of_when_the_body_is_here(
     await account(server, email="root@example.com")
     begun, gate = asyncio.Event(), asyncio.Event()
 
-    async def slow(request: web.Request, body: type[Any], *, most: int | None) -> Any:
+    async def slow(request: web.Request, body: type[Any], *, max_bytes: int | None) -> Any:
         if body is NewOperator:
             begun.set()
             await gate.wait()
-        return await read_json_body(request, body, most=most)
+        return await read_json_body(request, body, max_bytes=max_bytes)
 
     monkeypatch.setattr(admission, "read_json_body", slow)
     friend = {"email": "friend@example.com", "password": PASSWORD, "role": "admin"}
@@ -334,12 +334,12 @@ async def test_a_role_document_holds_from_the_next_request_on(server: OperatorSe
     assert [200, 403, 403, 403] == await opened()
     roles, actor = server.registry.roles, Actor("root", "here")
     draft = NewRole(name="Watch", data_access=FULL, permission_sets=(VIEW_OPERATION,), members=(ADA,))
-    role = await roles.create(draft, known=(), limits=RoleLimits(), actor=actor)
+    role = await roles.create(draft, known_dimensions=(), limits=RoleLimits(), actor=actor)
     assert [200, 200, 200, 403] == await opened()
     changed = {"permission_sets": (VIEW_COSTS,)}
-    await roles.change(role.id, changed, known=(), limits=RoleLimits(), actor=actor)
+    await roles.change(role.id, changed, known_dimensions=(), limits=RoleLimits(), actor=actor)
     assert [200, 403, 403, 200] == await opened()
-    await roles.change(role.id, {"members": ()}, known=(), limits=RoleLimits(), actor=actor)
+    await roles.change(role.id, {"members": ()}, known_dimensions=(), limits=RoleLimits(), actor=actor)
     assert [200, 403, 403, 403] == await opened()
 
 
@@ -352,7 +352,9 @@ async def test_a_role_document_makes_no_links(server: OperatorServer) -> None:
     draft = NewRole(
         name="All", data_access=FULL, permission_sets=tuple(PERMISSION_SETS), members=(ADA, "root@x.y")
     )
-    await server.registry.roles.create(draft, known=(), limits=RoleLimits(), actor=Actor("root", "here"))
+    await server.registry.roles.create(
+        draft, known_dimensions=(), limits=RoleLimits(), actor=Actor("root", "here")
+    )
     refused = await server.over_http("POST", "/console-links", {}, headers=headers)
     assert refused.status == 409
     assert "an account with the role Admin" in refused.error[2]

@@ -147,7 +147,7 @@ async def desk(
                 permission_sets=("view_costs", "view_records", "use_assistants"),
             )  # fmt: skip
             known = server.services.money.ledger.dimensions()
-            await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+            await server.registry.roles.create(draft, known_dimensions=known, limits=RoleLimits(), actor=ROOT)
         if calls:
             await add(server.services.spool.log, *calls)
         yield Desk(server, session, await signed_in(server, "none", EVA))
@@ -337,7 +337,7 @@ async def test_each_right_is_off_unless_granted(tmp_path: Path, access: str) -> 
                 filters=(RoleFilter(dimension="team", values=("search",)),) if access == LIMITED else (),
             )  # fmt: skip
             roles = there.server.registry.roles
-            role = await roles.create(draft, known=("team",), limits=RoleLimits(), actor=ROOT)
+            role = await roles.create(draft, known_dimensions=("team",), limits=RoleLimits(), actor=ROOT)
             for place, (needed, is_open) in places.items():
                 method, _, path = place.partition(" ")
                 status, _ = await there.ask(
@@ -347,7 +347,7 @@ async def test_each_right_is_off_unless_granted(tmp_path: Path, access: str) -> 
                 assert status == 403 or (is_allowed and status in (200, 201)), (id, place, status)
                 assert is_allowed == (status != 403)
             changes = {"members": ()}
-            await roles.change(role.id, changes, known=("team",), limits=RoleLimits(), actor=ROOT)
+            await roles.change(role.id, changes, known_dimensions=("team",), limits=RoleLimits(), actor=ROOT)
 
 
 async def test_no_key_opens_a_unit_or_a_link(tmp_path: Path) -> None:

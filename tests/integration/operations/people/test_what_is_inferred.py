@@ -221,7 +221,7 @@ async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
         draft = NewRole(name="Part", data_access=LIMITED, filters=(ROLES["except"],),
                           permission_sets=(VIEW_RECORDS,), members=(EVA,))  # fmt: skip
         await server.registry.roles.create(
-            draft, known=("team",), limits=RoleLimits(), actor=Actor("root", "local")
+            draft, known_dimensions=("team",), limits=RoleLimits(), actor=Actor("root", "local")
         )
         headers = await signed_in(server, "none", EVA)
 

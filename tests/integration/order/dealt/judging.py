@@ -18,12 +18,12 @@ Judged = tuple[list[Row], tuple[int, int, int]]
 ALL = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
 
 
-async def judge(log: Log, clock: Any) -> Judged:
+async def judge(record_log: Log, clock: Any) -> Judged:
     """Return the records and totals. All records of the log must be closed."""
-    await assert_books_balance(log)
-    rows = [record_to_json(record) for record in await everything(log) if record is not None]
-    assert log.lowest_open_number(AI_TELEMETRY) == log.next_number(AI_TELEMETRY)
+    await assert_books_balance(record_log)
+    rows = [record_to_json(record) for record in await everything(record_log) if record is not None]
+    assert record_log.lowest_open_number(AI_TELEMETRY) == record_log.next_number(AI_TELEMETRY)
     ledger = await Ledger(new_in_memory_ledger(), clock=clock).load()
-    await ledger.catch_up(log)
+    await ledger.catch_up(record_log)
     (sums,) = await ledger.costs(CostQuery(since=ALL[0], until=ALL[1], granularity="total", group_by=()))
     return rows, (sums.calls, sums.input_tokens, sums.output_tokens)

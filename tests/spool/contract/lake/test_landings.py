@@ -48,11 +48,13 @@ async def test_manifest_is_found_only_after_its_delivery_is_settled(closed_stora
     storage = closed_storage
     delivery = await one_due(storage)
     landings = storage.small.open_table(LANDINGS)
-    assert [] == await landings.landings_after(ROUTE, after=0, most=10)
+    assert [] == await landings.landings_after(ROUTE, after_number=0, max_deliveries=10)
     await storage.deliveries.store_settlement(
         delivery, Settlement(delivered=2, landing=landing(delivery, b"one"))
     )
-    assert [landing(delivery, b"one")] == await landings.landings_after(ROUTE, after=0, most=10)
+    assert [landing(delivery, b"one")] == await landings.landings_after(
+        ROUTE, after_number=0, max_deliveries=10
+    )
     assert landing(delivery, b"one") == await landings.landing_before(ROUTE, delivery.last + 1)
     assert await landings.landing_before(ROUTE, delivery.first) is None
     assert [(ROUTE, 1)] == await landings.landed_counts_by_route()
@@ -68,7 +70,9 @@ async def test_whoever_lost_a_delivery_keeps_no_manifest(closed_storage: Storage
     assert delivery.last == again.last
     await storage.deliveries.store_settlement(delivery, Settlement(delivered=2, landing=landing(delivery)))
     assert 1 == storage.deliveries.fenced
-    assert [] == await storage.small.open_table(LANDINGS).landings_after(ROUTE, after=0, most=10)
+    assert [] == await storage.small.open_table(LANDINGS).landings_after(
+        ROUTE, after_number=0, max_deliveries=10
+    )
 
 
 async def test_all_routes_have_the_edition_of_the_log(closed_storage: Storage) -> None:

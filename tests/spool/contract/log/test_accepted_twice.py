@@ -23,10 +23,10 @@ from tests.spool.contract.open_records.test_names_told_later import report
 from tests.spool.contract.test_stops import delta, keyed
 
 
-async def found(log: Log) -> Mapping[str, tuple[int, list[int]]]:
+async def found(record_log: Log) -> Mapping[str, tuple[int, list[int]]]:
     return {
         topic: (twice.records, list(twice.numbers))
-        for topic, twice in (await log.verify()).accepted_twice.items()
+        for topic, twice in (await record_log.verify()).accepted_twice.items()
     }
 
 

@@ -34,10 +34,12 @@ def count_bodies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return places
 
 
-async def read(log: Log, first: int, last: int, native: NativeModule | None = None) -> list[Record | None]:
+async def read(
+    record_log: Log, first: int, last: int, native: NativeModule | None = None
+) -> list[Record | None]:
     return [
         record
-        for entry in await log.read(AI_TELEMETRY, first, last, native=native)
+        for entry in await record_log.read(AI_TELEMETRY, first, last, native=native)
         for record in entry.records
     ]
 

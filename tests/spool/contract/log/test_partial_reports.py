@@ -98,11 +98,13 @@ async def test_reports_are_found_by_key_and_by_kind(open_spool: Opener) -> None:
         [b"new"], key_prefixes=[told[3].key, b"other/"]
     )
     assert {one.key for one in told} == set(await spool.partial_reports.find_reports([], key_prefixes=[TOLD]))
-    assert [told[1], told[2]] == list(await spool.partial_reports.oldest_reports(TOLD, before=3.0, most=2))
-    assert [told[1], told[2], told[0]] == list(
-        await spool.partial_reports.oldest_reports(TOLD, before=3.0, most=9)
+    assert [told[1], told[2]] == list(
+        await spool.partial_reports.oldest_reports(TOLD, before_time=3.0, max_reports=2)
     )
-    assert [OLD] == list(await spool.partial_reports.oldest_reports(PARTS, before=2.0, most=9))
+    assert [told[1], told[2], told[0]] == list(
+        await spool.partial_reports.oldest_reports(TOLD, before_time=3.0, max_reports=9)
+    )
+    assert [OLD] == list(await spool.partial_reports.oldest_reports(PARTS, before_time=2.0, max_reports=9))
     for kind, sizes in ((PARTS, (2, 15)), (TOLD, (4, 261)), (COUNTERS, (0, 0))):
         assert sizes == await spool.partial_reports.count_reports_and_bytes(kind)
 

@@ -28,7 +28,9 @@ def operation(value: str, id: bytes, at: float = NOON) -> UnitCostOperation:
     )  # fmt: skip
 
 
-async def send(log: Log, *values: str, key: str = "k1", at: float = NOON, is_repeat: bool = False) -> Receipt:
+async def send(
+    record_log: Log, *values: str, key: str = "k1", at: float = NOON, is_repeat: bool = False
+) -> Receipt:
     """Send one request with a sum for each value."""
     request = names(" ".join(values), key)
     ids = [request_item_id(request, place) for place in range(len(values))]
@@ -37,11 +39,13 @@ async def send(log: Log, *values: str, key: str = "k1", at: float = NOON, is_rep
         topic=UNIT_COST, received=len(values), records=operations, identities=[RecordIdentity(id) for id in ids],
         request=request, is_repeat=is_repeat,
     )  # fmt: skip
-    return await log.append_submission(submission)
+    return await record_log.append_submission(submission)
 
 
-async def kept(log: Log) -> list[str | None]:
-    return [one.value for one in await everything(log, UNIT_COST) if isinstance(one, UnitCostOperation)]
+async def kept(record_log: Log) -> list[str | None]:
+    return [
+        one.value for one in await everything(record_log, UNIT_COST) if isinstance(one, UnitCostOperation)
+    ]
 
 
 async def test_key_accepts_only_one_body(log: Log) -> None:

@@ -48,7 +48,7 @@ async def publish(table: AllocationTable, text: str = "text", *, namespace: str 
 
 
 async def namespace(table: AllocationTable, id: str = "ml", most: int = 9) -> None:
-    await table.create(NewNamespace(name=id), id=id, most=most, actor=ADA)
+    await table.create(NewNamespace(name=id), id=id, max_rows=most, actor=ADA)
 
 
 @pytest.mark.every_engine

@@ -59,16 +59,18 @@ pytestmark = pytest.mark.rule
 
 async def view(registry: Registry, name: str = "search") -> str:
     draft = NewView(name=name, filter={}, principal_dimension="model")
-    return (await registry.views.create(draft, known=KNOWN, most=10, actor=ADA)).id
+    return (await registry.views.create(draft, known_dimensions=KNOWN, max_rows=10, actor=ADA)).id
 
 
-async def create(registry: Registry, view_id: str, *, most: int = 10, **fields: Any) -> SpendBudget:
+async def create(registry: Registry, view_id: str, *, max_rows: int = 10, **fields: Any) -> SpendBudget:
     draft = replace_fields(DRAFT, view=ViewName(id=view_id), **fields)
-    return await registry.declared_table(BudgetTable).create(draft, known=KNOWN, most=most, actor=ADA)
+    return await registry.declared_table(BudgetTable).create(
+        draft, known_dimensions=KNOWN, max_rows=max_rows, actor=ADA
+    )
 
 
 async def change(registry: Registry, id: str, **changes: Any) -> SpendBudget:
-    return await registry.declared_table(BudgetTable).change(id, changes, known=KNOWN, actor=ADA)
+    return await registry.declared_table(BudgetTable).change(id, changes, known_dimensions=KNOWN, actor=ADA)
 
 
 async def audited(registry: Registry) -> Sequence[AuditRow]:

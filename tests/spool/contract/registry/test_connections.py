@@ -29,9 +29,9 @@ async def audited(registry: Registry) -> list[tuple[str, str]]:
 async def test_a_connection_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
     """Every field of a connection survives a restart, with a new id or the given id."""
     registry = await open_registry()
-    made = await registry.connections.create(DRAFT, most=10, actor=ADA)
+    made = await registry.connections.create(DRAFT, max_rows=10, actor=ADA)
     named = await registry.connections.create(
-        ConnectionDraft(name="bare", cloud_provider="x"), id="c-1", most=10, actor=ADA
+        ConnectionDraft(name="bare", cloud_provider="x"), id="c-1", max_rows=10, actor=ADA
     )
     await registry.close()
     again = (await open_registry()).connections
@@ -47,7 +47,7 @@ async def test_a_connection_is_there_after_a_restart(open_registry: RegistryOpen
 async def test_deleted_connection_cannot_be_changed(registry: Registry) -> None:
     """A later change or deletion of a deleted connection fails. Each successful change has an audit row."""
     table = registry.connections
-    made = await table.create(DRAFT, id="c-1", most=10, actor=ADA)
+    made = await table.create(DRAFT, id="c-1", max_rows=10, actor=ADA)
     await table.change(made.id, {"name": "new"}, actor=ADA)
     await table.delete(made.id, actor=ADA)
     assert table.find(made.id) is None
@@ -80,9 +80,9 @@ async def test_what_breaks_a_rule_is_refused(
     """The rules apply to creation and change. Nothing of a refused draft is stored."""
     table = (await open_registry()).connections
     with pytest.raises(Invalid):
-        await table.create(replace(DRAFT, **change), most=10, actor=ADA)  # type: ignore[arg-type]
+        await table.create(replace(DRAFT, **change), max_rows=10, actor=ADA)  # type: ignore[arg-type]
     assert [] == table.all()
-    made = await table.create(DRAFT, most=10, actor=ADA)
+    made = await table.create(DRAFT, max_rows=10, actor=ADA)
     with pytest.raises(Invalid):
         await table.change(made.id, change, actor=ADA)
     assert made == table.get(made.id)
@@ -93,8 +93,8 @@ async def test_an_id_has_a_form(open_registry: RegistryOpener) -> None:
     table = (await open_registry()).connections
     for id in ("", "a b", "a/b", "x" * 129):
         with pytest.raises(Invalid):
-            await table.create(DRAFT, id=id, most=10, actor=ADA)
+            await table.create(DRAFT, id=id, max_rows=10, actor=ADA)
     for _ in range(2):
         await table.add_configured("c/1", replace(DRAFT, name="of the configuration"), actor=ADA)
     assert 1 == len(table.all())
-    assert "x" * 128 == (await table.create(DRAFT, id="x" * 128, most=10, actor=ADA)).id
+    assert "x" * 128 == (await table.create(DRAFT, id="x" * 128, max_rows=10, actor=ADA)).id

@@ -41,11 +41,11 @@ class RackTable(ManagedTable[Rack], NamedTable[Rack]):
     kind, draft, limit, action = DocumentKind("rack", Rack, "rack"), RackDraft, "racks.max", "rack"
 
     def check_conflicts(
-        self, rows: RegistryRows, stored: Mapping[str, Rack], row: Rack, can_see_row: Sees[Rack]
+        self, registry_rows: RegistryRows, stored: Mapping[str, Rack], row: Rack, can_see_row: Sees[Rack]
     ) -> None:
         check_name_free(stored.values(), row, noun="rack", can_see_row=can_see_row)
 
-    def check_deletion(self, rows: RegistryRows, row: Rack) -> None:
+    def check_deletion(self, registry_rows: RegistryRows, row: Rack) -> None:
         if row.books:
             raise NotAllowed("it is not empty")
 
@@ -75,7 +75,7 @@ class MistakenTable(ManagedTable[Note]):
     kind, draft, limit, action = DocumentKind("other", Note, "note"), NoteDraft, "others", "other"
 
     def check_conflicts(
-        self, rows: RegistryRows, stored: Mapping[str, Note], row: Note, can_see_row: Sees[Note]
+        self, registry_rows: RegistryRows, stored: Mapping[str, Note], row: Note, can_see_row: Sees[Note]
     ) -> None:
         raise AttributeError("a rule with a mistake")
 
@@ -92,7 +92,7 @@ class Racks:
         return cls(await open_registry(declared=[RackTable, NoteTable, MistakenTable]))
 
     async def create(self, id: str, name: str, *books: str, actor: Actor = ADA) -> Rack:
-        return await self.table.create(RackDraft(name=name, books=books), id=id, most=3, actor=actor)
+        return await self.table.create(RackDraft(name=name, books=books), id=id, max_rows=3, actor=actor)
 
     async def change(self, id: str, *, version: str | None = None, **changes: object) -> Rack:
         return await self.table.change(id, changes, version=version, actor=ADA)
@@ -136,9 +136,9 @@ async def test_error_of_a_fixed_limit_names_no_setting(open_registry: RegistryOp
     racks = await Racks.of(open_registry)
     notes = racks.registry.declared_table(NoteTable)
     for id in ("a", "b"):
-        await notes.create(NoteDraft(text=id), id=id, most=NoteTable.most, actor=ADA)
+        await notes.create(NoteDraft(text=id), id=id, max_rows=NoteTable.most, actor=ADA)
     with pytest.raises(NotAllowed, match=r"^the limit of 2 notes is reached: delete one first$"):
-        await notes.create(NoteDraft(text="c"), id="c", most=NoteTable.most, actor=ADA)
+        await notes.create(NoteDraft(text="c"), id="c", max_rows=NoteTable.most, actor=ADA)
     assert racks.registry.fixed_limits() == {"notes": 2, "enrolment tokens": 20_000}
 
 
@@ -150,7 +150,7 @@ async def test_a_mistake_in_a_rule_is_not_called_damage(open_registry: RegistryO
     racks = await Racks.of(open_registry)
     table = racks.registry.declared_table(MistakenTable)
     with pytest.raises(AttributeError, match="a rule with a mistake"):
-        await table.create(NoteDraft(text="a"), id="a", most=None, actor=ADA)
+        await table.create(NoteDraft(text="a"), id="a", max_rows=None, actor=ADA)
     assert await racks.create("a", "Poems")
 
 
@@ -170,7 +170,7 @@ async def test_a_registry_has_the_tables_that_it_was_opened_with(open_registry: 
 async def test_rows_need_neither_names_nor_rules(open_registry: RegistryOpener) -> None:
     """A table declares only the rules that it has. A row without an id gets a new one."""
     table = (await Racks.of(open_registry)).registry.declared_table(NoteTable)
-    one, two = [await table.create(NoteDraft(text="one"), most=2, actor=ADA) for _ in range(2)]
+    one, two = [await table.create(NoteDraft(text="one"), max_rows=2, actor=ADA) for _ in range(2)]
     await table.change(one.id, {"text": "two"}, actor=ADA)
     assert one.text == "one"
     assert table.get(one.id).text == "two"

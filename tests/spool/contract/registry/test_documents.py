@@ -15,13 +15,13 @@ async def test_documents_of_a_kind_are_there_after_a_restart(open_registry: Regi
     """Documents are sorted by id. Each kind has its own ids."""
     registry = await open_registry()
 
-    def add(rows: RegistryRows) -> None:
+    def add(registry_rows: RegistryRows) -> None:
         for id in ("b", "a", "c"):
-            rows.put_document("shelf", id, {"id": id})
-        rows.put_document("shelf", "b", BODY)
-        rows.put_document("book", "a", {})
-        rows.delete_document("shelf", "c")
-        rows.delete_document("shelf", "nobody")
+            registry_rows.put_document("shelf", id, {"id": id})
+        registry_rows.put_document("shelf", "b", BODY)
+        registry_rows.put_document("book", "a", {})
+        registry_rows.delete_document("shelf", "c")
+        registry_rows.delete_document("shelf", "nobody")
 
     await registry._changes.change_rows(add)
     await registry.close()
@@ -34,8 +34,8 @@ async def test_documents_of_a_kind_are_there_after_a_restart(open_registry: Regi
 
 
 async def test_a_change_that_fails_keeps_no_document(registry: Registry) -> None:
-    def fail(rows: RegistryRows) -> None:
-        rows.put_document("shelf", "a", BODY)
+    def fail(registry_rows: RegistryRows) -> None:
+        registry_rows.put_document("shelf", "a", BODY)
         raise ValueError
 
     with pytest.raises(ValueError):

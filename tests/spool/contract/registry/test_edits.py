@@ -37,15 +37,17 @@ Edit = Callable[[Actor], Awaitable[object]]
 async def edits(registry: Registry) -> Mapping[str, Edit]:
     """Return for each table an edit that changes a row when it is made for the first time."""
     key, _ = await registry.keys.create(name="one", scopes=[INGEST], actor=ADA)
-    view = await registry.views.create(VIEW, known=KNOWN, most=9, actor=ADA)
+    view = await registry.views.create(VIEW, known_dimensions=KNOWN, max_rows=9, actor=ADA)
     draft = NewBudget(name="b", view=ViewName(id=view.id), default_amount="5")
-    budget = await registry.declared_table(BudgetTable).create(draft, known=KNOWN, most=9, actor=ADA)
-    role = await registry.roles.create(ROLE, known=KNOWN, limits=RoleLimits(), actor=ADA)
+    budget = await registry.declared_table(BudgetTable).create(
+        draft, known_dimensions=KNOWN, max_rows=9, actor=ADA
+    )
+    role = await registry.roles.create(ROLE, known_dimensions=KNOWN, limits=RoleLimits(), actor=ADA)
     bill = await registry.connections.create(
-        ConnectionDraft(name="bill", cloud_provider="x"), most=9, actor=ADA
+        ConnectionDraft(name="bill", cloud_provider="x"), max_rows=9, actor=ADA
     )
     await registry.declared_table(AllocationTable).create(
-        NewNamespace(name="n"), id="space", most=9, actor=ADA
+        NewNamespace(name="n"), id="space", max_rows=9, actor=ADA
     )
     insight = await registry.insights.create(
         InsightDraft(title="t", description="d", category="c"), actor=ADA
@@ -60,12 +62,14 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
             key.name, description="new", labels={"team": "search"}, actor=by
         ),
         "key's status": lambda by: registry.keys.disable(key.name, actor=by),
-        "view": lambda by: registry.views.change(view.id, {"range": "this_year"}, known=KNOWN, actor=by),
+        "view": lambda by: registry.views.change(
+            view.id, {"range": "this_year"}, known_dimensions=KNOWN, actor=by
+        ),
         "budget": lambda by: registry.declared_table(BudgetTable).change(
-            budget.id, {"default_amount": "6"}, known=KNOWN, actor=by
+            budget.id, {"default_amount": "6"}, known_dimensions=KNOWN, actor=by
         ),
         "role": lambda by: registry.roles.change(
-            role.id, {"description": "new"}, known=KNOWN, limits=RoleLimits(), actor=by
+            role.id, {"description": "new"}, known_dimensions=KNOWN, limits=RoleLimits(), actor=by
         ),
         "connection": lambda by: registry.connections.change(bill.id, {"is_enabled": False}, actor=by),
         "namespace": lambda by: registry.declared_table(AllocationTable).change(
@@ -105,24 +109,28 @@ async def test_what_changes_nothing_leaves_no_trace(registry: Registry, clock: M
 
 async def test_an_edit_of_what_was_changed_since_is_refused(registry: Registry) -> None:
     """If two people edit the same version, the second is refused and finds the first edit."""
-    view = await registry.views.create(VIEW, known=KNOWN, most=9, actor=ADA)
+    view = await registry.views.create(VIEW, known_dimensions=KNOWN, max_rows=9, actor=ADA)
     draft = NewBudget(name="b", view=ViewName(id=view.id), default_amount="5")
-    budget = await registry.declared_table(BudgetTable).create(draft, known=KNOWN, most=9, actor=ADA)
-    role = await registry.roles.create(ROLE, known=KNOWN, limits=RoleLimits(), actor=ADA)
+    budget = await registry.declared_table(BudgetTable).create(
+        draft, known_dimensions=KNOWN, max_rows=9, actor=ADA
+    )
+    role = await registry.roles.create(ROLE, known_dimensions=KNOWN, limits=RoleLimits(), actor=ADA)
     key, _ = await registry.keys.create(name="one", scopes=[INGEST], actor=ADA)
 
     def of_view(by: Actor) -> Awaitable[object]:
-        return registry.views.change(view.id, {"name": by.name}, version=view.version, known=KNOWN, actor=by)
+        return registry.views.change(
+            view.id, {"name": by.name}, version=view.version, known_dimensions=KNOWN, actor=by
+        )
 
     def of_budget(by: Actor) -> Awaitable[object]:
         return registry.declared_table(BudgetTable).change(
-            budget.id, {"name": by.name}, version=budget.version, known=KNOWN, actor=by
+            budget.id, {"name": by.name}, version=budget.version, known_dimensions=KNOWN, actor=by
         )
 
     def of_role(by: Actor) -> Awaitable[object]:
         members = {"members": (*role.members, by.name)}
         return registry.roles.change(
-            role.id, members, version=role.version, known=KNOWN, limits=RoleLimits(), actor=by
+            role.id, members, version=role.version, known_dimensions=KNOWN, limits=RoleLimits(), actor=by
         )
 
     def of_key(by: Actor) -> Awaitable[object]:

@@ -34,7 +34,7 @@ Delete = Callable[[str], Awaitable[None]]
 async def views(registry: Registry) -> tuple[Make, Delete]:
     async def make(name: str, by: Actor) -> str:
         draft = NewView(name=name, filter={}, principal_dimension="model")
-        return (await registry.views.create(draft, known=KNOWN, most=MOST, actor=by)).id
+        return (await registry.views.create(draft, known_dimensions=KNOWN, max_rows=MOST, actor=by)).id
 
     return make, lambda id: registry.views.delete(id, actor=ADA)
 
@@ -42,12 +42,16 @@ async def views(registry: Registry) -> tuple[Make, Delete]:
 async def budgets(registry: Registry) -> tuple[Make, Delete]:
     draft = NewView(name="all", filter={}, principal_dimension="model")
     view = registry.views.find_by_name("all") or await registry.views.create(
-        draft, known=KNOWN, most=1, actor=ADA
+        draft, known_dimensions=KNOWN, max_rows=1, actor=ADA
     )
 
     async def make(name: str, by: Actor) -> str:
         draft = NewBudget(name=name, view=ViewName(id=view.id), default_amount="5")
-        return (await registry.declared_table(BudgetTable).create(draft, known=KNOWN, most=MOST, actor=by)).id
+        return (
+            await registry.declared_table(BudgetTable).create(
+                draft, known_dimensions=KNOWN, max_rows=MOST, actor=by
+            )
+        ).id
 
     return make, lambda id: registry.declared_table(BudgetTable).delete(id, actor=ADA)
 
@@ -55,7 +59,7 @@ async def budgets(registry: Registry) -> tuple[Make, Delete]:
 async def connections(registry: Registry) -> tuple[Make, Delete]:
     async def make(name: str, by: Actor) -> str:
         draft = ConnectionDraft(name=name, cloud_provider="x")
-        return (await registry.connections.create(draft, most=MOST, actor=by)).id
+        return (await registry.connections.create(draft, max_rows=MOST, actor=by)).id
 
     return make, lambda id: registry.connections.delete(id, actor=ADA)
 
@@ -63,7 +67,9 @@ async def connections(registry: Registry) -> tuple[Make, Delete]:
 async def roles(registry: Registry) -> tuple[Make, Delete]:
     async def make(name: str, by: Actor) -> str:
         draft = NewRole(name=name, data_access=FULL)
-        return (await registry.roles.create(draft, known=KNOWN, limits=RoleLimits(most=MOST), actor=by)).id
+        return (
+            await registry.roles.create(draft, known_dimensions=KNOWN, limits=RoleLimits(most=MOST), actor=by)
+        ).id
 
     return make, lambda id: registry.roles.delete(id, actor=ADA)
 
@@ -71,7 +77,7 @@ async def roles(registry: Registry) -> tuple[Make, Delete]:
 async def namespaces(registry: Registry) -> tuple[Make, Delete]:
     async def make(name: str, by: Actor) -> str:
         made = await registry.declared_table(AllocationTable).create(
-            NewNamespace(name=name), id=name, most=MOST, actor=by
+            NewNamespace(name=name), id=name, max_rows=MOST, actor=by
         )
         return made.id
 

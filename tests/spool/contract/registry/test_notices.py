@@ -76,8 +76,8 @@ async def test_failed_change_sends_no_notice(registry: Registry) -> None:
     A notice and the change that it reports are stored in one transaction, so a failed change sends nothing.
     """
 
-    def fail(rows: RegistryRows) -> None:
-        add_notices(rows, [NOTICE], ["mail"])
+    def fail(registry_rows: RegistryRows) -> None:
+        add_notices(registry_rows, [NOTICE], ["mail"])
         raise ValueError
 
     with pytest.raises(ValueError):

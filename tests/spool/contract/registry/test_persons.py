@@ -34,7 +34,7 @@ def linked(registry: Registry) -> list[tuple[str, ...]]:
 
 async def link(registry: Registry, *people: Sequence[str], label: str = "", most: int = 1000) -> int:
     stated = [LinkedPerson(names=(*names,), label=label) for names in people]
-    return await registry.persons.link_names(stated, most=most, actor=ROOT)
+    return await registry.persons.link_names(stated, max_names=most, actor=ROOT)
 
 
 class ByHand:
@@ -225,25 +225,25 @@ async def test_hashes_of_one_address_are_joined_once(open_registry: RegistryOpen
     )
     assert 3 == len({ours, laptop, site})
     join = partial(registry.persons.link_address_forms, actor=ROOT)
-    assert 1 == await join([(ours, laptop)], most=4)
-    assert 1 == await join([(ours, laptop, site)], most=4)
-    assert 0 == await join([(ours, site), (laptop, ours)], most=4)
+    assert 1 == await join([(ours, laptop)], max_names=4)
+    assert 1 == await join([(ours, laptop, site)], max_names=4)
+    assert 0 == await join([(ours, site), (laptop, ours)], max_names=4)
     other, others = (
         people.recorded_name_or_hash("bob@example.com"),
         hash_address_with_key(b"a" * 32, "bob@example.com"),
     )
-    assert 0 == await join([(other, others)], most=4), "a fifth name"
+    assert 0 == await join([(other, others)], max_names=4), "a fifth name"
     await registry.close()
     registry = await open_registry()
     assert [(ours, laptop, site)] == linked(registry)
     assert 2 == len([row for row in await audit_rows(registry) if row.action == "person.join"])
     await registry.persons.split_name(laptop, actor=ROOT)
-    assert 0 == await registry.persons.link_address_forms([(ours, laptop, site)], most=4, actor=ROOT)
+    assert 0 == await registry.persons.link_address_forms([(ours, laptop, site)], max_names=4, actor=ROOT)
     assert [(ours, site)] == linked(registry)
     await link(registry, (ours, laptop))
     assert 3 == len(registry.people.linked_names(ann))
     many = [hash_address_with_key(bytes([number]) * 32, ann) for number in range(MAX_LINKED)]
-    assert 0 == await registry.persons.link_address_forms([(ours, *many)], most=1000, actor=ROOT)
+    assert 0 == await registry.persons.link_address_forms([(ours, *many)], max_names=1000, actor=ROOT)
     assert [(ours, site, laptop)] == linked(registry)
 
 
@@ -251,9 +251,9 @@ async def test_an_address_that_records_keep_is_joined(registry: Registry) -> Non
     registry.set_email_policy(KEEP)
     people, hashed = registry.people, hash_address_with_key(b"a" * 32, "ann@example.com")
     assert 1 == await registry.persons.link_address_forms(
-        [(people.recorded_name_or_hash("ann@example.com"), hashed)], most=9, actor=ROOT
+        [(people.recorded_name_or_hash("ann@example.com"), hashed)], max_names=9, actor=ROOT
     )
     assert "ann@example.com" == people.shown_name(hashed)
     assert 0 == await registry.persons.link_address_forms(
-        [(people.recorded_name_or_hash("ann@example.com"), hashed)], most=9, actor=ROOT
+        [(people.recorded_name_or_hash("ann@example.com"), hashed)], max_names=9, actor=ROOT
     )

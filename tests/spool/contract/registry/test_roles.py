@@ -51,12 +51,12 @@ pytestmark = pytest.mark.rule
 
 
 async def create(registry: Registry, draft: NewRole, limits: RoleLimits = RoleLimits()) -> Role:  # noqa: B008
-    return await registry.roles.create(draft, known=KNOWN, limits=limits, actor=ACTOR)
+    return await registry.roles.create(draft, known_dimensions=KNOWN, limits=limits, actor=ACTOR)
 
 
 async def change(registry: Registry, id: str, asker: RoleHolder | None = None, **changes: Any) -> Role:
     return await registry.roles.change(
-        id, changes, known=KNOWN, limits=RoleLimits(), actor=ACTOR, asker=asker
+        id, changes, known_dimensions=KNOWN, limits=RoleLimits(), actor=ACTOR, asker=asker
     )
 
 
@@ -161,7 +161,7 @@ async def test_a_dimension_must_be_known(registry: Registry) -> None:
     with pytest.raises(Invalid, match=r"unknown dimension 'planet'\. Use one of: model, team"):
         await create(registry, replace_fields(DRAFT, filters=(replace_fields(SEARCH, dimension="planet"),)))
     made = await create(registry, DRAFT)
-    gone: Any = {"known": ("model",), "limits": RoleLimits(), "actor": ACTOR}
+    gone: Any = {"known_dimensions": ("model",), "limits": RoleLimits(), "actor": ACTOR}
     assert "Ads" == (await registry.roles.change(made.id, {"name": "Ads"}, **gone)).name
     with pytest.raises(Invalid):
         await registry.roles.change(made.id, {"filters": DRAFT.filters}, **gone)

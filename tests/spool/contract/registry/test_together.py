@@ -26,10 +26,13 @@ ADA = Actor("ada@example.com", "local")
 
 async def view_and_budget(draft: Registry, name: str = "Search") -> View:
     view = await draft.views.create(
-        NewView(name=name, filter={}, principal_dimension="team"), most=9, known=["team"], actor=ADA
+        NewView(name=name, filter={}, principal_dimension="team"),
+        max_rows=9,
+        known_dimensions=["team"],
+        actor=ADA,
     )
     body = NewBudget(name="Monthly", view=ViewName(id=view.id), default_amount="5")
-    await draft.declared_table(BudgetTable).create(body, most=9, actor=ADA)
+    await draft.declared_table(BudgetTable).create(body, max_rows=9, actor=ADA)
     return view
 
 
@@ -65,7 +68,10 @@ async def test_work_may_compute_between_two_statements(registry: Registry) -> No
 async def test_an_error_after_the_first_table_undoes_it(registry: Registry) -> None:
     async def half(draft: Registry) -> None:
         await draft.views.create(
-            NewView(name="A", filter={}, principal_dimension="team"), most=9, known=["team"], actor=ADA
+            NewView(name="A", filter={}, principal_dimension="team"),
+            max_rows=9,
+            known_dimensions=["team"],
+            actor=ADA,
         )
         raise Invalid("the budget is wrong")
 

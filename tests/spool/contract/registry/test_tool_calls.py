@@ -17,7 +17,7 @@ ASSISTANT = Actor("assistant", "127.0.0.1")
 async def passed(registry: Registry, name: str, tries: int, *, day: int = TODAY) -> int:
     """Return how many of `tries` simultaneous calls are allowed."""
     takes = [
-        registry.tool_calls.count_call_if_allowed(name, day=day, most=MOST, actor=ASSISTANT)
+        registry.tool_calls.count_call_if_allowed(name, day=day, max_calls=MOST, actor=ASSISTANT)
         for _ in range(tries)
     ]
     return sum(await asyncio.gather(*takes))

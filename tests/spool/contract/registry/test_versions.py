@@ -45,8 +45,8 @@ def tables(registry: Registry) -> Iterator[DocumentTable[Any]]:
 
 
 async def keep(registry: Registry, table: DocumentTable[Any], row: Any) -> None:
-    def work(rows: RegistryRows) -> None:
-        table.kind.store_row(rows, row)
+    def work(registry_rows: RegistryRows) -> None:
+        table.kind.store_row(registry_rows, row)
 
     await registry._changes.change_rows(work)
 

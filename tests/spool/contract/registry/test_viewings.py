@@ -42,7 +42,7 @@ async def test_the_same_row_is_written_once(open_registry: RegistryOpener) -> No
 
 
 async def test_old_rows_are_deleted(registry: Registry) -> None:
-    registry.viewings.set_limits(kept_s=2 * DAY_S, most=10)
+    registry.viewings.set_limits(kept_s=2 * DAY_S, max_people_per_day=10)
     days = [replace(ROW, day=day_text(int(AT + number * DAY_S))) for number in range(4)]
     for number, row in enumerate(days):
         await registry.viewings.add([row], AT + number * DAY_S)
@@ -50,7 +50,7 @@ async def test_old_rows_are_deleted(registry: Registry) -> None:
 
 
 async def test_people_beyond_the_limit_share_a_row(registry: Registry) -> None:
-    registry.viewings.set_limits(kept_s=DAY_S, most=2)
+    registry.viewings.set_limits(kept_s=DAY_S, max_people_per_day=2)
     people = [replace(ROW, person=name) for name in "abcd"]
     await registry.viewings.add(people[:3], AT)
     await registry.viewings.add([people[3], people[0]], AT)

@@ -38,15 +38,15 @@ pytestmark = pytest.mark.rule
 
 
 async def create(
-    registry: Registry, draft: NewView, *, most: int = 10, known_names: Sequence[str] = KNOWN
+    registry: Registry, draft: NewView, *, max_rows: int = 10, known_names: Sequence[str] = KNOWN
 ) -> View:
-    return await registry.views.create(draft, known=known_names, most=most, actor=ADA)
+    return await registry.views.create(draft, known_dimensions=known_names, max_rows=max_rows, actor=ADA)
 
 
 async def change(
     registry: Registry, id: str, changes: dict[str, Any], *, known_names: Sequence[str] = KNOWN
 ) -> View:
-    return await registry.views.change(id, changes, known=known_names, actor=ADA)
+    return await registry.views.change(id, changes, known_dimensions=known_names, actor=ADA)
 
 
 @pytest.mark.every_engine

@@ -134,7 +134,7 @@ async def test_nothing_else_is_changed_by_them(ledgers: Ledgers) -> None:
     record = charged({"EUR": "2"}, meters={"web_searches": 1}, estimated_cost=None)
     log.add([record, call()])
     await ledger.catch_up(log)
-    sums = await ledger.sums_of_day(BEGIN, most=10)
+    sums = await ledger.sums_of_day(BEGIN, max_sums=10)
     assert all(set(each.tokens.meters) <= {"web_searches"} for each in sums)
     await ledger.reprice(PriceBook.load(), since=datetime.fromtimestamp(BEGIN, UTC))
     ledger.rates = lambda *_: 2 * SCALE

@@ -36,9 +36,9 @@ async def test_a_call_that_is_not_counted_is_named(ledgers: Ledgers) -> None:
     await ledger.catch_up(log)
     assert [] == await words(ledger, log)
 
-    def take_one(rows: LedgerRows) -> None:
-        [number] = rows.dimension_set_numbers_in_period(HOUR_S, HOUR + HOUR_S)
-        rows.add_sums(HOUR_S, [(HOUR + HOUR_S, number, [-1] + [0] * (WIDTH - 1))])
+    def take_one(ledger_rows: LedgerRows) -> None:
+        [number] = ledger_rows.dimension_set_numbers_in_period(HOUR_S, HOUR + HOUR_S)
+        ledger_rows.add_sums(HOUR_S, [(HOUR + HOUR_S, number, [-1] + [0] * (WIDTH - 1))])
 
     await ledger._change_rows(take_one)
     [found] = await words(ledger, log)

@@ -62,9 +62,9 @@ async def calls(ledger: Ledger) -> dict[tuple[int, str | None], int]:
     return {place: row.calls for place, row in (await sums(ledger)).items()}
 
 
-def take_one(rows: LedgerRows) -> None:
-    number = min(rows.dimension_set_numbers_in_period(HOUR_S, HOUR + HOUR_S))
-    rows.add_sums(HOUR_S, [(HOUR + HOUR_S, number, [-1] + [0] * (WIDTH - 1))])
+def take_one(ledger_rows: LedgerRows) -> None:
+    number = min(ledger_rows.dimension_set_numbers_in_period(HOUR_S, HOUR + HOUR_S))
+    ledger_rows.add_sums(HOUR_S, [(HOUR + HOUR_S, number, [-1] + [0] * (WIDTH - 1))])
 
 
 async def test_a_call_that_is_not_counted_is_counted(
@@ -89,10 +89,10 @@ async def test_a_call_that_is_not_counted_is_counted(
     class Killed(FakeLog):
         closed = False
 
-        async def read(self, topic: str, first: int, last: int, **options: Any):  # type: ignore[no-untyped-def]
+        async def read(self, topic: str, first_number: int, last_number: int, **options: Any):  # type: ignore[no-untyped-def]
             if self.closed:
                 raise Kill
-            return await super().read(topic, first, last, **options)
+            return await super().read(topic, first_number, last_number, **options)
 
     killed = Killed.of(log, upto=4)
     compared = await ledger.compare_and_note_differences(killed)
@@ -192,9 +192,9 @@ async def test_hour_with_a_wrong_meter_is_counted_again(ledgers: Ledgers) -> Non
     await ledger.catch_up(log)
     assert () == tuple((await ledger.compare_and_note_differences(log)).problem_sentences())
 
-    def forget(rows: LedgerRows) -> None:
-        [number, *_] = sorted(rows.dimension_set_numbers_in_period(HOUR_S, HOUR + HOUR_S))
-        rows.add_meters(HOUR_S, [(HOUR + HOUR_S, number, {"web_searches": -1_500_000})])
+    def forget(ledger_rows: LedgerRows) -> None:
+        [number, *_] = sorted(ledger_rows.dimension_set_numbers_in_period(HOUR_S, HOUR + HOUR_S))
+        ledger_rows.add_meters(HOUR_S, [(HOUR + HOUR_S, number, {"web_searches": -1_500_000})])
 
     await ledgers.store.change(forget)
     [difference] = (await ledger.compare_and_note_differences(log)).unexplained_differences()

@@ -45,7 +45,7 @@ async def by_day(ledger: Ledger) -> dict[tuple[int, str], tuple[int, int, Decima
     """Return calls, input tokens, cost, and searches in millionths by (day, team)."""
     found: dict[tuple[int, str], tuple[int, int, Decimal, int]] = defaultdict(lambda: (0, 0, Decimal(0), 0))
     for day in DAYS:
-        for each in await ledger.sums_of_day(day, most=100):
+        for each in await ledger.sums_of_day(day, max_sums=100):
             assert each.day == day == each.tokens.time // NS
             place = day, str(each.dimensions.team)
             calls, tokens, cost, searches = found[place]
@@ -80,12 +80,12 @@ async def test_the_most_costly_come_first(ledgers: Ledgers) -> None:
     )
     ledger = await ledgers.open(clock=clock)
     await ledger.catch_up(log)
-    assert ["b", "c"] == [each.dimensions.team for each in await ledger.sums_of_day(BEGIN, most=2)]
-    assert [] == await ledger.sums_of_day(BEGIN - DAY_S, most=2)
+    assert ["b", "c"] == [each.dimensions.team for each in await ledger.sums_of_day(BEGIN, max_sums=2)]
+    assert [] == await ledger.sums_of_day(BEGIN - DAY_S, max_sums=2)
 
 
-def count_dearest(rows: LedgerRows, most: int) -> int:
-    return len(rows.token_sums_by_dimension_set(DAY_S, BEGIN, most_expensive_count=most))
+def count_dearest(ledger_rows: LedgerRows, most: int) -> int:
+    return len(ledger_rows.token_sums_by_dimension_set(DAY_S, BEGIN, most_expensive_count=most))
 
 
 @pytest.mark.parametrize("alike", [1, 1000])
@@ -107,8 +107,8 @@ async def test_the_dearest_of_a_day_are_read_alone(
     await ledger.sum_up_and_delete_hours()
     read = list[int]()
     for most in (1, 2, 3, 8, 20):
-        everything = await ledger.sums_of_day(BEGIN, most=most, chosen=lambda _: True)
-        assert everything == await ledger.sums_of_day(BEGIN, most=most)
+        everything = await ledger.sums_of_day(BEGIN, max_sums=most, chosen=lambda _: True)
+        assert everything == await ledger.sums_of_day(BEGIN, max_sums=most)
         assert [each.cost for each in everything] == sorted([each.cost for each in everything], reverse=True)
         count = partial(count_dearest, most=most)
         read.append(await ledgers.store.read(count))
@@ -128,13 +128,13 @@ async def test_several_days_are_read_together(ledgers: Ledgers) -> None:
     await ledger.catch_up(log)
     for _ in range(2):
         for most in (1, 2, 4, 5, 6, 100):
-            alone = [each for day in DAYS for each in await ledger.sums_of_day(day, most=most)]
-            together = await ledger.sums_of_days(DAYS, most=most)
+            alone = [each for day in DAYS for each in await ledger.sums_of_day(day, max_sums=most)]
+            together = await ledger.sums_of_days(DAYS, max_sums=most)
             found = [each for sums in together for each in sums]
             assert alone == sorted(found, key=lambda each: (each.day, -each.cost, each.dimensions))
             assert len(together) == len({id(each.dimensions) for each in found})
-        first = [each.dimensions.user for each in await ledger.sums_of_day(DAYS[0], most=6)]
+        first = [each.dimensions.user for each in await ledger.sums_of_day(DAYS[0], max_sums=6)]
         assert ["a", "b", "c", "d", "e"] == [user for user in first if user and user in "abcde"]
-        chosen = await ledger.sums_of_day(DAYS[0], most=2, chosen=lambda each: (each.user or "") > "b")
+        chosen = await ledger.sums_of_day(DAYS[0], max_sums=2, chosen=lambda each: (each.user or "") > "b")
         assert ["c", "d"] == [each.dimensions.user for each in chosen]
         await ledger.sum_up_and_delete_hours()

@@ -44,7 +44,7 @@ async def test_partitions_that_were_left_are_used(open_log: LogOpener) -> None:
     """
     log = await open_log(hold=0)
     await add(log, call(1))
-    await log._database.transaction(partial(log._retention._make_partitions, number=2))
+    await log._database.transaction(partial(log._retention._make_partitions, period_number=2))
     [(at,)] = await rows(log, NEWEST)
     assert not await log._retention.begin_period_if_full(at + PERIOD_S - 1)
     assert await log._retention.begin_period_if_full(at + PERIOD_S)
@@ -66,8 +66,10 @@ async def test_deleted_period_does_not_return(open_log: LogOpener) -> None:
     for table in queries.PARTITIONED:
         await log._retention._run_query(queries.DROP_PARTITION % {"table": table, "period": 2})
     await log._retention._run_query(queries.REMOVE_PERIOD, 2)
-    await late._database.transaction(partial(late._retention._make_partitions, number=2))
-    assert not await late._database.pool.run_joined(partial(late._retention._begin_period, number=2, now=at))
+    await late._database.transaction(partial(late._retention._make_partitions, period_number=2))
+    assert not await late._database.pool.run_joined(
+        partial(late._retention._begin_period, period_number=2, now=at)
+    )
     await add(log, call(4))
     assert [(3,)] == await rows(late, HEAD)
     assert [(1,), (3,)] == await rows(late, PERIODS)

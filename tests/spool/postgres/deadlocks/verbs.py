@@ -259,7 +259,7 @@ async def change_views(gateway: Gateway) -> None:
     views, chance = gateway.registry.views, gateway.chance
     if chance.random() < 0.5 or not views.all():
         draft = NewView(name=f"view {chance.randrange(3)}", filter={}, principal_dimension="team")
-        await views.create(draft, known=("team",), most=10, actor=ADA)
+        await views.create(draft, known_dimensions=("team",), max_rows=10, actor=ADA)
     else:
         await views.delete(chance.choice(views.all()).id, actor=ADA)
 
@@ -305,11 +305,11 @@ async def change_devices(gateway: Gateway) -> None:
             devices.change_and_write_soon(
                 f"device {n}", lambda known: replace(known, last_seen=time.time()), expectations=expects
             )
-            devices.note_unenrolled(f"name {n}", key="key", now=time.time(), expects=expects)
+            devices.note_unenrolled(f"name {n}", key="key", now=time.time(), expected_versions=expects)
         await devices.flush()
     else:
         changed = lambda known: (known or device(id)).with_changes(changes_enrolment=True, state=state)  # noqa: E731
-        await devices.update(id, changed, expects=gateway.expects, most=5)
+        await devices.update(id, changed, expected_versions=gateway.expects, max_devices=5)
 
 
 async def change_clusters(gateway: Gateway) -> None:
@@ -323,7 +323,7 @@ async def change_clusters(gateway: Gateway) -> None:
     else:
         name = chance.choice("ab")
         reported = ReportedCluster(account="1", region="eu", name=name, state=str(chance.randrange(99)))
-        await clusters.store_report(reported, expects=gateway.expects)
+        await clusters.store_report(reported, expected_versions=gateway.expects)
 
 
 async def keep_container_files(gateway: Gateway) -> None:

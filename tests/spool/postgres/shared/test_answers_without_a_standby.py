@@ -62,20 +62,25 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
     """Create a row of each table and return how each is deleted."""
     await registry.keys.create(name="key", scopes=[INGEST], actor=ACTOR)
     draft = NewView(name="budgeted", filter={}, principal_dimension="model")
-    under = await registry.views.create(draft, known=KNOWN, most=9, actor=ACTOR)
+    under = await registry.views.create(draft, known_dimensions=KNOWN, max_rows=9, actor=ACTOR)
     planned = NewBudget(name="budget", view=ViewName(id=under.id), default_amount="5")
-    budget = await registry.declared_table(BudgetTable).create(planned, known=KNOWN, most=9, actor=ACTOR)
+    budget = await registry.declared_table(BudgetTable).create(
+        planned, known_dimensions=KNOWN, max_rows=9, actor=ACTOR
+    )
     view = await registry.views.create(
-        NewView(name="view", filter={}, principal_dimension="model"), known=KNOWN, most=9, actor=ACTOR
+        NewView(name="view", filter={}, principal_dimension="model"),
+        known_dimensions=KNOWN,
+        max_rows=9,
+        actor=ACTOR,
     )
     role = await registry.roles.create(
-        NewRole(name="role", data_access=FULL), known=KNOWN, limits=RoleLimits(), actor=ACTOR
+        NewRole(name="role", data_access=FULL), known_dimensions=KNOWN, limits=RoleLimits(), actor=ACTOR
     )
     connection = await registry.connections.create(
-        ConnectionDraft(name="bill", cloud_provider="x"), most=9, actor=ACTOR
+        ConnectionDraft(name="bill", cloud_provider="x"), max_rows=9, actor=ACTOR
     )
     space = await registry.declared_table(AllocationTable).create(
-        NewNamespace(name="n"), id="space", most=9, actor=ACTOR
+        NewNamespace(name="n"), id="space", max_rows=9, actor=ACTOR
     )
     await registry.statements.import_statement(statement(row()), actor=ACTOR)
     [month] = await registry.statements.months()

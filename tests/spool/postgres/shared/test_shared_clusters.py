@@ -52,7 +52,7 @@ async def test_a_key_that_has_ended(fresh_schema: Schema) -> None:
     async with migrated(fresh_schema) as database:
         table = await ClusterTable.open(PostgresClusters(database), clock=MovedClock())
         with pytest.raises(KeyEnded):
-            await table.store_report(named("new"), expects=[ENDED])
+            await table.store_report(named("new"), expected_versions=[ENDED])
         await table.store_report(named("old"))
         [cluster] = table.all()
         registry = await Registry.open(PostgresRegistry(database), secret=b"i" * 32, clock=MovedClock())

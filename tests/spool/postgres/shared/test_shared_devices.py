@@ -238,7 +238,9 @@ async def test_a_name_stays_while_its_device_is_refused(nodes: tuple[Node, Node]
     await there.table.read_changes_of_other_processes(None)
     with pytest.raises(KeyEnded):
         await there.table.update(
-            "mill", lambda known: known or device("mill"), expects=[valid_key_expectation(b"no such key")]
+            "mill",
+            lambda known: known or device("mill"),
+            expected_versions=[valid_key_expectation(b"no such key")],
         )
     for node in nodes:
         await node.table.read_changes_of_other_processes(None)
@@ -282,7 +284,7 @@ async def test_no_more_than_may_be_on_all_together(nodes: tuple[Node, Node]) -> 
             node.table.update(
                 f"{place}-{n}",
                 lambda known, id=f"{place}-{n}": known or device(id),  # type: ignore[misc]
-                most=each + 1,
+                max_devices=each + 1,
             )
             for place, node in enumerate(nodes)
             for n in range(each)
@@ -300,10 +302,12 @@ async def test_one_that_both_enrol_counts_once(nodes: tuple[Node, Node]) -> None
     """At the limit, a device that only the other process knows is still changed."""
     here, there = nodes
     await asyncio.gather(*(here.table.replace_row(device(id)) for id in ("a", "b")))
-    kept = await there.table.update("b", lambda known: replace(known or device("b"), user="ada"), most=2)
+    kept = await there.table.update(
+        "b", lambda known: replace(known or device("b"), user="ada"), max_devices=2
+    )
     assert "ada" == kept.user
     with pytest.raises(TooManyDevices):
-        await there.table.update("c", lambda known: known or device("c"), most=2)
+        await there.table.update("c", lambda known: known or device("c"), max_devices=2)
 
 
 async def test_both_processes_share_the_uses_of_a_token(nodes: tuple[Node, Node]) -> None:
@@ -346,10 +350,14 @@ async def test_a_device_under_a_revoked_token(nodes: tuple[Node, Node]) -> None:
     expects = registry.enrolment_tokens.not_revoked_expectations(token)
     assert expects
     new = {id: device(id, token=token.id) for id in ("before", "after")}
-    await there.table.update("before", lambda _: new["before"], expects=expects, token=(token.id, 9))
+    await there.table.update(
+        "before", lambda _: new["before"], expected_versions=expects, token=(token.id, 9)
+    )
     await registry.enrolment_tokens.revoke("jamf", actor=ACTOR)
     with pytest.raises(KeyEnded):
-        await there.table.update("after", lambda _: new["after"], expects=expects, token=(token.id, 9))
+        await there.table.update(
+            "after", lambda _: new["after"], expected_versions=expects, token=(token.id, 9)
+        )
     assert ["before"] == [one.id for one in there.table.all()]
 
 
@@ -372,20 +380,22 @@ async def test_what_a_key_that_has_ended_would_change(nodes: tuple[Node, Node]) 
     there.table.auditor = audit
     await asyncio.gather(*(there.table.replace_row(device(id)) for id in ("a", "b")))
     await there.table.update(
-        "a", fail_if_device_deleted(lambda known: replace(known, user="ada")), expects=expects
+        "a", fail_if_device_deleted(lambda known: replace(known, user="ada")), expected_versions=expects
     )
     await registry.keys.delete("one", confirm="one", actor=ACTOR)
     change = AuditedChange(actor=ACTOR, action="device.enrol", target="c")
     there.table.change_and_write_soon("a", lambda known: replace(known, last_seen=9.0), expectations=expects)
     there.table.change_and_write_soon("b", lambda known: replace(known, last_seen=9.0))
-    there.table.note_unenrolled("mill", key="one", now=5.0, expects=expects)
+    there.table.note_unenrolled("mill", key="one", now=5.0, expected_versions=expects)
     there.table.note_unenrolled("loom", key="two", now=5.0)
     outcomes = await asyncio.gather(
         there.table.update(
-            "a", fail_if_device_deleted(lambda known: replace(known, hostname="mill")), expects=expects
+            "a",
+            fail_if_device_deleted(lambda known: replace(known, hostname="mill")),
+            expected_versions=expects,
         ),
         there.table.update("a", fail_if_device_deleted(lambda known: replace(known, platform="linux"))),
-        there.table.update("c", lambda known: known or device("c"), change, expects=expects),
+        there.table.update("c", lambda known: known or device("c"), change, expected_versions=expects),
         return_exceptions=True,
     )
     assert [KeyEnded, Device, KeyEnded] == [type(one) for one in outcomes]

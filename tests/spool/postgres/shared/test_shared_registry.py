@@ -84,21 +84,23 @@ async def test_a_secret_that_was_rotated_away_ends_on_the_other(nodes: tuple[Reg
 
 async def make_role(registry: Registry) -> None:
     draft = NewRole(name="searchers", data_access=FULL)
-    await registry.roles.create(draft, known=("team",), limits=RoleLimits(), actor=ACTOR)
+    await registry.roles.create(draft, known_dimensions=("team",), limits=RoleLimits(), actor=ACTOR)
 
 
 async def make_view(registry: Registry) -> None:
     draft = NewView(name="all", filter={}, principal_dimension="team")
-    await registry.views.create(draft, known=("team",), most=10, actor=ACTOR)
+    await registry.views.create(draft, known_dimensions=("team",), max_rows=10, actor=ACTOR)
 
 
 async def make_connection(registry: Registry) -> None:
-    await registry.connections.create(ConnectionDraft(name="aws", cloud_provider="AWS"), most=10, actor=ACTOR)
+    await registry.connections.create(
+        ConnectionDraft(name="aws", cloud_provider="AWS"), max_rows=10, actor=ACTOR
+    )
 
 
 async def make_namespace(registry: Registry) -> None:
     await registry.declared_table(AllocationTable).create(
-        NewNamespace(name="Retail"), id="retail", most=10, actor=ACTOR
+        NewNamespace(name="Retail"), id="retail", max_rows=10, actor=ACTOR
     )
 
 
@@ -129,10 +131,15 @@ async def test_other_process_deletes_the_budget_of_a_deleted_view(nodes: tuple[R
     """If a view is deleted with its budget, the other process's memory deletes both."""
     here, there = nodes
     view = await here.views.create(
-        NewView(name="all", filter={}, principal_dimension="team"), known=("team",), most=10, actor=ACTOR
+        NewView(name="all", filter={}, principal_dimension="team"),
+        known_dimensions=("team",),
+        max_rows=10,
+        actor=ACTOR,
     )
     draft = NewBudget(name="b", view=ViewName(id=view.id), default_amount="10", alerts={"100": "Y"})
-    budget = await here.declared_table(BudgetTable).create(draft, known=("team",), most=10, actor=ACTOR)
+    budget = await here.declared_table(BudgetTable).create(
+        draft, known_dimensions=("team",), max_rows=10, actor=ACTOR
+    )
     await there.catch_up()
     assert [budget] == there.declared_table(BudgetTable).all()
     await here.declared_table(BudgetTable).delete(budget.id, actor=ACTOR)
@@ -158,16 +165,20 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
     await make_view(here)
     [view] = here.views.all()
     draft = NewBudget(name="b", view=ViewName(id=view.id), default_amount="5")
-    budget = await here.declared_table(BudgetTable).create(draft, known=("model",), most=9, actor=ACTOR)
+    budget = await here.declared_table(BudgetTable).create(
+        draft, known_dimensions=("model",), max_rows=9, actor=ACTOR
+    )
     role = await here.roles.create(
-        NewRole(name="finance", data_access=FULL), known=(), limits=RoleLimits(), actor=ACTOR
+        NewRole(name="finance", data_access=FULL), known_dimensions=(), limits=RoleLimits(), actor=ACTOR
     )
     await there.catch_up()
     for turn in range(5):
         fields = {"default_amount": str(turn + 6)}, {"name": f"budget {turn}"}
         await asyncio.gather(
             *(
-                node.declared_table(BudgetTable).change(budget.id, field, known=("model",), actor=ACTOR)
+                node.declared_table(BudgetTable).change(
+                    budget.id, field, known_dimensions=("model",), actor=ACTOR
+                )
                 for node, field in zip(nodes, fields, strict=True)
             )
         )
@@ -185,7 +196,7 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
             await asyncio.sleep(0)  # the other process reads as well before either process writes
             try:
                 await node.roles.change(
-                    role.id, {"members": (*read.members, member)}, version=read.version, known=(),
+                    role.id, {"members": (*read.members, member)}, version=read.version, known_dimensions=(),
                     limits=RoleLimits(), actor=ACTOR,
                 )  # fmt: skip
             except NotAllowed:

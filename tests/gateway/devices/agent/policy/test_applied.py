@@ -34,7 +34,9 @@ RECORD = "var/lib/tollhouse-policy/record.json"
 def write_bundle(directory: Path, *names: str, endpoint: str = AGENT, number: int = 1) -> Path:
     assistants = [MANAGED[name] for name in names or MANAGED]
     destination = Destination(endpoint=endpoint)
-    files = build_bundle(assistants, destination, SIGNING_KEY, number=number, has_environment=not names)
+    files = build_bundle(
+        assistants, destination, SIGNING_KEY, bundle_number=number, has_environment=not names
+    )
     for name, content in files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_bytes(content)

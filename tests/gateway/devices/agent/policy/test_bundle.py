@@ -33,7 +33,7 @@ PAYLOAD_KEYS = {"PayloadType", "PayloadIdentifier", "PayloadUUID", "PayloadVersi
 
 def made(destination: Destination, *, has_environment: bool = True) -> dict[str, bytes]:
     return build_bundle(
-        list(MANAGED.values()), destination, SIGNING_KEY, number=1, has_environment=has_environment
+        list(MANAGED.values()), destination, SIGNING_KEY, bundle_number=1, has_environment=has_environment
     )
 
 

@@ -51,7 +51,7 @@ def write(
     key = SigningKey(new_private_pem())
     destination = Destination(endpoint=endpoint)
     made = build_bundle(
-        list(MANAGED.values()), destination, key, number=1, has_environment=True, deb_version=version
+        list(MANAGED.values()), destination, key, bundle_number=1, has_environment=True, deb_version=version
     )
     file = directory / f"tollhouse-policy_{version}_all.deb"
     file.write_bytes(made[f"linux/{file.name}"])

@@ -38,7 +38,7 @@ def write(
     """Write the package of a bundle; return its path, and the files that it installs."""
     key, destination = SigningKey(new_private_pem()), Destination(endpoint=endpoint)
     made = build_bundle(
-        list(MANAGED.values()), destination, key, number=1, has_environment=True, rpm_version=version
+        list(MANAGED.values()), destination, key, bundle_number=1, has_environment=True, rpm_version=version
     )
     file = directory / f"tollhouse-policy-{version}-1.noarch.rpm"
     file.write_bytes(made[f"linux/{file.name}"])

@@ -211,7 +211,7 @@ async def limited(server: OperatorServer, *filters: RoleFilter, cost_types: Sequ
         cost_types=tuple(cost_types),
     )
     known = server.services.money.ledger.dimensions()
-    await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+    await server.registry.roles.create(draft, known_dimensions=known, limits=RoleLimits(), actor=ROOT)
     return await signed_in(server, "none", EVA)
 
 

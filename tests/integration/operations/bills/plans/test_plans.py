@@ -431,7 +431,7 @@ async def test_who_sees_one_team_sees_its_seats_and_the_value_of_its_calls(serve
         permission_sets=("view_costs",),
     )
     known = server.services.money.ledger.dimensions()
-    await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+    await server.registry.roles.create(draft, known_dimensions=known, limits=RoleLimits(), actor=ROOT)
     eva = await signed_in(server, "none", EVA)
     seen = (await server.over_http("GET", "/plan-costs?month=2026-08", headers=eva)).payload
     assert {"checkout"} == {row["team"] for row in seen["rows"]}

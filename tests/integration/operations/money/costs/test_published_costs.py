@@ -787,13 +787,13 @@ async def test_paid_costs_exist_with_plans_only(serve: Serve) -> None:
     registry = client.money.require_registry()
     view = await registry.views.create(
         NewView(name="All", filter={}, principal_dimension="user"),
-        most=9,
-        known=client.money.ledger.dimensions(),
+        max_rows=9,
+        known_dimensions=client.money.ledger.dimensions(),
         actor=ROOT,
     )
     seats = (Seat(user="ann@example.com", since="2026-09-21", team="search"),)
     plan = NewPlan(name="Claude", view=view.id, fee="30", seats=seats)
-    await registry.declared_table(PlanTable).create(plan, most=9, actor=ROOT)
+    await registry.declared_table(PlanTable).create(plan, max_rows=9, actor=ROOT)
     assert before["costs"] == (await client.costs(*SEPTEMBER))["costs"]
     paid = (*SEPTEMBER, ("cost_type", "paid_cost"), ("granularity", "monthly"))
     month = "2026-09-01T00:00:00Z"
