@@ -15,9 +15,9 @@ from gateway.cli.drill import command as drill_command
 from gateway.cli.drill.command import DrillSite
 from gateway.cli.drill.server import DrillServer, drill_config
 from gateway.cli.drill.surroundings import (
-    CutDisk,
     DrillReceiver,
     DrillTraffic,
+    PowerCutDisk,
     PowerCutFailed,
     build_drill_request,
 )
@@ -100,7 +100,7 @@ def test_power_cut_loses_only_unflushed_content(tmp_path: Path) -> None:
     After a cut, the drill's file system still has a flushed file, and has lost the content of an unflushed one.
     """
     try:
-        disk = CutDisk(tmp_path)
+        disk = PowerCutDisk(tmp_path)
     except PowerCutFailed as error:
         pytest.skip(str(error))
     try:
@@ -130,13 +130,13 @@ def test_a_cut_finds_the_server_stopped(tmp_path: Path, monkeypatch: pytest.Monk
             super().start()
             pids.append(self.pid)
 
-    class SeenDisk(CutDisk):
+    class SeenDisk(PowerCutDisk):
         def cut_power(self) -> None:
             threads = Path(f"/proc/{pids[-1]}/task").glob("*/stat")
             states.append({thread.read_text().rpartition(") ")[2][0] for thread in threads})
             super().cut_power()
 
-    for name, value in (("CUTS", 3), ("DrillServer", SeenServer), ("CutDisk", SeenDisk)):
+    for name, value in (("CUTS", 3), ("DrillServer", SeenServer), ("PowerCutDisk", SeenDisk)):
         monkeypatch.setattr(drill_command, name, value)
     receiver = DrillReceiver()
     server = DrillServer(None, scratch=tmp_path, receiver=receiver.url)

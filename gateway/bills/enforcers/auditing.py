@@ -195,7 +195,7 @@ class _EnforcerTotalsQueries:
         rows = await self.ledger.costs(query) if since < _next_hour(self.now) else ()
         return [(row.start.timestamp(), row.calls, Decimal(row.cost)) for row in rows if row.calls]
 
-    async def complete_records_since(self) -> int:
+    async def no_record_missing_since(self) -> int:
         if self._whole_since is None:
             self._whole_since = await self.ledger.start_of_complete_hours()
         return self._whole_since
@@ -296,7 +296,7 @@ class _EnforcerAudit:
             return "the counter of this limit is for one model"
         if limit.starts_at is None:
             return "the enforcer does not state when its window began"
-        if await self._sums.complete_records_since() > limit.starts_at:
+        if await self._sums.no_record_missing_since() > limit.starts_at:
             return "the totals lack a part of this limit's window"
         return ""
 

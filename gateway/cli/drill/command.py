@@ -21,9 +21,9 @@ from gateway.cli import config_option, exit_with_message, load_config_or_exit
 from gateway.cli.data_directory import require_data_directory
 from gateway.cli.drill.server import MOST_HOLD_S, DrillFailed, DrillServer
 from gateway.cli.drill.surroundings import (
-    CutDisk,
     DrillReceiver,
     DrillTraffic,
+    PowerCutDisk,
     PowerCutFailed,
     build_drill_request,
 )
@@ -188,7 +188,7 @@ def run_power_cut_drill(site: DrillSite) -> DrillResult:
     Cut the power of a separate file system under load. `recovery_s` is measured from the start of the next process.
     """
     try:
-        disk = CutDisk(site.scratch)
+        disk = PowerCutDisk(site.scratch)
     except PowerCutFailed as error:
         return DrillResult(fault="power cut", note=f"not tried: {error}")
     server = DrillServer(site.config, scratch=disk.directory, receiver=site.receiver.url)
@@ -202,7 +202,7 @@ def run_power_cut_drill(site: DrillSite) -> DrillResult:
         disk.unmount()
 
 
-def _cut_power(site: DrillSite, disk: CutDisk) -> DrillResult:
+def _cut_power(site: DrillSite, disk: PowerCutDisk) -> DrillResult:
     site.server.start()
     site.traffic.send_and_measure_acknowledgement_s(build_drill_request(1))
     slowest = 0.0

@@ -231,7 +231,7 @@ class PowerCutFailed(Exception):
     """Raised if a drill cannot simulate a power cut. The message names the missing prerequisite."""
 
 
-class CutDisk:
+class PowerCutDisk:
     """
     A file system whose power can be cut: ext4 in an image file next to the data directory. Mounting it needs root.
 

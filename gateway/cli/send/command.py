@@ -96,7 +96,7 @@ def send(
     if bool(named) == bool(wanted):
         raise click.UsageError("give FILEs to send, or --example FORMAT")
     target = UploadTarget(url, key_file, key_env, path=_upload_path(wanted or format))
-    older = OlderCalls(wanted or format, time.time())
+    older = CallsBeforeThisMonth(wanted or format, time.time())
     single = None if wanted is None else (UploadBody(items=[example_payload(wanted)]), f"example {wanted}")
     deliver_uploads(target, named, single, older, resends_acknowledged=again, as_json=as_json)
 
@@ -107,7 +107,7 @@ def _upload_path(format: str | None) -> str:
     return f"/v1/ai-telemetry/{format}" if is_format_name else "/v1/ai-telemetry"
 
 
-class OlderCalls:
+class CallsBeforeThisMonth:
     """
     Counts of the accepted calls that began before this month (UTC), and the day of the earliest of these calls.
     """

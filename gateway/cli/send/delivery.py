@@ -72,7 +72,7 @@ def add_target_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-class BodyCounts(Protocol):
+class BodyCallCounter(Protocol):
     """Counts of items in the accepted bodies. `hint` is a message about them, or ""."""
 
     def count_calls_in_body(self, body: bytes) -> None: ...
@@ -100,7 +100,7 @@ def deliver_uploads(
     target: UploadTarget,
     file_names: tuple[str, ...],
     named_body: tuple[UploadBody, str] | None,
-    older_calls: BodyCounts | None,
+    older_calls: BodyCallCounter | None,
     *,
     resends_acknowledged: bool,
     as_json: bool,
@@ -141,7 +141,7 @@ class _SendRun:
         self,
         client: UploadClient,
         acknowledged_bodies: AcknowledgedBodies,
-        older_calls: BodyCounts | None,
+        older_calls: BodyCallCounter | None,
         *,
         resends_acknowledged: bool,
         as_json: bool,

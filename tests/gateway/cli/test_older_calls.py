@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.cli.send.command import OlderCalls, example_payload
+from gateway.cli.send.command import CallsBeforeThisMonth, example_payload
 from gateway.normalise.formats.engine.declaration import ExampleCall
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC).timestamp()
@@ -19,7 +19,7 @@ def test_older_calls_are_counted_with_the_command_that_shows_them() -> None:
     The note counts calls from before this month and names a command that shows them. The month begins at its
     first moment in UTC.
     """
-    older = OlderCalls("otlp/traces", NOW)
+    older = CallsBeforeThisMonth("otlp/traces", NOW)
     older.count_calls_in_body(example_payload("otlp/traces", ExampleCall(end_ns=MONTH_NS, duration_ms=0)))
     assert older.calls == 1
     assert older.older == 0
@@ -34,7 +34,7 @@ def test_older_calls_are_counted_with_the_command_that_shows_them() -> None:
 @pytest.mark.parametrize("format", ["litellm", "langfuse", "kong", "openmeter", "otlp/traces"])
 def test_calls_of_a_format_are_counted(format: str) -> None:
     """Older calls of every format are counted. The format is recognized as in the gateway."""
-    older = OlderCalls(None, NOW)
+    older = CallsBeforeThisMonth(None, NOW)
     older.count_calls_in_body(example_payload(format, ExampleCall(end_ns=LATE_NS)))
     assert older.older == 1
     assert older.oldest_day == "2025-12-17"
@@ -42,7 +42,7 @@ def test_calls_of_a_format_are_counted(format: str) -> None:
 
 def test_what_cannot_be_read_is_left_to_the_gateway() -> None:
     """A file that cannot be read adds nothing to the note, because the gateway's answer reports the error."""
-    older = OlderCalls(None, NOW)
+    older = CallsBeforeThisMonth(None, NOW)
     older.count_calls_in_body(b"not json")
     assert older.calls == 0
     assert older.hint == ""
