@@ -119,11 +119,11 @@ def charges_from_rows(
             cost_source=_text_field(row, "cost_source"),
             region=_text_field(row, "region"),
             length=length,
-            **_count_fields(row),
+            **_counted_fields_as_integers(row),
         )
         charged = row.get("price_lines")
         if isinstance(charged, Mapping):
-            lined = replace(charge, **_count_fields(charged), **_cost_and_line_fields(charged))
+            lined = replace(charge, **_counted_fields_as_integers(charged), **_cost_and_line_fields(charged))
             charges.append(lined)
             charge = _subtract_charge(charge, lined)
             if is_empty(charge):
@@ -158,7 +158,7 @@ def _text_field(row: Mapping[str, object], name: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _count_fields(row: Mapping[str, object]) -> dict[str, Any]:
+def _counted_fields_as_integers(row: Mapping[str, object]) -> dict[str, Any]:
     return {name: int(str(row[name])) for name in COUNTED}
 
 

@@ -229,7 +229,7 @@ class ContainerFileSync:
                 await self._upload_file(file, address)
         requested = _requested_file_references(answer)
         if requested:
-            await self._files.request_again(identity, requested, by)
+            await self._files.request_files_again(identity, requested, by)
         return True
 
     async def _upload_file(self, file: ContainerFile, address: str) -> None:

@@ -32,7 +32,7 @@ from gateway.intake.shadows import ReportedCallers
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import NormalisedBody
-from gateway.normalise.formats.langfuse.merger import complete_without_waiting
+from gateway.normalise.formats.langfuse.merger import complete_without_later_reports
 from gateway.normalise.formats.list import FORMAT_NAMES, recognise_format_or_refuse
 from gateway.normalise.outcome import (
     DUPLICATE,
@@ -41,7 +41,7 @@ from gateway.normalise.outcome import (
     NOT_AI,
     TEST_SPAN,
     UNRECOGNISED_AI,
-    Dropped,
+    DroppedDuplicate,
     ReadOptions,
     ReadOutcome,
 )
@@ -165,7 +165,7 @@ async def explain_payload(
         max_items=MOST_ITEMS,
         explain=why,
     )
-    outcome = complete_without_waiting(
+    outcome = complete_without_later_reports(
         _run_to_end(any_format.normalise_body(format_name, body, options=options))
     )
     clock = SystemClock()
@@ -231,7 +231,7 @@ def _add_reasons(
     ]
 
 
-def _repeats_within_payload(records: Sequence[Record], outcome: ReadOutcome) -> Iterator[Dropped]:
+def _repeats_within_payload(records: Sequence[Record], outcome: ReadOutcome) -> Iterator[DroppedDuplicate]:
     remaining = Counter(record.id for record in records)
     known: dict[bytes, AiRecord] = {}
     for record, identity in zip(outcome.records, outcome.identities, strict=True):
@@ -255,7 +255,9 @@ def _repeats_within_payload(records: Sequence[Record], outcome: ReadOutcome) -> 
             rule = "both have another id in common, or are the client and server side of one call in a trace"
             if first.id == record.id:
                 rule = f"that record is {describe_dedup_rule(first)}"
-        yield Dropped(_describe_record(record), f"dropped: repeats record {first.id.hex()}, because {rule}")
+        yield DroppedDuplicate(
+            _describe_record(record), f"dropped: repeats record {first.id.hex()}, because {rule}"
+        )
 
 
 def _describe_record(record: AiRecord) -> str:

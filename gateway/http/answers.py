@@ -21,7 +21,7 @@ import orjson
 from aiohttp import web
 
 from gateway.core.errors import Refusal
-from gateway.normalise.outcome import Reject
+from gateway.normalise.outcome import RejectedPayloadItem
 from spool.log.values import Receipt
 
 JSON = "application/json"
@@ -252,7 +252,7 @@ def add_retry_after(response: web.Response, error: Refusal) -> web.Response:
     return response
 
 
-def otlp_success(rejects: Sequence[Reject], *, member: str, json: bool) -> bytes:
+def otlp_success(rejects: Sequence[RejectedPayloadItem], *, member: str, json: bool) -> bytes:
     """Return the body of a successful OTLP answer, with the number of rejected items and the reasons."""
     if not rejects:
         return b"{}" if json else b""
@@ -264,7 +264,7 @@ def otlp_success(rejects: Sequence[Reject], *, member: str, json: bool) -> bytes
     return b"\x0a" + _with_length_prefix(_encode_status(len(rejects), summarize_rejects(rejects)))
 
 
-def summarize_rejects(rejects: Sequence[Reject]) -> str:
+def summarize_rejects(rejects: Sequence[RejectedPayloadItem]) -> str:
     counts = Counter(reject.reason for reject in rejects)
     summary = ", ".join(f"{n} {reason}" for reason, n in counts.most_common())
     examples = "; ".join(f"item {reject.item}: {reject.message}" for reject in rejects[:MAX_EXAMPLES])

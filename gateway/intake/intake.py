@@ -21,7 +21,7 @@ from gateway.intake.shadows import (
     sender_rows_to_store,
 )
 from gateway.intake.waiting_counters import WaitingCounters
-from gateway.normalise.outcome import PART, TEST_SPAN, ReadOutcome, Reject
+from gateway.normalise.outcome import PART, TEST_SPAN, ReadOutcome, RejectedPayloadItem
 from gateway.people.authentication.bearer import NO_LABELS, Bearer, key_ended_refusal
 from spool.clock import SteadyClock
 from spool.errors import KeyEnded
@@ -110,7 +110,7 @@ class Intake:
         if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= part_size:
             return await self._store_payload_part(outcome, bearer, report_changes, ())
         receipts: list[Receipt] = []
-        late_rejects: list[Reject] = []
+        late_rejects: list[RejectedPayloadItem] = []
         for part in outcome.yield_parts(part_size):
             earlier_receipts = [receipt.id for receipt in receipts] if part.is_last else []
             change = report_changes if part.is_last else None

@@ -137,7 +137,7 @@ class MergeWindow:
                 await self._intake.store_outcome(call.outcome, bearer, call.pending)
             except BaseException:
                 for unrecorded in reversed(released_reports[position:]):
-                    self._merger.restore_released(unrecorded)
+                    self._merger.put_back_released_reports(unrecorded)
                 raise
 
     async def run(self) -> None:
@@ -407,7 +407,7 @@ class SharedMergeWindow:
     ) -> bool:
         bearer = _sender_to_bearer(released_reports.sender)
         traces = next_keys_to_load(
-            released_reports.reports[key].report_to_store(key) for key in released_reports.reports
+            released_reports.reports[key].encode_as_partial_report(key) for key in released_reports.reports
         )
         released_reports.pending.expects = expected_report_versions(
             (*released_reports.reports, *traces), stored_reports

@@ -39,7 +39,7 @@ def is_json_body(body: bytes) -> bool:
     return recognise_format(body) in OTLP_SIGNALS
 
 
-class Joined(NamedTuple):
+class JoinedRequest(NamedTuple):
     """
     One OTLP request that was joined from all requests of a body. `other_places` are the positions of the
     body's items that are not requests.
@@ -49,9 +49,11 @@ class Joined(NamedTuple):
     other_places: list[int]
 
 
-def join_otlp_requests(named: str, body: bytes, allowance: Allowance) -> Generator[None, None, Joined]:
+def join_otlp_requests(
+    signal: str, body: bytes, allowance: Allowance
+) -> Generator[None, None, JoinedRequest]:
     """
-    Join the OTLP/JSON requests of a body (an array or lines) into one. `named` is the signal. Yields so that
+    Join the OTLP/JSON requests of a body (an array or lines) into one. Yields so that
     the event loop can run. Raises BadPayload if a request has another signal. A body that is not JSON is
     returned unchanged, so that the decoder refuses it.
     """
@@ -60,9 +62,9 @@ def join_otlp_requests(named: str, body: bytes, allowance: Allowance) -> Generat
         requests = payload.items_of_body(text)
         start = list(islice(requests, 2))
     except BadPayload:
-        return Joined(text, [])
+        return JoinedRequest(text, [])
     if len(start) == 1 and text.lstrip()[:1] == b"{":
-        return Joined(text, [])
+        return JoinedRequest(text, [])
     resources: list[payload.Raw] = []
     other_places: list[int] = []
     for index, request in enumerate(chain(start, requests)):
@@ -73,7 +75,7 @@ def join_otlp_requests(named: str, body: bytes, allowance: Allowance) -> Generat
         if allowance.count_work_and_check_turn(len(request)):
             yield
         members = payload.undecoded_members(request)
-        arrays = [members[name] for name in OTLP_SIGNALS[named] if name in members]
+        arrays = [members[name] for name in OTLP_SIGNALS[signal] if name in members]
         if arrays:
             for resource in payload.array_elements(arrays[0]):
                 if not len(resource):
@@ -85,12 +87,12 @@ def join_otlp_requests(named: str, body: bytes, allowance: Allowance) -> Generat
                 resources.append(resource)
         elif recognise_item_format(members) in OTLP_SIGNALS:
             raise BadPayload(
-                f"export {index} in the body does not contain {named}; send each signal in a body of its own"
+                f"export {index} in the body does not contain {signal}; send each signal in a body of its own"
             )
         elif bytes(request) not in (b"{}", b"null"):
             other_places.append(index)
-    name, elements = OTLP_SIGNALS[named][0].encode(), b",".join(map(bytes, resources))
-    return Joined(b'{"%s":[%s]}' % (name, elements), other_places)
+    name, elements = OTLP_SIGNALS[signal][0].encode(), b",".join(map(bytes, resources))
+    return JoinedRequest(b'{"%s":[%s]}' % (name, elements), other_places)
 
 
 def normalise_body(

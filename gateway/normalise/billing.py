@@ -137,23 +137,23 @@ def _billing_row_errors(row: Any) -> Iterator[str]:
             yield f"unknown column {name[:64]!r}"
         elif not isinstance(value, str):
             yield f"{name[:64]} must be text, even if it is a number"
-        elif problem := _billing_value_problem(name, value):
+        elif problem := _cbf_value_problem(name, value):
             yield f"{name[:64]} {problem}"
     if has_tags and not row.get("resource/id"):
         yield "resource/id is required in rows with tags"
 
 
-def _billing_value_problem(name: str, value: str) -> str | None:
-    if name in NUMBERS and not _NUMBER.fullmatch(value):
+def _cbf_value_problem(column: str, value: str) -> str | None:
+    if column in NUMBERS and not _NUMBER.fullmatch(value):
         return "must be a decimal number without an exponent"
-    if name in TIMES and _parse_instant(value) is None:
+    if column in TIMES and _parse_instant(value) is None:
         return "must be an ISO 8601 time"
-    if name == "lineitem/type" and value not in LINE_ITEMS:
+    if column == "lineitem/type" and value not in LINE_ITEMS:
         return f"must be one of {', '.join(LINE_ITEMS)}"
-    if name.startswith(TAG):
-        if not name.removeprefix(TAG):
+    if column.startswith(TAG):
+        if not column.removeprefix(TAG):
             return "must have a name after the colon"
-        if may_be_name_of_content(name.removeprefix(TAG)):
+        if may_be_name_of_content(column.removeprefix(TAG)):
             return "looks like message content, which is never stored"
         if value in ("", "N/A"):
             return "must not be empty; omit the tag instead"

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from gateway.normalise.outcome import MALFORMED, Reject
+from gateway.normalise.outcome import MALFORMED, RejectedPayloadItem
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance, refuse_too_many_items
 from gateway.normalise.payload.large_items import LARGE, SmallValues
@@ -78,7 +78,7 @@ class ReadEvents:
     received: int = 0
     records: list[UsageEvent] = field(default_factory=list)
     identities: list[RecordIdentity] = field(default_factory=list)
-    rejects: list[Reject] = field(default_factory=list)
+    rejects: list[RejectedPayloadItem] = field(default_factory=list)
     left_out: int = 0
     keep_tags: frozenset[str] = frozenset()
 
@@ -90,14 +90,14 @@ class ReadEvents:
                 attributes, takes_id=self.takes_ids, kept_names=self.keep_tags
             )
         except BadEvent as error:
-            self.rejects.append(Reject(index, MALFORMED, str(error)))
+            self.rejects.append(RejectedPayloadItem(index, MALFORMED, str(error)))
             return
         self.records.append(record)
         self.identities.append(identity)
         self.left_out += left_out
 
     def reject_unreadable_item(self, message: str) -> None:
-        self.rejects.append(Reject(self.received, MALFORMED, message))
+        self.rejects.append(RejectedPayloadItem(self.received, MALFORMED, message))
         self.received += 1
 
 
@@ -110,9 +110,13 @@ def is_binary_cloud_event(headers: Mapping[str, str]) -> bool:
 
 
 def read_binary_cloud_event(
-    body: bytes, headers: Mapping[str, str], *, takes_ids: bool, keep_tags: frozenset[str] = frozenset()
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    accepts_assigned_ids: bool,
+    keep_tags: frozenset[str] = frozenset(),
 ) -> ReadEvents:
-    events = ReadEvents(takes_ids, keep_tags=keep_tags)
+    events = ReadEvents(accepts_assigned_ids, keep_tags=keep_tags)
     headers_by_name = {name.lower(): value for name, value in headers.items()}
     attributes: dict[str, Any] = {
         name.removeprefix(BINARY): unquote(value)
@@ -127,13 +131,13 @@ def read_binary_cloud_event(
 
 
 def read_events(
-    body: bytes, allowance: Allowance, *, takes_ids: bool, keep_tags: frozenset[str] = frozenset()
+    body: bytes, allowance: Allowance, *, accepts_assigned_ids: bool, keep_tags: frozenset[str] = frozenset()
 ) -> Generator[None, None, ReadEvents]:
     """
     Read the usage events of a body. Yields so that the event loop can run. Raises BadPayload if the body is
     not JSON.
     """
-    events = ReadEvents(takes_ids, keep_tags=keep_tags)
+    events = ReadEvents(accepts_assigned_ids, keep_tags=keep_tags)
     yield from refuse_too_many_items(body, partial(payload.items_of_body, body), allowance)
     for item in payload.items_of_body(body):
         if not len(item):
@@ -143,7 +147,7 @@ def read_events(
         if allowance.count_work_and_check_turn(len(item)):
             yield
         try:
-            attributes = _decode_event_object(item)
+            attributes = _decode_usage_event(item)
         except payload.UNREADABLE as error:
             events.reject_unreadable_item(payload.describe_decoding_error(error))
             continue
@@ -151,7 +155,7 @@ def read_events(
     return events
 
 
-def _decode_event_object(item: payload.Raw) -> dict[str, Any]:
+def _decode_usage_event(item: payload.Raw) -> dict[str, Any]:
     if len(item) < LARGE:
         return payload.decode_or_clean(item, _object)
     attributes = SmallValues().read_small_values(item, 2)
@@ -171,11 +175,11 @@ def _read_event(
     event_type = _read_text_attribute(attributes, "type", MAX_NAME, required=True)
     subject = attributes.get("subject")
     fits = isinstance(subject, str) and 0 < len(subject) <= MAX_NAME
-    bounded = _Bounded(kept_names)
+    bounded = _BoundedEventValues(kept_names)
     bounded.add_data(_event_data(attributes))
     for name, value in attributes.items():
         if name not in _OWN and value is not None:
-            bounded.add_tag_if_allowed(name, value)
+            bounded.add_tag_if_brief(name, value)
     record = UsageEvent(
         id=b"",
         source=source or "unknown",
@@ -243,7 +247,7 @@ def _decode_data_if_json(body: bytes, content_type: str) -> Any:
         return body
 
 
-class _Bounded:
+class _BoundedEventValues:
     def __init__(self, kept_names: frozenset[str]) -> None:
         self._keep = kept_names
         self.data: dict[str, Scalar] = {}
@@ -251,7 +255,7 @@ class _Bounded:
         self.left_out = 0
         self._texts: dict[str, str] = {}
 
-    def add_tag_if_allowed(self, name: str, value: Any) -> None:
+    def add_tag_if_brief(self, name: str, value: Any) -> None:
         self.left_out += not tags.put_tag_if_brief(self.tags, name, value, self._keep)
 
     def add_data(self, data: Any) -> None:
@@ -263,18 +267,18 @@ class _Bounded:
         if not isinstance(data, dict):
             is_number = isinstance(data, int | float) and not isinstance(data, bool)
             if is_number:
-                self._put_value_if_allowed("value", data)
+                self._put_value_if_brief("value", data)
             else:
                 self.left_out += 1
             return
         for name, value in data.items():
             if isinstance(value, dict) and not is_content(name):
                 for inner, inner_value in value.items():
-                    self._put_value_if_allowed(f"{name}.{inner}", inner_value)
+                    self._put_value_if_brief(f"{name}.{inner}", inner_value)
             else:
-                self._put_value_if_allowed(name, value)
+                self._put_value_if_brief(name, value)
 
-    def _put_value_if_allowed(self, name: str, value: Any) -> None:
+    def _put_value_if_brief(self, name: str, value: Any) -> None:
         if value is None:
             return
         if isinstance(value, float) and not isfinite(value):

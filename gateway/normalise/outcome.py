@@ -35,7 +35,7 @@ LONGEST_VERSION = 32  # in characters
 PART = 4096  # records or points of a large payload that are packed together
 
 
-class Reject(NamedTuple):
+class RejectedPayloadItem(NamedTuple):
     """A rejected item. `message` names a field and an offset, never a value."""
 
     item: int  # from 0
@@ -54,7 +54,7 @@ class _OutcomePart(msgspec.Struct, array_like=True, gc=False):
     named_points: dict[int, str] = {}
 
 
-class Dropped(NamedTuple):
+class DroppedDuplicate(NamedTuple):
     """An item that is not counted, because another item describes the same call. `why` is the reason."""
 
     item: str
@@ -67,7 +67,7 @@ Stated: TypeAlias = tuple[str | bool | None, ...]
 STATED_FIELDS = ("model", "input", "output", "cache", "cost", "user", "session", "team", "id")
 
 
-def stated_fields(call: Inference, version: str) -> Stated:
+def source_and_stated_fields(call: Inference, sender_version: str) -> Stated:
     """
     Return which fields a call states, for counts by source and sender version. It is one expression, because
     it runs for each call.
@@ -75,7 +75,7 @@ def stated_fields(call: Inference, version: str) -> Stated:
     is_ok = call.status == "ok"
     return (
         call.source,
-        version,
+        sender_version,
         call.provider,
         call.operation,
         is_ok and call.input_tokens is None and call.output_tokens is None and not call.meters,
@@ -119,7 +119,7 @@ class ReadOutcome(msgspec.Struct):
     identities: list[RecordIdentity] = []
     points: list[CounterPoint] = []
     ignored: Counter[str] = msgspec.field(default_factory=_new_counter)
-    rejects: list[Reject] = []
+    rejects: list[RejectedPayloadItem] = []
     unrecognised: list[tuple[str, ...]] = []
     left_out: int = 0  # number of tags above a limit, or with a name that may mean content
     forwarded: set[int] = set()  # indexes in `records` of records that another Tollhouse sent
@@ -128,7 +128,7 @@ class ReadOutcome(msgspec.Struct):
     sessions: dict[Window, set[str | None]] = {}  # window -> sessions (see `note_resource_session`)
     # explanation of each record: field -> the attribute and the rule behind its value
     why: list[dict[str, Any]] | None = None
-    dropped: list[Dropped] = []  # dropped items with the reason, only if `why` is filled
+    dropped: list[DroppedDuplicate] = []  # dropped items with the reason, only if `why` is filled
     packed: list[bytes] = []  # finished records and points, until `yield_parts` unpacks them
     # number of items that are or were in `packed`; `yield_parts` removes them
     count: int = 0
@@ -160,7 +160,7 @@ class ReadOutcome(msgspec.Struct):
         self.records.append(record)
         self.identities.append(identity)
         if version is not None and type(record) is Inference:
-            stated = stated_fields(record, version)
+            stated = source_and_stated_fields(record, version)
             self.stated[stated] = self.stated.get(stated, 0) + 1
         if self.why is not None:
             self.why.append(why or {})
@@ -187,11 +187,11 @@ class ReadOutcome(msgspec.Struct):
             self.sessions.setdefault((record.source, record.tags.get("service"), session), set()).add(device)
 
     def reject_item(self, item: int, reason: str, message: str) -> None:
-        self.rejects.append(Reject(item, reason, message))
+        self.rejects.append(RejectedPayloadItem(item, reason, message))
 
-    def note_dropped(self, item: str, because: str) -> None:
+    def note_dropped_duplicate(self, item: str, because: str) -> None:
         if self.why is not None:
-            self.dropped.append(Dropped(item, f"dropped: {because}"))
+            self.dropped.append(DroppedDuplicate(item, f"dropped: {because}"))
 
     def note_unrecognised_names(self, names: Iterable[str], *, leading_names: Iterable[str] = ()) -> None:
         """

@@ -70,7 +70,7 @@ class _Bad(Exception):
 
 
 @dataclass(slots=True)
-class Operations:
+class ReadOperations:
     records: list[UnitCostOperation] = field(default_factory=list)
     # record ids that another Tollhouse assigned, or None
     ids: list[bytes | None] = field(default_factory=list)
@@ -104,14 +104,14 @@ def records_of_request(body: bytes) -> Sequence[Any]:
 
 def read_operations(
     items: Sequence[Any], *, type: str | None, stream: str | None, operation: str, find: Find, now: float
-) -> Generator[None, None, Operations]:
+) -> Generator[None, None, ReadOperations]:
     """
     Convert a request's records to operations. If `stream` and `type` are None, each record names its own
     stream, as in the oldest form of the API.
 
     `find` returns the known facts about a stream. Raises Refusal if any record breaks a rule.
     """
-    operations = Operations()
+    operations = ReadOperations()
     problems: list[str] = []
     clock = SliceClock()
     for index, item in enumerate(items):
@@ -197,7 +197,7 @@ def _decode_object(body: bytes) -> dict[str, Any]:
 
 
 def _add_operation(
-    operations: Operations,
+    operations: ReadOperations,
     item: Any,
     *,
     type: str | None,
@@ -277,7 +277,7 @@ def _build_operation(
         element_name=element,
         dimensions=_read_filter(record.get("filter"))
         if is_allocation
-        else _read_associated_cost(record.get("associated_cost")),
+        else _read_associated_cost_dimensions(record.get("associated_cost")),
         value=None if is_delete else _parse_positive_value(record.get("value")),
     )
 
@@ -332,7 +332,7 @@ def _read_filter(value: Any) -> dict[str, list[str]]:
     return {name: list(value[name]) for name in names}
 
 
-def _read_associated_cost(value: Any) -> dict[str, list[str]]:
+def _read_associated_cost_dimensions(value: Any) -> dict[str, list[str]]:
     if value is None:
         return {}
     names = _require_dimension_names(value, "associated_cost")

@@ -199,7 +199,7 @@ async def reconcile_stored_files(kept: StoredContainerFiles, clock: Clock) -> No
         facts: dict[str, Any] = {"size": size, "sha256": sum, "kept": True, "uploaded_at": clock.now()}
         file = replace(row or restored, reference=name, state=UPLOADED, asked=False, **facts)
         with suppress(ContainerFileMoved):  # another process writes the row
-            await kept.write([(row, file)])
+            await kept.write_files([(row, file)])
     await kept.contents.remove(gone)
 
 
@@ -239,7 +239,11 @@ class ContainerFiles:
         Open the table. After a crash, queue stored bytes without a row, and delete bytes of ended files.
         """
         kept_files = StoredContainerFiles(
-            container_rows, contents, settings, clock, await ContainerSums.read(container_rows, settings)
+            container_rows,
+            contents,
+            settings,
+            clock,
+            await ContainerSums.read_from_rows(container_rows, settings),
         )
         await reconcile_stored_files(kept_files, clock)
         return cls(kept_files, clock)
@@ -265,7 +269,9 @@ class ContainerFiles:
                 files[file.reference] = replace(row, expires_at=expires_at)
             await self._kept.make_room_for_rows(sender.key, sum(name not in known_files for name in files))
             pairs = [(known_files.get(name), file) for name, file in files.items()]
-            await self._kept.write(pairs, expected_versions=sender.expects, is_limited_by_max_files=True)
+            await self._kept.write_files(
+                pairs, expected_versions=sender.expects, is_limited_by_max_files=True
+            )
         return [files[file.reference] for file in announced]
 
     def _announce_file(
@@ -346,7 +352,9 @@ class ContainerFiles:
             }
             facts |= {"asked": False, "problem": None, "not_before": 0.0, "done_at": None}
             pair = (before, replace(file, state=UPLOADED, **facts))
-            await self._kept.write([pair], expected_versions=upload.expects, is_limited_by_max_files=True)
+            await self._kept.write_files(
+                [pair], expected_versions=upload.expects, is_limited_by_max_files=True
+            )
         return True
 
     async def put_status(
@@ -366,7 +374,7 @@ class ContainerFiles:
             )
             status = replace(status, size=len(body), sha256=hashlib.sha256(body).hexdigest())
             gone = [] if before is None else [before]
-            await self._kept.write(
+            await self._kept.write_files(
                 [(None, status)],
                 removed_files=gone,
                 expected_versions=sender.expects,
@@ -388,7 +396,7 @@ class ContainerFiles:
             known_files = await self.rows.files_by_reference(FILE, identity, list(reasons))
             missing = [file for file in known_files.values() if file.key == sender.key and file.is_missing]
             abandoned = [(file, self._abandoned_file(file, reasons[file.reference])) for file in missing]
-            await self._kept.write(abandoned, expected_versions=sender.expects)
+            await self._kept.write_files(abandoned, expected_versions=sender.expects)
         return len(missing)
 
     def _abandoned_file(self, file: ContainerFile, reason: str) -> ContainerFile:
@@ -405,7 +413,7 @@ class ContainerFiles:
         """
         return await self.rows.select_files(container_rows.MISSING, identity=identity, key=key, limit=limit)
 
-    async def request_again(
+    async def request_files_again(
         self, identity: ClusterIdentity, references: Iterable[str], sender: ContainerSender
     ) -> None:
         """
@@ -428,7 +436,7 @@ class ContainerFiles:
                 elif file.state != UPLOADED:
                     changed.append((file, replace(file, asked=True, not_before=0.0)))
             await self._kept.make_room_for_rows(sender.key, sum(before is None for before, _ in changed))
-            await self._kept.write(changed, is_limited_by_max_files=True)
+            await self._kept.write_files(changed, is_limited_by_max_files=True)
 
     async def due_files(self, kind: str, *, limit: int, due_at: float = 0.0) -> Sequence[ContainerFile]:
         """
@@ -457,7 +465,7 @@ class ContainerFiles:
 
     async def mark_reported(self, files: Sequence[ContainerFile]) -> None:
         """Store that the cost service knows that these files are abandoned."""
-        await self._kept.change(files, lambda file: replace(file, untold=False))
+        await self._kept.change_files(files, lambda file: replace(file, untold=False))
 
     async def mark_delivered(self, files: Sequence[ContainerFile]) -> None:
         """
@@ -474,7 +482,7 @@ class ContainerFiles:
             replays = [
                 FileCountChange(kind=file.kind, term=REPLAYED, n=1) for file in due_files if file.asked
             ]
-            await self._kept.write(
+            await self._kept.write_files(
                 [(file, self._delivered_file(file)) for file in due_files], changes=replays
             )
             await self.contents.remove(gone)
@@ -494,7 +502,7 @@ class ContainerFiles:
 
     async def postpone_sending(self, file: ContainerFile, problem: str, *, not_before: float) -> None:
         """Store why the file was not sent. It is due again at `not_before`."""
-        await self._kept.change(
+        await self._kept.change_files(
             [file], lambda stored: replace(stored, problem=problem, not_before=not_before)
         )
 
@@ -516,7 +524,7 @@ class ContainerFiles:
             "problem": problem,
             "not_before": 0.0,
         }
-        await self._kept.change([file], lambda stored: replace(stored, state=DAMAGED, **facts))
+        await self._kept.change_files([file], lambda stored: replace(stored, state=DAMAGED, **facts))
         await self.contents.remove([file.id])
 
     async def find_file(self, id: str) -> ContainerFile:
@@ -539,7 +547,7 @@ class ContainerFiles:
                 )
             facts: dict[str, Any] = {"kept": False, "done_at": self._clock.now(), "body": b""}
             discarded = replace(file, state=DISCARDED, **facts)
-            await self._kept.write([(file, discarded)])
+            await self._kept.write_files([(file, discarded)])
             await self.contents.remove([id])
         return discarded
 

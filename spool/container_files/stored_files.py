@@ -127,7 +127,9 @@ class ContainerSums:
         self.arriving: Counter[SenderOfCluster] = Counter()
 
     @classmethod
-    async def read(cls, container_rows: ContainerRows, settings: ContainerSettings) -> ContainerSums:
+    async def read_from_rows(
+        cls, container_rows: ContainerRows, settings: ContainerSettings
+    ) -> ContainerSums:
         sums = cls(settings)
         await sums._read_sums(container_rows)
         return sums
@@ -177,13 +179,18 @@ class ContainerSums:
             return MAX_CLUSTER_BYTES
         return MAX_BYTES if self.total_bytes > self._settings.max_bytes else ""
 
-    def has_room_for_bytes(self, key: str, n: int) -> bool:
+    def has_room_for_bytes(self, key: str, byte_count: int) -> bool:
         """
-        Return whether a key may store `n` more bytes. A key may use at most half of the space that other keys
+        Return whether a key may store `byte_count` more bytes. A key may use at most half of the space that other keys
         leave free.
         """
         waiting = self.waiting_bytes_by_key
-        return is_within_share(waiting[key] - n, sum(waiting.values()) - n, n, self._settings.max_bytes)
+        return is_within_share(
+            waiting[key] - byte_count,
+            sum(waiting.values()) - byte_count,
+            byte_count,
+            self._settings.max_bytes,
+        )
 
     def largest_key_with_delivered_files(self) -> str:
         """Return the key with the most stored bytes among the keys that have delivered files, or ""."""
@@ -193,12 +200,14 @@ class ContainerSums:
         spent = [key for key, n in held.items() if n > self._waiting[key]]
         return max(spent, key=lambda key: held[key], default="")
 
-    def has_room_for_rows(self, key: str, n: int) -> bool:
+    def has_room_for_rows(self, key: str, row_count: int) -> bool:
         """
-        Return whether a key may add `n` more waiting rows. A key may use at most half of the rows that other
+        Return whether a key may add `row_count` more waiting rows. A key may use at most half of the rows that other
         keys leave free.
         """
-        return is_within_share(self.open[key], self.open.total() + n, n, self._settings.max_files)
+        return is_within_share(
+            self.open[key], self.open.total() + row_count, row_count, self._settings.max_files
+        )
 
     def apply_write(
         self,
@@ -288,7 +297,7 @@ class StoredContainerFiles:
                     "all files within the limit container.max_files are waiting. Retry later",
                     retry_after_s=RETRY_AFTER_S,
                 )
-            await self.write([], removed_files=forgettable)
+            await self.write_files([], removed_files=forgettable)
 
     async def _delete_delivered_files_over_limit(self, cluster_and_key: SenderOfCluster) -> None:
         """
@@ -327,17 +336,19 @@ class StoredContainerFiles:
         """
         now = self._clock.now()
         facts: dict[str, Any] = {"state": state, "kept": False, "body": b""}
-        await self.write([(file, replace(file, **facts, done_at=file.done_at or now)) for file in files])
+        await self.write_files(
+            [(file, replace(file, **facts, done_at=file.done_at or now)) for file in files]
+        )
         await self.contents.remove([file.id for file in files if file.kept])
 
-    async def change(
-        self, files: Sequence[ContainerFile], change: Callable[[ContainerFile], ContainerFile]
+    async def change_files(
+        self, files: Sequence[ContainerFile], change_file: Callable[[ContainerFile], ContainerFile]
     ) -> None:
         async with self.lock:
             current = [await self.rows.find(file.id) for file in files]
-            await self.write([(file, change(file)) for file in current if file is not None])
+            await self.write_files([(file, change_file(file)) for file in current if file is not None])
 
-    async def write(
+    async def write_files(
         self,
         files: Sequence[tuple[ContainerFile | None, ContainerFile]],
         *,
@@ -373,7 +384,7 @@ class StoredContainerFiles:
         now = self._clock.now()
         before = now - self.settings.retention
         while files := await self.rows.select_files(container_rows.OVERDUE, now=now, limit=MANY):
-            await self.change(files, lambda file: replace(file, state=UNUSED, done_at=now))
+            await self.change_files(files, lambda file: replace(file, state=UNUSED, done_at=now))
         await self._delete_contents_of_selected_files(container_rows.SPENT, before, DELIVERED)
         if not has_upstream:
             await self._delete_contents_of_selected_files(container_rows.UNSENT, before, EXPIRED)

@@ -43,7 +43,7 @@ class Delta(NamedTuple):
 
 
 def advance_series(
-    state: SeriesState | None, point: CounterPoint, known_since: int = 0
+    state: SeriesState | None, point: CounterPoint, dropped_series_last_reported_at_ns: int = 0
 ) -> tuple[SeriesState | None, Delta | str]:
     """
     Return the next state of a series, and its delta or the reason why there is none.
@@ -52,8 +52,8 @@ def advance_series(
     value means a restart. A fall in only the last digit does not, because some senders sum doubles in varying
     order. An increase that is too small stays in the state until enough has accumulated.
 
-    `known_since`: no series reported since then was dropped for lack of space, so a series that starts later
-    is new. A series that starts earlier may have been counted, so its first point only sets the base.
+    `dropped_series_last_reported_at_ns`: a series that starts later is new, because none reported since then
+    was dropped. One that starts earlier may have been counted, so its first point only sets the base.
     """
     value = Decimal(point.value)
     if not value.is_finite():
@@ -61,7 +61,7 @@ def advance_series(
     if state is None:
         if not point.start_time:
             return SeriesState(0, point.time, value), BASE_LINE
-        if point.start_time <= known_since:
+        if point.start_time <= dropped_series_last_reported_at_ns:
             return SeriesState(point.start_time, point.time, value), FORGOTTEN
         base = Decimal(0)
         since = point.start_time

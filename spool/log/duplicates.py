@@ -112,20 +112,20 @@ class DuplicateIndex:
 
     # -- lookup ----------------------------------------------------------------------------------------------
 
-    def short_id(self, identity: bytes) -> int:
+    def short_id(self, dedup_key: bytes) -> int:
         """Return the part of a 128-bit id that the index stores, which has eight bytes."""
-        return (int.from_bytes(identity) * self._factor % PRIME) & MASK
+        return (int.from_bytes(dedup_key) * self._factor % PRIME) & MASK
 
-    def find_log_position(self, ids: Iterable[int], hours: Iterable[int], now: float) -> int | None:
+    def find_log_position(self, ids: Iterable[int], search_hours: Iterable[int], now: float) -> int | None:
         """
         Return the position (topic and number) of the record with the first known id, IN_A_RUN if the id is
-        known without its position, or None if all ids are new. `hours`: those under which to search.
+        known without its position, or None if all ids are new. `search_hours`: those under which to search.
         """
         for id in ids:
             log_position = self._newest.get(id)
             if log_position is not None:
                 return log_position
-            for hour in hours:
+            for hour in search_hours:
                 for run in self._runs.get(hour, ()):
                     at = id & run.mask  # inlined, because a call would cost as much as it saves
                     is_marked = run.marks[at >> 3] >> (at & 7) & 1
@@ -133,17 +133,17 @@ class DuplicateIndex:
                         return self._places.find_log_position(id) or IN_A_RUN
         return None
 
-    def knows_request(self, name: bytes, now: float) -> bool:
+    def knows_request(self, dedup_key: bytes, now: float) -> bool:
         """
         Return whether the name of a request is known. Such names are stored under the hour of their arrival.
         """
         # the clock may have been an hour ahead
         newest = int(now * NS) // HOUR_NS + 1
         hours = range(newest, newest - 2 - int(self._window_s // 3600 + 1), -1)
-        return self.find_log_position((self.short_id(name),), hours, now) is not None
+        return self.find_log_position((self.short_id(dedup_key),), hours, now) is not None
 
-    def find_id_position(self, identity: bytes) -> IdPosition | None:
-        id = self.short_id(identity)
+    def find_id_position(self, dedup_key: bytes) -> IdPosition | None:
+        id = self.short_id(dedup_key)
         log_position = self.find_log_position_in_memory(id)
         if log_position:
             return IdPosition(decode_log_position(log_position), 0.0, inf)
@@ -173,7 +173,7 @@ class DuplicateIndex:
         """
         return self._newest.get(id) or self._places.find_log_position(id)
 
-    def is_among_newest(self, id: int) -> bool:
+    def is_among_newest_ids(self, id: int) -> bool:
         return id in self._newest
 
     def load_id_runs(
@@ -203,18 +203,18 @@ class DuplicateIndex:
         Return whether a due compaction (move of ids into sorted lists) may run in the background: there are many
         ids to move, but not too many, and none is too old.
         """
-        return self._batch >= LARGE_BATCH and not self._is_over_full and not self._has_old(now)
+        return self._batch >= LARGE_BATCH and not self._is_over_full and not self._has_old_ids(now)
 
     @property
     def _is_over_full(self) -> bool:
         return len(self._newest) >= self._batch * HELD_BATCHES
 
-    def _has_old(self, now: float) -> bool:
+    def _has_old_ids(self, now: float) -> bool:
         return bool(self._arrivals) and self._arrivals[0][0] < now - min(MAX_AGE_S, self._window_s / 2)
 
     def can_compaction_be_due(self, now: float) -> bool:
         """Return whether `check_compaction_due`, which takes longer, may return True."""
-        return len(self._newest) >= 2 * self._batch or self._has_old(now)
+        return len(self._newest) >= 2 * self._batch or self._has_old_ids(now)
 
     def check_compaction_due(self, now: float, lowest_open_numbers: Mapping[str, int]) -> bool:
         """
@@ -224,7 +224,7 @@ class DuplicateIndex:
         count = len(self._newest)
         if not count:
             return False
-        if self._has_old(now) or self._is_over_full:
+        if self._has_old_ids(now) or self._is_over_full:
             return True
         if count < max(2 * self._batch, self._look_again_at):
             return False
@@ -243,21 +243,25 @@ class DuplicateIndex:
         return self.oldest_ids_to_compact(now, lowest_open_numbers).plan_compaction()
 
     def oldest_ids_to_compact(
-        self, now: float, lowest_open_numbers: Mapping[str, int] | None = None, *, but_newest: bool = False
+        self,
+        now: float,
+        lowest_open_numbers: Mapping[str, int] | None = None,
+        *,
+        leaves_out_newest: bool = False,
     ) -> IdsToCompact:
         """
         Return the ids that the next compaction moves, to plan it on any thread: one batch or, with
         `lowest_open_numbers`, the ids of all closed (final) records. Records close in order of arrival, so
         these are the first ids of each topic.
 
-        `but_newest`: leave out the newest batch, because the index may forget which record a moved id belongs
+        `leaves_out_newest`: leave out the newest batch, because the index may forget which record a moved id belongs
         to.
         """
         if lowest_open_numbers is None:
             count = min(self._batch, len(self._newest))
         else:
             count = self._count_oldest_closed_ids(lowest_open_numbers)
-            if but_newest:
+            if leaves_out_newest:
                 count = min(count, max(0, len(self._newest) - self._batch))
         return IdsToCompact(
             ids=list(islice(self._newest, count)),
@@ -483,7 +487,7 @@ class _IdCompactionPlan:
         self.removed += [run for run in runs if run.key not in new]
 
 
-class RepeatedIds:
+class RepeatedIdCounter:
     """
     The number of ids that are in several sorted lists, because the start times of their reports differ too
     much for a lookup to find. It is counted again at most once a day.
@@ -512,7 +516,7 @@ def id_storage_and_search_hours(record: Record, now_ns: int) -> tuple[int, Itera
     return id_storage_and_search_hours_by_end(getattr(record, "end_time", None), now_ns)
 
 
-class NearHours:
+class SearchHoursCache:
     """
     A cache of the hours under which an id is stored and searched, at one time of day. Starts within the same
     quarter of an hour have the same hours.
@@ -533,7 +537,7 @@ class NearHours:
         return hours
 
 
-def dedup_names_with_hours(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
+def dedup_keys_with_storage_hours(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
     hour, _ = id_storage_and_search_hours(record, now_ns)
     yield record.id, hour
     for name in further_dedup_names(record):

@@ -59,7 +59,7 @@ class GivenValues(NamedTuple):
     api_key: str | None = None
     tags: tuple[tuple[str, str], ...] = ()
 
-    def with_missing_from(self, further: GivenValues) -> GivenValues:
+    def with_missing_values_from(self, further: GivenValues) -> GivenValues:
         return GivenValues(
             further.user if self.user is None else self.user,
             further.team if self.team is None else self.team,
@@ -141,7 +141,7 @@ class _TraceIndex:
                 values = (
                     given_values[number]
                     if values is NOTHING_GIVEN
-                    else values.with_missing_from(given_values[number])
+                    else values.with_missing_values_from(given_values[number])
                 )
             span = above
         return ValuesFromSpansAbove(runs, values)
@@ -157,7 +157,7 @@ class _TraceIndex:
                     yield each
                 waiting += self.below.get(each, ())
 
-    def calls_below(self, span: bytes) -> Iterator[bytes]:
+    def calls_below_with_one_per_agent_run(self, span: bytes) -> Iterator[bytes]:
         """
         Yield the ids of the calls below a span in the trace. Of the calls in a run (of an agent) only one
         is yielded, because one is enough to state what is above the run.
@@ -455,7 +455,7 @@ class PendingSpans:
         others = [position_code for position_code in calls if not position_code & _IS_BESIDE]
         return Siblings(besides, others)
 
-    def new_rows(self, stored_at: float) -> list[PartialReport]:
+    def rows_of_new_spans(self, stored_at: float) -> list[PartialReport]:
         items: dict[str, list[bytes]] = {}
         for name, row in self._new:
             items.setdefault(name, []).append(row)
@@ -545,7 +545,11 @@ def _lacks_runs_by_incomplete_call(
             continue
         around = index.values_from_spans_above(id, given_values)
         # a dict keeps the order
-        with_runs = dict.fromkeys(islice(index.calls_below(id), MOST_PLACED)) if around.runs else {}
+        with_runs = (
+            dict.fromkeys(islice(index.calls_below_with_one_per_agent_run(id), MOST_PLACED))
+            if around.runs
+            else {}
+        )
         gives_values = around.given is not NOTHING_GIVEN and index.spans[id][0] not in every_new
         for call in islice(index.all_calls_below(id), MOST_PLACED) if gives_values else with_runs:
             calls[call] = call in with_runs or calls.get(call, False)

@@ -37,7 +37,7 @@ _STATES = ("removed", "open", "kept", "known")
 CommitTerms = tuple[float, Sequence[SubmissionCounts] | None]
 
 
-class Sealer:
+class ReceiptIdCipher:
     """Encrypts and decrypts receipt positions (commit and index) with the installation's secret."""
 
     def __init__(self, secret: bytes) -> None:
@@ -45,13 +45,13 @@ class Sealer:
         self._tags = blake2b(key=derive_secret(secret, "receipt tag"), digest_size=TAG_SIZE)
         self._streams = blake2b(key=derive_secret(secret, "receipt stream"), digest_size=_PLACE.size)
 
-    def seal(self, commit: int, index: int) -> str:
-        position = _PLACE.pack(commit, index)
+    def encrypt_receipt_id(self, commit_id: int, submission_index: int) -> str:
+        position = _PLACE.pack(commit_id, submission_index)
         tag = self._position_tag(position)
         sealed = int.from_bytes(tag + _xor_bytes(position, self._encryption_mask(tag)))
         return "".join([_PAIRS[sealed >> shift & 0x3FF] for shift in _SHIFTS])
 
-    def open(self, receipt_id: str) -> tuple[int, int]:
+    def decrypt_receipt_id(self, receipt_id: str) -> tuple[int, int]:
         """Return commit and index of a receipt id. Raises NotThere for the id of another installation."""
         try:
             sealed = base64.b32decode(receipt_id.strip().upper())
@@ -82,19 +82,19 @@ def _finish_hash(begun: blake2b, text: bytes) -> bytes:
 
 async def receipt_view(
     receipt_id: str,
-    sealer: Sealer,
+    receipt_id_cipher: ReceiptIdCipher,
     *,
-    find: Callable[[int], Awaitable[CommitTerms | None]],
+    find_counts_of_commit: Callable[[int], Awaitable[CommitTerms | None]],
     lowest_open_number: Callable[[str], int],
-    oldest: Callable[[str], Awaitable[int]],
+    read_lowest_stored_number: Callable[[str], Awaitable[int]],
 ) -> dict[str, Any]:
     """
-    Return a receipt's view. `find`: reads a commit. `oldest`: returns a topic's lowest stored number. Raises
+    Return a receipt's view. `read_lowest_stored_number`: of a topic. Raises
     NotThere if the receipt is deleted or from another installation, and EntryUnreadable if its row is
     damaged.
     """
-    commit, index = sealer.open(receipt_id)
-    terms_of_commit = await find(commit)
+    commit, index = receipt_id_cipher.decrypt_receipt_id(receipt_id)
+    terms_of_commit = await find_counts_of_commit(commit)
     if terms_of_commit is None:
         raise NotThere(NO_LONGER_KEPT)
     committed_at, submissions = terms_of_commit
@@ -106,32 +106,47 @@ async def receipt_view(
         terms,
         committed_at=committed_at,
         lowest_open_number=lowest_open_number(terms.topic),
-        oldest=await oldest(terms.topic),
+        lowest_stored_number=await read_lowest_stored_number(terms.topic),
     )
     parts = [
-        await receipt_view(part, sealer, find=find, lowest_open_number=lowest_open_number, oldest=oldest)
+        await receipt_view(
+            part,
+            receipt_id_cipher,
+            find_counts_of_commit=find_counts_of_commit,
+            lowest_open_number=lowest_open_number,
+            read_lowest_stored_number=read_lowest_stored_number,
+        )
         for part in terms.before
     ]
     return _combine_receipt_parts(view, parts)
 
 
 def _receipt_view(
-    receipt_id: str, terms: SubmissionCounts, *, committed_at: float, lowest_open_number: int, oldest: int
+    receipt_id: str,
+    submission_counts: SubmissionCounts,
+    *,
+    committed_at: float,
+    lowest_open_number: int,
+    lowest_stored_number: int,
 ) -> dict[str, Any]:
     return {
         "id": receipt_id,
-        "topic": terms.topic,
+        "topic": submission_counts.topic,
         "at": committed_at,
-        "received": terms.received,
-        "records": terms.known_and_new_count,
-        "new": terms.accepted,
-        "duplicates": terms.duplicates,
-        "amended": terms.amended,
-        "ignored": dict(terms.ignored),
-        "rejected": dict(terms.rejected),
-        "first_number": terms.first if terms.accepted else None,
-        "last_number": terms.last_number if terms.accepted else None,
-        "state": _receipt_state(terms, lowest_open_number=lowest_open_number, oldest=oldest),
+        "received": submission_counts.received,
+        "records": submission_counts.known_and_new_count,
+        "new": submission_counts.accepted,
+        "duplicates": submission_counts.duplicates,
+        "amended": submission_counts.amended,
+        "ignored": dict(submission_counts.ignored),
+        "rejected": dict(submission_counts.rejected),
+        "first_number": submission_counts.first if submission_counts.accepted else None,
+        "last_number": submission_counts.last_number if submission_counts.accepted else None,
+        "state": _receipt_state(
+            submission_counts,
+            lowest_open_number=lowest_open_number,
+            lowest_stored_number=lowest_stored_number,
+        ),
     }
 
 
@@ -154,12 +169,14 @@ def _combine_receipt_parts(
     return whole
 
 
-def _receipt_state(terms: SubmissionCounts, *, lowest_open_number: int, oldest: int) -> str:
-    if not terms.accepted:
+def _receipt_state(
+    submission_counts: SubmissionCounts, *, lowest_open_number: int, lowest_stored_number: int
+) -> str:
+    if not submission_counts.accepted:
         return "known"
-    if terms.last_number < oldest:
+    if submission_counts.last_number < lowest_stored_number:
         return "removed"
-    return "kept" if terms.last_number < lowest_open_number else "open"
+    return "kept" if submission_counts.last_number < lowest_open_number else "open"
 
 
 def _xor_bytes(data: bytes, mask: bytes) -> bytes:

@@ -28,7 +28,7 @@ def lowest_needed_number(topic: str, limit: int, readers: Iterable[Reader]) -> i
     return min([limit, *(number for number in needed if number is not None)])
 
 
-class Candidate(NamedTuple):
+class DeletableEntry(NamedTuple):
     """One of a topic's oldest log entries, which retention may delete."""
 
     first: int
@@ -42,22 +42,24 @@ class Candidate(NamedTuple):
 
 
 def removable_entries(
-    candidates: Sequence[Candidate], *, limit: int, before_time: float, excess: int
-) -> list[Candidate]:
+    candidates: Sequence[DeletableEntry], *, lowest_kept_number: int, before_time: float, excess_bytes: int
+) -> list[DeletableEntry]:
     """
-    Return the oldest entries below the number `limit` that are too old (committed before `before_time`) or whose
-    space is needed, in order. `excess`: bytes to free.
+    Return the oldest entries below the number `lowest_kept_number` that are too old (committed before
+    `before_time`) or whose space is needed, in order. `excess_bytes`: bytes to free.
     """
     gone = []
     for entry in candidates:
-        if entry.last_number >= limit or not (entry.committed_at < before_time or excess > 0):
+        if entry.last_number >= lowest_kept_number or not (
+            entry.committed_at < before_time or excess_bytes > 0
+        ):
             break
         gone.append(entry)
-        excess -= entry.bytes
+        excess_bytes -= entry.bytes
     return gone
 
 
-class ReaderProgress(NamedTuple):
+class RouteReadingProgress(NamedTuple):
     """
     How far the routes have read. `done`: number of records that no route needs any more. `kept`: number of
     stored records.
@@ -68,7 +70,7 @@ class ReaderProgress(NamedTuple):
 
     def with_topic(
         self, *, last_number: int, lowest_stored_number: int, lowest_needed_number: int | None
-    ) -> ReaderProgress:
+    ) -> RouteReadingProgress:
         """
         Return the progress with a topic added.
         `lowest_needed_number`: the lowest number that a required route needs, or None.
@@ -76,23 +78,25 @@ class ReaderProgress(NamedTuple):
         done_through = (
             last_number if lowest_needed_number is None else min(last_number, lowest_needed_number - 1)
         )
-        return ReaderProgress(self.done + done_through, self.kept + last_number + 1 - lowest_stored_number)
+        return RouteReadingProgress(
+            self.done + done_through, self.kept + last_number + 1 - lowest_stored_number
+        )
 
 
 class DrainRate:
     """The speed at which routes read, to compute Retry-After."""
 
     def __init__(self) -> None:
-        self._samples: list[tuple[float, ReaderProgress]] = []
+        self._samples: list[tuple[float, RouteReadingProgress]] = []
 
-    def add_sample(self, now: float, progress: ReaderProgress) -> None:
+    def add_sample(self, now: float, progress: RouteReadingProgress) -> None:
         """
         Add a sample at a monotonic time. The last ten samples, at least a second apart, decide the speed.
         """
         if not self._samples or now - self._samples[-1][0] >= 1:
             self._samples = [*self._samples[-9:], (now, progress)]
 
-    def spool_full(self) -> SpoolFull:
+    def spool_full_error(self) -> SpoolFull:
         """Return the error for a queue that has reached `spool.max_bytes`."""
         return SpoolFull(
             "the queue on disk is full (spool.max_bytes)", retry_after_s=self.retry_after_s(ROOM)

@@ -39,7 +39,7 @@ def inference_field_index(field: str) -> int:
     return FIELDS.index(field)
 
 
-class Walked(NamedTuple):
+class RecordOffsets(NamedTuple):
     """
     The positions of records in packed bytes. `offsets`: 4 bytes for where each record begins and the last one
     ends. `odd`: indexes of records that Python must decode.
@@ -191,13 +191,13 @@ class NativeModule:
     def is_on(self) -> bool:
         return self.faults < MOST_FAULTS
 
-    def record_positions(self, packed: bytes, count: int) -> Walked | None:
+    def record_positions(self, packed: bytes, count: int) -> RecordOffsets | None:
         """
         Return the positions of `count` records. Return None if the bytes contain anything else or the module
         is off; the caller then decodes them in Python.
         """
         found = self._try_native(self._table.walk, packed, count)
-        return None if found is None else Walked(*found)
+        return None if found is None else RecordOffsets(*found)
 
     def merge_sorted_ids(self, one: bytes, other: bytes) -> bytes | None:
         """Merge two runs of ids. Return None if the caller must do it in Python."""

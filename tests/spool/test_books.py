@@ -26,7 +26,7 @@ from spool.log.commits.following import (
     unpack_ids_added_to_earlier_records,
     unpack_new_ids,
 )
-from spool.log.receipts import Sealer
+from spool.log.receipts import ReceiptIdCipher
 
 BEFORE_LEFT_OUT = ["ai-telemetry", 5, 0, 3, 1, 0, 0, 0, 0, 0, {"not_ai": 1}, {}, 7, []]
 
@@ -91,13 +91,13 @@ def test_lists_within_lists_are_damaged_ids_and_names() -> None:
 @pytest.mark.parametrize("place", [(0, 0), (1, 0), (1, 1), (2**64 - 1, 2**32 - 1)])
 def test_the_id_of_a_receipt_is_base_32_and_opens(place: tuple[int, int]) -> None:
     """A place always has the same receipt id, and another installation cannot open it."""
-    sealer = Sealer(b"one")
-    sealed = sealer.seal(*place)
+    sealer = ReceiptIdCipher(b"one")
+    sealed = sealer.encrypt_receipt_id(*place)
     assert sealed == base64.b32encode(base64.b32decode(sealed.upper())).decode().lower()
-    assert place == sealer.open(sealed)
-    assert sealed == Sealer(b"one").seal(*place)
+    assert place == sealer.decrypt_receipt_id(sealed)
+    assert sealed == ReceiptIdCipher(b"one").encrypt_receipt_id(*place)
     with pytest.raises(NotThere):
-        Sealer(b"other").open(sealed)
+        ReceiptIdCipher(b"other").decrypt_receipt_id(sealed)
 
 
 TOPIC = {"received": 5, "split": 1, "accepted": 3, "duplicates": 1, "pending": 1, "ignored.not_ai": 1,

@@ -53,7 +53,7 @@ def add(spans: PendingSpans, *steps: SpanStep, sender: str = "alice") -> int:
 
 def commit(spans: PendingSpans, at: float = NOON) -> list[PartialReport]:
     """Confirm the new spans as a commit does. Return the stored rows."""
-    rows = spans.new_rows(at)
+    rows = spans.rows_of_new_spans(at)
     spans.confirm_committed_rows(rows, spans.rows_to_delete(at))
     spans.undo_new_spans()
     return rows
@@ -192,7 +192,7 @@ def test_spans_of_a_failed_commit_are_removed() -> None:
             assert 2 == add(spans, step(500, 999), step(501, 500, RUN))
             spans.undo_new_spans()
         assert {"alice": known} == spans.span_counts_by_key
-        assert [] == spans.new_rows(NOON)
+        assert [] == spans.rows_of_new_spans(NOON)
 
 
 def test_plain_spans_are_remembered_only_in_traces_with_ai() -> None:

@@ -7,13 +7,17 @@ import pytest
 from spool.log.retention import (
     MOST_RETRY_S,
     UNKNOWN_RETRY_S,
-    Candidate,
+    DeletableEntry,
     DrainRate,
-    ReaderProgress,
+    RouteReadingProgress,
     removable_entries,
 )
 
-ENTRIES = [Candidate(1, 10, 100.0, 1000), Candidate(11, 10, 200.0, 1000), Candidate(21, 10, 300.0, 1000)]
+ENTRIES = [
+    DeletableEntry(1, 10, 100.0, 1000),
+    DeletableEntry(11, 10, 200.0, 1000),
+    DeletableEntry(21, 10, 300.0, 1000),
+]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +41,9 @@ def test_only_the_oldest_unneeded_entries_are_deleted(
     Only the oldest entries are deleted: by age or because of excess size. Entries from the number `limit`
     on always stay.
     """
-    assert ENTRIES[:gone] == removable_entries(ENTRIES, limit=limit, before_time=before, excess=excess)
+    assert ENTRIES[:gone] == removable_entries(
+        ENTRIES, lowest_kept_number=limit, before_time=before, excess_bytes=excess
+    )
 
 
 def test_retry_after_follows_the_drain() -> None:
@@ -47,15 +53,15 @@ def test_retry_after_follows_the_drain() -> None:
     """
     rate = DrainRate()
     assert UNKNOWN_RETRY_S == rate.retry_after_s(0.02)
-    rate.add_sample(0, ReaderProgress(0, 100_000))
+    rate.add_sample(0, RouteReadingProgress(0, 100_000))
     assert UNKNOWN_RETRY_S == rate.retry_after_s(0.02)
-    rate.add_sample(10, ReaderProgress(1000, 100_000))
+    rate.add_sample(10, RouteReadingProgress(1000, 100_000))
     assert 20 == rate.retry_after_s(0.02)
-    rate.add_sample(10.5, ReaderProgress(999_999, 100_000))
+    rate.add_sample(10.5, RouteReadingProgress(999_999, 100_000))
     assert 20 == rate.retry_after_s(0.02)
-    rate.add_sample(20, ReaderProgress(10_000_000, 100_000))
+    rate.add_sample(20, RouteReadingProgress(10_000_000, 100_000))
     assert 1 == rate.retry_after_s(0.02)
     standing = DrainRate()
     for now in (0, 10):
-        standing.add_sample(now, ReaderProgress(5, 100))
+        standing.add_sample(now, RouteReadingProgress(5, 100))
     assert MOST_RETRY_S == standing.retry_after_s(0.02)

@@ -124,7 +124,7 @@ class CallsBeforeThisMonth:
         """Count the calls of one body. Bodies that only the gateway can read are left out."""
         # loaded late, because --help needs no decoder, and the protobuf library takes most of its time
         from gateway.normalise import any_format
-        from gateway.normalise.formats.langfuse.merger import complete_without_waiting
+        from gateway.normalise.formats.langfuse.merger import complete_without_later_reports
 
         try:
             work = any_format.normalise_body(
@@ -135,7 +135,7 @@ class CallsBeforeThisMonth:
             while True:
                 next(work)
         except StopIteration as done:
-            records = complete_without_waiting(done.value).records
+            records = complete_without_later_reports(done.value).records
         except (BadPayload, Refusal):
             return
         starts = [record.start_time for record in records if record.start_time is not None]

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from gateway.core import parquet
 from gateway.core.errors import BadPayload
-from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, field_position
+from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, field_tag_start_and_end
 from spool.bounded_reading import MAX_DECODED, MAX_ROW, check_json, too_large_error
 from spool.container_files.values import REMOTE_WRITE, ContainerFile
 from spool.errors import Invalid
@@ -87,7 +87,7 @@ def _parse_remote_write(content: bytes, *, is_version_2: bool) -> Iterator[Metri
 def _message_fields(body: bytes) -> Iterator[tuple[int, bytes]]:
     message, at = memoryview(body), 0
     while at < len(body):
-        tag, start, at = field_position(message, at)
+        tag, start, at = field_tag_start_and_end(message, at)
         if tag & 7 == LENGTH_DELIMITED:
             yield tag >> 3, body[start:at]
 

@@ -10,17 +10,17 @@ from gateway.normalise.formats.engine.declaration import (
     ItemFormat,
     RawMembers,
     ReadCall,
-    field_with_payload_name,
+    declare_field_with_payload_name,
     mark_as_failed_if_http_error,
     set_normalised_counts,
 )
 from gateway.normalise.payload import items as payload
-from gateway.normalise.reading.costs import cost_unless_unknown
+from gateway.normalise.reading.costs import cost_unless_placeholder_zero
 from gateway.normalise.reading.metadata import Metadata, WorkFields
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import operation_of_path
 from gateway.normalise.reading.regions import region_of_call
-from gateway.normalise.reading.times import parse_duration, parse_instant, start_before_end
+from gateway.normalise.reading.times import parse_duration_ns, parse_instant, start_before_end
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import parse_amount, parse_count, text_or_none
 from spool.identity import call_identity
@@ -34,21 +34,21 @@ class AgentgatewayEvent(WorkFields):
     duration: Any = None
     route: Any = None
     endpoint: Any = None
-    http_path: Any = field_with_payload_name("http.path")
-    http_status: Any = field_with_payload_name("http.status")
-    trace_id: Any = field_with_payload_name("trace.id")
-    span_id: Any = field_with_payload_name("span.id")
-    subject: Any = field_with_payload_name("jwt.sub")
-    operation: Any = field_with_payload_name("gen_ai.operation.name")
-    provider: Any = field_with_payload_name("gen_ai.provider.name")
-    request_model: Any = field_with_payload_name("gen_ai.request.model")
-    response_model: Any = field_with_payload_name("gen_ai.response.model")
-    input_tokens: Any = field_with_payload_name("gen_ai.usage.input_tokens")
-    output_tokens: Any = field_with_payload_name("gen_ai.usage.output_tokens")
-    cache_read_tokens: Any = field_with_payload_name("gen_ai.usage.cache_read.input_tokens")
-    cache_write_tokens: Any = field_with_payload_name("gen_ai.usage.cache_creation.input_tokens")
-    reasoning_tokens: Any = field_with_payload_name("gen_ai.usage.reasoning_tokens")
-    cost: Any = field_with_payload_name("agw.ai.usage.cost.total")
+    http_path: Any = declare_field_with_payload_name("http.path")
+    http_status: Any = declare_field_with_payload_name("http.status")
+    trace_id: Any = declare_field_with_payload_name("trace.id")
+    span_id: Any = declare_field_with_payload_name("span.id")
+    subject: Any = declare_field_with_payload_name("jwt.sub")
+    operation: Any = declare_field_with_payload_name("gen_ai.operation.name")
+    provider: Any = declare_field_with_payload_name("gen_ai.provider.name")
+    request_model: Any = declare_field_with_payload_name("gen_ai.request.model")
+    response_model: Any = declare_field_with_payload_name("gen_ai.response.model")
+    input_tokens: Any = declare_field_with_payload_name("gen_ai.usage.input_tokens")
+    output_tokens: Any = declare_field_with_payload_name("gen_ai.usage.output_tokens")
+    cache_read_tokens: Any = declare_field_with_payload_name("gen_ai.usage.cache_read.input_tokens")
+    cache_write_tokens: Any = declare_field_with_payload_name("gen_ai.usage.cache_creation.input_tokens")
+    reasoning_tokens: Any = declare_field_with_payload_name("gen_ai.usage.reasoning_tokens")
+    cost: Any = declare_field_with_payload_name("agw.ai.usage.cost.total")
 
 
 def has_agentgateway_fields(members: RawMembers) -> bool:
@@ -74,7 +74,7 @@ def read_calls(event: AgentgatewayEvent) -> Iterable[ReadCall]:
         response_model=model_without_prefix(event.response_model, event.provider),
     )
     record.region = region_of_call(address=event.endpoint, model=event.request_model)
-    record.start_time = start_before_end(record.end_time, parse_duration(event.duration))
+    record.start_time = start_before_end(record.end_time, parse_duration_ns(event.duration))
     # Releases before August 2026 logged the provider's own input count, which may exclude the cache. If the
     # cache count is larger than the input count, the input count excludes the cache.
     set_normalised_counts(
@@ -88,7 +88,7 @@ def read_calls(event: AgentgatewayEvent) -> Iterable[ReadCall]:
         ),
     )
     mark_as_failed_if_http_error(record, event.http_status)
-    record.cost = cost_unless_unknown(record, parse_amount(event.cost, "agw.ai.usage.cost.total"))
+    record.cost = cost_unless_placeholder_zero(record, parse_amount(event.cost, "agw.ai.usage.cost.total"))
     metadata = Metadata()
     metadata.add_work_fields(event)
     metadata.add_tag("route", text_or_none(event.route))
@@ -99,7 +99,7 @@ def read_calls(event: AgentgatewayEvent) -> Iterable[ReadCall]:
 def example_body(call: ExampleCall) -> Any:
     return {
         "level": "info",
-        "time": call.end,
+        "time": call.end_text,
         "duration": f"{call.duration_ms}ms",
         "scope": "request",
         "gateway": "default/gw",

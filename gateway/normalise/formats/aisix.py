@@ -19,7 +19,7 @@ from gateway.normalise.formats.engine.declaration import (
     mark_as_failed_if_http_error,
     set_normalised_counts,
 )
-from gateway.normalise.reading.costs import cost_unless_unknown
+from gateway.normalise.reading.costs import cost_unless_placeholder_zero
 from gateway.normalise.reading.metadata import Metadata, first_key_name
 from gateway.normalise.reading.meters import keep_valid_meters
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
@@ -92,7 +92,7 @@ def read_calls(event: AisixEvent) -> Iterable[ReadCall]:
         mark_as_failed(record, error, event.status_code)
     elif not mark_as_failed_if_http_error(record, event.status_code) and is_cached:
         record.status = "cached"
-    record.cost = cost_unless_unknown(record, parse_amount(event.cost_usd, "cost_usd"))
+    record.cost = cost_unless_placeholder_zero(record, parse_amount(event.cost_usd, "cost_usd"))
     metadata = Metadata()
     if is_true(event.usage_estimated):
         metadata.add_tag("usage_estimated", "true")
@@ -133,7 +133,7 @@ def example_body(call: ExampleCall) -> Any:
         "schema_version": "1.0",
         "request_id": call.uuid,
         "trace_id": call.trace_id,
-        "occurred_at": call.end,
+        "occurred_at": call.end_text,
         "api_key_id": "example-key",
         "requested_model": call.model,
         "provider_model_version": call.response_model,

@@ -153,7 +153,7 @@ def _operation_of_azure_name(name: str) -> str | None:
 def example_body(call: ExampleCall) -> Any:
     return [
         {
-            "TimeGenerated": call.start,
+            "TimeGenerated": call.start_text,
             "OperationName": "ChatCompletions_Create",
             "CorrelationId": call.uuid,
             "DeploymentName": call.model,

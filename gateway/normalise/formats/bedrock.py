@@ -334,7 +334,7 @@ def example_body(call: ExampleCall) -> Any:
     return {
         "schemaType": "ModelInvocationLog",
         "schemaVersion": "1.0",
-        "timestamp": call.start,
+        "timestamp": call.start_text,
         "accountId": "123456789012",
         "identity": {"arn": "arn:aws:iam::123456789012:user/example-user"},
         "region": "us-east-1",

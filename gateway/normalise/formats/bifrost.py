@@ -19,14 +19,14 @@ from gateway.normalise.formats.engine.declaration import (
     Items,
     ReadCall,
     add_tier_tag,
-    field_with_payload_name,
+    declare_field_with_payload_name,
     has_any_member,
     mark_as_failed,
     set_normalised_counts,
 )
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.items import NestedUnpacking
-from gateway.normalise.reading.costs import cost_unless_unknown
+from gateway.normalise.reading.costs import cost_unless_placeholder_zero
 from gateway.normalise.reading.metadata import Metadata, first_key_name
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import BY_NAME, operation_of_function_name
@@ -54,34 +54,34 @@ _MAX_ID: Final = 1024
 class BifrostAttributes(msgspec.Struct):
     """The attributes of a Bifrost span that are decoded, without those that have content."""
 
-    operation: Any = field_with_payload_name("gen_ai.operation.name")
-    service_tier: Any = field_with_payload_name("gen_ai.response.service_tier")
-    provider: Any = field_with_payload_name("gen_ai.provider.name")
-    request_model: Any = field_with_payload_name("gen_ai.request.model")
-    response_model: Any = field_with_payload_name("gen_ai.response.model")
-    response_id: Any = field_with_payload_name("gen_ai.response.id")
-    input_tokens: Any = field_with_payload_name("gen_ai.usage.input_tokens")
-    prompt_tokens: Any = field_with_payload_name("gen_ai.usage.prompt_tokens")
-    output_tokens: Any = field_with_payload_name("gen_ai.usage.output_tokens")
-    completion_tokens: Any = field_with_payload_name("gen_ai.usage.completion_tokens")
-    cache_read_tokens: Any = field_with_payload_name("gen_ai.usage.cache_read.input_tokens")
-    older_cache_read_tokens: Any = field_with_payload_name(
+    operation: Any = declare_field_with_payload_name("gen_ai.operation.name")
+    service_tier: Any = declare_field_with_payload_name("gen_ai.response.service_tier")
+    provider: Any = declare_field_with_payload_name("gen_ai.provider.name")
+    request_model: Any = declare_field_with_payload_name("gen_ai.request.model")
+    response_model: Any = declare_field_with_payload_name("gen_ai.response.model")
+    response_id: Any = declare_field_with_payload_name("gen_ai.response.id")
+    input_tokens: Any = declare_field_with_payload_name("gen_ai.usage.input_tokens")
+    prompt_tokens: Any = declare_field_with_payload_name("gen_ai.usage.prompt_tokens")
+    output_tokens: Any = declare_field_with_payload_name("gen_ai.usage.output_tokens")
+    completion_tokens: Any = declare_field_with_payload_name("gen_ai.usage.completion_tokens")
+    cache_read_tokens: Any = declare_field_with_payload_name("gen_ai.usage.cache_read.input_tokens")
+    older_cache_read_tokens: Any = declare_field_with_payload_name(
         "gen_ai.usage.prompt_token_details.cached_read_tokens"
     )
-    cache_write_tokens: Any = field_with_payload_name("gen_ai.usage.cache_creation.input_tokens")
-    older_cache_write_tokens: Any = field_with_payload_name(
+    cache_write_tokens: Any = declare_field_with_payload_name("gen_ai.usage.cache_creation.input_tokens")
+    older_cache_write_tokens: Any = declare_field_with_payload_name(
         "gen_ai.usage.prompt_token_details.cached_write_tokens"
     )
-    reasoning_tokens: Any = field_with_payload_name("gen_ai.usage.reasoning.output_tokens")
-    older_reasoning_tokens: Any = field_with_payload_name(
+    reasoning_tokens: Any = declare_field_with_payload_name("gen_ai.usage.reasoning.output_tokens")
+    older_reasoning_tokens: Any = declare_field_with_payload_name(
         "gen_ai.usage.completion_token_details.reasoning_tokens"
     )
-    plain_reasoning_tokens: Any = field_with_payload_name("gen_ai.usage.reasoning_tokens")
-    cost: Any = field_with_payload_name("gen_ai.usage.cost")
-    key_name: Any = field_with_payload_name("bifrost.virtual_key.name")
-    older_key_name: Any = field_with_payload_name("gen_ai.virtual_key_name")
-    error_type: Any = field_with_payload_name("error.type")
-    older_error_type: Any = field_with_payload_name("gen_ai.error.type")
+    plain_reasoning_tokens: Any = declare_field_with_payload_name("gen_ai.usage.reasoning_tokens")
+    cost: Any = declare_field_with_payload_name("gen_ai.usage.cost")
+    key_name: Any = declare_field_with_payload_name("bifrost.virtual_key.name")
+    older_key_name: Any = declare_field_with_payload_name("gen_ai.virtual_key_name")
+    error_type: Any = declare_field_with_payload_name("error.type")
+    older_error_type: Any = declare_field_with_payload_name("gen_ai.error.type")
 
 
 class BifrostSpan(msgspec.Struct):
@@ -136,7 +136,7 @@ def read_calls(event: BifrostEvent) -> Iterable[ReadCall]:
     set_normalised_counts(record, _tokens_of_attributes(attributes))
     if span.Status == "error":
         mark_as_failed(record, attributes.error_type, attributes.older_error_type)
-    record.cost = cost_unless_unknown(record, parse_amount(attributes.cost, "gen_ai.usage.cost"))
+    record.cost = cost_unless_placeholder_zero(record, parse_amount(attributes.cost, "gen_ai.usage.cost"))
     # The OTLP that the same exporter pushes has these trace and span ids as well.
     identity = call_identity(
         record, response_id=text_or_none(attributes.response_id), span=True, own_id=record.request_id
@@ -190,8 +190,8 @@ def example_body(call: ExampleCall) -> Any:
         "SpanID": call.span_id,
         "Name": f"chat {call.model}",
         "Kind": "llm.call",
-        "StartTime": call.start,
-        "EndTime": call.end,
+        "StartTime": call.start_text,
+        "EndTime": call.end_text,
         "Status": "ok",
         "Attributes": attributes,
     }

@@ -22,7 +22,7 @@ from gateway.normalise.formats.engine.declaration import (
 )
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.items import NestedUnpacking
-from gateway.normalise.reading.costs import cost_unless_unknown
+from gateway.normalise.reading.costs import cost_unless_placeholder_zero
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS, IMAGE, operation_of_path
@@ -91,7 +91,7 @@ def read_calls(event: CloudflareEvent) -> Iterable[ReadCall]:
         mark_as_failed(record, status_code(event.status_code) or None)
     elif not mark_as_failed_if_http_error(record, event.status_code) and is_true(event.cached):
         record.status = "cached"
-    record.cost = cost_unless_unknown(record, parse_amount(event.cost, "cost"))
+    record.cost = cost_unless_placeholder_zero(record, parse_amount(event.cost, "cost"))
     metadata = Metadata()
     metadata.add_caller_and_tags(dict_or_empty(event.metadata))
     metadata.fill_record(record)
@@ -103,7 +103,7 @@ def example_body(call: ExampleCall) -> Any:
         {
             "id": call.uuid,
             "cached": False,
-            "created_at": call.start,
+            "created_at": call.start_text,
             "duration": call.duration_ms,
             "model": call.model,
             "path": "chat/completions",

@@ -213,7 +213,7 @@ def example_body(call: ExampleCall) -> Any:
             "request_id": call.uuid,
             "invocation_id": call.trace_id,
             "endpoint_name": "example-endpoint",
-            "event_time": call.start,
+            "event_time": call.start_text,
             "latency_ms": call.duration_ms,
             "destination_type": _EXTERNAL,
             "destination_name": "main.default.example",

@@ -13,7 +13,7 @@ from gateway.normalise.formats.engine.declaration import (
     ExampleCall,
     ItemFormat,
     ReadCall,
-    field_with_payload_name,
+    declare_field_with_payload_name,
     has_any_member,
     mark_as_failed,
     mark_as_failed_if_http_error,
@@ -35,28 +35,28 @@ OWN_COLUMNS = ("gen_ai.request.model_override", "x-envoy-origin-path")
 
 
 class EnvoyEvent(WorkFields):
-    request_id: Any = field_with_payload_name("x-request-id")
+    request_id: Any = declare_field_with_payload_name("x-request-id")
     start_time: Any = None
     duration: Any = None
-    backend: Any = field_with_payload_name("gen_ai.provider.name")
-    model: Any = field_with_payload_name("gen_ai.request.model")
-    model_override: Any = field_with_payload_name("gen_ai.request.model_override")
-    response_model: Any = field_with_payload_name("gen_ai.response.model")
-    input_tokens: Any = field_with_payload_name("gen_ai.usage.input_tokens")
-    output_tokens: Any = field_with_payload_name("gen_ai.usage.output_tokens")
-    cached_tokens: Any = field_with_payload_name("gen_ai.usage.cached_input_tokens")
-    cache_read_tokens: Any = field_with_payload_name("gen_ai.usage.cache_read.input_tokens")
-    cache_write_tokens: Any = field_with_payload_name("gen_ai.usage.cache_creation.input_tokens")
-    reasoning_tokens: Any = field_with_payload_name("gen_ai.usage.reasoning_tokens")
+    backend: Any = declare_field_with_payload_name("gen_ai.provider.name")
+    model: Any = declare_field_with_payload_name("gen_ai.request.model")
+    model_override: Any = declare_field_with_payload_name("gen_ai.request.model_override")
+    response_model: Any = declare_field_with_payload_name("gen_ai.response.model")
+    input_tokens: Any = declare_field_with_payload_name("gen_ai.usage.input_tokens")
+    output_tokens: Any = declare_field_with_payload_name("gen_ai.usage.output_tokens")
+    cached_tokens: Any = declare_field_with_payload_name("gen_ai.usage.cached_input_tokens")
+    cache_read_tokens: Any = declare_field_with_payload_name("gen_ai.usage.cache_read.input_tokens")
+    cache_write_tokens: Any = declare_field_with_payload_name("gen_ai.usage.cache_creation.input_tokens")
+    reasoning_tokens: Any = declare_field_with_payload_name("gen_ai.usage.reasoning_tokens")
     response_code: Any = None
     response_flags: Any = None
-    old_backend: Any = field_with_payload_name("genai_backend_name")
-    old_model: Any = field_with_payload_name("genai_model_name")
-    old_model_override: Any = field_with_payload_name("genai_model_name_override")
-    old_input_tokens: Any = field_with_payload_name("genai_tokens_input")
-    old_output_tokens: Any = field_with_payload_name("genai_tokens_output")
-    session_id: Any = field_with_payload_name("session.id")
-    path: Any = field_with_payload_name("x-envoy-origin-path")
+    old_backend: Any = declare_field_with_payload_name("genai_backend_name")
+    old_model: Any = declare_field_with_payload_name("genai_model_name")
+    old_model_override: Any = declare_field_with_payload_name("genai_model_name_override")
+    old_input_tokens: Any = declare_field_with_payload_name("genai_tokens_input")
+    old_output_tokens: Any = declare_field_with_payload_name("genai_tokens_output")
+    session_id: Any = declare_field_with_payload_name("session.id")
+    path: Any = declare_field_with_payload_name("x-envoy-origin-path")
     route_name: Any = None
     # a header of the provider's response, which appears only if the operator logs it
     provider_request_id: Any = None
@@ -119,7 +119,7 @@ def _current_or_older_value(today: Any, older: Any) -> Any:
 def example_body(call: ExampleCall) -> Any:
     return {
         "x-request-id": call.uuid,
-        "start_time": call.start,
+        "start_time": call.start_text,
         "duration": call.duration_ms,
         "response_code": 200,
         "response_flags": "-",

@@ -113,7 +113,7 @@ def example_body(call: ExampleCall) -> Any:
     }
     return {
         "ai_log": json.dumps(log),
-        "start_time": call.start,
+        "start_time": call.start_text,
         "request_id": call.uuid,
         "response_code": "200",
         "path": "/v1/chat/completions",

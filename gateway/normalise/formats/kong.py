@@ -19,7 +19,7 @@ from gateway.normalise.formats.engine.declaration import (
 )
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.agent_headers import AgentHeaders
-from gateway.normalise.reading.costs import cost_unless_unknown
+from gateway.normalise.reading.costs import cost_unless_placeholder_zero
 from gateway.normalise.reading.metadata import Metadata, WorkFields, first_key_name
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import CHAT, operation_of_path
@@ -186,7 +186,7 @@ def _read_call(event: KongEvent, block: KongBlock, plugin: str | None) -> ReadCa
         and (text_or_none(struct_or_empty(block.cache, KongCache).cache_status) or "").lower() == "hit"
     ):
         record.status = "cached"
-    record.cost = cost_unless_unknown(record, parse_amount(usage.cost, "usage.cost"))
+    record.cost = cost_unless_placeholder_zero(record, parse_amount(usage.cost, "usage.cost"))
     request_headers = struct_or_empty(event.request, KongObject).headers
     if isinstance(request_headers, AgentHeaders):
         request_headers.fill_session_and_run(record)

@@ -38,7 +38,7 @@ from gateway.normalise.formats.engine.declaration import (
 )
 from gateway.normalise.formats.langfuse import format as langfuse
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.large_items import outline_item
+from gateway.normalise.payload.large_items import shorten_large_item
 
 FORMATS: tuple[ItemFormat | BatchFormat, ...] = (
     litellm.FORMAT,
@@ -74,7 +74,7 @@ def recognise_format(body: bytes) -> str | None:
         for item in islice(payload.items_of_body(body), MAX_LOOKED_AT):
             if (
                 recognised_format := recognise_item_format(
-                    payload.undecoded_members(outline_item(item, MAX_LOOKED_AT))
+                    payload.undecoded_members(shorten_large_item(item, MAX_LOOKED_AT))
                 )
             ) is not None:
                 return recognised_format

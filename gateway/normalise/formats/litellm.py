@@ -41,7 +41,7 @@ from gateway.normalise.payload.provider_bodies import (
     response_image_meters,
 )
 from gateway.normalise.reading.agent_headers import NO_HEADERS, AgentHeaders
-from gateway.normalise.reading.costs import cost_unless_unknown
+from gateway.normalise.reading.costs import cost_unless_placeholder_zero
 from gateway.normalise.reading.metadata import Metadata, first_key_name
 from gateway.normalise.reading.meters import BilledUnits, merge_meters
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
@@ -234,7 +234,9 @@ def _standard_payload_record_and_left_out(event: LiteLLMEvent) -> tuple[Inferenc
             _client_headers(meta).session_id,
         )
     end_user = first_text(event.end_user, meta.user_api_key_end_user_id)
-    return record, _add_metadata(record, event, meta, text_or_none(meta.user_api_key_user_id), end_user)
+    return record, _add_metadata_and_count_dropped_tags(
+        record, event, meta, text_or_none(meta.user_api_key_user_id), end_user
+    )
 
 
 def _spend_log_record_and_left_out(event: LiteLLMEvent) -> tuple[Inference, int]:
@@ -244,7 +246,9 @@ def _spend_log_record_and_left_out(event: LiteLLMEvent) -> tuple[Inference, int]
     record.api_key = first_key_name(meta.user_api_key_alias, event.api_key)
     # a row without a session has the trace id in the session column
     record.session = first_text(_client_headers(meta).session_id, event.session_id)
-    return record, _add_metadata(record, event, meta, text_or_none(event.user), text_or_none(event.end_user))
+    return record, _add_metadata_and_count_dropped_tags(
+        record, event, meta, text_or_none(event.user), text_or_none(event.end_user)
+    )
 
 
 def _old_payload_record_and_left_out(event: LiteLLMEvent) -> tuple[Inference, int]:
@@ -253,7 +257,7 @@ def _old_payload_record_and_left_out(event: LiteLLMEvent) -> tuple[Inference, in
     record = _build_record(event, meta, event.id, parse_amount(event.cost, "cost"))
     record.team = first_text(meta.user_api_key_team_id, meta.user_api_key_team_alias)
     record.api_key = first_key_name(meta.user_api_key_alias, meta.user_api_key_hash)
-    return record, _add_metadata(
+    return record, _add_metadata_and_count_dropped_tags(
         record, event, meta, text_or_none(meta.user_api_key_user_id), text_or_none(event.user)
     )
 
@@ -280,7 +284,7 @@ def _build_record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str
         mark_as_failed(record, failure.error_class, failure.error_code)
     elif is_true(event.cache_hit):
         record.status = "cached"
-    record.cost = cost_unless_unknown(record, cost, operation)
+    record.cost = cost_unless_placeholder_zero(record, cost, operation)
     return record
 
 
@@ -301,7 +305,7 @@ def _client_headers(meta: LiteLLMMeta) -> AgentHeaders:
     return NO_HEADERS if headers is None else struct_or_empty(headers, AgentHeaders)
 
 
-def _add_metadata(
+def _add_metadata_and_count_dropped_tags(
     record: Inference, event: LiteLLMEvent, meta: LiteLLMMeta, principal: str | None, end_user: str | None
 ) -> int:
     metadata = Metadata()
@@ -344,7 +348,7 @@ def _with_facts_of_response(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
     """
     answer = struct_or_empty(event.response, LiteLLMResponse)
     extra_meters = count_searches_in_output(answer.output) if answer.output else None
-    if answer.data or _is_image_without_data(event, tokens):
+    if answer.data or _is_image_call_without_usage(event, tokens):
         asked = struct_or_empty(event.model_parameters, LiteLLMAsked)
         size, quality = answer.size or asked.size, answer.quality or asked.quality
         extra_meters = (
@@ -362,7 +366,7 @@ def _with_facts_of_response(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
     )
 
 
-def _is_image_without_data(event: LiteLLMEvent, tokens: Tokens) -> bool:
+def _is_image_call_without_usage(event: LiteLLMEvent, tokens: Tokens) -> bool:
     if event.status == "failure" or tokens.meters or tokens.input or tokens.output:
         return False
     return operation_of_function_name(text_or_none(event.call_type) or "") == IMAGE

@@ -150,7 +150,7 @@ def example_body(call: ExampleCall) -> Any:
         "specversion": "1.0",
         "type": "litellm_tokens",
         "id": call.response_id,
-        "time": call.start,
+        "time": call.start_text,
         "subject": "example-user",
         "source": "tollhouse-example",
         "data": {

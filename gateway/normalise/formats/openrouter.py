@@ -135,7 +135,7 @@ def example_body(call: ExampleCall) -> Any:
             "api_type": "completions",
             "model": f"openai/{call.model}",
             "provider_name": "OpenAI",
-            "created_at": call.start,
+            "created_at": call.start_text,
             "latency": call.duration_ms,
             "native_tokens_prompt": call.input_tokens,
             "native_tokens_completion": call.output_tokens,

@@ -19,7 +19,7 @@ from gateway.normalise.formats.engine.declaration import (
     RawMembers,
     ReadCall,
     add_tier_tag,
-    field_with_payload_name,
+    declare_field_with_payload_name,
     has_object_with,
     is_model_call,
     mark_as_failed,
@@ -27,7 +27,7 @@ from gateway.normalise.formats.engine.declaration import (
     set_normalised_counts,
 )
 from gateway.normalise.payload.provider_bodies import ProviderBody
-from gateway.normalise.reading.costs import cost_unless_unknown
+from gateway.normalise.reading.costs import cost_unless_placeholder_zero
 from gateway.normalise.reading.metadata import Metadata, first_key_name
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import (
@@ -86,11 +86,11 @@ class PortkeyConfig(msgspec.Struct):
 class PortkeyHeaders(RequestIdHeaders):
     """The headers of a Portkey log that are read. All other headers may hold masked provider keys."""
 
-    config: Any = field_with_payload_name("x-portkey-config")
-    provider: Any = field_with_payload_name("x-portkey-provider")
-    trace_id: Any = field_with_payload_name("x-portkey-trace-id")
-    metadata: Any = field_with_payload_name("x-portkey-metadata")
-    cache_status: Any = field_with_payload_name("x-portkey-cache-status")
+    config: Any = declare_field_with_payload_name("x-portkey-config")
+    provider: Any = declare_field_with_payload_name("x-portkey-provider")
+    trace_id: Any = declare_field_with_payload_name("x-portkey-trace-id")
+    metadata: Any = declare_field_with_payload_name("x-portkey-metadata")
+    cache_status: Any = declare_field_with_payload_name("x-portkey-cache-status")
 
 
 class PortkeyRequest(msgspec.Struct):
@@ -126,15 +126,17 @@ class PortkeyEvent(msgspec.Struct):
     is_success: Any = None
     cache_status: Any = None
     metadata: Any = None
-    metadata_keys: Any = field_with_payload_name("metadata.key")  # Portkey's table has this column name
-    metadata_values: Any = field_with_payload_name("metadata.value")
-    environment: Any = field_with_payload_name("_environment")
-    end_user: Any = field_with_payload_name("_user")
+    metadata_keys: Any = declare_field_with_payload_name(
+        "metadata.key"
+    )  # Portkey's table has this column name
+    metadata_values: Any = declare_field_with_payload_name("metadata.value")
+    environment: Any = declare_field_with_payload_name("_environment")
+    end_user: Any = declare_field_with_payload_name("_user")
     user_id: Any = None
     workspace_slug: Any = None
     api_key_id: Any = None
     # Fields of Portkey's JSON file of a single log.
-    file_id: Any = field_with_payload_name("_id")
+    file_id: Any = declare_field_with_payload_name("_id")
     organisation_id: Any = None
     request: PortkeyRequest | Other = None
     response: PortkeyResponse | Other = None
@@ -199,7 +201,7 @@ def _read_analytics_row(event: PortkeyEvent) -> ReadCall:
             mark_as_failed(record)
         elif _is_cache_hit(event.cache_status):
             record.status = "cached"
-    record.cost = cost_unless_unknown(record, _dollars_from_cents(event.cost))
+    record.cost = cost_unless_placeholder_zero(record, _dollars_from_cents(event.cost))
     metadata = Metadata()
     metadata.add_tag("environment", text_or_none(event.environment))
     _add_metadata_facts(
@@ -244,7 +246,7 @@ def _read_log_file(event: PortkeyEvent) -> ReadCall:
     set_normalised_counts(record, response_body.counted_tokens(request_body))
     if not mark_as_failed_if_http_error(record, response.status) and _is_cache_hit(cache_status):
         record.status = "cached"
-    record.cost = cost_unless_unknown(record, _dollars_from_cents(row.cost))
+    record.cost = cost_unless_placeholder_zero(record, _dollars_from_cents(row.cost))
     metadata = Metadata()
     _add_metadata_facts(metadata, headers.metadata)
     add_tier_tag(metadata, response_body.service_tier_name)
@@ -297,25 +299,25 @@ def _dollars_from_cents(written: Any) -> str | None:
     return None if cents is None else parse_amount(cents.scaleb(-2, _EXACT), "cost")
 
 
-def _add_metadata_facts(metadata: Metadata, facts: Any) -> None:
-    pairs = dict(_pairs_of_facts(dict_or_empty(facts)))
+def _add_metadata_facts(metadata: Metadata, reported_fields: Any) -> None:
+    pairs = dict(_pairs_of_facts(dict_or_empty(reported_fields)))
     metadata.add_tag("environment", text_or_none(pairs.pop("_environment", None)))
     metadata.add_caller_and_tags(pairs)
 
 
-def _pairs_of_facts(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    names, values = facts.get("key"), facts.get("value")
+def _pairs_of_facts(reported_fields: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    names, values = reported_fields.get("key"), reported_fields.get("value")
     if isinstance(names, list) and isinstance(values, list):
         pairs = zip(names, values, strict=False)
         return ((name, value) for name, value in pairs if isinstance(name, str))
-    return iter(facts.items())
+    return iter(reported_fields.items())
 
 
 def example_body(call: ExampleCall) -> Any:
     return {
         "id": call.uuid,
         "trace_id": call.trace_id,
-        "created_at": call.start,
+        "created_at": call.start_text,
         "response_time": call.duration_ms,
         "ai_org": "openai",
         "ai_model": call.model,

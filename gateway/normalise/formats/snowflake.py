@@ -160,7 +160,7 @@ def example_body(call: ExampleCall) -> Any:
         "GATEWAY_NAME": "example-gateway",
         "USER_ID": "1",
         "SERVICE_TYPE": "AI_INFERENCE",
-        "START_TIME": call.start,
+        "START_TIME": call.start_text,
         "CREDITS": call.cost,
         "OPERATION_DETAILS": {
             call.model: {"input_tokens": call.input_tokens, "output_tokens": call.output_tokens}

@@ -142,7 +142,7 @@ def _operation_of_method(method: str | None) -> str | None:
 
 def example_body(call: ExampleCall) -> Any:
     return {
-        "logging_time": call.start,
+        "logging_time": call.start_text,
         "request_id": call.end_ns * 10 + secrets.randbelow(10),
         "model": "gemini-2.5-flash",
         "api_method": "generateContent",

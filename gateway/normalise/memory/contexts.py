@@ -148,12 +148,12 @@ class SpanContexts:
             self._memory.context(number, [text.encode() for text in fixed if type(text) is str])
         return number, tuple(varying.values())
 
-    def add_distinguishing_attributes(self, names: set[str]) -> bool:
+    def add_distinguishing_attributes(self, attribute_names: set[str]) -> bool:
         """
         Let further resource attributes distinguish contexts (resource and scope), and forget the contexts
-        that have them. Return False if all of `names` already did.
+        that have them. Return False if all of `attribute_names` already did.
         """
-        new = names - self._read
+        new = attribute_names - self._read
         self._read |= new
         for key in [key for key in self._numbers if not new.isdisjoint(key[0])]:
             del self._numbers[key]

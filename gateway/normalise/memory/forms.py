@@ -124,9 +124,7 @@ class SpanForm(msgspec.Struct, frozen=True):
     # of the counts.
     tokens: tuple[tuple[int, int, tuple[int, ...]], ...]
 
-    def read_span_without_rules(
-        self, varying_values: tuple[Any, ...], token_counts: Sequence[int]
-    ) -> ReadSpan:
+    def build_read_span(self, varying_values: tuple[Any, ...], token_counts: Sequence[int]) -> ReadSpan:
         """
         Return the result for a span with these varying values (`VaryingValues.all_values`) and counts,
         without the
@@ -180,11 +178,11 @@ _copied_record: Final[Callable[[Inference], Inference]] = Inference.__copy__  # 
 _tokens: Final = tuple.__new__
 
 
-def weighted_sum(factors: Sequence[int], counts: Sequence[int]) -> int:
-    return sum([a * b for a, b in zip(factors, counts, strict=True)])
+def weighted_sum(weights: Sequence[int], counts: Sequence[int]) -> int:
+    return sum([a * b for a, b in zip(weights, counts, strict=True)])
 
 
-def derive_common_form(
+def derive_common_span_form(
     read_spans: Sequence[ReadSpan], varying_values: Sequence[VaryingValues]
 ) -> SpanForm | None:
     """Return the `SpanForm` that gives each of `read_spans` from the varying values of the same span, or None."""
@@ -204,7 +202,7 @@ def derive_common_form(
             continue
         kind, name = path
         if kind == "token":
-            factors = _count_factors_that_give_values(column, [one.counts for one in varying_values])
+            factors = _find_count_weights_giving_values(column, [one.counts for one in varying_values])
             if factors is None:
                 return None
             is_one = sorted(factors)[-1] == sum(map(abs, factors)) == 1
@@ -244,7 +242,7 @@ def _position_of_equal_column(
     return None
 
 
-def _count_factors_that_give_values(
+def _find_count_weights_giving_values(
     wanted_values: Sequence[Any], token_counts: Sequence[tuple[int, ...]]
 ) -> tuple[int, ...] | None:
     if not all(type(value) is int for value in wanted_values):

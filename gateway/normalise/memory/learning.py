@@ -16,28 +16,28 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
-from gateway.normalise.memory.forms import SpanForm, VaryingValues, derive_common_form, values_by_path
+from gateway.normalise.memory.forms import SpanForm, VaryingValues, derive_common_span_form, values_by_path
 from gateway.normalise.memory.lone_spans import (
     FIRST_PLACE,
     ID_PLACE,
     LearnedKind,
-    build_lone_span_template,
-    gives_same_outcome_as_rules,
+    build_unrelated_span_template,
+    has_same_outcome_as_rules,
 )
 from gateway.normalise.memory.slots import (
     COUNTS,
     FIRST_TEXT,
     OF_RESOURCE,
     TEXTS,
-    has_sign_class,
-    may_be_tag,
-    sign_class_of_counts,
+    can_attribute_become_tag,
+    has_signs_of_counts_and_sums,
+    signs_of_counts_and_sums,
     varying_value_slot_or_zero,
 )
 from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.model import Attributes, Resource, Span
 from gateway.normalise.otlp.shapes import FIELD_NAMES
-from gateway.normalise.otlp.spans.reader import ReadSpan, read_span_alone
+from gateway.normalise.otlp.spans.reader import ReadSpan, read_span_if_independent
 from gateway.normalise.outcome import ReadOptions
 
 WANTED: Final = 12
@@ -54,7 +54,7 @@ def vary_span(
     token_counts: tuple[int, ...],
     names_read_by_rules: set[str],
     tag_only_names: Set[str],
-    chance: random.Random,
+    random_generator: random.Random,
 ) -> Iterator[tuple[Span, VaryingValues]]:
     """
     Yield the span itself, then variations of it, each with its varying values. `resource_texts` are the
@@ -62,18 +62,22 @@ def vary_span(
     """
     yield span, _varying_values_of_span(span, (*varying_texts, *resource_texts), token_counts)
     for number in range(WANTED):
-        new_counts = _random_counts_of_same_sign_class(token_counts, chance)
+        new_counts = _random_counts_with_same_signs(token_counts, random_generator)
         if new_counts is None:
             return
-        new_texts = tuple([_random_text_of_same_class(text, number, chance) for text in varying_texts])
-        new_outside = tuple([_random_text_of_same_class(text, number, chance) for text in resource_texts])
-        start, end = _random_times(span.start_time, span.end_time, chance)
+        new_texts = tuple(
+            [_random_text_of_same_class(text, number, random_generator) for text in varying_texts]
+        )
+        new_outside = tuple(
+            [_random_text_of_same_class(text, number, random_generator) for text in resource_texts]
+        )
+        start, end = _random_times(span.start_time, span.end_time, random_generator)
         other = msgspec.structs.replace(
             span,
             resource=_with_replaced_texts(span.resource, resource_texts, new_outside),
-            trace_id=span.trace_id and f"{chance.getrandbits(128) | 1:032x}",
-            span_id=span.span_id and f"{chance.getrandbits(64) | 1:016x}",
-            parent_id=span.parent_id and f"{chance.getrandbits(64) | 1:016x}",
+            trace_id=span.trace_id and f"{random_generator.getrandbits(128) | 1:032x}",
+            span_id=span.span_id and f"{random_generator.getrandbits(64) | 1:016x}",
+            parent_id=span.parent_id and f"{random_generator.getrandbits(64) | 1:016x}",
             start_time=start,
             end_time=end,
             attributes=_with_varied_attributes(
@@ -83,7 +87,7 @@ def vary_span(
                 new_counts,
                 names_read_by_rules,
                 tag_only_names,
-                chance,
+                random_generator,
             ),
         )
         yield other, _varying_values_of_span(other, (*new_texts, *new_outside), new_counts)
@@ -116,10 +120,10 @@ def _with_varied_attributes(
     attributes: Attributes,
     texts: tuple[str, ...],
     new_texts: tuple[str, ...],
-    counts: tuple[int, ...],
-    reads: set[str],
-    tags: Set[str],
-    chance: random.Random,
+    token_counts: tuple[int, ...],
+    names_read_by_rules: set[str],
+    tag_only_names: Set[str],
+    random_generator: random.Random,
 ) -> Attributes:
     found: Attributes = {}
     at = 0
@@ -127,69 +131,75 @@ def _with_varied_attributes(
         slot = varying_value_slot_or_zero(name)
         # A tag that is not plain does not vary. Its text is skipped here, because it differs from all texts
         # that vary.
-        if (slot >= FIRST_TEXT or name in tags) and at < len(texts) and value == texts[at]:
+        if (slot >= FIRST_TEXT or name in tag_only_names) and at < len(texts) and value == texts[at]:
             found[name] = new_texts[at]
             at += 1
         elif 0 < slot <= len(COUNTS):
-            found[name] = counts[slot - 1]
-        elif name in reads:
+            found[name] = token_counts[slot - 1]
+        elif name in names_read_by_rules:
             found[name] = value
         else:
-            found[name] = _random_value_of_same_type(value, chance)
+            found[name] = _random_value_of_same_type(value, random_generator)
     return found
 
 
-def _random_value_of_same_type(value: Any, chance: random.Random) -> Any:
+def _random_value_of_same_type(value: Any, random_generator: random.Random) -> Any:
     if type(value) is str:
-        return "".join(chance.choices(_LETTERS, k=chance.randrange(0, 40)))
+        return "".join(random_generator.choices(_LETTERS, k=random_generator.randrange(0, 40)))
     if type(value) is bool:
-        return chance.random() < 0.5
+        return random_generator.random() < 0.5
     if type(value) is int:
-        return chance.choice((0, 1, -1, 200, 500, chance.randrange(10**12)))
-    return chance.random() * 1000 if type(value) is float else value
+        return random_generator.choice((0, 1, -1, 200, 500, random_generator.randrange(10**12)))
+    return random_generator.random() * 1000 if type(value) is float else value
 
 
-def _random_text_of_same_class(text: str, variation_number: int, chance: random.Random) -> str:
+def _random_text_of_same_class(text: str, variation_number: int, random_generator: random.Random) -> str:
     """
     Return a random text of the same class, so that rules for spans read both alike. It keeps the beginning up
     to the first `-` or `_`, and an e-mail address becomes another one.
     """
     if "@" in text:
-        local, domain = ("".join(chance.choices(_LETTERS, k=1 + variation_number)) for _ in range(2))
+        local, domain = (
+            "".join(random_generator.choices(_LETTERS, k=1 + variation_number)) for _ in range(2)
+        )
         return f"Z{local}@{domain}.org"
     ends = [at for at in (text.find("-"), text.find("_")) if at >= 0]
     begin = text[: min(ends) + 1] if ends else ""
     length = max(1, min(_LENGTHS[variation_number % len(_LENGTHS)], 96 - len(begin)))
-    rest = "".join(chance.choices(_LETTERS, k=length))
+    rest = "".join(random_generator.choices(_LETTERS, k=length))
     # `Z` marks a text without letters before its first separator, because no secret starts with this letter.
     return begin + rest if begin else "Z" + rest[: 95 if text else 0]
 
 
-def _random_times(start: int | None, end: int | None, chance: random.Random) -> tuple[int | None, int | None]:
-    begin = chance.randrange(10**18, 2 * 10**18)
+def _random_times(
+    start: int | None, end: int | None, random_generator: random.Random
+) -> tuple[int | None, int | None]:
+    begin = random_generator.randrange(10**18, 2 * 10**18)
     if start is None or end is None:
         return start and begin, end and begin
     sign = (end > start) - (end < start)
-    return begin, begin + sign * chance.choice((1, 999_999, chance.randrange(1, 10**12)))
+    return begin, begin + sign * random_generator.choice((1, 999_999, random_generator.randrange(1, 10**12)))
 
 
-def _random_counts_of_same_sign_class(
-    token_counts: tuple[int, ...], chance: random.Random
+def _random_counts_with_same_signs(
+    token_counts: tuple[int, ...], random_generator: random.Random
 ) -> tuple[int, ...] | None:
-    wanted = sign_class_of_counts(token_counts)
+    wanted = signs_of_counts_and_sums(token_counts)
     for _ in range(_TRIES):
-        largest = chance.choice((10, 1000, 10**5, 10**7))
-        i, o, r, w, t, s = (0 if count == 0 else chance.randrange(1, largest) for count in token_counts)
+        largest = random_generator.choice((10, 1000, 10**5, 10**7))
+        i, o, r, w, t, s = (
+            0 if count == 0 else random_generator.randrange(1, largest) for count in token_counts
+        )
         if token_counts[2] + token_counts[3] == token_counts[0] and token_counts[0]:
             i = r + w
         if token_counts[4] == token_counts[1] and token_counts[1]:
             t = o
         if token_counts[5]:
-            s = chance.choice((s, i + o, i + o + r + w, i + o + r + w + t, i + o + t)) + chance.choice(
-                (0, 0, 0, t, 7)
-            )
+            s = random_generator.choice(
+                (s, i + o, i + o + r + w, i + o + r + w + t, i + o + t)
+            ) + random_generator.choice((0, 0, 0, t, 7))
         found = (i, o, r, w, t, s)
-        if max(found) <= 10**8 and has_sign_class(found, wanted):
+        if max(found) <= 10**8 and has_signs_of_counts_and_sums(found, wanted):
             return found
     return None
 
@@ -276,7 +286,7 @@ _APART: Final = frozenset({*semconv.HTTP_STATUS, *FIELD_NAMES["cost"], *FIELD_NA
 _FIGURE: Final = re.compile(r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*|\s*[\[{].*", re.DOTALL)
 
 
-class Learned(NamedTuple):
+class LearningResult(NamedTuple):
     """
     The result of learning: the span attribute names that rules read (`reads`), those that they read or test
     for presence (`asked`), the resource attribute names that they read, and the kind if one was found.
@@ -307,11 +317,11 @@ def learn_span_kind(
     names_read_by_rules: set[str],
     tag_only_names: Set[str],
     options: ReadOptions,
-    chance: random.Random,
-) -> Generator[None, None, Learned]:
+    random_generator: random.Random,
+) -> Generator[None, None, LearningResult]:
     """
     Learn how to read a kind of span, in short steps: the rules read variants of the span, with values that
-    `chance` draws. `names_read_by_rules` are the attribute names that the rules read for other kinds of the
+    `random_generator` draws. `names_read_by_rules` are the attribute names that the rules read for other kinds of the
     same shape. `tag_only_names` are the names of attributes that only become tags.
 
     No kind is learned if a rule reads an attribute in `tag_only_names` for another purpose as well. If the
@@ -328,24 +338,32 @@ def learn_span_kind(
     varying: list[VaryingValues] = []
     varied: list[Span] = []
     for other, slots in vary_span(
-        span, varying_texts, resource_texts, token_counts, names_read_by_rules, tag_only_names, chance
+        span,
+        varying_texts,
+        resource_texts,
+        token_counts,
+        names_read_by_rules,
+        tag_only_names,
+        random_generator,
     ):
         notes = SpanNotes(names_read_by_rules, set(), asked)
         read = _read_span_and_note_names(other, notes, of_resource, options)
         if len(names_read_by_rules) > known or read is None or not notes.often.isdisjoint(tag_only_names):
-            return Learned(names_read_by_rules, asked, of_resource, None)
-        if _has_token_counts(span) and _has_figure_outside_counts(span, names_read_by_rules - tag_only_names):
-            return Learned(names_read_by_rules, asked, of_resource, None)
+            return LearningResult(names_read_by_rules, asked, of_resource, None)
+        if _has_token_counts(span) and _has_number_read_by_rules_outside_counts(
+            span, names_read_by_rules - tag_only_names
+        ):
+            return LearningResult(names_read_by_rules, asked, of_resource, None)
         found.append(read)
         varying.append(slots)
         varied.append(other)
         yield
-    form = derive_common_form(found, varying) if len(found) > LEAST else None
-    if form is None or not _is_form_confirmed(form, found, varying):
-        return Learned(names_read_by_rules, asked, of_resource, None)
+    form = derive_common_span_form(found, varying) if len(found) > LEAST else None
+    if form is None or not _is_form_confirmed_by_read_spans(form, found, varying):
+        return LearningResult(names_read_by_rules, asked, of_resource, None)
     yield
-    alone = build_lone_span_template(form, varied, varying, options)
-    return Learned(names_read_by_rules, asked, of_resource, LearnedKind(form, alone))
+    alone = build_unrelated_span_template(form, varied, varying, options)
+    return LearningResult(names_read_by_rules, asked, of_resource, LearnedKind(form, alone))
 
 
 def names_read_only_for_tags(span: Span, options: ReadOptions) -> set[str]:
@@ -353,7 +371,9 @@ def names_read_only_for_tags(span: Span, options: ReadOptions) -> set[str]:
     notes = SpanNotes(set(), set(), set())
     if _read_span_and_note_names(span, notes, set(), options) is None:
         return set()
-    return {name for name in notes.read - notes.often if may_be_tag(name, options.keep_attributes)}
+    return {
+        name for name in notes.read - notes.often if can_attribute_become_tag(name, options.keep_attributes)
+    }
 
 
 def _read_span_and_note_names(
@@ -371,10 +391,10 @@ def _read_span_and_note_names(
         ),
     )
     try:
-        read = read_span_alone(observed, options)
+        read = read_span_if_independent(observed, options)
     except NotObserved:
         return None
-    plain = read_span_alone(span, options)
+    plain = read_span_if_independent(span, options)
     if read is None or plain is None:
         return None
     return plain if _has_equal_values(read, plain) else None
@@ -389,10 +409,12 @@ def _has_equal_values(one: ReadSpan, other: ReadSpan) -> bool:
     )
 
 
-def _is_form_confirmed(form: SpanForm, found: Sequence[ReadSpan], varying: Sequence[VaryingValues]) -> bool:
+def _is_form_confirmed_by_read_spans(
+    form: SpanForm, read_spans: Sequence[ReadSpan], varying_values: Sequence[VaryingValues]
+) -> bool:
     return all(
-        _has_equal_values(form.read_span_without_rules(slots.all_values, slots.counts), read)
-        for slots, read in zip(varying, found, strict=True)
+        _has_equal_values(form.build_read_span(slots.all_values, slots.counts), read)
+        for slots, read in zip(varying_values, read_spans, strict=True)
     )
 
 
@@ -406,8 +428,8 @@ def differing_fields(
     values = row[FIRST_PLACE:]
     varying = VaryingValues._make([*values[:5], values[5:], row[2]])
     read, by_form = (
-        read_span_alone(span, options),
-        kind.form.read_span_without_rules(varying.all_values, varying.counts),
+        read_span_if_independent(span, options),
+        kind.form.build_read_span(varying.all_values, varying.counts),
     )
     if read is None:
         return ("read",)
@@ -415,7 +437,7 @@ def differing_fields(
         one, other = values_by_path(read) or {}, values_by_path(by_form) or {}
         paths = {path for path in one.keys() | other.keys() if one.get(path) != other.get(path)}
         return tuple(sorted([f"{kind} {name}" for kind, name in paths])) or ("ids",)
-    is_same = kind.alone is None or gives_same_outcome_as_rules(kind, span, varying, options, row[ID_PLACE])
+    is_same = kind.alone is None or has_same_outcome_as_rules(kind, span, varying, options, row[ID_PLACE])
     return () if is_same else ("booked",)
 
 
@@ -423,8 +445,8 @@ def _has_token_counts(span: Span) -> bool:
     return any(0 < varying_value_slot_or_zero(name) <= len(COUNTS) for name in span.attributes)
 
 
-def _has_figure_outside_counts(span: Span, reads: set[str]) -> bool:
-    for name in reads - _APART:
+def _has_number_read_by_rules_outside_counts(span: Span, names_read_by_rules: set[str]) -> bool:
+    for name in names_read_by_rules - _APART:
         value = span.attributes.get(name)
         if varying_value_slot_or_zero(name) or value is None or type(value) is bool:
             continue

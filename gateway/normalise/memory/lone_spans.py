@@ -18,8 +18,8 @@ from gateway.normalise.memory.forms import SpanForm, VaryingValues, weighted_sum
 from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, fill_caller, merge_callers
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.senders import version_of_sender
-from gateway.normalise.otlp.spans.reader import ReadSpan, SpanReader, read_span_alone
-from gateway.normalise.outcome import ReadOptions, ReadOutcome, Stated, stated_fields
+from gateway.normalise.otlp.spans.reader import ReadSpan, SpanReader, read_span_if_independent
+from gateway.normalise.outcome import ReadOptions, ReadOutcome, Stated, source_and_stated_fields
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading.tokens import set_token_counts
 from spool.identity import (
@@ -56,7 +56,7 @@ FIRST_PLACE: Final = 4  # index of the first of `VaryingValues.all_values` in a 
 _AT_ONCE: Final = 64  # number of spans that are counted between two checks of the clock
 
 
-class LoneSpanTemplate(msgspec.Struct, frozen=True, eq=False):
+class UnrelatedSpanTemplate(msgspec.Struct, frozen=True, eq=False):
     """
     A template for the result of a span without related spans. `record` is None if the span is not a call.
     Then `ignored` is the reason, and `shown` the names for the list of unrecognized items.
@@ -86,7 +86,7 @@ class LoneSpanTemplate(msgspec.Struct, frozen=True, eq=False):
     step: int = PLAIN  # kind of a span that is not a call, for `SpanStep`
     stated: Stated = ()  # for each call of this kind: which fields it states, without the sender version
 
-    def add_to_outcome(self, outcome: ReadOutcome, row: Sequence[Any], version: str) -> None:
+    def add_to_outcome(self, outcome: ReadOutcome, row: Sequence[Any], sender_version: str) -> None:
         """
         Add the result of one span to the outcome, with its row's values. The caller has already entered the
         span's resource.
@@ -119,7 +119,7 @@ class LoneSpanTemplate(msgspec.Struct, frozen=True, eq=False):
             identity = with_names(with_trace_names(identity, record, chosen, self.scope), (), links, ())
         if not self.has_run and parent is not None:
             identity = with_span_above(identity, parent)
-        outcome.add_record(record, identity, device=self.device, version=version)
+        outcome.add_record(record, identity, device=self.device, version=sender_version)
 
     def build_record_from_template(self, template: Inference, row: Sequence[Any]) -> Inference:
         record = _copied(template)
@@ -135,20 +135,23 @@ class LoneSpanTemplate(msgspec.Struct, frozen=True, eq=False):
         return record
 
 
-def add_rows_to_outcome(
-    kinds: Sequence[LearnedKind | None], rows: Sequence[Sequence[Any]], outcome: ReadOutcome, version: str
+def add_results_of_rows_to_outcome(
+    learned_kinds: Sequence[LearnedKind | None],
+    rows: Sequence[Sequence[Any]],
+    outcome: ReadOutcome,
+    sender_version: str,
 ) -> None:
     """
-    Add the results of spans to the outcome, faster than `LoneSpanTemplate.add_to_outcome` for each span and with the
-    same result: the rows already have the hashes of the response ids.
+    Add the results of spans to the outcome, faster than `UnrelatedSpanTemplate.add_to_outcome` for each span
+    and with the same result: the rows already have the hashes of the response ids.
     """
-    records, identities, counted = outcome.records, outcome.identities, list[LoneSpanTemplate]()
-    for kind, row in zip(kinds, rows, strict=True):
+    records, identities, counted = outcome.records, outcome.identities, list[UnrelatedSpanTemplate]()
+    for kind, row in zip(learned_kinds, rows, strict=True):
         assert kind is not None and kind.alone is not None
         alone, record_id = kind.alone, row[ID_PLACE]
         plain = alone.plain
         if plain is None or record_id is None:
-            alone.add_to_outcome(outcome, row, version)
+            alone.add_to_outcome(outcome, row, sender_version)
             continue
         outcome.left_out += alone.left_out
         record = alone.build_record_from_template(plain, row)
@@ -159,7 +162,7 @@ def add_rows_to_outcome(
         identities.append(_identity(RecordIdentity, (record_id, *_PLAIN, above, None)))
     for alone, calls in Counter(counted).items():
         source, _, *others = alone.stated
-        stated = (source, version, *others)
+        stated = (source, sender_version, *others)
         outcome.stated[stated] = outcome.stated.get(stated, 0) + calls
 
 
@@ -170,7 +173,7 @@ class LearnedKind(NamedTuple):
     """
 
     form: SpanForm
-    alone: LoneSpanTemplate | None
+    alone: UnrelatedSpanTemplate | None
 
 
 class LookedUpSpans(NamedTuple):
@@ -191,12 +194,12 @@ class LookedUpSpans(NamedTuple):
 def row_of_unknown_span(span: Span) -> tuple[Any, ...]:
     """
     Return the row for a span that the compiled module did not find. It has only the ids, which
-    `has_no_repeats_or_parents` reads.
+    `has_only_distinct_unrelated_spans` reads.
     """
     return None, False, (), None, span.trace_id, span.span_id, span.parent_id
 
 
-def has_no_repeats_or_parents(rows: Sequence[Sequence[Any]]) -> bool:
+def has_only_distinct_unrelated_spans(rows: Sequence[Sequence[Any]]) -> bool:
     """
     Return whether no span appears twice, and if no span is the parent of another of these spans. `rows` come
     from the compiled module.
@@ -207,7 +210,7 @@ def has_no_repeats_or_parents(rows: Sequence[Sequence[Any]]) -> bool:
     return len(ids) == len(rows) and None not in ids and ids.isdisjoint([row[6] for row in rows])
 
 
-def read_unknown_spans_if_none_related(
+def check_unrelated_and_read_unknown_spans(
     looked_up_spans: Sequence[LookedUpSpans], options: ReadOptions
 ) -> bool:
     """
@@ -216,7 +219,7 @@ def read_unknown_spans_if_none_related(
     """
     if any(kind is not None and kind.alone is None for part in looked_up_spans for kind in part.kinds):
         return False
-    if not has_no_repeats_or_parents([row for part in looked_up_spans for row in part.rows]):
+    if not has_only_distinct_unrelated_spans([row for part in looked_up_spans for row in part.rows]):
         return False
     unknown = [
         (part.spans, place)
@@ -224,7 +227,7 @@ def read_unknown_spans_if_none_related(
         for place, kind in enumerate(part.kinds)
         if kind is None
     ]
-    reads = [read_span_alone(spans[place], options) for spans, place in unknown]
+    reads = [read_span_if_independent(spans[place], options) for spans, place in unknown]
     if not all(read is not None and _is_independent_of_other_spans(read) for read in reads):
         return False
     for (spans, place), read in zip(unknown, reads, strict=True):
@@ -259,7 +262,7 @@ def _has_facts_beyond_record(call: SpanCall) -> bool:
     )
 
 
-def add_mutually_independent_spans(
+def add_unrelated_spans_to_outcome(
     looked_up_spans: Sequence[LookedUpSpans], outcome: ReadOutcome, options: ReadOptions, clock: SliceClock
 ) -> Iterator[None]:
     entered: EncodedResource | None = None
@@ -271,10 +274,12 @@ def add_mutually_independent_spans(
         for first in range(0, len(part.kinds), _AT_ONCE):
             begin, end = first, min(first + _AT_ONCE, len(part.kinds))
             for place in [place for place in range(begin, end) if part.kinds[place] is None]:
-                add_rows_to_outcome(part.kinds[begin:place], part.rows[begin:place], outcome, version)
+                add_results_of_rows_to_outcome(
+                    part.kinds[begin:place], part.rows[begin:place], outcome, version
+                )
                 _add_read_span(part, place, outcome, options)
                 begin = place + 1
-            add_rows_to_outcome(part.kinds[begin:end], part.rows[begin:end], outcome, version)
+            add_results_of_rows_to_outcome(part.kinds[begin:end], part.rows[begin:end], outcome, version)
             if clock.is_over():
                 outcome.pack_finished_part_if_full()
                 yield
@@ -291,45 +296,47 @@ def _add_read_span(
     # values that the resource leaves out are counted once, and not for each of its spans
     outcome.left_out = left_out
     reader.add_read_span(item_index, looked_up_spans.spans[item_index])
-    for _ in reader.add_remaining_items():
+    for _ in reader.add_items_that_waited():
         pass
 
 
-def build_lone_span_template(
+def build_unrelated_span_template(
     form: SpanForm, spans: Sequence[Span], varying_values: Sequence[VaryingValues], options: ReadOptions
-) -> LoneSpanTemplate | None:
+) -> UnrelatedSpanTemplate | None:
     """
     Return a template of the result for spans of this form without related spans in their request. Return None
     if the rules give another result.
     """
     call = form.read.call
     found = (
-        _lone_span_template_without_call(form)
+        _unrelated_span_template_without_call(form)
         if call is None
-        else _lone_span_template_with_call(form, call, spans[0].scope.name)
+        else _unrelated_span_template_with_call(form, call, spans[0].scope.name)
     )
     if found is None:
         return None
     kind = LearnedKind(form, found)
     holds = all(
-        gives_same_outcome_as_rules(kind, span, slots, options)
+        has_same_outcome_as_rules(kind, span, slots, options)
         for span, slots in zip(spans, varying_values, strict=True)
     )
     return found if holds else None
 
 
-def _lone_span_template_without_call(form: SpanForm) -> LoneSpanTemplate | None:
+def _unrelated_span_template_without_call(form: SpanForm) -> UnrelatedSpanTemplate | None:
     read, node = form.read, form.read.node
     if node is not None and (node.caller is not NO_CALLER or node.agent is not None):
         # a span with a caller or an agent changes calls of other requests, so it cannot be read on its own
         return None
     step = PLAIN if node is None else RUN if node.is_run else STEP if node.is_ai else PLAIN
-    return LoneSpanTemplate(
+    return UnrelatedSpanTemplate(
         None, (), (), (), None, 0, None, 0, None, "", None, read.ignored, read.shown, read.left_out, step=step
     )
 
 
-def _lone_span_template_with_call(form: SpanForm, call: SpanCall, scope: str) -> LoneSpanTemplate | None:
+def _unrelated_span_template_with_call(
+    form: SpanForm, call: SpanCall, scope: str
+) -> UnrelatedSpanTemplate | None:
     own = dict(form.call)
     if (
         _has_facts_beyond_record(call)
@@ -354,7 +361,7 @@ def _lone_span_template_with_call(form: SpanForm, call: SpanCall, scope: str) ->
     if any(at >= len(_COUNTS) for at, _, _ in form.tokens):
         return None
     counts = tuple([(_COUNTS[at], stated, factors) for at, stated, factors in form.tokens])
-    return LoneSpanTemplate(
+    return UnrelatedSpanTemplate(
         record,
         tuple([(name, FIRST_PLACE + place) for name, place in fields.items()]),
         tuple([(name, FIRST_PLACE + place) for name, place in tags.items()]),
@@ -371,12 +378,12 @@ def _lone_span_template_with_call(form: SpanForm, call: SpanCall, scope: str) ->
         form.read.left_out,
         record if "response_id" in own and record.status != "cached" and call.device is None else None,
         has_run=record.run is not None or "run" in fields,
-        stated=stated_fields(record, ""),
+        stated=source_and_stated_fields(record, ""),
     )
 
 
-def gives_same_outcome_as_rules(
-    kind: LearnedKind,
+def has_same_outcome_as_rules(
+    learned_kind: LearnedKind,
     span: Span,
     varying_values: VaryingValues,
     options: ReadOptions,
@@ -391,11 +398,11 @@ def gives_same_outcome_as_rules(
     reader = SpanReader(by_rules, options)
     reader.set_current_resource_and_scope(resource, scope)
     reader.add_read_span(
-        0, kind.form.read_span_without_rules(varying_values.all_values, varying_values.counts)
+        0, learned_kind.form.build_read_span(varying_values.all_values, varying_values.counts)
     )
-    for _ in reader.add_remaining_items():
+    for _ in reader.add_items_that_waited():
         pass
     SpanReader(found, options).set_current_resource_and_scope(resource, scope)
     row = (0, False, varying_values.counts, response_id_hash, *varying_values.all_values)
-    add_rows_to_outcome((kind,), (row,), found, version_of_sender(resource, scope))
+    add_results_of_rows_to_outcome((learned_kind,), (row,), found, version_of_sender(resource, scope))
     return by_rules == found

@@ -81,7 +81,7 @@ class SpanLookupPacer:
         # numbers of requests that will skip the lookup of spans, and that have skipped it
         self._rests = self._rested = 0
 
-    def skip_memory_if_resting(self) -> bool:
+    def skip_request_if_lookups_paused(self) -> bool:
         """
         Return whether the next request is not looked up in the span memory, whatever its scopes are. Counts
         it as skipped.
@@ -118,13 +118,13 @@ class SpanLookupPacer:
         return found
 
     @property
-    def has_large_lookup_budget(self) -> bool:
+    def has_large_failed_lookup_budget(self) -> bool:
         """
         Return True while so many spans may still be looked up in vain that no request has to be skipped.
         """
         return self._free > self._pace.free_looks / 2
 
-    def decide_represented_requests(
+    def decide_lookup_and_represented_requests(
         self, sender: TriedSender, span_count: int, represented_requests: int = 1
     ) -> int:
         """
@@ -160,7 +160,7 @@ class SpanLookupPacer:
         self.note_request_read_by_rules()
         self._free -= failed_span_count
         most = self._pace.most_skipped
-        if is_hopeless or not self.has_large_lookup_budget:
+        if is_hopeless or not self.has_large_failed_lookup_budget:
             sender.next = most if is_hopeless else min(2 * sender.next + 1, most)
         sender.skips = max(sender.next, min(1, most))
 
@@ -172,7 +172,7 @@ _LONGEST_NAME: Final = 256
 _NO_VALUE: Final = b"\x12\x00"
 
 
-class Sample(NamedTuple):
+class SpanSample(NamedTuple):
     """A sample span of a kind that waits to be learned."""
 
     span: Span
@@ -180,7 +180,7 @@ class Sample(NamedTuple):
 
 
 @dataclass
-class Sightings:
+class SpanKindSightings:
     """
     Counts for one kind of span: all spans that came before its first span (`came`), its spans that were seen,
     and the number of spans that these represent (`stands_for`), because some requests are not looked up.
@@ -199,8 +199,8 @@ class WaitingSamples:
     """
 
     pace: MemoryPace
-    _counts: dict[int, Sightings] = field(default_factory=dict)
-    _waiting: dict[int, Sample] = field(default_factory=dict)
+    _counts: dict[int, SpanKindSightings] = field(default_factory=dict)
+    _waiting: dict[int, SpanSample] = field(default_factory=dict)
     _bytes: int = 0
     _credit: float = 0
     _came: int = 0
@@ -208,7 +208,7 @@ class WaitingSamples:
     def __post_init__(self) -> None:
         self._credit = self.pace.first_kinds
 
-    def __iter__(self) -> Iterator[Sample]:
+    def __iter__(self) -> Iterator[SpanSample]:
         return iter(self._waiting.values())
 
     def __len__(self) -> int:
@@ -224,7 +224,7 @@ class WaitingSamples:
         """
         Count a span of a kind. Return whether the caller should pass a sample of the kind to `add_sample`.
         """
-        counted = self._counts.pop(kind_number, None) or Sightings(self._came)
+        counted = self._counts.pop(kind_number, None) or SpanKindSightings(self._came)
         counted.seen += 1
         counted.stands_for += represented_spans
         self._counts[kind_number] = counted
@@ -234,7 +234,7 @@ class WaitingSamples:
         is_often = counted.seen >= self.pace.least_seen and counted.stands_for >= came * self.pace.least_share
         return is_often and kind_number not in self._waiting
 
-    def add_sample(self, kind: int, sample: Sample) -> None:
+    def add_sample(self, kind: int, sample: SpanSample) -> None:
         """Store a sample of a kind. If there are too many, the oldest samples are removed."""
         if len(sample.encoded) > LARGEST_SAMPLES:
             return
@@ -243,7 +243,7 @@ class WaitingSamples:
         while len(self._waiting) > MOST_SAMPLES or self._bytes > LARGEST_SAMPLES:
             self._remove_sample(next(iter(self._waiting)))
 
-    def pop_most_frequent(self) -> Sample | None:
+    def pop_most_frequent(self) -> SpanSample | None:
         """
         Remove and return the sample of the most frequent kind. Return None if no sample waits, or if too few
         spans arrived since the last kind was learned.
@@ -252,7 +252,7 @@ class WaitingSamples:
             return None
         if self.pace.spans_a_kind:
             self._credit -= 1
-        none = Sightings(0)
+        none = SpanKindSightings(0)
         kind = max(self._waiting, key=lambda kind: self._counts.get(kind, none).stands_for)
         self._counts.pop(kind, None)
         return self._remove_sample(kind)
@@ -262,24 +262,24 @@ class WaitingSamples:
         self._waiting.clear()
         self._bytes = 0
 
-    def _remove_sample(self, kind: int) -> Sample:
+    def _remove_sample(self, kind: int) -> SpanSample:
         sample = self._waiting.pop(kind)
         self._bytes -= len(sample.encoded)
         return sample
 
 
-def span_attribute_names(encoded: bytes) -> set[str]:
-    pairs = wire.Span.FromString(encoded).attributes
+def span_attribute_names(encoded_span: bytes) -> set[str]:
+    pairs = wire.Span.FromString(encoded_span).attributes
     names = {str(wire.EncodedKeyValue.FromString(pair).key) for pair in pairs}
     return {name for name in names if len(name.encode()) <= _LONGEST_NAME}
 
 
-def without_content(encoded: bytes, is_free: Callable[[bytes], bool]) -> bytes:
+def remove_content_from_span(encoded_span: bytes, is_unread_attribute: Callable[[bytes], bool]) -> bytes:
     """
-    Return an encoded span without content, without attributes that no rule reads (`is_free`), and without the
-    fields that learning a kind does not examine.
+    Return an encoded span without content, without attributes that no rule reads, and without the fields that
+    learning a kind does not examine.
     """
-    span = wire.Span.FromString(encoded)
+    span = wire.Span.FromString(encoded_span)
     span.ClearField("trace_state")
     span.ClearField("links")
     span.ClearField("events")
@@ -287,7 +287,7 @@ def without_content(encoded: bytes, is_free: Callable[[bytes], bool]) -> bytes:
     kept = []
     for pair in span.attributes:
         read = wire.EncodedKeyValue.FromString(pair)
-        if is_free(read.key.encode()):
+        if is_unread_attribute(read.key.encode()):
             continue
         if RULES[read.key] in (DROPPED, REDUCED):
             read.ClearField("value")

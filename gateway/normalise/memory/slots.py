@@ -16,7 +16,7 @@ from gateway.normalise.otlp import admission, semconv
 from gateway.normalise.otlp.admission import DECLARED_RULES, RULES, reduced_content
 from gateway.normalise.otlp.model import READ_EVENTS, Attributes
 from gateway.normalise.otlp.products.litellm import CACHE_HIT
-from gateway.normalise.otlp.senders import UNKNOWN_SERVICE, is_service_of_product
+from gateway.normalise.otlp.senders import UNKNOWN_SERVICE, is_known_product_service_name
 from gateway.normalise.otlp.shapes import (
     BEGINNINGS,
     DECLARED,
@@ -83,15 +83,15 @@ def varying_value_slot_or_zero(attribute_name: str) -> int:
     return _SLOTS.get(attribute_name, 0)
 
 
-def may_be_tag(name: str, kept_names: frozenset[str]) -> bool:
+def can_attribute_become_tag(name: str, operator_kept_names: frozenset[str]) -> bool:
     """
     Return whether the text of an attribute may become a tag by its name, without examining the text, unless a
-    rule reads the attribute for another purpose as well. `kept_names` are the attributes that the operator keeps as
-    tags.
+    rule reads the attribute for another purpose as well. `operator_kept_names` are the
+    attributes that the operator keeps as tags.
     """
     if name in _SLOTS or RULES[name] is not admission.SCALAR:
         return False
-    if name in kept_names or name in _NAMED:
+    if name in operator_kept_names or name in _NAMED:
         return True
     if name in TAG_LISTS or not name.startswith(METADATA_BEGINNINGS) or name.startswith(_NO_TAGS):
         return False
@@ -128,7 +128,7 @@ def _is_plain_service_name(text: str) -> bool:
         _PLAIN.fullmatch(text) is not None
         and text not in ABSENT
         and not any(part in text for part in PARTS)
-        and not is_service_of_product(text)
+        and not is_known_product_service_name(text)
         and not text.startswith(UNKNOWN_SERVICE)
     )
 
@@ -157,7 +157,7 @@ def settings_of_compiled_module() -> dict[str, object]:
 _FACTORS: Final = (*[tuple([int(a == b) for b in range(len(COUNTS))]) for a in range(len(COUNTS))], *SUMS)
 
 
-def sign_class_of_counts(token_counts: tuple[int, ...]) -> tuple[int, ...]:
+def signs_of_counts_and_sums(token_counts: tuple[int, ...]) -> tuple[int, ...]:
     """
     Return the class of token counts: the sign (-1, 0 or 1) of each count, and of each sum in `SUMS`. The
     compiled module compares the same signs.
@@ -165,10 +165,10 @@ def sign_class_of_counts(token_counts: tuple[int, ...]) -> tuple[int, ...]:
     return tuple([_sign_of_weighted_sum(factors, token_counts) for factors in _FACTORS])
 
 
-def has_sign_class(token_counts: tuple[int, ...], sign_class: tuple[int, ...]) -> bool:
+def has_signs_of_counts_and_sums(token_counts: tuple[int, ...], signs: tuple[int, ...]) -> bool:
     return all(
         _sign_of_weighted_sum(factors, token_counts) == sign
-        for factors, sign in zip(_FACTORS, sign_class, strict=True)
+        for factors, sign in zip(_FACTORS, signs, strict=True)
     )
 
 

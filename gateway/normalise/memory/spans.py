@@ -30,18 +30,18 @@ from gateway.normalise.memory.lone_spans import (
     FIRST_PLACE,
     LearnedKind,
     LookedUpSpans,
-    add_mutually_independent_spans,
-    read_unknown_spans_if_none_related,
+    add_unrelated_spans_to_outcome,
+    check_unrelated_and_read_unknown_spans,
     row_of_unknown_span,
 )
 from gateway.normalise.memory.pace import (
     MemoryPace,
-    Sample,
     SpanLookupPacer,
+    SpanSample,
     TriedSender,
     WaitingSamples,
+    remove_content_from_span,
     span_attribute_names,
-    without_content,
 )
 from gateway.normalise.otlp.admission import REDUCED, RULES
 from gateway.normalise.otlp.decoding import protobuf_decoder
@@ -96,7 +96,7 @@ class SpanMemory:
         self._pace = pace or MemoryPace()
         self._options = ReadOptions()
         self._chance = random.Random(secrets.randbits(64))
-        self._hits = self._draw_hit_count_until_check()
+        self._hits = self._draw_hit_count_until_comparison()
         self._kinds: dict[int, LearnedKind] = {}
         # A number of a kind is never used again: when all kinds are forgotten, a body that is half read may still
         # have numbers of earlier ones.
@@ -137,7 +137,7 @@ class SpanMemory:
     ) -> Generator[None, None, ReadOutcome | None]:
         """Read a traces request with the span memory. Return None if the rules must read it."""
         selected = self.select_body_for_span_lookup(body, options)
-        return None if selected is None else (yield from self.read_body_if_known(selected))
+        return None if selected is None else (yield from self.read_body_unless_many_spans_unknown(selected))
 
     def select_body_for_span_lookup(self, body: bytes, options: ReadOptions) -> SelectedBody | None:
         """
@@ -145,7 +145,7 @@ class SpanMemory:
         read it.
         """
         if (
-            self._trials.skip_memory_if_resting()
+            self._trials.skip_request_if_lookups_paused()
             or len(body) > LARGEST
             or options.explain
             or not self._native.is_on
@@ -171,11 +171,13 @@ class SpanMemory:
         came = count * rested
         self._samples.add_spans_to_learning_budget(came)
         sender = self._trials.find_or_add_sender(scopes)
-        times = self._trials.decide_represented_requests(sender, came, rested)
+        times = self._trials.decide_lookup_and_represented_requests(sender, came, rested)
         self.spans["rules"] += came - count if times else came
         return SelectedBody(body, sender, count, times) if times else None
 
-    def read_body_if_known(self, selected: SelectedBody) -> Generator[None, None, ReadOutcome | None]:
+    def read_body_unless_many_spans_unknown(
+        self, selected: SelectedBody
+    ) -> Generator[None, None, ReadOutcome | None]:
         """
         Read a body with the span memory. The rules read single unknown spans. If too many are unknown, return
         None, so that the rules read the whole body. Yields so that the event loop can run.
@@ -194,12 +196,12 @@ class SpanMemory:
         self.spans["reading"] += selected.spans - unknown
         self.spans["rules"] += unknown
         outcome = ReadOutcome(keep_tags=options.keep_tags, received=selected.spans)
-        if read_unknown_spans_if_none_related(found, options):
-            yield from add_mutually_independent_spans(found, outcome, options, clock)
+        if check_unrelated_and_read_unknown_spans(found, options):
+            yield from add_unrelated_spans_to_outcome(found, outcome, options, clock)
             return outcome
         reader = SpanReader(outcome, options)
         yield from self._add_spans_from_memory_or_rules(found, reader, outcome, clock)
-        for _ in reader.add_remaining_items():
+        for _ in reader.add_items_that_waited():
             outcome.pack_finished_part_if_full()
             yield
         return outcome
@@ -221,7 +223,7 @@ class SpanMemory:
                 if kind is None:
                     reader.read_item(place, span)
                 else:
-                    reader.add_read_span(place, kind.form.read_span_without_rules(row[FIRST_PLACE:], row[2]))
+                    reader.add_read_span(place, kind.form.build_read_span(row[FIRST_PLACE:], row[2]))
                 if place % _TURN == 0 and clock.is_over():
                     outcome.pack_finished_part_if_full()
                     yield
@@ -269,8 +271,8 @@ class SpanMemory:
                 return found
         for part in found:
             for place in range(len(part.rows)):
-                if not self._accept_hit_unless_check_due(part, place):
-                    if not self._compare_or_prepare_span(part, place, selected.times):
+                if not self._accept_hit_unless_comparison_due(part, place):
+                    if not self._compare_known_or_decode_unknown_span(part, place, selected.times):
                         return None
                     if clock.is_over():
                         yield
@@ -280,7 +282,7 @@ class SpanMemory:
         return found
 
     def _note_failed_lookup(
-        self, selected: SelectedBody, looked_up_spans: Sequence[LookedUpSpans], most: float
+        self, selected: SelectedBody, looked_up_spans: Sequence[LookedUpSpans], max_unknown_spans: float
     ) -> None:
         unknown = [
             (part.context, row[0], span)
@@ -289,10 +291,10 @@ class SpanMemory:
             if kind is None
         ]
         new = [one for one in unknown if one[1] == _NEW and one[0].number]
-        is_hopeless = len(unknown) - len(new) > most
+        is_hopeless = len(unknown) - len(new) > max_unknown_spans
         self.misses.update([REASONS[reason] for _, reason, _ in unknown])
         first = self._chance.randrange(len(new)) if new else 0
-        wanted = MOST_SEEN if self._trials.has_large_lookup_budget else int(most) + 1
+        wanted = MOST_SEEN if self._trials.has_large_failed_lookup_budget else int(max_unknown_spans) + 1
         seen = [] if is_hopeless else [*new[first:], *new[:first]][:wanted]
         for context, _, encoded in seen:
             span = protobuf_decoder.decode_span(context.resource, context.scope, encoded)
@@ -301,13 +303,13 @@ class SpanMemory:
         in_vain = len(seen) + len(unknown) // 4 + 1
         self._trials.note_lookup_result(selected.sender, failed_span_count=in_vain, is_hopeless=is_hopeless)
 
-    def _accept_hit_unless_check_due(self, looked_up_spans: LookedUpSpans, span_index: int) -> bool:
+    def _accept_hit_unless_comparison_due(self, looked_up_spans: LookedUpSpans, span_index: int) -> bool:
         if looked_up_spans.kinds[span_index] is None:
             return False
         self._hits -= 1
         return self._hits > 0 and not looked_up_spans.rows[span_index][1]
 
-    def _compare_or_prepare_span(
+    def _compare_known_or_decode_unknown_span(
         self, looked_up_spans: LookedUpSpans, span_index: int, represented_spans: int
     ) -> bool:
         """
@@ -332,14 +334,14 @@ class SpanMemory:
         looked_up_spans.spans[span_index], looked_up_spans.rows[span_index] = span, row_of_unknown_span(span)
         return True
 
-    def _draw_hit_count_until_check(self) -> int:
+    def _draw_hit_count_until_comparison(self) -> int:
         return self._chance.randrange(1, 2 * ONE_IN)
 
     def _compare_with_rules_or_forget(
         self, looked_up_spans: LookedUpSpans, span_index: int, kind: LearnedKind, span: Span
     ) -> bool:
         if self._hits <= 0:
-            self._hits = self._draw_hit_count_until_check()
+            self._hits = self._draw_hit_count_until_comparison()
         context = looked_up_spans.context
         fields = differing_fields(kind, looked_up_spans.rows[span_index], span, self._options)
         if not fields:
@@ -375,7 +377,7 @@ class SpanMemory:
         if any(RULES[name] is REDUCED for name in attributes):
             return
         sample = msgspec.structs.replace(span, attributes=attributes)
-        self._samples.add_sample(kind, Sample(sample, without_content(encoded, is_free)))
+        self._samples.add_sample(kind, SpanSample(sample, remove_content_from_span(encoded, is_free)))
         while self._pace.spans_a_kind == 0 and self.learn_one_span_kind():
             pass
 
@@ -391,7 +393,7 @@ class SpanMemory:
         sample = self._samples.pop_most_frequent()
         return None if sample is None else self._learn_span_kind_of_sample(sample)
 
-    def _learn_span_kind_of_sample(self, sample: Sample) -> Iterator[None]:
+    def _learn_span_kind_of_sample(self, sample: SpanSample) -> Iterator[None]:
         span, encoded = sample.span, sample.encoded
         try:
             context, texts = self._contexts.find_or_assign_context_number(span.resource, span.scope)

@@ -52,7 +52,7 @@ def normalise_otlp(
             yield from reader.add_calls_of_ended_traces(part.ended)
         outcome.pack_finished_part_if_full()
         yield
-    for _ in reader.add_remaining_items() or ():
+    for _ in reader.add_items_that_waited() or ():
         outcome.pack_finished_part_if_full()
         yield
     return outcome

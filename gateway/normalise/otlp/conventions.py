@@ -110,7 +110,7 @@ def _add_compaction_tokens(span: Span, call: SpanCall) -> None:
             call.replace_counts(tokens._replace(input=counts[0], output=counts[1]))
 
 
-def _add_span_id_key(span: Span, call: SpanCall) -> None:
+def _add_dedup_key_of_span_id(span: Span, call: SpanCall) -> None:
     """
     Add a dedup key of the span's trace and span id. The call's events carry these ids, but may omit the
     response id.
@@ -126,7 +126,7 @@ SDKS: dict[str, str] = {"com.anthropic.sdk.": "claude"}
 
 
 @cache_by_text(2048)
-def is_model_of_sdk(model: str) -> bool:
+def is_model_of_vendor_sdk(model: str) -> bool:
     return any(word in model.lower() for word in SDKS.values())
 
 
@@ -139,7 +139,7 @@ def _mark_as_reported_elsewhere(span: Span, call: SpanCall) -> None:
 SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
     ("com.anthropic.", _add_compaction_tokens),
     *[(scope, _mark_as_call_of_sdk) for scope in SDKS],
-    ("opentelemetry.instrumentation.genai", _add_span_id_key),
+    ("opentelemetry.instrumentation.genai", _add_dedup_key_of_span_id),
     ("langfuse-sdk", _mark_as_reported_elsewhere),
 )
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.conventions import LOGGED, OTEL
-from gateway.normalise.otlp.metrics import find_metric_family, is_repeated_metric
+from gateway.normalise.otlp.metrics import find_metric_family, is_metric_repeating_other_reports
 from gateway.normalise.otlp.model import DETAILS, Attributes, LogRecord
 from gateway.normalise.otlp.product import (
     AttributeShape,
     LogEvent,
-    LogTwins,
+    LogRecordPairs,
     Names,
     TelemetryProduct,
     TokenNames,
@@ -28,7 +28,7 @@ from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, ReadOptio
 from gateway.normalise.reading import operations, times, values
 from gateway.normalise.reading.ai_names import is_usage_name
 from gateway.normalise.reading.assistants import ASSISTANTS
-from gateway.normalise.reading.costs import cost_unless_unknown
+from gateway.normalise.reading.costs import cost_unless_placeholder_zero
 from gateway.normalise.reading.regions import region_of_call
 from gateway.normalise.reading.tokens import set_token_counts
 from spool.identity import (
@@ -77,7 +77,7 @@ def is_event_known_as_no_call(name: str, attributes: Attributes) -> bool:
     return name in _NO_CALLS or (name.startswith(_UNDERSTOOD) and not _has_usage(attributes))
 
 
-def is_copy_of_counters(attributes: Attributes) -> bool:
+def has_only_logged_counter_increments(attributes: Attributes) -> bool:
     """
     Return whether a log record repeats a counter. Rust's tracing library sends counter increments as metrics
     and also logs them.
@@ -89,7 +89,7 @@ def is_copy_of_counters(attributes: Attributes) -> bool:
 def _is_logged_counter_increment(name: str) -> bool:
     kind, _, metric = name.partition(".")
     return kind in _STEPS_OF_COUNTERS and (
-        find_metric_family(metric) is not None or is_repeated_metric(metric)
+        find_metric_family(metric) is not None or is_metric_repeating_other_reports(metric)
     )
 
 
@@ -118,18 +118,18 @@ TURN = 2048  # calls added before the event loop gets a turn
 class LogReader:
     """
     Reads log records into an outcome. If a product logs each call twice, the call is added in
-    `add_remaining_items`, when both records have been read.
+    `add_items_that_waited`, when both records have been read.
     """
 
     def __init__(self, outcome: ReadOutcome, options: ReadOptions) -> None:
         self._outcome = outcome
         self._senders = Senders(outcome, options)
-        self._twins: dict[TelemetryProduct, LogTwins] = {
+        self._twins: dict[TelemetryProduct, LogRecordPairs] = {
             product: product.twins() for product in PRODUCTS if product.twins is not None
         }
 
     def read_item(self, item_index: int, record: LogRecord) -> None:
-        """Read a record. It is counted exactly once in the outcome, here or in `add_remaining_items`."""
+        """Read a record. It is counted exactly once in the outcome, here or in `add_items_that_waited`."""
         sender = product_of_sender(record.resource, record.scope)
         name = event_name(record, sender)
         event_of_product = find_call_event(name, sender)
@@ -143,10 +143,10 @@ class LogReader:
             self._add_call_or_reject(item_index, record, product, event)
         elif name == DETAILS:
             # The product's own record of the call counts, and may be in an earlier payload.
-            if twins.hold_genai_event_as_twin(record):
+            if twins.hold_genai_event_if_it_completes_call(record):
                 self._outcome.ignored[MERGED] += 1
                 because = f"repeats the call that {product.source} reports with an event of its own"
-                self._outcome.note_dropped(f"log record {item_index}", because)
+                self._outcome.note_dropped_duplicate(f"log record {item_index}", because)
             else:
                 self._outcome.ignored[NOT_AI] += 1
         else:
@@ -155,9 +155,11 @@ class LogReader:
     def add_calls_of_ended_traces(self, ended: frozenset[str]) -> Iterator[None]:
         return iter(())
 
-    def add_remaining_items(self) -> Iterator[None]:
+    def add_items_that_waited(self) -> Iterator[None]:
         for product, twins in self._twins.items():
-            for number, (index, record, event) in enumerate(twins.complete_calls_from_twins(), start=1):
+            for number, (index, record, event) in enumerate(
+                twins.complete_calls_from_genai_events(), start=1
+            ):
                 self._add_call_or_reject(index, record, product, event)
                 if number % TURN == 0:
                     yield
@@ -181,7 +183,7 @@ class LogReader:
             or not find_or_build_shape(record.attributes).names_ai
         ):
             self._outcome.ignored[NOT_AI] += 1
-        elif is_copy_of_counters(record.attributes):
+        elif has_only_logged_counter_increments(record.attributes):
             self._outcome.ignored[MERGED] += 1
         else:
             self._outcome.ignored[UNRECOGNISED_AI] += 1
@@ -275,7 +277,7 @@ def _build_call_record(
     if shape.meters:
         call.meters = read_meters(attributes, shape) or call.meters
     if product.zero_cost_is_unknown:
-        call.cost = cost_unless_unknown(call, cost)
+        call.cost = cost_unless_placeholder_zero(call, cost)
     call.region = semconv.processing_region(
         attributes, shape.region, shape.address, provider=provider, model=model
     )

@@ -102,11 +102,11 @@ def unit_of_point(point: MetricPoint, family: MetricFamily) -> str:
     return (non_dollar_currency(point) or family.unit) if family.unit == MONEY_UNIT else family.unit
 
 
-def is_repeated_metric(name: str) -> bool:
+def is_metric_repeating_other_reports(name: str) -> bool:
     return _REPEATS.fullmatch(name) is not None
 
 
-def is_probably_usage(name: str, unit: str, *, names_a_model: bool = False) -> bool:
+def is_probably_usage_metric(name: str, unit: str, *, names_a_model: bool = False) -> bool:
     """
     Return whether a metric may count usage. If Tollhouse has no rule for such a metric, it is shown to an
     operator as unrecognized.
@@ -163,7 +163,7 @@ class CounterPoints:
         self._cannot_count = (
             "" if counts and not self._may_fall else _reason_not_countable(kind, may_fall=self._may_fall)
         )
-        self.is_read = counts or is_probably_usage(self._name, self._unit)
+        self.is_read = counts or is_probably_usage_metric(self._name, self._unit)
         self._cumulative = temporality == CUMULATIVE
 
     def build_point(
@@ -299,7 +299,7 @@ class PointReader:
         product, family = family_of_product
         sender = _product_of_point(point) if product is OTEL else product
         if self._held and _resource_and_scope(point) != _resource_and_scope(self._held[0][1]):
-            self.add_remaining_items()
+            self.add_items_that_waited()
         if family.is_last:
             self._held.append((item_index, point, sender, family))
         else:
@@ -316,18 +316,18 @@ class PointReader:
     def add_calls_of_ended_traces(self, ended: frozenset[str]) -> Iterator[None]:
         return iter(())
 
-    def add_remaining_items(self) -> None:
+    def add_items_that_waited(self) -> None:
         held, self._held = self._held, []
         for place, point, product, family in held:
             self._count_point_or_reject(place, point, product, family)
 
     def _ignore_point(self, point: MetricPoint) -> None:
         name = declared_metric_name(point)
-        if is_repeated_metric(name):
+        if is_metric_repeating_other_reports(name):
             self._ignore_as_repeat(point, "repeats the counts of another metric of the same sender")
         elif point.cannot_count and find_metric_family(name) is not None:
             self._ignore_as_unrecognised(point, point.cannot_count)
-        elif is_probably_usage(
+        elif is_probably_usage_metric(
             point.name, point.unit, names_a_model=any(map(is_model_attribute, point.attributes))
         ):
             self._ignore_as_unrecognised(point, *filter(None, [point.cannot_count]))
@@ -336,7 +336,7 @@ class PointReader:
 
     def _ignore_as_repeat(self, point: MetricPoint, because: str) -> None:
         self._outcome.ignored[MERGED] += 1
-        self._outcome.note_dropped(f"data point of {point.name}", because)
+        self._outcome.note_dropped_duplicate(f"data point of {point.name}", because)
 
     def _ignore_as_unrecognised(self, point: MetricPoint, *because: str) -> None:
         self._outcome.ignored[UNRECOGNISED_AI] += 1
@@ -359,14 +359,14 @@ class PointReader:
             self._ignore_as_unrecognised(point, *([token_type] if _PLAIN_WORD.fullmatch(token_type) else []))
         elif token_type == metric_rules.TOTAL:
             self._ignore_as_repeat(point, "repeats the sum of the other token types")
-        elif self._note_family_and_check_repeat(point, family, token_type):
+        elif self._note_family_and_check_other_counts(point, family, token_type):
             self._ignore_as_repeat(
                 point, "repeats counts that the same meter reports under another metric name"
             )
         else:
             self._add_counter_point(point, product, family, token_type)
 
-    def _note_family_and_check_repeat(
+    def _note_family_and_check_other_counts(
         self, point: MetricPoint, family: MetricFamily, token_type: str | None
     ) -> bool:
         """

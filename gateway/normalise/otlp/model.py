@@ -18,7 +18,7 @@ Attributes = dict[str, Any]
 END_OF_TIME = 1 << 63
 
 
-def time_or_zero(nanoseconds: int) -> int:
+def time_or_zero_if_impossible(nanoseconds: int) -> int:
     """Return a time in nanoseconds. OTLP sends 0 for an unknown time, and impossible times become 0."""
     return nanoseconds if nanoseconds < END_OF_TIME else 0
 

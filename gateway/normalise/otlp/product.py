@@ -22,7 +22,7 @@ from gateway.normalise.outcome import ReadOutcome
 from gateway.normalise.reading import operations
 from gateway.normalise.reading.tokens import (
     Tokens,
-    choose_pair_with_total,
+    choose_input_and_output_with_total,
     normalise_counts,
     with_missing_reasoning,
 )
@@ -177,7 +177,7 @@ class SpanDialect:
     # Returns the operation of a call. Default: `span_rules.operation_by_span_name`.
     operation: Callable[[Span, AttributeShape], str | None] | None = None
     # Returns whether input excludes the cache, by provider and model. Default:
-    # `span_rules.has_bedrock_input_without_cache`.
+    # `span_rules.has_bedrock_input_count_excluding_cache`.
     without_cache: Callable[[Span, str | None, str | None], bool] | None = None
     without_reasoning: Callable[[Span], bool] | None = None
     # function that reads fields that need several attributes
@@ -251,7 +251,9 @@ class LogDialect:
         inputs = [attributes[name] for name in self.tokens.input if name in attributes]
         outputs = [attributes[name] for name in self.tokens.output if name in attributes]
         if len(inputs) > 1 or len(outputs) > 1:
-            tokens = choose_pair_with_total(tokens, total, inputs, outputs, without_cache=without_cache)
+            tokens = choose_input_and_output_with_total(
+                tokens, total, inputs, outputs, without_cache=without_cache
+            )
         return with_missing_reasoning(tokens, total) if semconv.is_gemini(provider, model) else tokens
 
 
@@ -276,22 +278,22 @@ class LogEvent:
     links: Callable[[Attributes, Inference], Links] | None = None
 
 
-class LogTwins(Protocol):
+class LogRecordPairs(Protocol):
     """
     Buffer for the log records of a product that logs each call twice: in its own event, and in the event of
     the GenAI conventions. It holds the records of one payload, and then pairs them.
     """
 
     def hold_product_event(self, item_index: int, record: LogRecord, event: LogEvent) -> None:
-        """Hold a record of the product's own event until `complete_calls_from_twins`."""
+        """Hold a record of the product's own event until `complete_calls_from_genai_events`."""
 
-    def hold_genai_event_as_twin(self, record: LogRecord) -> bool:
+    def hold_genai_event_if_it_completes_call(self, record: LogRecord) -> bool:
         """
-        Hold a record of the GenAI conventions' event until `complete_calls_from_twins`. Return False if the record
-        cannot complete a call.
+        Hold a record of the GenAI conventions' event until `complete_calls_from_genai_events`. Return False if
+        the record cannot complete a call.
         """
 
-    def complete_calls_from_twins(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
+    def complete_calls_from_genai_events(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
         """Return all held calls. Each is completed from the second record that the product logged for it."""
 
 
@@ -406,7 +408,7 @@ class TelemetryProduct:
     no_calls: Names = ()
     # Returns the full event name from the record, the stated name and the source.
     event_name: Callable[[LogRecord, str, str], str] | None = None
-    twins: Callable[[], LogTwins] | None = None
+    twins: Callable[[], LogRecordPairs] | None = None
 
     # metric families by metric name. In a name, `*` matches one part between dots.
     metrics: Mapping[str, MetricFamily] = field(default_factory=dict)

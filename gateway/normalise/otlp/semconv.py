@@ -396,7 +396,7 @@ def first_count_of_each(
     return counts
 
 
-def model_in_plain_name(attributes: Attributes) -> str | None:
+def model_in_unprefixed_attribute(attributes: Attributes) -> str | None:
     """
     Return the model under a name such as `model`, which means a model only on calls. Return None for a
     sentence or an object.

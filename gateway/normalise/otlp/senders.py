@@ -91,7 +91,7 @@ def process_identity(resource: Resource) -> str:
     return beginning + "\0".join([str(resource.attributes.get(name, "")) for name in names])
 
 
-def is_service_of_product(service: str) -> bool:
+def is_known_product_service_name(service: str) -> bool:
     return service in _SERVICES
 
 

@@ -87,16 +87,16 @@ class NameFacts:
         self.is_ai = is_ai  # True if this is the name of a model or a token count
 
 
-def _product_number_and_name_flags(name: str) -> tuple[int | None, bool, bool]:
+def _name_facts_values(name: str) -> tuple[int | None, bool, bool]:
     product = None
     if name.startswith(_MARK_BEGINNINGS):
         product = next(
             place for place, product in enumerate(PRODUCTS) if name.startswith(product.mark_beginnings)
         )
-    return product, _tag_of_metadata_attribute(name) is not None, is_ai_name(name)
+    return product, _metadata_attribute_and_tag_name(name) is not None, is_ai_name(name)
 
 
-def _tag_of_metadata_attribute(name: str) -> tuple[str, str | None] | None:
+def _metadata_attribute_and_tag_name(name: str) -> tuple[str, str | None] | None:
     if name == semconv.METADATA_JSON or name in TAG_LISTS:
         return name, None
     if not name.startswith(METADATA_BEGINNINGS) or name.startswith(NO_METADATA):
@@ -107,13 +107,12 @@ def _tag_of_metadata_attribute(name: str) -> tuple[str, str | None] | None:
 
 def _build_declared_facts() -> dict[str, NameFacts]:
     declared = {
-        name: NameFacts(*_product_number_and_name_flags(name))
-        for name in (*_FURTHER, *TAG_LISTS, semconv.METADATA_JSON)
+        name: NameFacts(*_name_facts_values(name)) for name in (*_FURTHER, *TAG_LISTS, semconv.METADATA_JSON)
     }
     for field, entries in _shape_effects_by_field():
         for rank, (name, value) in enumerate(entries):
             if name not in declared:
-                declared[name] = NameFacts(*_product_number_and_name_flags(name))
+                declared[name] = NameFacts(*_name_facts_values(name))
             declared[name].entries.append((field, rank, value))
     return declared
 
@@ -125,18 +124,18 @@ _PLAIN: Final = NameFacts(None, is_metadata=False, is_ai=False)
 _others: dict[tuple[int | None, bool, bool], NameFacts] = {(None, False, False): _PLAIN}
 
 
-def _facts_of_attribute_name(name: str) -> NameFacts:
+def _find_or_build_name_facts(name: str) -> NameFacts:
     if (declared := DECLARED.get(name)) is not None:
         return declared
     if not name.startswith(BEGINNINGS) and not is_ai_name(name):
         return _PLAIN
-    form = _product_number_and_name_flags(name)
+    form = _name_facts_values(name)
     return _others.get(form) or _others.setdefault(form, NameFacts(*form))
 
 
-_facts = CachedResults(_facts_of_attribute_name)
+_facts = CachedResults(_find_or_build_name_facts)
 _facts_by_name = _facts.__getitem__
-_metadata = CachedResults(_tag_of_metadata_attribute).__getitem__
+_metadata = CachedResults(_metadata_attribute_and_tag_name).__getitem__
 
 _MOST_SHAPES = 4096
 # maximum names in all cached shapes together, because senders choose the names of an item
@@ -155,10 +154,10 @@ _SHORT = 4096  # maximum characters of the names of an item in `_by_names`
 
 def find_or_build_shape(attributes: Attributes) -> AttributeShape:
     names = tuple(attributes)
-    return _by_names.get(names) or _shape_by_attribute_facts(names)
+    return _by_names.get(names) or _find_or_build_shape_of_new_names(names)
 
 
-def _shape_by_attribute_facts(names: Names) -> AttributeShape:
+def _find_or_build_shape_of_new_names(names: Names) -> AttributeShape:
     facts = frozenset(map(_facts_by_name, names))
     shape = _shapes.get(facts) or _find_or_remember_shape(facts)
     if len(names) <= _FEW and _seen_keys.check_and_add(names) and sum(map(len, names)) <= _SHORT:

@@ -80,7 +80,7 @@ def _has_kind_of_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
     return any(str(attributes[kind.attribute]).strip('"').lower() in kind.around for kind in shape.kinds)
 
 
-def has_named_calls(span: Span) -> bool:
+def is_of_sdk_naming_each_call(span: Span) -> bool:
     """
     Return whether the span's instrumentation names the operation of each call. Its spans without one are not
     calls.
@@ -105,12 +105,12 @@ def operation_by_span_name(span: Span, shape: AttributeShape) -> str | None:
     if semconv.first_text(attributes, names) is None:
         return None
     is_call = has_token_counts(span, shape)
-    if not is_call and not has_named_calls(span):
+    if not is_call and not is_of_sdk_naming_each_call(span):
         is_call = is_failed_span(span, shape) or bool(span.events)
     return operations.CHAT if is_call else None
 
 
-def has_bedrock_input_without_cache(span: Span, provider: str | None, model: str | None) -> bool:
+def has_bedrock_input_count_excluding_cache(span: Span, provider: str | None, model: str | None) -> bool:
     """
     Return whether the input count excludes the cache, because OpenLLMetry copies Bedrock's counts. For other
     senders the counts themselves decide later.
@@ -118,11 +118,11 @@ def has_bedrock_input_without_cache(span: Span, provider: str | None, model: str
     return span.scope.name.endswith(".bedrock")
 
 
-def provider_filler(provider: str) -> Callable[[str | None, str | None], str | None]:
-    return lambda stated, model: stated or provider
+def provider_rule_with_default(default_provider: str) -> Callable[[str | None, str | None], str | None]:
+    return lambda stated, model: stated or default_provider
 
 
-def is_cache_apart_from_input(span: Span, provider: str | None, model: str | None) -> bool:
+def has_provider_input_count_excluding_cache(span: Span, provider: str | None, model: str | None) -> bool:
     """Return whether the input count excludes the cache, because the sender copies the provider's counts."""
     return provider in COUNT_CACHE_APART
 
@@ -135,7 +135,7 @@ _AI_SDK_DETAILS = frozenset(
 )
 
 
-def is_cache_apart_in_ai_sdk(span: Span, provider: str | None, model: str | None) -> bool:
+def has_ai_sdk_input_count_excluding_cache(span: Span, provider: str | None, model: str | None) -> bool:
     """
     Return whether the input excludes the cache. Up to version 5, the SDK reports the provider's own input
     count. From version 6 on, the count includes the cache.

@@ -113,13 +113,17 @@ class UsageObject(Usage):
     cache_tokens_details: Other = None
 
 
-def parse_usage_counts(written: str) -> dict[str, Any]:
-    if len(written) > _LONGEST_USAGE:
+def parse_usage_counts(json_or_python_text: str) -> dict[str, Any]:
+    if len(json_or_python_text) > _LONGEST_USAGE:
         return {}
     try:
-        return _counts_of_usage(decimal_json_decoder(UsageObject).decode(written))
+        return _counts_of_usage(decimal_json_decoder(UsageObject).decode(json_or_python_text))
     except UNREADABLE:
-        return _counts_of_usage(read_python_literal(written, UsageObject)) if written.startswith("{'") else {}
+        return (
+            _counts_of_usage(read_python_literal(json_or_python_text, UsageObject))
+            if json_or_python_text.startswith("{'")
+            else {}
+        )
 
 
 def fields_of_usage_object(value: Any) -> SpanFields:
@@ -426,7 +430,7 @@ def counts_by_field(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]
     return stated_counts
 
 
-def numbers_in_python_text(value: Any) -> dict[str, int | str]:
+def numbers_in_python_repr(value: Any) -> dict[str, int | str]:
     """
     Return the numbers in a text of Python. The first number of a repeated name counts. Nested dicts are
     included.

@@ -142,11 +142,11 @@ def refuse_too_many_items(
     return True
 
 
-def has_any_sign(body: bytes, signs: Sequence[bytes]) -> Generator[None, None, bool]:
-    """Return whether a body contains any of the byte strings `signs`. Yields after each step."""
+def has_any_of_byte_strings(body: bytes, byte_strings: Sequence[bytes]) -> Generator[None, None, bool]:
+    """Return whether a body contains any of some byte strings. Yields after each step."""
     looked_through = 0
     for start in range(0, len(body), _WINDOW):
-        for sign in signs:
+        for sign in byte_strings:
             if looked_through >= _WINDOW:
                 looked_through = 0
                 yield

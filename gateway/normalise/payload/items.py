@@ -22,9 +22,9 @@ from gateway.normalise.payload.json_cut import find_bytes_in_windows
 from gateway.normalise.payload.json_pieces import (
     PASSED_OVER,
     ValueEnds,
-    clean_json,
     is_one_json_document,
     iterate_members,
+    replace_undecodable_json_parts,
     split_array_elements,
     stripped_piece,
 )
@@ -132,7 +132,7 @@ def decode_or_clean(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return decoder.decode(clean_json(raw))
+        return decoder.decode(replace_undecodable_json_parts(raw))
 
 
 def undecoded_members(raw: Raw) -> dict[str, msgspec.Raw]:
@@ -175,7 +175,7 @@ def valid_object_text(raw: Raw) -> bytes:
     text = bytes(raw)
     if text.lstrip()[:1] != b"{":
         raise msgspec.ValidationError("Expected `object`")
-    return text if is_one_json_document(text) else clean_json(text)
+    return text if is_one_json_document(text) else replace_undecodable_json_parts(text)
 
 
 def describe_decoding_error(error: Exception) -> str:
@@ -241,17 +241,19 @@ def _split_elements(body: bytes) -> Iterator[Raw]:
             return iter(_array.decode(body))
         except UNREADABLE:
             pass
-    return _split_lines(body) if is_one_json_document(_first_line(body)) else _elements_of_only_array(body)
+    return _split_lines(body) if is_one_json_document(_first_line(body)) else _elements_of_body_array(body)
 
 
-def _elements_of_only_array(body: bytes) -> Iterator[Raw]:
+def _elements_of_body_array(body: bytes) -> Iterator[Raw]:
     behind = yield from split_array_elements(body, body.index(b"["))
     if behind.strip():
         raise BadPayload("there is data after the JSON array")
 
 
 def _split_documents(body: bytes) -> Iterator[Raw]:
-    documents = _split_documents_or_none(body) or _split_documents_or_none(clean_json(body))
+    documents = _split_documents_or_none(body) or _split_documents_or_none(
+        replace_undecodable_json_parts(body)
+    )
     if documents is None:
         raise BadPayload("the body is not valid JSON")
     return documents
@@ -353,7 +355,7 @@ class NestedUnpacking:
         body = yield from decode_base64(packed)
         if body.startswith(GZIP_MAGIC):
             body = yield from self._inflate_piece(body)
-        self._count_unfolded(len(body))
+        self._count_unpacked_bytes(len(body))
         self._hold(len(body))
         return body
 
@@ -361,10 +363,10 @@ class NestedUnpacking:
         try:
             return (yield from inflate_gzip_yielding_turns(packed, MAX_PIECE))
         except TooBig:
-            self._count_unfolded(MAX_PIECE)
+            self._count_unpacked_bytes(MAX_PIECE)
             raise
 
-    def _count_unfolded(self, size: int) -> None:
+    def _count_unpacked_bytes(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
             unfolded = f"The packed data in the body expands to more than {MAX_WHOLE} bytes"

@@ -229,21 +229,21 @@ class JsonScanner:
                 continue
         return begin, 0
 
-    def _last_member_in_window(self, position: int, border: bytes) -> int:
+    def _last_member_in_window(self, position: int, separator: bytes) -> int:
         """
         Return the start of the last member in the WINDOW bytes from `position`, if the members before it are
         complete. Otherwise return `position`.
         """
         end = position + WINDOW
         for _ in range(_TRIES):
-            end = self.body.rfind(border, position, end)
+            end = self.body.rfind(separator, position, end)
             if end < 0:
                 break
             try:
                 _document.decode(b"{%b}" % self.body[position:end])
             except (msgspec.DecodeError, RecursionError):
                 continue
-            return end + len(border) - 1
+            return end + len(separator) - 1
         return position
 
     def _value_end(self, begin: int, depth: int) -> Generator[bytes, None, int]:

@@ -46,7 +46,7 @@ _HALVES = re.compile(rb"(?:" + _HIGH + rb"(?!" + _LOW + rb")|" + _LOW + rb"){1,4
 _HALF_BYTES: Final = 6
 
 
-def clean_json(raw: bytes | msgspec.Raw) -> bytes:
+def replace_undecodable_json_parts(raw: bytes | msgspec.Raw) -> bytes:
     """Replace NaN and Infinity by null, and lone surrogates and invalid UTF-8 by U+FFFD."""
     text = _replace_invalid_utf8(bytes(raw))
     if all(find_bytes_in_windows(text, sign) < 0 for sign in _SIGNS):
@@ -118,7 +118,7 @@ def split_array_elements(body: bytes, position: int) -> Generator[bytes | msgspe
         if border is None and not is_cleaned:
             # clean all remaining elements together, because an error usually repeats in most elements
             is_cleaned = True
-            cleaned = clean_json(b"[" + body[position:])
+            cleaned = replace_undecodable_json_parts(b"[" + body[position:])
             if ValueEnds(cleaned).end_of_value(0) is not None:
                 body, end, position = cleaned, 0, 1
                 ends, marks = ValueEnds(body), _BracketsAndCommas(body)

@@ -72,7 +72,7 @@ class _FieldRule(NamedTuple):
     is_open: bool
 
     @property
-    def is_noise_if_large(self) -> bool:
+    def is_dropped_if_large(self) -> bool:
         return self.is_open or self.inner is not None
 
 
@@ -80,7 +80,7 @@ def _reduce_value(text: bytes, begin: int, end: int, rule: _FieldRule) -> msgspe
     size, sign = end - begin, text[begin : begin + 1]
     if size > MAX_VALUE and sign == b"{" and rule.inner is not None:
         return _keep_declared_members(text, begin, rule.inner)
-    is_noise = size > LARGEST_VALUE if sign == b'"' else size > MAX_VALUE and rule.is_noise_if_large
+    is_noise = size > LARGEST_VALUE if sign == b'"' else size > MAX_VALUE and rule.is_dropped_if_large
     return None if is_noise or not size else stripped_piece(text, begin, end)
 
 
@@ -109,7 +109,7 @@ KEPT: Final = 16 * 1024  # maximum bytes of a value that is kept unchanged
 DEEPEST: Final = 3  # levels to which members are inspected; large values below become null
 
 
-def outline_item(raw: payload.Raw, max_elements: int) -> payload.Raw:
+def shorten_large_item(raw: payload.Raw, max_elements: int) -> payload.Raw:
     """
     Return a small outline of a large item: small values stay, large values become null, and lists are cut to
     `max_elements` elements.
@@ -135,11 +135,11 @@ def _shortened_json_value(text: bytes, begin: int, end: int, max_items: int, dep
             for name, at, stop in members
         )
     if depth and sign == b"[":
-        return b"[%b]" % b",".join(_outline_array_elements(text, begin, max_items, depth - 1))
+        return b"[%b]" % b",".join(_shortened_array_elements(text, begin, max_items, depth - 1))
     return b"null"
 
 
-def _outline_array_elements(text: bytes, begin: int, max_items: int, depth: int) -> list[bytes]:
+def _shortened_array_elements(text: bytes, begin: int, max_items: int, depth: int) -> list[bytes]:
     ends, outlines, offset = ValueEnds(text), list[bytes](), begin + 1
     while len(outlines) < max_items:
         offset = ends.start_of_value(offset)

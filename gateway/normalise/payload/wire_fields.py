@@ -9,7 +9,7 @@ _FIXED = {1: 8, 5: 4}
 _LARGEST_NUMBER = (1 << 29) - 1  # largest field number that protobuf allows
 
 
-def field_position(message: memoryview, begin: int) -> tuple[int, int, int]:
+def field_tag_start_and_end(message: memoryview, begin: int) -> tuple[int, int, int]:
     """Return tag, start of the payload, and end. Raises BadPayload if there is no field."""
     size = len(message)
     tag, start = _read_varint(message, begin)

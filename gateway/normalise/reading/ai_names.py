@@ -84,9 +84,9 @@ def _iterate_ai_names(members: Mapping[str, msgspec.Raw]) -> Iterator[str]:
 def _is_ai_name_with_value(name: str, value: msgspec.Raw) -> bool:
     if name.isupper():  # a name in capitals is that of a database column
         name = name.lower()
-    return (name in _COUNT_ALONE or is_ai_name(name)) and not _says_nothing(value)
+    return (name in _COUNT_ALONE or is_ai_name(name)) and not _is_empty_json_value(value)
 
 
-def _says_nothing(value: msgspec.Raw) -> bool:
+def _is_empty_json_value(value: msgspec.Raw) -> bool:
     # compare the length first, so that large values are not copied
     return len(value) <= _LONGEST_NOTHING and bytes(value) in _NOTHING

@@ -10,7 +10,9 @@ _CHARGED_WITHOUT_COUNTS = frozenset({IMAGE, RERANK, SPEECH, TRANSCRIPTION})
 _FREE_MODEL = ":free"  # ending of the names of OpenRouter's free models
 
 
-def cost_unless_unknown(record: Inference, cost: str | None, operation: str | None = None) -> str | None:
+def cost_unless_placeholder_zero(
+    record: Inference, cost: str | None, operation: str | None = None
+) -> str | None:
     """
     Return the cost, or None if it is a 0 that the source writes because it knows no price.
 

@@ -20,7 +20,7 @@ UNSCALED_CREDITS: Final = "AIU"  # unit of credits while their scale is unknown;
 _MAX_FACTOR: Final = 2
 
 
-def replace_credits_by_cost(record: Inference, estimate: str | None) -> None:
+def replace_unscaled_credits_by_cost(record: Inference, estimated_cost: str | None) -> None:
     """
     Replace the charge in credits of unknown scale by a cost. The right scale is the one near the estimate.
 
@@ -32,12 +32,15 @@ def replace_credits_by_cost(record: Inference, estimate: str | None) -> None:
     tokens = (record.input_tokens or 0) + (record.output_tokens or 0)
     for credits in (stated, stated.scaleb(-9)):
         cost = credits * CREDIT_DOLLARS
-        if estimate is None:
+        if estimated_cost is None:
             # one credit per token would be ten thousand dollars per million tokens, so such a scale cannot be
             # right
             fits = credits < tokens
         else:
-            fits = Decimal(estimate) <= cost * _MAX_FACTOR and cost <= Decimal(estimate) * _MAX_FACTOR
+            fits = (
+                Decimal(estimated_cost) <= cost * _MAX_FACTOR
+                and cost <= Decimal(estimated_cost) * _MAX_FACTOR
+            )
         if fits:
             record.cost = decimal_text(cost)
             tags.put_tag_on_record(record, CREDITS_TAG, decimal_text(credits))

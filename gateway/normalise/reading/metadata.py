@@ -79,11 +79,11 @@ class Metadata:
             name, colon, value = word.partition(":")
             self.add_tag(name, value if colon else "true")
 
-    def add_caller_and_tags(self, facts: Mapping[str, Any]) -> None:
-        self.user = self.user or _first_text(facts, _USER)
-        self.team = self.team or _first_text(facts, _TEAM)
-        self.session = self.session or _first_text(facts, _SESSION)
-        for name, value in facts.items():
+    def add_caller_and_tags(self, reported_fields: Mapping[str, Any]) -> None:
+        self.user = self.user or _first_text(reported_fields, _USER)
+        self.team = self.team or _first_text(reported_fields, _TEAM)
+        self.session = self.session or _first_text(reported_fields, _SESSION)
+        for name, value in reported_fields.items():
             if name not in _WHO:
                 self.add_tag(name, value)
 
@@ -151,5 +151,7 @@ def _may_be_tag_name(name: str) -> bool:
     return len(name) <= MAX_NAME and "email" not in name.lower() and not is_name_of_secret(name)
 
 
-def _first_text(facts: Mapping[str, Any], names: Iterable[str]) -> str | None:
-    return next((value for name in names if (value := text_or_none(facts.get(name))) is not None), None)
+def _first_text(reported_fields: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    return next(
+        (value for name in names if (value := text_or_none(reported_fields.get(name))) is not None), None
+    )

@@ -143,7 +143,7 @@ def meters_of_details(
     if audio_seconds:
         stated["input_audio_seconds"] = audio_seconds
     if tool_uses is not None or search_count or inputs.web_search_requests:
-        run = first_reported_searches(inputs.web_search_requests, tool_uses, search_count)
+        run = first_positive_search_count(inputs.web_search_requests, tool_uses, search_count)
         if run:
             stated["web_searches"] = run
     return keep_valid_meters(stated) if stated else None
@@ -181,7 +181,7 @@ def select_media_details(details: Mapping[str, Any]) -> MediaDetails:
     return MediaDetails(**known)
 
 
-def first_reported_searches(*stated: Any) -> Any:
+def first_positive_search_count(*stated: Any) -> Any:
     """
     Return the first stated number of searches above 0, because some reports state the same searches in two
     places.

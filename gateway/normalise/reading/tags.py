@@ -114,35 +114,37 @@ def put_tag_on_record(record: Inference | UsageMetric, name: str, value: Any) ->
 def put_tag_if_brief(tags: dict[str, str], name: str, value: Any, kept_names: frozenset[str]) -> bool:
     text = tag_text(value)
     return (
-        text is not None and may_be_free_tag(name, text, kept_names) and put_tag_if_allowed(tags, name, value)
+        text is not None
+        and is_known_or_brief_tag(name, text, kept_names)
+        and put_tag_if_allowed(tags, name, value)
     )
 
 
-def may_be_free_tag(name: str, text: str, kept_names: frozenset[str]) -> bool:
+def is_known_or_brief_tag(name: str, text: str, kept_names: frozenset[str]) -> bool:
     """
     Return whether a tag is allowed: its name is known or in `kept_names`, or name and text are short and of few
     words.
     """
     if name in KNOWN or name in kept_names:
         return True
-    if not _is_brief_name(name) or not is_brief_text(text):
+    if not _is_brief_tag_name(name) or not is_brief_text(text):
         return False
     return not needs_operator_permission(name) or _NO_WORDS.fullmatch(text) is not None
 
 
-def remove_free_tags(tags: dict[str, str], kept_names: frozenset[str]) -> int:
+def remove_unknown_long_tags(tags: dict[str, str], kept_names: frozenset[str]) -> int:
     """
     Remove tags that are unknown and have a long name or text, for callers that add tags without access to the
     settings. Return their number.
     """
-    gone = [name for name, text in tags.items() if not may_be_free_tag(name, text, kept_names)]
+    gone = [name for name, text in tags.items() if not is_known_or_brief_tag(name, text, kept_names)]
     for name in gone:
         del tags[name]
     return len(gone)
 
 
 @cache_by_text(8192)
-def _is_brief_name(name: str) -> bool:
+def _is_brief_tag_name(name: str) -> bool:
     return is_brief_text(name)
 
 

@@ -68,7 +68,7 @@ def milliseconds_to_ns(milliseconds: Any) -> int | None:
     return int(number * MS) if number is not None and 0 <= number <= _LONGEST_MS else None
 
 
-def parse_duration(written: Any) -> int | None:
+def parse_duration_ns(written: Any) -> int | None:
     """
     Parse `804ms`, `1.5s`, `350us` or `1m2s` into nanoseconds. A number without a unit is in milliseconds.
     """

@@ -186,7 +186,7 @@ def normalise_counts(
     )
 
 
-def choose_pair_with_total(
+def choose_input_and_output_with_total(
     tokens: Tokens, total: int, inputs: Sequence[Any], outputs: Sequence[Any], *, without_cache: bool
 ) -> Tokens:
     """
@@ -264,8 +264,8 @@ def tokens_of_gemini(usage: Gemini) -> Tokens:
     cached = parse_count(usage.cachedContentTokenCount, "usageMetadata.cachedContentTokenCount")
     # some gateways forward the total without the count of reasoning tokens, which it includes
     if thoughts is None and prompt is not None:
-        thoughts = _positive_rest(plausible_total(usage.totalTokenCount), prompt, from_tools, candidates)
-    total = plausible_total(usage.totalTokenCount)
+        thoughts = _positive_rest(possible_token_total(usage.totalTokenCount), prompt, from_tools, candidates)
+    total = possible_token_total(usage.totalTokenCount)
     put_out = usage.candidatesTokensDetails or usage.responseTokensDetails
     tools, cache = usage.toolUsePromptTokensDetails, usage.cacheTokensDetails
     found_meters = meters.meters_of_modality_lists(usage.promptTokensDetails, tools, put_out, cache)
@@ -293,15 +293,15 @@ def cache_write_count(usage: Usage) -> int | None:
     return kinds if kinds or total is None else total
 
 
-def plausible_total(stated: Any) -> int | None:
+def possible_token_total(stated_total: Any) -> int | None:
     """
     Return a stated total of tokens, or None if it is impossible. It raises no error, because totals are never
     billed.
     """
-    if type(stated) is int:  # the most frequent type first
-        return stated if 0 <= stated <= MAX_TOKENS else None
+    if type(stated_total) is int:  # the most frequent type first
+        return stated_total if 0 <= stated_total <= MAX_TOKENS else None
     try:
-        return parse_count(stated, "usage.total_tokens")
+        return parse_count(stated_total, "usage.total_tokens")
     except BadValue:
         return None
 
@@ -347,7 +347,9 @@ def _openai_tokens(usage: Usage, *, without_cache: bool) -> Tokens:
     )
     if usage.citation_tokens is not None:
         return _with_citation_tokens(reported, usage)
-    return normalise_counts(reported, total=plausible_total(usage.total_tokens), without_cache=without_cache)
+    return normalise_counts(
+        reported, total=possible_token_total(usage.total_tokens), without_cache=without_cache
+    )
 
 
 def _with_citation_tokens(reported: Tokens, usage: Usage) -> Tokens:
@@ -414,7 +416,7 @@ def _search_and_audio_meters(usage: Usage) -> meters.OptionalMeters:
     if usage.server_tool_use is None and usage.seconds is None:
         return None
     audio_seconds = usage.seconds if usage.type == "duration" else None
-    searches = meters.first_reported_searches(usage.server_tool_use)
+    searches = meters.first_positive_search_count(usage.server_tool_use)
     return meters.keep_valid_meters({"web_searches": searches, "input_audio_seconds": audio_seconds})
 
 

@@ -121,13 +121,15 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
     keep_tags = options.keep_tags
     if is_binary_cloud_event(headers):
         events = await run_on_thread_if_large(
-            lambda: read_binary_cloud_event(body, headers, takes_ids=takes_ids, keep_tags=keep_tags),
+            lambda: read_binary_cloud_event(
+                body, headers, accepts_assigned_ids=takes_ids, keep_tags=keep_tags
+            ),
             is_large=len(body) > LARGE,
         )
     else:
         events = await run_in_slices(
             lambda hold: read_events(
-                body, Allowance(options.max_items, hold), takes_ids=takes_ids, keep_tags=keep_tags
+                body, Allowance(options.max_items, hold), accepts_assigned_ids=takes_ids, keep_tags=keep_tags
             ),
             request.share.reserve_bytes,
             body_bytes=len(body),

@@ -170,7 +170,11 @@ async def read_export(
             await import_in_thread("gateway.normalise.memory.spans")
         memory = receivers.memory()
         selected = memory.select_body_for_span_lookup(body, options)
-        remembered = None if selected is None else await run_with_pauses(memory.read_body_if_known(selected))
+        remembered = (
+            None
+            if selected is None
+            else await run_with_pauses(memory.read_body_unless_many_spans_unknown(selected))
+        )
         if remembered is not None:
             return remembered
     if len(body) <= SLICED:

@@ -36,7 +36,7 @@ from gateway.http.lists import Filter, ListDefinition, MemoryRows, PageQuery, So
 from gateway.http.requests import Result
 from gateway.http.turns import LARGE, run_on_thread_if_large, run_with_pauses
 from gateway.normalise import unit_cost
-from gateway.normalise.unit_cost import Operations
+from gateway.normalise.unit_cost import ReadOperations
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest, item_identity, names_for_repeat_detection
 from spool.errors import Stale
@@ -228,7 +228,7 @@ async def _create_telemetry_stream(request: KeyRequest[TopicServices, bytes]) ->
     operation, stream = unit_cost.read_stream_creation(
         request.body, type=type, stream=name, find=book.find_stream
     )
-    receipt = await _store_operations(request, Operations([operation], [None], {name: stream}))
+    receipt = await _store_operations(request, ReadOperations([operation], [None], {name: stream}))
     return answers.json_response(
         {"stream": describe_stream(stream)}, status=201 if is_new else 200, receipt=receipt
     )
@@ -302,7 +302,7 @@ async def delete_stream(request: KeyRequest[TopicServices, bytes]) -> web.Respon
         message = 'The stream has records. Send {"force": true} to delete it with its records.'
         raise Refusal(409, "stream_not_empty", message)
     dropped = UnitCostOperation(id=b"", stream=name, stream_type=stream.type, operation=DROP)
-    receipt = await _store_operations(request, Operations([dropped], [None]))
+    receipt = await _store_operations(request, ReadOperations([dropped], [None]))
     request.services.storage.book.forget_stream(name)
     return answers.json_response({"stream": {"name": name, "deleted": True}}, receipt=receipt)
 
@@ -418,7 +418,7 @@ async def _store_record_operation(request: KeyRequest[TopicServices, bytes], ope
 
 async def _store_operations(
     request: KeyRequest[TopicServices, bytes],
-    operations: Operations,
+    operations: ReadOperations,
     names: RequestNames | None = None,
     *,
     is_repeat: bool = False,

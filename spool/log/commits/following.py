@@ -294,7 +294,9 @@ class FollowedLog:
         ids: dict[int, int] = {}
         hours = []
         for id, log_position, hour in zip(new.ids, new.places, new.hours, strict=True):
-            if self.index.is_among_newest(id) or (is_partly_compacted and self.index.is_in_id_runs(id, hour)):
+            if self.index.is_among_newest_ids(id) or (
+                is_partly_compacted and self.index.is_in_id_runs(id, hour)
+            ):
                 continue
             ids[id] = log_position
             hours.append(hour)

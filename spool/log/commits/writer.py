@@ -72,11 +72,11 @@ class GroupCommitWriter:
     """
     A task that commits waiting submissions in groups.
 
-    `between` runs after every group, and every second while it returns True.
+    `run_upkeep` runs after every group, and every second while it returns True.
 
     If the disk does not respond, only the running group is blocked. A submission that has waited `wait_s`
     seconds, or that exceeds `max_waiting`, is refused and not stored. With `answers_in_time`, the running
-    group is refused as well, although it may still be stored. `keeper`: name of the storage in these errors.
+    group is refused as well, although it may still be stored. `storage_name`: name of the storage in these errors.
 
     The group after a group of several submissions begins at least `gather_s` seconds later, so that
     submissions in quick succession share a flush.
@@ -89,18 +89,18 @@ class GroupCommitWriter:
     def __init__(
         self,
         commit: CommitGroup,
-        between: Callable[[], Awaitable[bool]],
+        run_upkeep: Callable[[], Awaitable[bool]],
         *,
         gather_s: float = 0.0,
         wait_s: float = 10.0,
         max_waiting: int = 10_000,
         answers_in_time: bool = False,
-        keeper: str = "the disk",
+        storage_name: str = "the disk",
     ) -> None:
         self._commit = commit
-        self._between = between
+        self._between = run_upkeep
         self._answers_in_time = answers_in_time
-        self._keeper = keeper
+        self._keeper = storage_name
         self._gather_s = gather_s
         self._wait_s = wait_s
         self._max_waiting = max_waiting

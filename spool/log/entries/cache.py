@@ -17,7 +17,7 @@ from spool.log.entries.codec import EntryBody
 from spool.record import Inference, Record, UsageMetric
 
 if TYPE_CHECKING:
-    from spool.packed.native import Walked
+    from spool.packed.native import RecordOffsets
 
 RAW_BYTES = 72  # memory per undecoded record besides its bytes
 DECODED = 6  # memory of a decoded record, as a multiple of its packed bytes
@@ -59,7 +59,7 @@ class CachedEntry:
         self._raws = raws
         self._packed = packed
         self.checksum = checksum  # checksum of the stored entry
-        self.walked: Walked | None = None
+        self.walked: RecordOffsets | None = None
         self.decoded: list[Record | None] = [None] * len(raws or ()) if decoded is None else decoded
         self.is_decoded = packed is None
         # approximate memory, without decoded records

@@ -137,7 +137,7 @@ def pack_fields(fields: Mapping[str, Any]) -> bytes:
 
 
 def unpack_checked_fields(
-    topic: str, record_number: int, checksum_kept: int, packed: object
+    topic: str, record_number: int, stored_checksum: int, packed: object
 ) -> dict[str, Any]:
     """
     Decode the stored fields of a later report that was added to a record. Raises EntryUnreadable if they are
@@ -145,7 +145,7 @@ def unpack_checked_fields(
     """
     if (
         not isinstance(packed, bytes)
-        or checksum_bound_to_location(packed, amendment_location(topic, record_number)) != checksum_kept
+        or checksum_bound_to_location(packed, amendment_location(topic, record_number)) != stored_checksum
     ):
         raise EntryUnreadable("the checksum of the added report does not match")
     return unpack_fields(packed)

@@ -40,9 +40,13 @@ def correction_id(record_id: bytes, ordinal: int) -> bytes:
     return derived_id(record_id, f"correction {ordinal}")
 
 
-def newest_state_and_count(record: Inference, find: Find) -> tuple[Inference, int]:
+def state_after_corrections_and_their_count(
+    record: Inference, find_record_by_dedup_key: Find
+) -> tuple[Inference, int]:
     newest, count = record, 0
-    while count < MOST and isinstance(previous := find(correction_id(record.id, count + 1)), Correction):
+    while count < MOST and isinstance(
+        previous := find_record_by_dedup_key(correction_id(record.id, count + 1)), Correction
+    ):
         newest, count = previous.after, count + 1
     return newest, count
 

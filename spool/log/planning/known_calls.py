@@ -332,9 +332,9 @@ class KnownCalls:
         )
         if is_closed and isinstance(known, Inference) and self._is_position_in_memory(known):
             # imported here because most processes never handle a correction
-            from spool.log.planning.corrections import newest_state_and_count
+            from spool.log.planning.corrections import state_after_corrections_and_their_count
 
-            return newest_state_and_count(known, self._find_record_by_dedup_key)
+            return state_after_corrections_and_their_count(known, self._find_record_by_dedup_key)
         return known, 0
 
     def _find_record_by_dedup_key(self, dedup_key: bytes) -> Record | None:
@@ -512,7 +512,7 @@ class KnownCalls:
         index = self._index
         plan = self._plan
         id = index.short_id(dedup_key)
-        if id in plan.ids or index.is_among_newest(id):
+        if id in plan.ids or index.is_among_newest_ids(id):
             return False
         if search_hours and index.find_log_position((id,), search_hours, plan.at) is not None:
             return False

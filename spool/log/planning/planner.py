@@ -18,7 +18,7 @@ from spool.log import accounting, duplicates
 from spool.log.accounting import SubmissionCounts
 from spool.log.counted_names import sum_by_type
 from spool.log.counters import SeriesState, advance_series, delta_record
-from spool.log.duplicates import HOUR_NS, DuplicateIndex, NearHours
+from spool.log.duplicates import HOUR_NS, DuplicateIndex, SearchHoursCache
 from spool.log.partial_reports import PartialReport, indexes_of_stale_submissions
 from spool.log.pending_spans import BESIDE, CallBelow, LinkedSpan, PendingSpans
 from spool.log.planning.costs import cost_reliability, dedup_flags_of_first_cost
@@ -77,7 +77,7 @@ class Planner:
         engine can read them at once.
         """
         index = self.index
-        hours = NearHours(int(now * NS))
+        hours = SearchHoursCache(int(now * NS))
         log_positions: set[int] = set()
         for submission in group:
             has_besides = self.spans.has_calls_in_several_scopes(submission.heard_by)
@@ -145,7 +145,7 @@ class Planner:
         gone = positions_with_ended_bearers(group, reader.partial_report_version) if failed else set()
         plan = CommitPlan(at=now, first=dict(self._next), stale=failed, ended=gone)
         self.spans.undo_new_spans()
-        hours = NearHours(int(now * NS))
+        hours = SearchHoursCache(int(now * NS))
         for index, submission in enumerate(group):
             if index in plan.stale:
                 continue
@@ -164,7 +164,7 @@ class Planner:
                     amends=self._amends,
                 )
                 work.plan_submission(is_known=is_known)
-        plan.span_rows = self.spans.new_rows(now)
+        plan.span_rows = self.spans.rows_of_new_spans(now)
         plan.gone_spans = self.spans.rows_to_delete(now)
         plan.partial_reports.update({row.key: row for row in plan.span_rows})
         plan.partial_reports.update(dict.fromkeys(plan.gone_spans))
@@ -208,7 +208,7 @@ class _SubmissionPlanner:
         reader: CommitPlanReader,
         lowest_open_numbers: Mapping[str, int],
         submission: Submission,
-        near_hours: NearHours,
+        near_hours: SearchHoursCache,
         *,
         amends: bool,
     ) -> None:

@@ -20,7 +20,7 @@ from spool.log.commits.writer import IndexOutOfStep
 from spool.log.partial_reports import keys_of_expected_versions
 from spool.log.planning.plan import CommitPlan, PlanAnswer
 from spool.log.protocols import CommitObserver, notify_observer
-from spool.log.receipts import Sealer
+from spool.log.receipts import ReceiptIdCipher
 from spool.log.values import Commit, Submission
 from spool.postgres.database import (
     CommitUnknown,
@@ -108,7 +108,7 @@ class AttemptWriter:
         memory: NodeMemory,
         clock: DatabaseClock,
         room: LogSpace,
-        sealer: Sealer,
+        sealer: ReceiptIdCipher,
         versions: Versions,
         move: Move,
         hold_s: float,
@@ -188,7 +188,7 @@ class AttemptWriter:
             )
             move(plan)
             receipts = [
-                terms.build_receipt(self._sealer.seal(row.id, index), self._proof)
+                terms.build_receipt(self._sealer.encrypt_receipt_id(row.id, index), self._proof)
                 for index, terms in enumerate(plan.submissions)
             ]
             attempt = CommitAttempt(row, plan, plan.build_answers(receipts), time.perf_counter())

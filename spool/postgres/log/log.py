@@ -23,12 +23,12 @@ from spool.log.accepted_twice import AcceptedTwiceSearch
 from spool.log.commits.following import numbers_by_topic
 from spool.log.commits.writer import GroupCommitWriter
 from spool.log.counted_names import EventType
-from spool.log.duplicates import IdPosition, RepeatedIds
+from spool.log.duplicates import IdPosition, RepeatedIdCounter
 from spool.log.entries.codec import EntryDamage, log_damage
 from spool.log.planning.plan import PlanAnswer
 from spool.log.planning.planner import check_submission
 from spool.log.protocols import CommitObserver
-from spool.log.receipts import Sealer, receipt_view
+from spool.log.receipts import ReceiptIdCipher, receipt_view
 from spool.log.retention import Reader
 from spool.log.values import LogAccounting, LogEntry, LogStats, Receipt, Submission
 from spool.log.watermarks import require_closed
@@ -83,13 +83,13 @@ class PostgresLog:
         self._database = database
         self._settings = settings
         self._routes = routes
-        self._sealer = Sealer(secret)
+        self._sealer = ReceiptIdCipher(secret)
         # durability that receipts report
         self._proof = FSYNC if durability == LOCAL else REPLICATED
         self._counted = (0, 0)  # entries and bytes at the last query of their number
         self.readers: list[Reader] = []
         self._clock = DatabaseClock(database, clock)
-        self._repeated = RepeatedIds(clock)
+        self._repeated = RepeatedIdCounter(clock)
         self._horizon = PostgresWatermarks(self._clock)
         self._verification = Verification(database, routes)
         self._retention = PostgresRetention(
@@ -160,7 +160,7 @@ class PostgresLog:
             wait_s=self._settings.commit_wait,
             max_waiting=self._settings.waiting_submissions,
             answers_in_time=True,
-            keeper="the database",
+            storage_name="the database",
         )
         self._follower = LogFollower(
             self._database, memory=self._memory, horizon=self._horizon, commits=self._commits
@@ -291,11 +291,11 @@ class PostgresLog:
         return await receipt_view(
             receipt_id,
             self._sealer,
-            find=lambda commit: self._database.read(
+            find_counts_of_commit=lambda commit: self._database.read(
                 partial(store.read_commit_terms, self._database, commit=commit)
             ),
             lowest_open_number=self.lowest_open_number,
-            oldest=lambda topic: self._database.read(
+            read_lowest_stored_number=lambda topic: self._database.read(
                 partial(lowest_stored_number, self._database, topic=topic)
             ),
         )

@@ -20,10 +20,10 @@ from spool.log import accounting, retention
 from spool.log.commits.following import numbers_by_topic
 from spool.log.counters import KNOWN_SINCE
 from spool.log.retention import (
-    Candidate,
     DamagedCommits,
+    DeletableEntry,
     DrainRate,
-    ReaderProgress,
+    RouteReadingProgress,
     sum_stored_accounting_counts,
 )
 from spool.postgres.database import Connection, Database, JoinedTransaction
@@ -213,8 +213,10 @@ class PostgresRetention:
             limit = min(limit, needed)
         where = {"topic": topic_code(topic), "below": limit, "limit": STEP}
         rows = connection.execute(self._database.fill_in_table_names(queries.OLDEST_ENTRIES), where)
-        candidates = [Candidate._make(row) for row in rows]
-        removable = retention.removable_entries(candidates, limit=limit, before_time=before_time, excess=0)
+        candidates = [DeletableEntry._make(row) for row in rows]
+        removable = retention.removable_entries(
+            candidates, lowest_kept_number=limit, before_time=before_time, excess_bytes=0
+        )
         if removable:
             self._skip_records_on_optional_routes(connection, {topic: removable[-1].last_number + 1})
             self._mark_removed_below(
@@ -337,8 +339,8 @@ class PostgresRetention:
                 emptied = period.commit
         return emptied
 
-    def reader_progress_over_all_topics(self, connection: Connection) -> ReaderProgress:
-        progress = ReaderProgress(0, 0)
+    def reader_progress_over_all_topics(self, connection: Connection) -> RouteReadingProgress:
+        progress = RouteReadingProgress(0, 0)
         for topic in TOPICS:
             progress = progress.with_topic(
                 last_number=highest_accepted_number(self._database, connection, topic),
@@ -420,7 +422,7 @@ class LogSpace:
             # another node may have dropped a period
             self._refresh_freed_bytes(connection)
             if size - self._freed >= self._max_bytes:
-                raise self._drain.spool_full()
+                raise self._drain.spool_full_error()
 
     async def note_deleted_entries(self) -> None:
         """Note that entries were deleted, to measure how fast the log drains."""

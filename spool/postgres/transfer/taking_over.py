@@ -573,7 +573,7 @@ class NewestIds:
                     self._add_names(
                         topic,
                         number,
-                        duplicates.dedup_names_with_hours(record, int(entry["committed_at"] * NS)),
+                        duplicates.dedup_keys_with_storage_hours(record, int(entry["committed_at"] * NS)),
                     )
         except EntryUnreadable:
             return

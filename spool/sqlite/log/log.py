@@ -22,14 +22,14 @@ from spool.log.accepted_twice import AcceptedTwiceSearch
 from spool.log.commits.id_compaction import IdCompactor, UncompactedCommits
 from spool.log.commits.writer import GroupCommitWriter, GroupOvertaken, IndexOutOfStep
 from spool.log.counted_names import EventType
-from spool.log.duplicates import DuplicateIndex, IdCompaction, IdPosition, RepeatedIds
+from spool.log.duplicates import DuplicateIndex, IdCompaction, IdPosition, RepeatedIdCounter
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.codec import EntryDamage, log_damage
 from spool.log.partial_reports import SPANS
 from spool.log.planning.plan import CommitPlan, PlanAnswer
 from spool.log.planning.planner import Planner, check_submission
 from spool.log.protocols import CommitObserver, notify_observer
-from spool.log.receipts import Sealer, receipt_view
+from spool.log.receipts import ReceiptIdCipher, receipt_view
 from spool.log.retention import ROOM, DrainRate, Reader, log_damaged_commits, lowest_needed_number
 from spool.log.values import Commit, LogAccounting, LogEntry, LogStats, Receipt, Submission
 from spool.log.watermarks import LogWatermarks, OpenRecords, require_closed
@@ -93,7 +93,7 @@ class SqliteLog:
         self._clock = clock
         self._routes = routes
         self._observer = observer
-        self._sealer = Sealer(secret)
+        self._sealer = ReceiptIdCipher(secret)
         self._index = DuplicateIndex(
             secret, window_s=settings.duplicate_window, max_ids=settings.duplicate_ids, native=native
         )
@@ -120,7 +120,7 @@ class SqliteLog:
         # held by retention or a recount, so that no entry is deleted while it is counted
         self._upkeep = asyncio.Lock()
         self._no_room_at = float("-inf")
-        self._repeated = RepeatedIds(clock)
+        self._repeated = RepeatedIdCounter(clock)
         self._series = 0
         self._series_pushed_out = 0  # counters deleted for lack of space
         self._mount = mount
@@ -248,7 +248,7 @@ class SqliteLog:
         # The write-ahead log counts as used space if it cannot be moved into the file.
         wal_excess = max(0, self._database.wal_bytes() - WAL_BYTES)
         if is_used_space_at_least(connection, self._settings.max_bytes - wal_excess):
-            raise self._drain.spool_full()
+            raise self._drain.spool_full_error()
         reader = store.SqlitePlanReader(connection, self._write_cache)
         check = self._raise_if_lighter_party_waits if self._writer.may_give_way else None
         plan = self._planner.plan_group(group, reader, lowest_open_numbers, now, check)
@@ -256,7 +256,7 @@ class SqliteLog:
             connection, plan, self._names + 1, check, caches_copies=caches_copies
         )
         receipts = [
-            terms.build_receipt(self._sealer.seal(commit, index), self._durability)
+            terms.build_receipt(self._sealer.encrypt_receipt_id(commit, index), self._durability)
             for index, terms in enumerate(plan.submissions)
         ]
         if check is not None:
@@ -307,7 +307,7 @@ class SqliteLog:
             async with self._turn:
                 now = now_for_deletion(self._clock)
                 oldest = self._index.oldest_ids_to_compact(
-                    now, self._horizon.lowest_open_number_by_topic(), but_newest=but_newest
+                    now, self._horizon.lowest_open_number_by_topic(), leaves_out_newest=but_newest
                 )
             compaction = await asyncio.to_thread(oldest.plan_compaction)
             async with self._turn:
@@ -461,9 +461,13 @@ class SqliteLog:
             return await receipt_view(
                 receipt_id,
                 self._sealer,
-                find=lambda commit: self._database.read(partial(store.read_counts_of_commit, commit=commit)),
+                find_counts_of_commit=lambda commit: self._database.read(
+                    partial(store.read_counts_of_commit, commit=commit)
+                ),
                 lowest_open_number=self.lowest_open_number,
-                oldest=lambda topic: self._database.read(partial(lowest_stored_number, topic=topic)),
+                read_lowest_stored_number=lambda topic: self._database.read(
+                    partial(lowest_stored_number, topic=topic)
+                ),
             )
 
     async def unrecognised_items(self) -> Sequence[Mapping[str, object]]:

@@ -16,7 +16,12 @@ from typing import NamedTuple, Protocol
 
 from spool.log import accounting, retention
 from spool.log.counters import KNOWN_SINCE
-from spool.log.retention import Candidate, DamagedCommits, ReaderProgress, sum_stored_accounting_counts
+from spool.log.retention import (
+    DamagedCommits,
+    DeletableEntry,
+    RouteReadingProgress,
+    sum_stored_accounting_counts,
+)
 from spool.record import TOPICS
 from spool.sql import facts
 from spool.sqlite.database import PAGE, Database, SqliteConnection
@@ -154,9 +159,12 @@ class Retention:
         if needed is not None:
             lowest_kept_number = min(lowest_kept_number, needed)
         rows = connection.execute(queries.OLDEST_ENTRIES, (topic, lowest_kept_number, STEP))
-        candidates = [Candidate._make(row) for row in rows]
+        candidates = [DeletableEntry._make(row) for row in rows]
         removable = retention.removable_entries(
-            candidates, limit=lowest_kept_number, before_time=committed_before, excess=excess_bytes
+            candidates,
+            lowest_kept_number=lowest_kept_number,
+            before_time=committed_before,
+            excess_bytes=excess_bytes,
         )
         if not removable:
             return 0
@@ -211,8 +219,8 @@ class Retention:
         connection.executemany(queries.REMOVE_COMMIT, [(row[0],) for row in rows])
         return len(rows)
 
-    def reader_progress_over_all_topics(self, connection: sqlite3.Connection) -> ReaderProgress:
-        progress = ReaderProgress(0, 0)
+    def reader_progress_over_all_topics(self, connection: sqlite3.Connection) -> RouteReadingProgress:
+        progress = RouteReadingProgress(0, 0)
         for topic in TOPICS:
             progress = progress.with_topic(
                 last_number=highest_accepted_number(connection, topic),

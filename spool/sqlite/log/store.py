@@ -313,7 +313,7 @@ def load_ids_into_index(
         new: dict[int, int] = {}
         hours = []
         for id, place, hour in arrived.ids:
-            if id not in new and not index.is_among_newest(id) and not index.is_in_id_runs(id, hour):
+            if id not in new and not index.is_among_newest_ids(id) and not index.is_in_id_runs(id, hour):
                 new[id] = place
                 hours.append(hour)
         index.add_ids(new, hours, arrived.at)
@@ -345,7 +345,7 @@ def _short_ids_positions_and_hours(index: DuplicateIndex, entry: LogEntry) -> It
     for number, record in enumerate(entry.records, entry.first):
         if record is not None:
             place = duplicates.encode_log_position(entry.topic, number)
-            for name, hour in duplicates.dedup_names_with_hours(record, now_ns):
+            for name, hour in duplicates.dedup_keys_with_storage_hours(record, now_ns):
                 yield index.short_id(name), place, hour
 
 

@@ -19,12 +19,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from gateway.core.errors import Refusal
 from gateway.http import answers
 from gateway.http.answers import SLICE_BYTES, json_pieces
-from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, Reject
+from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, RejectedPayloadItem
 from spool.log.values import Receipt
 
 REJECTS = [
-    Reject(3, MALFORMED, "traceId must be 32 hex digits"),
-    Reject(7, IMPLAUSIBLE, "cache above input"),
+    RejectedPayloadItem(3, MALFORMED, "traceId must be 32 hex digits"),
+    RejectedPayloadItem(7, IMPLAUSIBLE, "cache above input"),
 ] * 100
 
 

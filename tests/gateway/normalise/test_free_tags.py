@@ -54,7 +54,7 @@ def of_events(metadata: Mapping[str, object], options: ReadOptions) -> tuple[Map
     steps = read_events(
         json.dumps({"type": "t", "data": metadata}).encode(),
         Allowance(9),
-        takes_ids=True,
+        accepts_assigned_ids=True,
         keep_tags=options.keep_tags,
     )
     while True:

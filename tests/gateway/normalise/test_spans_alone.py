@@ -12,7 +12,7 @@ import pytest
 
 from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.spans.reader import SpanReader, read_span_alone
+from gateway.normalise.otlp.spans.reader import SpanReader, read_span_if_independent
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.normalise.payload import body_limits
 from tests.bench.load.payloads import protobuf_spans
@@ -27,13 +27,13 @@ def _outcome(spans: list[tuple[int, Span]], *, alone: bool) -> ReadOutcome:
     outcome = ReadOutcome(keep_tags=OPTIONS.keep_tags)
     reader = SpanReader(outcome, OPTIONS)
     for place, span in spans:
-        read = read_span_alone(span, OPTIONS) if alone else None
+        read = read_span_if_independent(span, OPTIONS) if alone else None
         if read is None:
             reader.read_item(place, span)
         else:
             reader.set_current_resource_and_scope(span.resource, span.scope)
             reader.add_read_span(place, read)
-    for _ in reader.add_remaining_items():
+    for _ in reader.add_items_that_waited():
         pass
     return outcome
 
@@ -59,6 +59,6 @@ def test_calls_are_booked_in_short_slices(monkeypatch: pytest.MonkeyPatch) -> No
     spans = [item for piece in protobuf_decoder.traces(protobuf_spans(CALLS)) for item in piece.items]
     for place, span in spans:
         reader.read_item(place, span)
-    booked = [0, *(len(outcome.records) for _ in reader.add_remaining_items()), len(outcome.records)]
+    booked = [0, *(len(outcome.records) for _ in reader.add_items_that_waited()), len(outcome.records)]
     assert CALLS == booked[-1]
     assert max(after - before for before, after in pairwise(booked)) <= 16

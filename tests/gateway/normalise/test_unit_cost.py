@@ -11,7 +11,7 @@ import pytest
 from gateway.core.errors import Refusal
 from gateway.http.turns import run_with_pauses
 from gateway.normalise import unit_cost
-from gateway.normalise.unit_cost import Operations
+from gateway.normalise.unit_cost import ReadOperations
 from spool.record import UnitCostOperation, rfc3339
 from spool.streams import TelemetryStream
 
@@ -29,7 +29,7 @@ def read(
     return read_all(body, type=type, stream=stream, operation=operation).records[0]
 
 
-def read_all(body: bytes, *, type: str, stream: str, operation: str = "sum") -> Operations:
+def read_all(body: bytes, *, type: str, stream: str, operation: str = "sum") -> ReadOperations:
     items = unit_cost.records_of_request(body)
     return asyncio.run(
         run_with_pauses(

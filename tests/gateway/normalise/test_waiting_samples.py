@@ -5,7 +5,7 @@ from __future__ import annotations
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from gateway.normalise.memory.pace import span_attribute_names, without_content
+from gateway.normalise.memory.pace import remove_content_from_span, span_attribute_names
 
 CONTENT = "ask about Ann"
 
@@ -22,6 +22,6 @@ def test_a_waiting_span_has_no_content() -> None:
         links=[Span.Link(trace_state=CONTENT, attributes=[content])],
         status=Status(message=CONTENT),
     )
-    waiting = without_content(span.SerializeToString(), lambda _: False)
+    waiting = remove_content_from_span(span.SerializeToString(), lambda _: False)
     assert CONTENT.encode() not in waiting
     assert {"gen_ai.input.messages", "gen_ai.request.model"} == span_attribute_names(waiting)

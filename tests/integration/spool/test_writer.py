@@ -476,7 +476,7 @@ async def test_group_in_hand_is_answered_at_the_time_limit() -> None:
     """
     database = HangingDisk()
     writer = GroupCommitWriter(
-        database.commit, database.between, wait_s=WAIT_S, answers_in_time=True, keeper="the database"
+        database.commit, database.between, wait_s=WAIT_S, answers_in_time=True, storage_name="the database"
     )
     in_hand = asyncio.create_task(writer.append_submission(submission([call(1)])))
     await database.began.wait()
@@ -604,7 +604,7 @@ async def test_a_receipt_that_cannot_be_made_undoes_the_commit(
     """
     spool = await start()
     with monkeypatch.context() as broken:
-        broken.setattr("spool.log.receipts.Sealer.seal", None)
+        broken.setattr("spool.log.receipts.ReceiptIdCipher.encrypt_receipt_id", None)
         with pytest.raises(TypeError):
             await add(spool.log, unidentified(1))
     await add(spool.log, unidentified(1))

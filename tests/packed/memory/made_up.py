@@ -7,7 +7,7 @@ from __future__ import annotations
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, SpanDialect, TelemetryProduct
-from gateway.normalise.otlp.span_rules import provider_filler
+from gateway.normalise.otlp.span_rules import provider_rule_with_default
 from gateway.normalise.reading import operations
 
 
@@ -30,5 +30,5 @@ PRODUCT = TelemetryProduct(
         "request_model": ("madeup.engine",),
         "session": ("madeup.session",),
     },
-    spans=SpanDialect(operation=_operation, provider=provider_filler("openai"), refine=_refine),
+    spans=SpanDialect(operation=_operation, provider=provider_rule_with_default("openai"), refine=_refine),
 )

@@ -16,7 +16,7 @@ from gateway.monitoring.metrics import ProcessMetrics
 from gateway.normalise.memory import learning, lone_spans, slots, spans
 from gateway.normalise.memory.forms import SpanForm
 from gateway.normalise.memory.learning import ObservedAttributes
-from gateway.normalise.memory.lone_spans import LoneSpanTemplate
+from gateway.normalise.memory.lone_spans import UnrelatedSpanTemplate
 from gateway.normalise.memory.pace import (
     AT_ONCE,
     MOST_SAMPLES,
@@ -303,7 +303,7 @@ def _no_class(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _all_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break the memory: it records child spans and repeated spans as if each were independent."""
-    monkeypatch.setattr(lone_spans, "has_no_repeats_or_parents", lambda _: True)
+    monkeypatch.setattr(lone_spans, "has_only_distinct_unrelated_spans", lambda _: True)
 
 
 def _spans(third: Mapping[str, Any]) -> Iterator[bytes]:
@@ -367,14 +367,14 @@ def test_booking_alone_is_held_against_the_reader(
     If a span loses the user of its call when it is read without its neighbors, it is not learned. The rules
     then read such spans with their neighbors.
     """
-    record_of = LoneSpanTemplate.build_record_from_template
+    record_of = UnrelatedSpanTemplate.build_record_from_template
 
-    def forgetful(self: LoneSpanTemplate, template: Inference, row: Sequence[Any]) -> Inference:
+    def forgetful(self: UnrelatedSpanTemplate, template: Inference, row: Sequence[Any]) -> Inference:
         record = record_of(self, template, row)
         record.user = None
         return record
 
-    monkeypatch.setattr(LoneSpanTemplate, "build_record_from_template", forgetful)
+    monkeypatch.setattr(UnrelatedSpanTemplate, "build_record_from_template", forgetful)
     memory = SpanMemory(native, AT_ONCE)
     bodies = (numbered(protobuf_spans(10), number) for number in range(30))
     assert 0 == differences(memory, bodies, ReadOptions(), spans=300)
@@ -519,13 +519,13 @@ def test_requests_pass_unseen_while_none_is_known(native: NativeModule) -> None:
     assert 1000 - memory.spans["rules"] <= 15
     trials = SpanLookupPacer(MemoryPace())
     for _ in range(100):
-        if not trials.skip_memory_if_resting():
+        if not trials.skip_request_if_lookups_paused():
             trials.note_request_read_by_rules()
     trials.note_lookup_result(TriedSender(0), failed_span_count=0)
-    while trials.skip_memory_if_resting():
+    while trials.skip_request_if_lookups_paused():
         pass
     trials.note_request_read_by_rules()
-    assert not trials.skip_memory_if_resting()
+    assert not trials.skip_request_if_lookups_paused()
 
 
 def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: NativeModule) -> None:
@@ -536,7 +536,7 @@ def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: NativeModule) ->
     trials, looked = SpanLookupPacer(MemoryPace(look_share=0.01, free_looks=100)), 0
     for number in range(20_000):
         sender = trials.find_or_add_sender([f"scope {number % 1000}".encode()])
-        if trials.decide_represented_requests(sender, 10):
+        if trials.decide_lookup_and_represented_requests(sender, 10):
             looked += 10
             trials.note_lookup_result(sender, failed_span_count=10)
     assert 1900 <= looked <= 2200
@@ -623,7 +623,7 @@ def test_a_kind_that_cannot_be_learned_is_the_rules(
 ) -> None:
     """If learning a kind fails, only this kind stays unknown to the memory."""
     failing = Mock(side_effect=ValueError)
-    monkeypatch.setattr(learning, "read_span_alone", failing)
+    monkeypatch.setattr(learning, "read_span_if_independent", failing)
     memory = SpanMemory(native, AT_ONCE)
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(30)))
     assert 1 == failing.call_count
@@ -649,7 +649,7 @@ def test_memory_results_are_used_after_one_hit_compared_equal(
     _learn(memory, (numbered(body, number) for number in range(30)))
     monkeypatch.setattr(memory, "_hits", 50)
     # The next random choice is far away, because otherwise it could fall within this request.
-    monkeypatch.setattr(memory, "_draw_hit_count_until_check", lambda: 1000)
+    monkeypatch.setattr(memory, "_draw_hit_count_until_comparison", lambda: 1000)
     # The call fails if it uses this reader, which is for spans that the memory does not know.
     monkeypatch.setattr(spans, "SpanReader", None)
     memory.spans.clear()
@@ -755,7 +755,7 @@ def test_known_spans_are_recorded_in_one_step_despite_unknown_ones(
     spans_of_it[7].name = "chat of a new kind"
     body = request.SerializeToString()
     monkeypatch.setattr(
-        SpanForm, "read_span_without_rules", None
+        SpanForm, "build_read_span", None
     )  # this call fails if the tree of the spans is built
     assert by_rules(body, ReadOptions()) == run(memory.normalise_if_known(body, ReadOptions()))
     monkeypatch.undo()

@@ -21,7 +21,7 @@ from gateway.normalise.memory.slots import (
     COUNTS,
     FIRST_TEXT,
     OF_RESOURCE,
-    may_be_tag,
+    can_attribute_become_tag,
     varying_value_slot_or_zero,
 )
 from tests.bench.load import payloads
@@ -75,7 +75,11 @@ def with_new_slots(request: Any, chance: random.Random) -> None:
         for attribute in span.attributes:
             slot, value = varying_value_slot_or_zero(attribute.key), attribute.value
             kind = value.WhichOneof("value")
-            if may_be_tag(attribute.key, frozenset()) and kind == "string_value" and chance.random() < 0.5:
+            if (
+                can_attribute_become_tag(attribute.key, frozenset())
+                and kind == "string_value"
+                and chance.random() < 0.5
+            ):
                 value.string_value = chance.choice((*_TEXTS, f"tag-{chance.randrange(50)}"))
             if 0 < slot <= len(COUNTS) and kind == "int_value":
                 value.int_value = min(value.int_value * factor, 2**62)

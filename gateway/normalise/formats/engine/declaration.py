@@ -213,11 +213,11 @@ class ExampleCall:
         return self.end_ns - self.duration_ms * 1_000_000
 
     @property
-    def start(self) -> str:
+    def start_text(self) -> str:
         return _format_utc_time(self.start_ns)
 
     @property
-    def end(self) -> str:
+    def end_text(self) -> str:
         return _format_utc_time(self.end_ns)
 
     @property
@@ -243,7 +243,7 @@ def _format_utc_time(time_ns: int) -> str:
 _TIERS = tuple(MODES)  # a tier may be any JSON value, even one that cannot be hashed
 
 
-def field_with_payload_name(payload_name: str) -> Any:
+def declare_field_with_payload_name(payload_name: str) -> Any:
     """Declare a field whose name in the payload is not a Python name."""
     return msgspec.field(name=payload_name, default=None)
 

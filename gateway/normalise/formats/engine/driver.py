@@ -35,15 +35,15 @@ from gateway.normalise.outcome import (
     UNRECOGNISED_AI,
     ReadOptions,
     ReadOutcome,
-    Reject,
+    RejectedPayloadItem,
 )
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.body_limits import Allowance, has_any_sign, refuse_too_many_items
+from gateway.normalise.payload.body_limits import Allowance, has_any_of_byte_strings, refuse_too_many_items
 from gateway.normalise.payload.items import NestedUnpacking
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.ai_names import ai_names_with_values
-from gateway.normalise.reading.tags import remove_free_tags
+from gateway.normalise.reading.tags import remove_unknown_long_tags
 from gateway.normalise.reading.values import BadValue, decode_object
 from spool.identity import AS_GATEWAY, RecordIdentity, build_relay
 
@@ -57,7 +57,7 @@ def read_body_items(
     outcome = ReadOutcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     unfolding = NestedUnpacking(allowance)
     counted = partial(_unwrapped_items, format, body, unfolding)
-    is_packed = yield from has_any_sign(body, format.signs_of_packing)
+    is_packed = yield from has_any_of_byte_strings(body, format.signs_of_packing)
     if (yield from refuse_too_many_items(body, counted, allowance, is_packed=is_packed)):
         # the allowance already covers the memory of unpacked data
         unfolding = NestedUnpacking(allowance.allowance_for_next_pass())
@@ -105,7 +105,7 @@ def _read_item_into_outcome(outcome: ReadOutcome, format: ItemFormat, item: payl
             continue
         why = None if outcome.why is None else origins_of_known_fields(format.origins, call.record)
         tags = dict(call.record.tags)
-        outcome.left_out += call.left_out + remove_free_tags(tags, outcome.keep_tags)
+        outcome.left_out += call.left_out + remove_unknown_long_tags(tags, outcome.keep_tags)
         call.record.tags = tags
         outcome.add_record(call.record, _identity_with_relay(call), why)
     return None
@@ -155,7 +155,7 @@ def _ignore_item(outcome: ReadOutcome, format: ItemFormat, item: payload.Raw, ev
         if why is not None or not (names := ai_names_with_values(members)):
             outcome.ignored[why or NOT_AI] += 1
             if why == MERGED:
-                outcome.note_dropped(
+                outcome.note_dropped_duplicate(
                     f"item {outcome.received - 1}", "repeats the item of the same call that has the counts"
                 )
             return
@@ -217,7 +217,7 @@ def _is_every_item_malformed(outcome: ReadOutcome) -> bool:
     return 0 < outcome.received + outcome.split == len(outcome.rejects) and are_malformed
 
 
-def _fields_of_reject(reject: Reject) -> dict[str, object]:
+def _fields_of_reject(reject: RejectedPayloadItem) -> dict[str, object]:
     return {"item": reject.item, "reason": reject.reason, "message": reject.message}
 
 
@@ -247,7 +247,7 @@ def add_calls_of_gateway_row(
             continue
         record = call.record
         own = dict(record.tags)
-        outcome.left_out += call.left_out + tag_rules.remove_free_tags(own, outcome.keep_tags)
+        outcome.left_out += call.left_out + tag_rules.remove_unknown_long_tags(own, outcome.keep_tags)
         for name, value in tags.items():
             outcome.left_out += name not in own and not tag_rules.put_tag_if_allowed(own, name, value)
         record.tags = own

@@ -27,14 +27,14 @@ from gateway.normalise.formats.langfuse.generations import (
     Trace,
     build_call_of_generation,
     merge_reports,
-    merge_traces,
+    merge_traces_and_count_dropped_tags,
 )
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, ReadOptions, ReadOutcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance, refuse_too_many_items
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.meters import meters_of_buckets
-from gateway.normalise.reading.tags import is_credential, remove_free_tags
+from gateway.normalise.reading.tags import is_credential, remove_unknown_long_tags
 from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.tokens import (
     Tokens,
@@ -79,7 +79,7 @@ prepare_types_for_msgspec(Usage, NamedUsage)
 def tokens_of_details(details: Mapping[str, Any]) -> Tokens | None:
     if any(name in details for name in _OPENAI):
         return _none_if_without_counts(tokens_of_usage(_usage_from_details(details)))
-    counts = {name: _tokens_if_bucket(name, value) for name, value in details.items()}
+    counts = {name: _count_if_token_usage_type(name, value) for name, value in details.items()}
     buckets = {name: number for name, number in counts.items() if number is not None}
     return _none_if_without_counts(
         normalise_counts(tokens_of_buckets(buckets)._replace(meters=meters_of_buckets(details.items())))
@@ -130,7 +130,7 @@ def _usage_from_details(details: Mapping[str, Any]) -> Usage:
         raise BadValue(MALFORMED, "usageDetails is not readable") from error
 
 
-def _tokens_if_bucket(name: str, value: Any) -> int | None:
+def _count_if_token_usage_type(name: str, value: Any) -> int | None:
     return (
         parse_count(value, "usageDetails")
         if is_token_bucket(name) and not isinstance(value, dict | list)
@@ -276,7 +276,7 @@ class _LangfuseBatch:
         if own_id in self._generations:
             self._generations[own_id] = merge_reports(self._generations[own_id], generation)
             self._outcome.ignored[MERGED] += 1
-            self._outcome.note_dropped(
+            self._outcome.note_dropped_duplicate(
                 f"event {self._outcome.received - 1}", "adds to the generation of an earlier event"
             )
         else:
@@ -290,7 +290,7 @@ class _LangfuseBatch:
         metadata = Metadata()
         metadata.add_labels_as_tags(body.tags if isinstance(body.tags, list) else ())
         metadata.add_caller_and_tags(dict_or_empty(body.metadata))
-        metadata.left_out += remove_free_tags(metadata.tags, self._outcome.keep_tags)
+        metadata.left_out += remove_unknown_long_tags(metadata.tags, self._outcome.keep_tags)
         user = text_or_none(body.userId) or metadata.user
         if is_credential(user):
             user = None
@@ -302,7 +302,9 @@ class _LangfuseBatch:
             session=text_or_none(body.sessionId) or metadata.session,
             tags=metadata.tags,
         )
-        self._traces[own_id], left_out = merge_traces(self._traces.get(own_id) or Trace(own_id), trace)
+        self._traces[own_id], left_out = merge_traces_and_count_dropped_tags(
+            self._traces.get(own_id) or Trace(own_id), trace
+        )
         self._outcome.left_out += metadata.left_out + left_out
 
 

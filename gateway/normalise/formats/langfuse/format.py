@@ -62,15 +62,15 @@ def example_body(call: ExampleCall) -> Any:
         "id": call.uuid,
         "traceId": call.trace_id,
         "model": call.model,
-        "startTime": call.start,
-        "endTime": call.end,
+        "startTime": call.start_text,
+        "endTime": call.end_text,
         "usageDetails": call.usage,
         "costDetails": {"total": call.cost},
     }
     bodies = {"trace-create": trace, "generation-create": generation}
     batch = []
     for type, body in bodies.items():
-        batch.append({"id": str(uuid4()), "type": type, "timestamp": call.end, "body": body})
+        batch.append({"id": str(uuid4()), "type": type, "timestamp": call.end_text, "body": body})
     return {"batch": batch}
 
 

@@ -127,7 +127,7 @@ def merge_by_time(known_generation: Generation, later_generation: Generation) ->
     return merge_reports(known_generation, later_generation)
 
 
-def merge_traces(known: Trace, later: Trace) -> tuple[Trace, int]:
+def merge_traces_and_count_dropped_tags(known: Trace, later: Trace) -> tuple[Trace, int]:
     """
     Merge two reports on one trace. Also return the number of tags that were dropped because of the limit.
     """

@@ -46,7 +46,7 @@ from gateway.normalise.formats.langfuse.generations import (
     fill_caller_from_trace,
     generation_from_record,
     merge_by_time,
-    merge_traces,
+    merge_traces_and_count_dropped_tags,
 )
 from gateway.normalise.outcome import MERGED, NOT_AI, ReadOutcome
 from spool.clock import elapsed_s
@@ -181,7 +181,7 @@ class WaitingReport(msgspec.Struct):
     facts: bytes
     at: float = 0.0  # time of the last report
 
-    def report_to_store(self, key: bytes) -> PartialReport:
+    def encode_as_partial_report(self, key: bytes) -> PartialReport:
         return PartialReport(key, self.at, _encode(self))
 
 
@@ -300,7 +300,9 @@ class ReportMerger:
             else:
                 self._add_partial_generation(report, merge)
         self._recorded.drop_old_generations(merge.now)
-        merge.pending.keep += [self._waiting[key].report_to_store(key) for key in sorted(self._asked_for)]
+        merge.pending.keep += [
+            self._waiting[key].encode_as_partial_report(key) for key in sorted(self._asked_for)
+        ]
         self._asked_for.clear()
 
     def undo_merge(self, merge: BatchMerge) -> None:
@@ -325,27 +327,27 @@ class ReportMerger:
             self._drop_waiting_report(key)
         return list(of_sender.values())
 
-    def restore_released(self, released: ReleasedReports) -> None:
+    def put_back_released_reports(self, released: ReleasedReports) -> None:
         """Restore reports that could not become records. They are the next reports to be released."""
         for key, report in reversed(released.reports.items()):
             self._replace_waiting_report(key, report)
             self._waiting.move_to_end(key, last=False)
             self._of_key[report.sender.name].move_to_end(key, last=False)
 
-    def _due_keys(self, now: float, busy: Container[bytes]) -> list[bytes]:
+    def _due_keys(self, now: float, skipped_keys: Container[bytes]) -> list[bytes]:
         """
         Return the keys of the reports to release: first reports whose waiting time has ended, then reports
-        that exceed the limits. Reports under the keys in `busy`, which another merge uses, stay.
+        that exceed the limits. Reports under the keys in `skipped_keys`, which another merge uses, stay.
 
         Above the limits, traces are released before generations (model calls), because a generation without
         its update event loses its usage.
         """
         ended = takewhile(lambda entry: elapsed_s(entry[1].at, now) >= self._window_s, self._waiting.items())
-        due = dict.fromkeys(islice((key for key, _ in ended if key not in busy), TURN))
+        due = dict.fromkeys(islice((key for key, _ in ended if key not in skipped_keys), TURN))
         room = self._max_reports - len(self._waiting) + len(due)
         room_bytes = self._max_bytes - self._bytes + sum(len(self._waiting[key].facts) for key in due)
         if room < 0 or room_bytes < 0:
-            for key in self._keys_of_fullest_senders(due, busy, by_bytes=room >= 0):
+            for key in self._keys_of_fullest_senders(due, skipped_keys, by_bytes=room >= 0):
                 if len(due) == TURN or (room >= 0 and room_bytes >= 0):
                     break
                 due[key] = None
@@ -354,7 +356,7 @@ class ReportMerger:
         return list(due)
 
     def _keys_of_fullest_senders(
-        self, due: Iterable[bytes], busy: Container[bytes], *, by_bytes: bool
+        self, due: Iterable[bytes], skipped_keys: Container[bytes], *, by_bytes: bool
     ) -> Iterator[bytes]:
         """
         Yield the keys of reports to release, one by one, each from the sender key that then has the most
@@ -369,13 +371,13 @@ class ReportMerger:
             return len(self._waiting[key].facts) if by_bytes else 1
 
         return entries_to_remove(
-            held, partial(self._keys_in_release_order, busy=busy), size_of_report, gone=gone
+            held, partial(self._keys_in_release_order, skipped_keys=skipped_keys), size_of_report, gone=gone
         )
 
-    def _keys_in_release_order(self, name: str, busy: Container[bytes]) -> Iterator[bytes]:
+    def _keys_in_release_order(self, sender_name: str, skipped_keys: Container[bytes]) -> Iterator[bytes]:
         for kind in (TRACE, GENERATION):
-            for key, report in self._of_key[name].items():
-                if report.kind == kind and key not in busy:
+            for key, report in self._of_key[sender_name].items():
+                if report.kind == kind and key not in skipped_keys:
                     yield key
 
     def _release_report(
@@ -413,7 +415,7 @@ class ReportMerger:
             _traces.decode(report.facts),
         )
         if known is not None:
-            trace, left_out = merge_traces(known, trace)
+            trace, left_out = merge_traces_and_count_dropped_tags(known, trace)
             merge.outcome.left_out += left_out
         self._keep_waiting_report(key, TRACE, _encode(trace), merge)
         if trace == known:
@@ -429,7 +431,7 @@ class ReportMerger:
                 merge.outcome.add_record(call.record, call.identity)
 
     def _update_record_of_report(self, report: CallReport, index: int, merge: BatchMerge) -> None:
-        generation, identity, named = self._merge_with_earlier(report, merge)
+        generation, identity, named = self._merge_earlier_reports_and_find_device(report, merge)
         if named is not None:
             merge.outcome.named[index] = named
         call = build_call_of_generation(
@@ -442,7 +444,7 @@ class ReportMerger:
             self._note_recorded_call(call, merge.sender, merge.now, merge.pending)
 
     def _add_partial_generation(self, report: CallReport, merge: BatchMerge) -> None:
-        generation, identity, named = self._merge_with_earlier(report, merge)
+        generation, identity, named = self._merge_earlier_reports_and_find_device(report, merge)
         if not generation.is_complete_for_record:
             key = report_key(merge.sender, GENERATION, report.key)
             self._keep_waiting_report(key, GENERATION, _encode(generation), merge, device_name=named)
@@ -454,7 +456,7 @@ class ReportMerger:
             if call is not None:
                 self._note_recorded_call(call, merge.sender, merge.now, merge.pending)
 
-    def _merge_with_earlier(
+    def _merge_earlier_reports_and_find_device(
         self, report: CallReport, merge: BatchMerge
     ) -> tuple[Generation, RecordIdentity | None, str | None]:
         """
@@ -492,7 +494,7 @@ class ReportMerger:
         )
         report = WaitingReport(sender, kind, encoded_report, merge.now)
         merge.replaced.setdefault(key, self._waiting.get(key))
-        merge.pending.keep.append(report.report_to_store(key))
+        merge.pending.keep.append(report.encode_as_partial_report(key))
         self._replace_waiting_report(key, report)
 
     def _find_and_renew_trace(self, sender: Sender, trace_id: str | None, now: float) -> Trace | None:
@@ -539,7 +541,7 @@ def count_incomplete_generations(reports: Iterable[CallReport]) -> int:
     return sum(report.kind == GENERATION for report in reports)
 
 
-def complete_without_waiting(normalised: NormalisedBody) -> ReadOutcome:
+def complete_without_later_reports(normalised: NormalisedBody) -> ReadOutcome:
     """
     Return the outcome of a batch that no later report completes. Every generation becomes a record, even if
     it is incomplete.
@@ -599,7 +601,7 @@ def report_keys_and_prefixes_to_load(
             under.add(TOLD_OF + report_key(sender, TRACE, report.key))
         else:
             keys.add(TOLD + report_key(sender, GENERATION, report.key))
-            keys |= _keys_of_trace(sender, _generations.decode(report.facts))
+            keys |= _trace_report_keys(sender, _generations.decode(report.facts))
     return keys, under
 
 
@@ -620,11 +622,11 @@ def next_keys_to_load(found_reports: Iterable[PartialReport], sender: Sender | N
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
                 report = _reports.decode(stored.body)
                 if report.kind == GENERATION:
-                    keys |= _keys_of_trace(sender or report.sender, _generations.decode(report.facts))
+                    keys |= _trace_report_keys(sender or report.sender, _generations.decode(report.facts))
     return keys
 
 
-def _keys_of_trace(sender: Sender, generation: Generation) -> set[bytes]:
+def _trace_report_keys(sender: Sender, generation: Generation) -> set[bytes]:
     return {report_key(sender, TRACE, generation.trace_id)} if generation.trace_id else set()
 
 

@@ -28,10 +28,10 @@ from gateway.normalise.otlp.decoding.json_request import (
 )
 from gateway.normalise.otlp.decoding.json_schema import (
     JsonResource,
+    attributes_dropped_by_decoding_rules,
     attributes_from_pairs,
     parse_double,
     parse_whole_number,
-    undecoded_attributes,
 )
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed, PayloadPiece, TraceEnds
 from gateway.normalise.otlp.metrics import CANNOT_COUNT, CounterPoints
@@ -44,9 +44,9 @@ from gateway.normalise.otlp.model import (
     Span,
     SpanEvent,
     merge_call_events,
-    time_or_zero,
+    time_or_zero_if_impossible,
 )
-from gateway.normalise.outcome import MALFORMED, Reject
+from gateway.normalise.outcome import MALFORMED, RejectedPayloadItem
 from gateway.normalise.payload.body_limits import Allowance, may_exceed_items
 from gateway.normalise.payload.json_cut import (
     WINDOW,
@@ -93,7 +93,7 @@ class _PayloadPieceBuilder(Generic[T]):
         self.part.received += 1
 
     def reject_item(self, message: str) -> None:
-        self.part.rejects.append(Reject(self._before + self.part.received, MALFORMED, message))
+        self.part.rejects.append(RejectedPayloadItem(self._before + self.part.received, MALFORMED, message))
         self.part.received += 1
 
     def ignore_item(self, reason: str) -> None:
@@ -117,7 +117,7 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadP
     ends = TraceEnds() if len(body) > pieces.LARGE_BODY else None
     names = ("resourceSpans", "scopeSpans", "spans")
     read = _build_item_reader(schema.SPAN, _build_span)
-    for part in _decode_pieces(body, schema.TRACES, names, read, allowance or Allowance(), ends):
+    for part in _decode_request_in_pieces(body, schema.TRACES, names, read, allowance or Allowance(), ends):
         if ends is not None:
             ends.mark_ended_traces(part)
         yield part
@@ -126,18 +126,18 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadP
 def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadPiece[LogRecord]]:
     names = ("resourceLogs", "scopeLogs", "logRecords")
     read = _build_item_reader(schema.LOG_RECORD, _build_log_record)
-    return _decode_pieces(body, schema.LOGS, names, read, allowance or Allowance())
+    return _decode_request_in_pieces(body, schema.LOGS, names, read, allowance or Allowance())
 
 
 def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadPiece[MetricPoint]]:
     """Yield the metric points of a body. `ignored` of each piece counts the points that cannot be counted."""
     names = ("resourceMetrics", "scopeMetrics", "metrics")
-    return _decode_pieces(
+    return _decode_request_in_pieces(
         body, schema.METRICS, names, _read_points_of_metric, allowance or Allowance(), count=_count_points
     )
 
 
-def _decode_pieces(
+def _decode_request_in_pieces(
     body: bytes,
     decoder: msgspec.json.Decoder[Any],
     names: Names,
@@ -246,7 +246,7 @@ def _decode_resource(resource: JsonResource | None, where: str) -> Resource:
 
 
 def _parse_time_ns(value: schema.Whole, field: str) -> int:
-    return 0 if value is None else time_or_zero(parse_whole_number(value, field, 0, 1 << 64))
+    return 0 if value is None else time_or_zero_if_impossible(parse_whole_number(value, field, 0, 1 << 64))
 
 
 def _require_hex_id(value: str | None, size: int, field: str) -> str | None:
@@ -458,5 +458,5 @@ def _build_point(counter_points: CounterPoints, point: schema.DataPoint, kind: s
         time=_parse_time_ns(point.timeUnixNano, "timeUnixNano"),
         value=value,
         attributes=attributes,
-        outside=undecoded_attributes(point.attributes, attributes),
+        outside=attributes_dropped_by_decoding_rules(point.attributes, attributes),
     )

@@ -215,13 +215,13 @@ def attributes_from_pairs(pairs: Iterable[KeyValue | None] | Attributes | None) 
     return attributes
 
 
-def undecoded_attributes(
-    pairs: Iterable[KeyValue | None] | None, attributes: Attributes
+def attributes_dropped_by_decoding_rules(
+    pairs: Iterable[KeyValue | None] | None, decoded_attributes: Attributes
 ) -> dict[str, object]:
-    """Return the attributes that are not in `attributes`, because the decoding rules dropped them."""
+    """Return the attributes that are not in `decoded_attributes`, because the decoding rules dropped them."""
     outside: dict[str, object] = {}
     for pair in pairs or ():
-        if pair is not None and pair.key and pair.value is not None and pair.key not in attributes:
+        if pair is not None and pair.key and pair.value is not None and pair.key not in decoded_attributes:
             with suppress(Malformed):  # skip values that cannot be read, because they are not needed
                 if (plain := _decoded_value(pair.value, pair.key)) is not None:
                     outside[pair.key] = plain

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from gateway.normalise.outcome import Reject
+from gateway.normalise.outcome import RejectedPayloadItem
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -27,7 +27,7 @@ class PayloadPiece(msgspec.Struct, Generic[T], kw_only=True):
 
     received: int = 0
     items: list[tuple[int, T]] = []  # items of the payload with their positions, from 0
-    rejects: list[Reject] = []  # rejected items; they do not affect other items
+    rejects: list[RejectedPayloadItem] = []  # rejected items; they do not affect other items
     ignored: dict[str, int] = {}  # number of points that cannot be counted, by reason
     ended: frozenset[str] = frozenset()  # traces that have no spans in later pieces (only for large payloads)
 
@@ -36,7 +36,7 @@ class ItemReader(Protocol[T_contra]):
     """
     Reads the items of one signal into an outcome: `SpanReader`, `LogReader` or `PointReader`.
 
-    Every item is counted in the outcome, either when it is read or in `add_remaining_items`.
+    Every item is counted in the outcome, either when it is read or in `add_items_that_waited`.
     """
 
     def read_item(self, item_index: int, item: T_contra) -> None: ...
@@ -44,7 +44,7 @@ class ItemReader(Protocol[T_contra]):
     def add_calls_of_ended_traces(self, ended: frozenset[str]) -> Iterable[None]:
         """Add the calls of traces that have no spans in later pieces of the payload."""
 
-    def add_remaining_items(self) -> Iterable[None] | None:
+    def add_items_that_waited(self) -> Iterable[None] | None:
         """
         Add the items that waited for others. A reader with many items yields, so that the event loop can run.
         """

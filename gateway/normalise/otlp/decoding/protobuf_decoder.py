@@ -32,10 +32,10 @@ from gateway.normalise.otlp.model import (
     Span,
     SpanEvent,
     merge_call_events,
-    time_or_zero,
+    time_or_zero_if_impossible,
 )
 from gateway.normalise.otlp.shapes import FIELD_NAMES
-from gateway.normalise.outcome import MALFORMED, Reject
+from gateway.normalise.outcome import MALFORMED, RejectedPayloadItem
 from gateway.normalise.payload.body_limits import ITEM_BYTES, PART_BYTES, TURN, Allowance
 from spool.caches import SeenKeys, remove_oldest_eighth
 
@@ -68,17 +68,17 @@ class _Known(dict[bytes, Pair]):
         size = len(raw)
         at = raw[1] + 3 if size > 5 else size  # position of the value, after the bytes of its length
         if size < at + 3:
-            return _decode_any_layout(raw)
+            return _decode_attribute_of_any_layout(raw)
         encoded = raw[:at]
-        head = _heads.get(encoded) or _find_or_decode_attribute_head(encoded)
+        head = _heads.get(encoded) or _decode_attribute_head_before_value(encoded)
         if head is None:
-            return _decode_any_layout(raw)
+            return _decode_attribute_of_any_layout(raw)
         value: Any = None
         length, kind = raw[at], raw[at + 1]
         if length >= 0x80:
             value = _text_of_long_attribute(raw, at)
         elif length != size - at - 1:
-            return _decode_any_layout(raw)
+            return _decode_attribute_of_any_layout(raw)
         elif kind == _STRING:
             if raw[at + 2] == length - 2:
                 value = raw[at + 3 :].decode()
@@ -87,7 +87,7 @@ class _Known(dict[bytes, Pair]):
         elif kind == _DOUBLE and length == 9:
             value = _unpack_double(raw, at + 2)[0]
         if value is None:
-            return _decode_any_layout(raw)
+            return _decode_attribute_of_any_layout(raw)
         name, is_left_out, is_reduced, repeats = head
         if is_left_out or (length >= 0x80 and len(value) > admission.MAX_VALUE):
             return _attribute_with_reduced_text(name, value) if is_reduced else _LEFT_OUT
@@ -122,7 +122,7 @@ def attributes_from_encoded(encoded: Sequence[bytes]) -> Attributes:
     # iterating over protobuf's own containers takes twice as long
     pairs: Sequence[bytes] = encoded[:]
     if len(pairs) >= _CONVERSATION and any(map(_is_known_dropped_attribute, _sample_from_middle(pairs))):
-        pairs = _remove_dropped(pairs)
+        pairs = _remove_attributes_that_rules_drop(pairs)
     attributes = dict(map(_read, pairs))
     attributes.pop("", None)
     return attributes
@@ -167,7 +167,7 @@ def _is_known_dropped_attribute(raw: bytes) -> bool:
     return len(raw) > 5 and _heads.get(raw[: raw[1] + 3]) is _DROPPED
 
 
-def _remove_dropped(pairs: Iterable[bytes]) -> list[bytes]:
+def _remove_attributes_that_rules_drop(pairs: Iterable[bytes]) -> list[bytes]:
     """
     Return KeyValues without texts that would be dropped after decoding. Raises UnicodeDecodeError if such a
     text is invalid.
@@ -187,10 +187,16 @@ def _remove_dropped(pairs: Iterable[bytes]) -> list[bytes]:
     return kept
 
 
-def undecoded_attributes(encoded: Iterable[bytes], attributes: Attributes) -> dict[str, object]:
+def attributes_dropped_by_decoding_rules(
+    encoded: Iterable[bytes], decoded_attributes: Attributes
+) -> dict[str, object]:
     outside: dict[str, object] = {}
     for pair in map(_parse_pair, encoded):
-        if pair.key and pair.key not in attributes and (plain := _decoded_value(pair.value)) is not None:
+        if (
+            pair.key
+            and pair.key not in decoded_attributes
+            and (plain := _decoded_value(pair.value)) is not None
+        ):
             outside[pair.key] = plain
     return outside
 
@@ -245,7 +251,7 @@ def _position_after_length(raw: bytes, position: int) -> int | None:
     return None
 
 
-def _decode_any_layout(raw: bytes) -> Pair:
+def _decode_attribute_of_any_layout(raw: bytes) -> Pair:
     message = _parse_pair(raw)
     name = message.key
     rule = RULES[name]
@@ -265,7 +271,7 @@ def _parse_pair(raw: bytes) -> Any:
     return wire.KeyValue.FromString(raw)
 
 
-def _find_or_decode_attribute_head(encoded: bytes) -> _Head | None:
+def _decode_attribute_head_before_value(encoded: bytes) -> _Head | None:
     """
     Decode the head of an encoded attribute: the bytes up to its value. Heads that recur are remembered.
     Return None if the bytes have another form, or if the value may be a list of texts.
@@ -340,7 +346,7 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadP
         yield PayloadPiece()
     if len(body) > pieces.LARGE_BODY:
         ends = yield from _count_spans_of_traces(body, allowance)
-    for part in _decode_pieces(body, wire.TracesRequest, _decode_spans, _PATH, allowance):
+    for part in _decode_request_in_pieces(body, wire.TracesRequest, _decode_spans, _PATH, allowance):
         if ends is not None:
             ends.mark_ended_traces(part)
         yield part
@@ -350,20 +356,20 @@ def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadPie
     allowance = allowance or Allowance()
     for _ in refuse_too_many_items(body, _PATH, allowance):
         yield PayloadPiece()
-    yield from _decode_pieces(body, wire.LogsRequest, _decode_log_records, _PATH, allowance)
+    yield from _decode_request_in_pieces(body, wire.LogsRequest, _decode_log_records, _PATH, allowance)
 
 
 def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadPiece[MetricPoint]]:
     allowance = allowance or Allowance()
     for _ in refuse_too_many_items(body, _POINTS, allowance):
         yield PayloadPiece()
-    yield from _decode_pieces(body, wire.MetricsRequest, _decode_data_points, _POINTS, allowance)
+    yield from _decode_request_in_pieces(body, wire.MetricsRequest, _decode_data_points, _POINTS, allowance)
 
 
-def _decode_pieces(
+def _decode_request_in_pieces(
     body: bytes,
-    message: Any,
-    read: Callable[[Any, int, int, Allowance], Iterator[PayloadPiece[T]]],
+    message_class: Any,
+    decode_pieces: Callable[[Any, int, int, Allowance], Iterator[PayloadPiece[T]]],
     path: Path,
     allowance: Allowance,
 ) -> Iterator[PayloadPiece[T]]:
@@ -376,18 +382,18 @@ def _decode_pieces(
     for encoded in cut_request(body, path, allowance=allowance):
         size = len(encoded)
         try:
-            request = message.FromString(encoded)
+            request = message_class.FromString(encoded)
             # the memory of a large part is released while its items are read
             encoded = TURN
             if allowance.count_work_and_check_turn(
                 size
             ):  # pause before parsing, because the parser itself cannot pause
                 yield PayloadPiece()
-            for part in read(request, received, size, allowance):
+            for part in decode_pieces(request, received, size, allowance):
                 received += part.received
                 yield part
         except DecodeError:
-            name = message.DESCRIPTOR.name
+            name = message_class.DESCRIPTOR.name
             raise BadPayload(
                 f"body: not readable as {name}, in the part that starts near byte {offset}"
             ) from None
@@ -431,7 +437,7 @@ def _decode_spans(
         if len(encoded) <= MANY:
             resource = Resource(attributes_from_encoded(encoded))
         else:
-            resource = Resource((yield from _decode_attributes_in_turns(encoded, allowance)))
+            resource = Resource((yield from _decode_attributes_with_pauses(encoded, allowance)))
         for scope_spans in resource_spans.scope_spans:
             scope = Scope(scope_spans.scope.name, scope_spans.scope.version)
             if allowance.count_work_and_check_turn(0):
@@ -442,13 +448,13 @@ def _decode_spans(
                 if size <= MANY:
                     attributes = attributes_from_encoded(encoded)
                 else:
-                    attributes = yield from _decode_attributes_in_turns(encoded, allowance)
+                    attributes = yield from _decode_attributes_with_pauses(encoded, allowance)
                 read = (yield from _decode_events(events, allowance)) if events else _NO_EVENTS
                 exceptions = merge_call_events(attributes, read) if read else _NO_EVENTS
                 try:
                     part.items.append((at, _build_span(resource, scope, span, attributes, exceptions)))
                 except Malformed as error:
-                    part.rejects.append(Reject(at, MALFORMED, f"spans[{at}]{error}"))
+                    part.rejects.append(RejectedPayloadItem(at, MALFORMED, f"spans[{at}]{error}"))
                 at += 1
                 parts += size + _PARTS_OF_SPAN
                 if parts < _UNCHECKED_PARTS:
@@ -472,7 +478,7 @@ def _decode_log_records(
     part: PayloadPiece[LogRecord] = PayloadPiece()
     for resource_logs in request.resource_logs:
         resource = Resource(
-            (yield from _decode_attributes_in_turns(resource_logs.resource.attributes, allowance))
+            (yield from _decode_attributes_with_pauses(resource_logs.resource.attributes, allowance))
         )
         for scope_logs in resource_logs.scope_logs:
             scope = Scope(scope_logs.scope.name, scope_logs.scope.version)
@@ -483,7 +489,7 @@ def _decode_log_records(
                 if len(encoded) <= MANY:
                     attributes = attributes_from_encoded(encoded)
                 else:
-                    attributes = yield from _decode_attributes_in_turns(encoded, allowance)
+                    attributes = yield from _decode_attributes_with_pauses(encoded, allowance)
                 part.items.append(
                     (first_index + part.received, _build_log_record(resource, scope, record, attributes))
                 )
@@ -506,14 +512,14 @@ def _decode_data_points(
     part: PayloadPiece[MetricPoint] = PayloadPiece()
     for resource_metrics in request.resource_metrics:
         resource = Resource(
-            (yield from _decode_attributes_in_turns(resource_metrics.resource.attributes, allowance))
+            (yield from _decode_attributes_with_pauses(resource_metrics.resource.attributes, allowance))
         )
         for scope_metrics in resource_metrics.scope_metrics:
             scope = Scope(scope_metrics.scope.name, scope_metrics.scope.version)
             if allowance.count_work_and_check_turn(0):
                 yield PayloadPiece()
             for metric in scope_metrics.metrics:
-                countable = _build_countable(metric, resource, scope)
+                countable = _build_counter_points(metric, resource, scope)
                 if allowance.count_work_and_check_turn(0):
                     yield PayloadPiece()
                 for encoded in _metric_points(metric):
@@ -538,7 +544,7 @@ def _count_entries(groups: Sequence[Sequence[Any]]) -> int:
     return len(groups) + sum(map(len, groups))
 
 
-def _decode_attributes_in_turns(
+def _decode_attributes_with_pauses(
     encoded: Sequence[bytes], allowance: Allowance
 ) -> Generator[PayloadPiece[Any], None, Attributes]:
     attributes: Attributes = {}
@@ -598,7 +604,9 @@ def _build_log_record(resource: Resource, scope: Scope, record: Any, attributes:
         scope,
         record.event_name,
         body if len(body) <= 256 and " " not in body else "",
-        time_or_zero(record.time_unix_nano) or time_or_zero(record.observed_time_unix_nano) or None,
+        time_or_zero_if_impossible(record.time_unix_nano)
+        or time_or_zero_if_impossible(record.observed_time_unix_nano)
+        or None,
         trace_id.hex() if len(trace_id) == 16 and trace_id != _NO_TRACE else None,
         span_id.hex() if len(span_id) == 8 and span_id != _NO_SPAN else None,
         attributes,
@@ -611,7 +619,7 @@ def _metric_points(metric: Any) -> Sequence[Any]:
     return points
 
 
-def _build_countable(metric: Any, resource: Resource, scope: Scope) -> CounterPoints:
+def _build_counter_points(metric: Any, resource: Resource, scope: Scope) -> CounterPoints:
     countable = CounterPoints(metric.name, metric.unit, resource, scope)
     kind = metric.WhichOneof("data")
     if kind:
@@ -633,18 +641,18 @@ def _build_point(
     else:
         value = point.sum if point.HasField("sum") else None
     encoded = point.attributes
-    attributes = yield from _decode_attributes_in_turns(encoded, allowance)
+    attributes = yield from _decode_attributes_with_pauses(encoded, allowance)
     outside: dict[str, object] = {}
     if len(encoded) > len(attributes):
         for start in range(0, len(encoded), MANY):
             chunk = encoded[start : start + MANY]
-            outside.update(undecoded_attributes(chunk, attributes))
+            outside.update(attributes_dropped_by_decoding_rules(chunk, attributes))
             if allowance.count_work_and_check_turn(0, len(chunk)):
                 yield PayloadPiece()
     return counter_points.build_point(
         flags=point.flags,
-        start_time=time_or_zero(point.start_time_unix_nano),
-        time=time_or_zero(point.time_unix_nano),
+        start_time=time_or_zero_if_impossible(point.start_time_unix_nano),
+        time=time_or_zero_if_impossible(point.time_unix_nano),
         value=value,
         attributes=attributes,
         outside=outside,

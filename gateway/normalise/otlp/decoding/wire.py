@@ -22,7 +22,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE
 from gateway.normalise.payload.body_limits import ITEM_BYTES, LARGEST_VALUE, TURN, Allowance
-from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, field_position, overrun_error
+from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, field_tag_start_and_end, overrun_error
 
 # Message types that are never read: exemplars, links, buckets and quantiles. They stay encoded.
 _ENCODED = frozenset(
@@ -129,7 +129,7 @@ def _cut_message(message: memoryview, path: Path, limit: int, allowance: Allowan
         return
     beside, parts = yield from _split_message_fields(message, path[0], allowance, limit // 4)
     if parts is None:
-        yield from _count_fields(message, path, allowance.allowance_for_next_pass())
+        yield from _count_fields_as_items(message, path, allowance.allowance_for_next_pass())
         if len(message) > limit * _MOST_UNCUT:
             shared = f"The resource or scope of a large body takes more than {limit // 4} bytes"
             raise Refusal(413, "body_too_large", f"{shared}; send smaller batches.")
@@ -188,7 +188,7 @@ def _split_message_fields(
             if at > size:
                 raise overrun_error(begin, size)
         else:
-            tag, start, at = field_position(message, begin)
+            tag, start, at = field_tag_start_and_end(message, begin)
         if tag in wanted_tags:
             parts.extend((tag, start, at))
         elif len(beside) + at - begin > max_other_bytes:
@@ -213,7 +213,7 @@ def _remove_largest_fields(message: memoryview, allowance: Allowance) -> Generat
     at = begin = walked = 0
     while at < len(message):
         field = at
-        _, _, at = field_position(message, field)
+        _, _, at = field_tag_start_and_end(message, field)
         allowance.count_items(1, at - field)
         if at - field > LARGEST_VALUE:
             pieces.append(message[begin:field])
@@ -224,16 +224,16 @@ def _remove_largest_fields(message: memoryview, allowance: Allowance) -> Generat
     return b"".join([*pieces, message[begin:]])
 
 
-def _count_fields(message: memoryview, path: Path, allowance: Allowance) -> Iterator[bytes]:
+def _count_fields_as_items(message: memoryview, path: Path, allowance: Allowance) -> Iterator[bytes]:
     """Count each field as an item, down to the end of a path. Raises Refusal 413 above the limit."""
     wanted_tags = _field_tags(path[0]) if len(path) > 1 else frozenset[int]()
     at = walked = 0
     while at < len(message):
         begin = at
-        tag, start, at = field_position(message, begin)
+        tag, start, at = field_tag_start_and_end(message, begin)
         allowance.count_items(1, at - begin)
         if tag in wanted_tags:
-            yield from _count_fields(message[start:at], path[1:], allowance)
+            yield from _count_fields_as_items(message[start:at], path[1:], allowance)
         walked += 1
         if walked % _TURN == 0:
             yield TURN
@@ -254,7 +254,7 @@ def refuse_too_many_items(body: bytes, item_field_path: Path, allowance: Allowan
 
 def _count_items_before_decoding(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes]:
     with suppress(BadPayload, _TooManyFields):
-        yield from _walk_fields(
+        yield from _yield_fields_at_path(
             memoryview(body),
             path,
             allowance.allowance_for_counting_pass(),
@@ -266,8 +266,8 @@ class _TooManyFields(Exception):
     """Raised if the pass that counts the items of a body was stopped, because it would take as long as decoding."""
 
 
-def _walk_fields(
-    message: memoryview, path: Path, allowance: Allowance, remaining: list[int]
+def _yield_fields_at_path(
+    message: memoryview, path: Path, allowance: Allowance, remaining_field_count: list[int]
 ) -> Iterator[bytes]:
     # alternative fields are parts of an item
     wanted_tags, is_message = (
@@ -276,17 +276,19 @@ def _walk_fields(
     )
     at = 0
     while at < len(message):
-        tag, start, at = field_position(message, at)
-        remaining[0] -= 1
-        if remaining[0] % _TURN == 0:
-            if remaining[0] < 0:
+        tag, start, at = field_tag_start_and_end(message, at)
+        remaining_field_count[0] -= 1
+        if remaining_field_count[0] % _TURN == 0:
+            if remaining_field_count[0] < 0:
                 raise _TooManyFields
             yield TURN
         if tag in wanted_tags:
             if is_message:
                 allowance.count_items(1, 0)
             if path[1:]:
-                yield from _walk_fields(message[start:at], path[1:], allowance, remaining)
+                yield from _yield_fields_at_path(
+                    message[start:at], path[1:], allowance, remaining_field_count
+                )
 
 
 def _field_tags(numbers: int | tuple[int, ...]) -> frozenset[int]:

@@ -10,7 +10,7 @@ from gateway.normalise.otlp.product import (
     SpanRole,
     TelemetryProduct,
 )
-from gateway.normalise.otlp.span_rules import is_cache_apart_from_input, operation_by_span_name
+from gateway.normalise.otlp.span_rules import has_provider_input_count_excluding_cache, operation_by_span_name
 from gateway.normalise.reading import operations, values
 
 _KIND = "ag2.span.type"
@@ -38,5 +38,7 @@ PRODUCT = TelemetryProduct(
     marks=(_KIND,),
     kinds=(KindAttribute(attribute=_KIND, operation=_operation_if_call, steps=_STEPS),),
     zero_cost_is_unknown=True,
-    spans=SpanDialect(operation=_operation_if_call, without_cache=is_cache_apart_from_input, role=_span_role),
+    spans=SpanDialect(
+        operation=_operation_if_call, without_cache=has_provider_input_count_excluding_cache, role=_span_role
+    ),
 )

@@ -21,7 +21,7 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     return "invoke_agent" if run is not None and has_token_counts(span, shape) else None
 
 
-def _adjust_call(span: Span, call: SpanCall) -> None:
+def _set_run_id_and_remove_placeholder_model(span: Span, call: SpanCall) -> None:
     record = call.record
     call.run_id = values.text_or_none(span.attributes.get(_RUN_ID))
     if span.attributes.get(_SYSTEM) == _AGENTS:
@@ -43,6 +43,8 @@ PRODUCT = TelemetryProduct(
     names={"request_id": (_RUN_ID,)},
     weak_marks={_SYSTEM: _is_azure_span},
     spans=SpanDialect(
-        operation=_operation_if_call, ids=_response_id_or_id_of_several_calls, refine=_adjust_call
+        operation=_operation_if_call,
+        ids=_response_id_or_id_of_several_calls,
+        refine=_set_run_id_and_remove_placeholder_model,
     ),
 )

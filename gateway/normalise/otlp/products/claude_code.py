@@ -40,7 +40,7 @@ def _provider_of_model_or_stated(stated: str | None, model: str | None) -> str |
     return (None if model is None else semconv.provider_by_model_name(model)) or stated
 
 
-def _adjust_call(span: Span, call: SpanCall) -> None:
+def _set_failure_and_call_ids(span: Span, call: SpanCall) -> None:
     record, attributes = call.record, span.attributes
     if attributes.get("success") in (False, "false") and record.status == "ok":
         record.status, record.error_type = "error", semconv.machine_readable_error(attributes)
@@ -91,10 +91,10 @@ def _has_request_id(attributes: Attributes) -> bool:
 
 
 def _has_session_and_prompt_ids(attributes: Attributes) -> bool:
-    return bool(_links_of_prompt_failure(attributes))
+    return bool(_dedup_links_of_prompt_failure(attributes))
 
 
-def _links_to_span_unless_named(attributes: Attributes, call: Inference) -> Links:
+def _span_links_without_request_id(attributes: Attributes, call: Inference) -> Links:
     return (
         ()
         if _has_request_id(attributes)
@@ -102,18 +102,18 @@ def _links_to_span_unless_named(attributes: Attributes, call: Inference) -> Link
     )
 
 
-def _links_of_error(attributes: Attributes, call: Inference) -> Links:
+def _dedup_links_of_error(attributes: Attributes, call: Inference) -> Links:
     """
     Return links from an error to the event that ends the prompt's retries, so that both count as one failure.
     """
-    return _links_of_prompt_failure(attributes) + _links_to_span_unless_named(attributes, call)
+    return _dedup_links_of_prompt_failure(attributes) + _span_links_without_request_id(attributes, call)
 
 
-def _links_of_exhausted_retries(attributes: Attributes, call: Inference) -> Links:
-    return tuple([(own, other) for other, own in _links_of_prompt_failure(attributes)])
+def _dedup_links_of_exhausted_retries(attributes: Attributes, call: Inference) -> Links:
+    return tuple([(own, other) for other, own in _dedup_links_of_prompt_failure(attributes)])
 
 
-def _links_of_prompt_failure(attributes: Attributes) -> Links:
+def _dedup_links_of_prompt_failure(attributes: Attributes) -> Links:
     session, prompt = (values.text_or_none(attributes.get(name)) for name in ("session.id", "prompt.id"))
     if session is None or prompt is None:
         return ()
@@ -137,8 +137,8 @@ _LOGGED = LogDialect(
 # rules for calls whose end another event reports, and for that event
 _ENDED = replace(_LOGGED, call_id=_CALL_ID)
 _EVENTS = {
-    "claude_code.api_request": LogEvent(dialect=_ENDED, links=_links_to_span_unless_named),
-    "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True, links=_links_of_error),
+    "claude_code.api_request": LogEvent(dialect=_ENDED, links=_span_links_without_request_id),
+    "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True, links=_dedup_links_of_error),
     # This event ends the call with the same id. The call was billed.
     "claude_code.api_refusal": LogEvent(
         dialect=_ENDED, failed=True, refine=_mark_as_refusal, adds_to_call=True, is_call=_has_request_id
@@ -149,7 +149,7 @@ _EVENTS = {
         failed=True,
         timed=False,
         is_call=_has_session_and_prompt_ids,
-        links=_links_of_exhausted_retries,
+        links=_dedup_links_of_exhausted_retries,
     ),
 }
 
@@ -191,7 +191,7 @@ PRODUCT = TelemetryProduct(
         without_cache=accept_everything,
         provider=_provider_of_model_or_stated,
         ids=_response_id_or_id_of_several_calls,
-        refine=_adjust_call,
+        refine=_set_failure_and_call_ids,
     ),
     events=_EVENTS,
     event_beginnings=(_PREFIX,),

@@ -24,7 +24,7 @@ def _span_role(span: Span, shape: AttributeShape) -> SpanRole:
     return SpanRole(is_agent=_TURN in span.attributes)
 
 
-def _mark_as_part_of_request(span: Span, call: SpanCall) -> None:
+def _mark_provider_call_and_parts(span: Span, call: SpanCall) -> None:
     """
     Mark model runs inside a request or a turn as parts. Below a request, such a run is not a call of its own.
     """
@@ -38,5 +38,5 @@ PRODUCT = TelemetryProduct(
     services=("claude-platform",),
     test_spans=("anthropic.test",),
     tags={"user_profile": ("anthropic.user_profile.id",)},
-    spans=SpanDialect(operation=_operation_if_call, role=_span_role, refine=_mark_as_part_of_request),
+    spans=SpanDialect(operation=_operation_if_call, role=_span_role, refine=_mark_provider_call_and_parts),
 )

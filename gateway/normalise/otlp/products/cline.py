@@ -27,7 +27,7 @@ _LOGGED = LogDialect(
 )
 
 
-def _is_answered(attributes: Attributes) -> bool:
+def _has_input_count(attributes: Attributes) -> bool:
     return semconv.first_count(attributes, _LOGGED.tokens.input) is not None
 
 
@@ -39,7 +39,7 @@ PRODUCT = TelemetryProduct(
     tags={"organization": ("organization_id",), "device": ("distinct_id",)},
     names={"cost": ("totalCost",)},
     names_spans=False,
-    events={"task.conversation_turn": LogEvent(dialect=_LOGGED, is_call=_is_answered)},
+    events={"task.conversation_turn": LogEvent(dialect=_LOGGED, is_call=_has_input_count)},
     event_beginnings=("task.",),
     no_calls=("task.tokens", "task.summarize_task"),
     metrics={

@@ -40,7 +40,7 @@ def _set_cost_if_not_billable(attributes: Attributes, call: Inference) -> None:
         call.cost = "0"
 
 
-def _set_cost_to_zero(attributes: Attributes, call: Inference) -> None:
+def _set_cost_of_unbilled_call_to_zero(attributes: Attributes, call: Inference) -> None:
     """Set the cost to 0, because this event reports that Cursor did not bill the call after all."""
     call.cost = "0"
 
@@ -68,7 +68,9 @@ PRODUCT = TelemetryProduct(
     events={
         _REQUEST: LogEvent(dialect=_LOGGED, refine=_set_cost_if_not_billable),
         _ERROR: LogEvent(dialect=_LOGGED, failed=True, adds_to_call=True, refine=_set_cost_if_not_billable),
-        _CORRECTION: LogEvent(dialect=_LOGGED, adds_to_call=True, is_final=True, refine=_set_cost_to_zero),
+        _CORRECTION: LogEvent(
+            dialect=_LOGGED, adds_to_call=True, is_final=True, refine=_set_cost_of_unbilled_call_to_zero
+        ),
     },
     event_beginnings=(_PREFIX,),
     event_name=_event_name_with_prefix,

@@ -35,7 +35,7 @@ _WHEN_OK = ("gen_ai.response.model",)
 _ENDED = ("gen_ai.response.id", "gen_ai.response.model", *semconv.INPUT, *semconv.OUTPUT, *semconv.ERROR_TYPE)
 
 
-class GeminiTwins:
+class GeminiLogRecordPairs:
     """
     The twins of one payload's calls: records of Gemini CLI's own event, and of the GenAI conventions' event.
     """
@@ -48,28 +48,28 @@ class GeminiTwins:
     def hold_product_event(self, item_index: int, record: LogRecord, event: LogEvent) -> None:
         self._calls.append((item_index, record, event))
 
-    def hold_genai_event_as_twin(self, record: LogRecord) -> bool:
+    def hold_genai_event_if_it_completes_call(self, record: LogRecord) -> bool:
         if semconv.name_of_first_value(record.attributes, _ENDED) is None:
             return False
         model = semconv.first_text(record.attributes, ("gen_ai.request.model",))
-        self._twins[_twin_key(record, model)].setdefault(_session_id(record), deque()).append(record)
+        self._twins[_pairing_key(record, model)].setdefault(_session_id(record), deque()).append(record)
         return True
 
-    def complete_calls_from_twins(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
+    def complete_calls_from_genai_events(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
         for index, record, event in self._calls:
-            twin = self._pop_twin_record(record)
+            twin = self._pop_genai_record_of_call(record)
             if twin is not None:
-                record = _with_attributes_of_twin(
+                record = _with_attributes_of_genai_record(
                     record, twin, _ALWAYS if event.failed else _ALWAYS + _WHEN_OK
                 )
             yield index, record, event
 
-    def _pop_twin_record(self, record: LogRecord) -> LogRecord | None:
+    def _pop_genai_record_of_call(self, record: LogRecord) -> LogRecord | None:
         """
         Remove and return the first held record with the timestamp and model of `record`. If both name a
         session, it must be the same session.
         """
-        waiting = self._twins.get(_twin_key(record, semconv.first_text(record.attributes, ("model",))), {})
+        waiting = self._twins.get(_pairing_key(record, semconv.first_text(record.attributes, ("model",))), {})
         session = _session_id(record)
         if session is None:
             session = next(iter(waiting), None)
@@ -83,7 +83,7 @@ class GeminiTwins:
         return twin
 
 
-def _twin_key(record: LogRecord, model: str | None) -> Hashable:
+def _pairing_key(record: LogRecord, model: str | None) -> Hashable:
     return values.text_or_none(record.attributes.get("event.timestamp")), model
 
 
@@ -91,8 +91,10 @@ def _session_id(record: LogRecord) -> str | None:
     return values.text_or_none(record.attributes.get("session.id"))
 
 
-def _with_attributes_of_twin(record: LogRecord, twin: LogRecord, names: tuple[str, ...]) -> LogRecord:
-    added = {name: twin.attributes[name] for name in names if name in twin.attributes}
+def _with_attributes_of_genai_record(
+    record: LogRecord, genai_record: LogRecord, names: tuple[str, ...]
+) -> LogRecord:
+    added = {name: genai_record.attributes[name] for name in names if name in genai_record.attributes}
     return msgspec.structs.replace(record, attributes=record.attributes | added)
 
 
@@ -147,7 +149,7 @@ PRODUCT = TelemetryProduct(
     event_beginnings=("gemini_cli.",),
     no_calls=("gemini_cli.chat_compression",),
     more_tags=_agent_tag_unless_main,
-    twins=GeminiTwins,
+    twins=GeminiLogRecordPairs,
     metrics={
         "gemini_cli.token.usage": MetricFamily(
             type_keys=("type",),

@@ -90,7 +90,7 @@ def _set_counts_and_error_from_response(span: Span, call: SpanCall) -> None:
         record.status, record.error_type = "error", error or values.OTHER
 
 
-def _has_reasoning_apart(span: Span) -> bool:
+def _has_output_count_without_reasoning(span: Span) -> bool:
     """Return whether the attribute for reasoning tokens exists. Then the output count excludes them."""
     return _THOUGHTS_APART in span.attributes
 
@@ -113,7 +113,7 @@ PRODUCT = TelemetryProduct(
     details=replace(LOGGED, own_id=_ANSWER, call_id=_ANSWER, operation=operations.GENERATE),
     spans=SpanDialect(
         operation=_operation_if_call,
-        without_reasoning=_has_reasoning_apart,
+        without_reasoning=_has_output_count_without_reasoning,
         refine=_set_counts_and_error_from_response,
         refine_sent=_add_dedup_key_of_answer,
         role=_span_role,

@@ -16,7 +16,7 @@ from gateway.normalise.otlp.product import (
     TelemetryProduct,
 )
 from gateway.normalise.otlp.span_rules import operation_by_span_name
-from gateway.normalise.otlp.usage_objects import counts_by_field, numbers_in_python_text, parse_usage_counts
+from gateway.normalise.otlp.usage_objects import counts_by_field, numbers_in_python_repr, parse_usage_counts
 from gateway.normalise.reading import values
 
 _KIND = "langsmith.span.kind"
@@ -33,7 +33,7 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
 
 
 def _input_detail_counts(value: Any) -> SpanFields:
-    numbers = numbers_in_python_text(value)
+    numbers = numbers_in_python_repr(value)
     details = counts_by_field(numbers, {"cache_read": ("cache_read",), "cache_write": ("cache_creation",)})
     if not details.get("cache_write"):  # cache writes are stated by lifetime, without their total
         by_age = [
@@ -47,7 +47,7 @@ def _input_detail_counts(value: Any) -> SpanFields:
 
 
 def _output_detail_counts(value: Any) -> SpanFields:
-    return counts_by_field(numbers_in_python_text(value), {"reasoning": ("reasoning",)})
+    return counts_by_field(numbers_in_python_repr(value), {"reasoning": ("reasoning",)})
 
 
 PRODUCT = TelemetryProduct(

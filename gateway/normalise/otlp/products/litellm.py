@@ -18,7 +18,7 @@ from gateway.normalise.otlp.call import Caller, SpanCall, merge_callers
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, SpanDialect, SpanFields, TelemetryProduct
 from gateway.normalise.otlp.span_rules import operation_by_span_name
-from gateway.normalise.otlp.usage_objects import counts_by_field, numbers_in_python_text
+from gateway.normalise.otlp.usage_objects import counts_by_field, numbers_in_python_repr
 from gateway.normalise.reading import agent_headers, operations, values
 
 _RAW_TWIN = "raw_gen_ai_request"
@@ -99,7 +99,7 @@ def _apply_litellm_attributes(span: Span, call: SpanCall) -> None:
 
 
 def _usage_fields(value: Any) -> SpanFields:
-    return counts_by_field(numbers_in_python_text(value), _USAGE)
+    return counts_by_field(numbers_in_python_repr(value), _USAGE)
 
 
 PRODUCT = TelemetryProduct(

@@ -26,7 +26,7 @@ def _usage_fields(value: Any) -> SpanFields:
     return counts_by_field(values.dict_or_empty(value), _NAMES)
 
 
-def _provider_without_api(stated: str | None, model: str | None) -> str | None:
+def _provider_without_api_suffix(stated: str | None, model: str | None) -> str | None:
     return (
         None
         if stated is None
@@ -59,5 +59,5 @@ PRODUCT = TelemetryProduct(
     names={"session": ("mirascope.ops.session.id",)},
     containers={_USAGE: _usage_fields},
     reductions={_USAGE: token_counts_in_tree},
-    spans=SpanDialect(provider=_provider_without_api, refine=_use_provider_model_name),
+    spans=SpanDialect(provider=_provider_without_api_suffix, refine=_use_provider_model_name),
 )

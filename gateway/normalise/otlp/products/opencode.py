@@ -54,11 +54,11 @@ _LOGGED = LogDialect(
 )
 
 
-def _links_to_span(attributes: Attributes, call: Inference) -> Links:
+def _dedup_links_to_span(attributes: Attributes, call: Inference) -> Links:
     return links_by_session_and_end(call, own_side=AS_EVENT, other_side=AS_SPAN)
 
 
-def _mark_as_logged(span: Span, call: SpanCall) -> None:
+def _mark_as_also_logged(span: Span, call: SpanCall) -> None:
     call.is_logged = True
 
 
@@ -95,10 +95,10 @@ PRODUCT = TelemetryProduct(
     scopes=("com.opencode",),
     scopes_above_marks=True,
     tags={"agent": ("agent",)},
-    spans=SpanDialect(refine=_mark_as_logged),
+    spans=SpanDialect(refine=_mark_as_also_logged),
     events={
-        _REQUEST: LogEvent(dialect=_LOGGED, links=_links_to_span),
-        _ERROR: LogEvent(dialect=_LOGGED, failed=True, links=_links_to_span),
+        _REQUEST: LogEvent(dialect=_LOGGED, links=_dedup_links_to_span),
+        _ERROR: LogEvent(dialect=_LOGGED, failed=True, links=_dedup_links_to_span),
     },
     event_name=_event_name_with_prefix,
     metrics=_METRICS,

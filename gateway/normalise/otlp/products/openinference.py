@@ -17,8 +17,8 @@ from gateway.normalise.otlp.product import (
     TelemetryProduct,
 )
 from gateway.normalise.otlp.span_rules import (
+    has_ai_sdk_input_count_excluding_cache,
     has_token_counts,
-    is_cache_apart_in_ai_sdk,
     is_failed_span,
     is_request_preparation,
 )
@@ -44,12 +44,12 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
 
 def _input_excludes_cache(span: Span, provider: str | None, model: str | None) -> bool:
     if span.scope.name != _CLAUDE_AGENT_SDK:
-        return is_cache_apart_in_ai_sdk(span, provider, model)
+        return has_ai_sdk_input_count_excluding_cache(span, provider, model)
     release = _RELEASE.match(span.scope.version)
     return release is None or tuple(map(int, release.groups())) < _HOLDS_CACHE_SINCE
 
 
-def _model_field(parameters: dict[str, Any]) -> dict[str, Any]:
+def _keep_only_model(parameters: dict[str, Any]) -> dict[str, Any]:
     model = values.text_or_none(parameters.get("model"))
     return {} if model is None else {"model": model}
 
@@ -87,6 +87,6 @@ PRODUCT = TelemetryProduct(
     tag_lists=("tag.tags",),
     kinds=(KindAttribute(attribute=_KIND, operation=_operation_if_call),),
     containers=dict.fromkeys(_PARAMETERS, _dict_or_empty),
-    reductions=dict.fromkeys(_PARAMETERS, _model_field),
+    reductions=dict.fromkeys(_PARAMETERS, _keep_only_model),
     spans=SpanDialect(operation=_operation_if_call, without_cache=_input_excludes_cache),
 )

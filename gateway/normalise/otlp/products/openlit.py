@@ -9,7 +9,7 @@ from dataclasses import replace
 from gateway.normalise.otlp.conventions import LOGGED
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import SpanDialect, TelemetryProduct
-from gateway.normalise.otlp.span_rules import is_cache_apart_from_input
+from gateway.normalise.otlp.span_rules import has_provider_input_count_excluding_cache
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART
 
 _SDK = "telemetry.sdk.name"
@@ -25,6 +25,6 @@ PRODUCT = TelemetryProduct(
     sdks=("openlit",),
     weak_marks={_SDK: _is_span_of_openlit},
     zero_cost_is_unknown=True,
-    spans=SpanDialect(without_cache=is_cache_apart_from_input),
+    spans=SpanDialect(without_cache=has_provider_input_count_excluding_cache),
     details=replace(LOGGED, without_cache=COUNT_CACHE_APART.__contains__),
 )

@@ -32,7 +32,7 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
         return "invoke_agent" if is_agent and has_token_counts(span, shape) else None
     if _is_start_of_stream(span, shape):
         return None
-    return operation_by_span_name(span, shape) or _operation_if_stream_report(span, shape)
+    return operation_by_span_name(span, shape) or _chat_if_report_of_finished_stream(span, shape)
 
 
 def _is_agent_run(span: Span) -> bool:
@@ -62,12 +62,12 @@ def _span_role(span: Span, shape: AttributeShape) -> SpanRole:
     return SpanRole(is_agent=_is_agent_run(span), begins_stream=_is_start_of_stream(span, shape))
 
 
-def _mark_if_stream_report(span: Span, call: SpanCall) -> None:
+def _mark_report_of_finished_stream(span: Span, call: SpanCall) -> None:
     is_log = span.attributes.get(_SPAN_TYPE) == "log"
     call.reports_stream = is_log or span.name.startswith("streaming response")
 
 
-def _operation_if_stream_report(span: Span, shape: AttributeShape) -> str | None:
+def _chat_if_report_of_finished_stream(span: Span, shape: AttributeShape) -> str | None:
     """
     Return "chat" for the report of a finished stream: it has a model and usage as an object, but no
     operation.
@@ -89,5 +89,5 @@ PRODUCT = TelemetryProduct(
     names={"cost": ("operation.cost",)},
     reductions={"request_data": _stream_field},
     texts={"response_data": parse_response_fields},
-    spans=SpanDialect(operation=_operation_if_call, refine=_mark_if_stream_report, role=_span_role),
+    spans=SpanDialect(operation=_operation_if_call, refine=_mark_report_of_finished_stream, role=_span_role),
 )

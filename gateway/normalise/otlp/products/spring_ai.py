@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp.product import KindAttribute, SpanDialect, TelemetryProduct
-from gateway.normalise.otlp.span_rules import is_cache_apart_from_input
+from gateway.normalise.otlp.span_rules import has_provider_input_count_excluding_cache
 
 PRODUCT = TelemetryProduct(
     source="spring_ai",
@@ -11,5 +11,5 @@ PRODUCT = TelemetryProduct(
     sdks=("io.micrometer",),
     mark_beginnings=("spring.ai.",),
     kinds=(KindAttribute(attribute="spring.ai.kind", around=frozenset({"tool_call"})),),
-    spans=SpanDialect(without_cache=is_cache_apart_from_input),
+    spans=SpanDialect(without_cache=has_provider_input_count_excluding_cache),
 )

@@ -16,12 +16,12 @@ _OF_PYTHON = "strands."  # prefix of the scopes of Strands for Python
 _NEW_NAMES = frozenset({"gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_creation.input_tokens"})
 
 
-def _has_scope_as_provider(span: Span) -> bool:
+def _has_scope_name_as_provider(span: Span) -> bool:
     provider = span.attributes.get("gen_ai.system") or span.attributes.get("gen_ai.provider.name")
     return bool(span.scope.name) and provider == span.scope.name
 
 
-def _ignore_stated_provider(stated: str | None, model: str | None) -> str | None:
+def _discard_stated_provider(stated: str | None, model: str | None) -> str | None:
     """Return None, because Strands may state its service as the provider. The model name then decides."""
     return None
 
@@ -47,7 +47,7 @@ PRODUCT = TelemetryProduct(
     scopes=("strands-agents",),
     scope_beginnings=(_OF_PYTHON,),
     languages=("typescript",),
-    weak_marks={"gen_ai.event.start_time": _has_scope_as_provider},
-    spans=SpanDialect(without_cache=_input_excludes_cache, provider=_ignore_stated_provider),
+    weak_marks={"gen_ai.event.start_time": _has_scope_name_as_provider},
+    spans=SpanDialect(without_cache=_input_excludes_cache, provider=_discard_stated_provider),
     repeated_metrics=(r"strands\.event_loop\..*\.tokens",),
 )

@@ -176,12 +176,12 @@ def _read_usage_metric(point: MetricPoint, record_id: bytes) -> UsageMetric:
         record.meter = None
     value = attributes.get(_VALUE, point.value)
     if point.may_fall and point.value < 0:  # a negative point corrects an earlier record downwards
-        taken_back = _amount_of_point(
+        taken_back = _token_count_or_cost_text(
             point, value.removeprefix("-") if isinstance(value, str) else -point.value
         )
         record.value = -taken_back if isinstance(taken_back, int) else f"-{taken_back}"
     else:
-        record.value = _amount_of_point(point, value)
+        record.value = _token_count_or_cost_text(point, value)
     # for a record without times, the sender sets `tollhouse.times`, and the times of the point only replace
     # them
     if _text_attribute(attributes, "tollhouse.times") is None:
@@ -190,7 +190,7 @@ def _read_usage_metric(point: MetricPoint, record_id: bytes) -> UsageMetric:
     return record
 
 
-def _amount_of_point(point: MetricPoint, value: object) -> int | str:
+def _token_count_or_cost_text(point: MetricPoint, value: object) -> int | str:
     return (
         parse_token_count(value)
         if point.unit in _COUNTED

@@ -14,7 +14,7 @@ from gateway.normalise.otlp.product import (
     SpanFields,
     TelemetryProduct,
 )
-from gateway.normalise.otlp.span_rules import AI_SDK_OPERATION, is_cache_apart_in_ai_sdk
+from gateway.normalise.otlp.span_rules import AI_SDK_OPERATION, has_ai_sdk_input_count_excluding_cache
 from gateway.normalise.otlp.usage_objects import counts_by_field, object_or_empty, token_counts_in_tree
 from gateway.normalise.reading import operations, regions, values
 from spool.identity import AS_ASSISTANT
@@ -138,5 +138,5 @@ PRODUCT = TelemetryProduct(
     metadata=("ai.telemetry.metadata.",),
     containers={_METADATA: _fields_of_provider_metadata},
     reductions={_METADATA: _usage_in_metadata},
-    spans=SpanDialect(without_cache=is_cache_apart_in_ai_sdk, refine=_fill_run_of_opencode),
+    spans=SpanDialect(without_cache=has_ai_sdk_input_count_excluding_cache, refine=_fill_run_of_opencode),
 )

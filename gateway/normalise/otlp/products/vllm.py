@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from gateway.normalise.otlp.metric_rules import CACHE_READ, INPUT, OUTPUT, families_of_server_counters
 from gateway.normalise.otlp.product import SpanDialect, TelemetryProduct
-from gateway.normalise.otlp.span_rules import provider_filler
+from gateway.normalise.otlp.span_rules import provider_rule_with_default
 
 PRODUCT = TelemetryProduct(
     source="vllm",
     scopes=("vllm",),
     scope_beginnings=("vllm.",),
     mark_beginnings=("gen_ai.latency.",),
-    spans=SpanDialect(provider=provider_filler("vllm")),
+    spans=SpanDialect(provider=provider_rule_with_default("vllm")),
     metrics=families_of_server_counters(
         "vllm:", {"prompt_tokens": INPUT, "generation_tokens": OUTPUT, "prompt_tokens_cached": CACHE_READ}
     ),

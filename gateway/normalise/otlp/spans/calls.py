@@ -11,15 +11,19 @@ from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, SpanDialect, SpanFields
 from gateway.normalise.otlp.senders import stated_caller
 from gateway.normalise.otlp.shapes import CONTAINERS
-from gateway.normalise.otlp.span_rules import ERROR_CODE, has_bedrock_input_without_cache, is_failed_span
-from gateway.normalise.otlp.spans.readings import CallNames, SpanReading, names_of_call
+from gateway.normalise.otlp.span_rules import (
+    ERROR_CODE,
+    has_bedrock_input_count_excluding_cache,
+    is_failed_span,
+)
+from gateway.normalise.otlp.spans.readings import CallNames, SpanReading, read_call_names
 from gateway.normalise.reading import values
 from gateway.normalise.reading.meters import keep_valid_meters, merge_meters
 from gateway.normalise.reading.tokens import (
     NUMBERS,
     PARTS,
     Tokens,
-    choose_pair_with_total,
+    choose_input_and_output_with_total,
     normalise_counts,
     set_token_counts,
     sum_of_known,
@@ -54,7 +58,9 @@ def read_token_counts(
     total = _reported_total_or_none(attributes, shape, contained) if shape.total or contained else None
     tokens, without_cache = stated, False
     if not (stated.cache_read is None and stated.cache_write is None and stated.reasoning is None):
-        without_cache = (dialect.without_cache or has_bedrock_input_without_cache)(span, provider, model)
+        without_cache = (dialect.without_cache or has_bedrock_input_count_excluding_cache)(
+            span, provider, model
+        )
         without_reasoning = dialect.without_reasoning is not None and dialect.without_reasoning(span)
         tokens = normalise_counts(
             stated, total=total, without_cache=without_cache, without_reasoning=without_reasoning
@@ -76,7 +82,9 @@ def read_token_counts(
             # the total of a usage object always agrees with the sums in the same object
             inputs.append(contained["input"])
             outputs.append(contained["output"])
-        tokens = choose_pair_with_total(tokens, total, inputs, outputs, without_cache=without_cache)
+        tokens = choose_input_and_output_with_total(
+            tokens, total, inputs, outputs, without_cache=without_cache
+        )
     return with_missing_reasoning(tokens, total) if semconv.is_gemini(provider, model) else tokens
 
 
@@ -113,7 +121,7 @@ def _reported_total_or_none(
         return None
 
 
-def merge_token_counts_of_reports(kept_counts: Tokens, twin_counts: Tokens) -> Tokens:
+def merge_token_counts_of_reports(kept_counts: Tokens, duplicate_counts: Tokens) -> Tokens:
     """
     Merge the counts of two reports of one call. The fuller set of counts is used.
 
@@ -121,9 +129,9 @@ def merge_token_counts_of_reports(kept_counts: Tokens, twin_counts: Tokens) -> T
     set.
     """
     first, second = (
-        (twin_counts, kept_counts)
-        if _is_more_complete(twin_counts, kept_counts)
-        else (kept_counts, twin_counts)
+        (duplicate_counts, kept_counts)
+        if _is_more_complete(duplicate_counts, kept_counts)
+        else (kept_counts, duplicate_counts)
     )
     if (first.input, first.output) != (second.input, second.output):
         return first
@@ -178,7 +186,7 @@ def read_call_of_span(
     """
     attributes, shape, dialect = span.attributes, span_reading.shape, span_reading.product.spans
     contained = _fields_of_containers(attributes, shape, dialect) if span_reading.contains else _NOTHING
-    template, model, kind = known_names or names_of_call(span_reading, attributes, operation, contained)
+    template, model, kind = known_names or read_call_names(span_reading, attributes, operation, contained)
     tokens = read_token_counts(span, span_reading, template.provider, model, contained)
     cost = semconv.reported_cost(attributes, shape.cost) if shape.cost else None
     if cost is None and "cost" in contained:

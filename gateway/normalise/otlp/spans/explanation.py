@@ -12,7 +12,7 @@ from gateway.normalise.otlp.call import Caller, SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, SpanDialect, TelemetryProduct
 from gateway.normalise.otlp.shapes import CONTAINERS, FIELD_NAMES
-from gateway.normalise.otlp.span_rules import has_bedrock_input_without_cache, operation_by_span_name
+from gateway.normalise.otlp.span_rules import has_bedrock_input_count_excluding_cache, operation_by_span_name
 from gateway.normalise.reading.regions import region_of_call
 
 _NAMES = {  # record field -> field of `FIELD_NAMES` that has its attribute names
@@ -60,7 +60,10 @@ def origins_of_fields(
     if not {"request_model", "response_model"} & set(why):
         why |= _origin_of_plain_model(attributes, call)
     for field, contained in _CONTAINED.items():
-        if field not in why and (container := _container_with_field(attributes, contained)) is not None:
+        if (
+            field not in why
+            and (container := _name_of_attribute_containing_field(attributes, contained)) is not None
+        ):
             why[field] = f"{contained} in {container}"
         elif field not in why and field != "provider" and getattr(record, field) is not None:
             why[field] = f"several attributes, combined by dialect {product.source}"
@@ -74,7 +77,7 @@ def origins_of_fields(
         model=record.request_model or record.response_model
     ):
         why["region"] = "derived from the model name"
-    why["operation"] = _origin_of_operation(span, shape, product)
+    why["operation"] = _explanation_of_operation(span, shape, product)
     why["source"] = f"read by dialect {product.source}"
     _add_token_count_explanations(why, attributes, call, dialect, span)
     return why
@@ -96,19 +99,19 @@ def _region_attribute_names(attributes: Attributes, shape: AttributeShape, call:
 
 
 def _origin_of_plain_model(attributes: Attributes, call: SpanCall) -> dict[str, str]:
-    model = semconv.model_in_plain_name(attributes)
+    model = semconv.model_in_unprefixed_attribute(attributes)
     name = semconv.name_of_first_value(attributes, semconv.PLAIN_MODEL)
     return {"request_model": name} if name is not None and model == call.record.request_model else {}
 
 
-def _container_with_field(attributes: Attributes, field: str) -> str | None:
+def _name_of_attribute_containing_field(attributes: Attributes, field: str) -> str | None:
     for name, read in CONTAINERS.items():
         if name in attributes and field in read(attributes[name]):
             return name
     return None
 
 
-def _origin_of_operation(span: Span, shape: AttributeShape, product: TelemetryProduct) -> str:
+def _explanation_of_operation(span: Span, shape: AttributeShape, product: TelemetryProduct) -> str:
     deciding, own_rule = shape.deciding_kind, product.spans.operation
     decided_by = (deciding.attribute,) if deciding is not None else ()
     kinds = [kind.attribute for kind in product.kinds]
@@ -131,7 +134,9 @@ def _add_token_count_explanations(
         and cache
         and tokens.input != _stated_count(attributes, explanations["input_tokens"])
     ):
-        if (dialect.without_cache or has_bedrock_input_without_cache)(span, call.record.provider, model):
+        if (dialect.without_cache or has_bedrock_input_count_excluding_cache)(
+            span, call.record.provider, model
+        ):
             explanations["input_tokens"] += " + cache (by dialect, input excludes cache)"
         else:
             explanations["input_tokens"] += (

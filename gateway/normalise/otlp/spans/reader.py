@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import NO_CALLER, NO_TOKENS, SpanCall, fill_caller, merge_callers
-from gateway.normalise.otlp.conventions import OTEL, is_model_of_sdk
+from gateway.normalise.otlp.conventions import OTEL, is_model_of_vendor_sdk
 from gateway.normalise.otlp.model import Resource, Scope, Span
 from gateway.normalise.otlp.product import AttributeShape, SpanRole, TelemetryProduct
 from gateway.normalise.otlp.senders import (
@@ -26,9 +26,9 @@ from gateway.normalise.otlp.senders import (
 )
 from gateway.normalise.otlp.shapes import find_or_build_shape
 from gateway.normalise.otlp.span_rules import (
-    has_named_calls,
     has_token_counts,
     is_agent_span,
+    is_of_sdk_naming_each_call,
     is_tool_or_agent_span,
     no_operation_of_span,
 )
@@ -68,7 +68,7 @@ from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.assistants import ASSISTANTS
-from gateway.normalise.reading.costs import cost_unless_unknown
+from gateway.normalise.reading.costs import cost_unless_placeholder_zero
 from spool.identity import (
     AS_ASSISTANT,
     AS_EVENT,
@@ -100,7 +100,7 @@ _NO_ORIGIN = SpanOrigin(OTEL, (), is_own_scope=False)
 
 
 class SpanReader:
-    """Reads the spans of one payload into an outcome. Most calls are added only in `add_remaining_items`."""
+    """Reads the spans of one payload into an outcome. Most calls are added only in `add_items_that_waited`."""
 
     def __init__(self, outcome: ReadOutcome, options: ReadOptions) -> None:
         self._outcome = outcome
@@ -127,7 +127,7 @@ class SpanReader:
         self._origin = _NO_ORIGIN
 
     def read_item(self, item_index: int, span: Span) -> None:
-        """Read a span. It is counted exactly once in the outcome, here or in `add_remaining_items`."""
+        """Read a span. It is counted exactly once in the outcome, here or in `add_items_that_waited`."""
         if span.scope is not self._scope or span.resource is not self._resource:
             self.set_current_resource_and_scope(span.resource, span.scope)
         attributes = span.attributes
@@ -151,7 +151,7 @@ class SpanReader:
                 self._remember_usage_span(span, shape, usage_of, parent)
         elif key is not None and (known := self._nodes.get(key)) is not None and known.call is not None:
             self._outcome.ignored[DUPLICATE] += 1
-            self._outcome.note_dropped(
+            self._outcome.note_dropped_duplicate(
                 f"span {span_id}", "repeats an earlier span with the same trace id and span id"
             )
             return
@@ -246,7 +246,7 @@ class SpanReader:
         self._enough = max(PART, 2 * len(self._calls))
         yield from self._add_kept_calls(whole, calls)
 
-    def add_remaining_items(self) -> Iterator[None]:
+    def add_items_that_waited(self) -> Iterator[None]:
         if self._usage_spans:
             self._count_usage_spans_as_ignored()
         yield from self._add_kept_calls(self._tree, self._calls)
@@ -256,13 +256,13 @@ class SpanReader:
     ) -> Iterator[None]:
         if self._has_streams:
             yield from assign_stream_reports_to_start_spans(tree.nodes, calls)
-        dropped = (yield from tree.merge_dropped_twins()) if self._has_inner else set()
+        dropped = (yield from tree.merge_duplicates_and_return_dropped()) if self._has_inner else set()
         if self._has_runs:
             dropped |= _mark_repeated_runs([call for call, _ in calls])
         if self._has_guesses:
             dropped |= _mark_repeated_siblings(calls)
         if self._has_links or (self._has_steps and any(call.has_short_id for call, _ in calls)):
-            yield from tree.note_last_attempt_of_each_call()
+            yield from tree.find_last_attempt_of_each_call()
         clock = SliceClock()
         for number, (call, parent) in enumerate(calls, start=1):
             if number % _TURN == 0 and clock.is_over():
@@ -271,11 +271,13 @@ class SpanReader:
             if call.place in dropped:
                 self._outcome.ignored[MERGED] += 1
                 if call.repeats is not None:
-                    self._outcome.note_dropped(f"span {call.record.span_id or 'without an id'}", call.repeats)
+                    self._outcome.note_dropped_duplicate(
+                        f"span {call.record.span_id or 'without an id'}", call.repeats
+                    )
             else:
                 self._add_call_to_outcome(call, parent, tree)
         if dropped or self._has_steps:
-            self._outcome.steps += tree.steps_to_store(dropped)
+            self._outcome.steps += tree.span_steps_to_store(dropped)
 
     def _read_span_of_tollhouse(self, index: int, span: Span, shape: AttributeShape) -> bool:
         sender = self._senders
@@ -324,7 +326,7 @@ class SpanReader:
             call.relayed_session = assistant.session_if_sent_to_gateways(span.attributes)
             call.guesses_cost = not assistant.knows_price
         if product.zero_cost_is_unknown:
-            call.record.cost = cost_unless_unknown(call.record, call.record.cost)
+            call.record.cost = cost_unless_placeholder_zero(call.record, call.record.cost)
         response_id, status = call.response_id, call.record.status
         # Client and gateway may share no id of a call that failed, has no id, or has an id that a gateway sealed.
         # A framework around the provider's own span may know no id either.
@@ -367,7 +369,7 @@ class SpanReader:
     def _ignore_span(self, span: Span, shape: AttributeShape, product: TelemetryProduct) -> None:
         # Spans of a known product or kind are understood, so they are not unrecognized: they repeat a call or
         # are none.
-        is_known = product is not OTEL or shape.has_span_kind or has_named_calls(span)
+        is_known = product is not OTEL or shape.has_span_kind or is_of_sdk_naming_each_call(span)
         if product.test_spans and span.name in product.test_spans:
             self._outcome.ignored[TEST_SPAN] += 1
         elif shape.names_ai and (not is_known or _is_unknown_operation(span, shape, product)):
@@ -401,7 +403,7 @@ class SpanReader:
             else:
                 self._outcome.ignored[MERGED] += 1
                 because = "repeats the usage of a sibling call"
-                self._outcome.note_dropped(f"span {span.span_id or 'without an id'}", because)
+                self._outcome.note_dropped_duplicate(f"span {span.span_id or 'without an id'}", because)
 
     def _add_call_to_outcome(self, call: SpanCall, parent: Key | None, tree: TraceTree) -> None:
         record, caller, link = call.record, call.caller, None
@@ -461,7 +463,7 @@ class SpanReader:
         nesting = None
         if call.is_linked or call.is_of_sdk or call.sdk is not None:
             nesting = _nesting_of_call(call, parent, tree)
-        relay = None if call.relay_side is None else _relay_of_call(call, names_request=names_request)
+        relay = None if call.relay_side is None else _relay_of_call(call, states_request_id=names_request)
         if also or call.links or call.joins or is_linked or call.is_logged or relay or stream or nesting:
             links = call.links + (_dedup_links_of_report(call, parent, tree) if is_linked else ()) + stream
             if call.is_logged:
@@ -493,7 +495,7 @@ class ReadSpan(Struct, gc=False):
     node: TraceNode | None = None
 
 
-def read_span_alone(span: Span, options: ReadOptions) -> ReadSpan | None:
+def read_span_if_independent(span: Span, options: ReadOptions) -> ReadSpan | None:
     """
     Read a span by itself. Return None if the span is rejected, belongs to a stream or a run, or repeats the
     usage of another span. Return None as well if a product's own function reads the whole span.
@@ -538,7 +540,7 @@ def _dedup_links_of_report(
     return links_to_server_and_caller(
         record,
         tree.span_that_sent_request(call, (record.trace_id, record.span_id)),
-        None if parent is None else tree.parent_in_other_payload(parent),
+        None if parent is None else tree.enclosing_span_in_other_payload(parent),
         states_request_id=call.provider_request_id is not None,
         has_provider_counts=call.is_of_provider,
     )
@@ -562,13 +564,13 @@ def _dedup_links_of_streamed_answer(
     return stream_links(call.record, own_side=BELOW_STREAM, other_side=AS_STREAM) if is_below else ()
 
 
-def _relay_of_call(call: SpanCall, *, names_request: bool) -> Relay | None:
+def _relay_of_call(call: SpanCall, *, states_request_id: bool) -> Relay | None:
     assert call.relay_side is not None
     return build_relay(
         call.record,
         call.relayed_session,
         reporting_side=call.relay_side,
-        states_request_id=names_request,
+        states_request_id=states_request_id,
         encrypted_id=call.response_id if call.is_linked else None,
     )
 
@@ -578,7 +580,7 @@ def _nesting_of_call(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nes
     sdk = call if call.is_of_sdk else call.sdk
     if sdk is None:
         model = record.request_model or record.response_model
-        if model is None or not is_model_of_sdk(model):
+        if model is None or not is_model_of_vendor_sdk(model):
             return None
         ids = (call.response_id, call.shared_id, call.own_id, call.provider_request_id)
         if any(id is not None for id in ids):
@@ -607,7 +609,7 @@ def _is_unknown_operation(span: Span, shape: AttributeShape, product: TelemetryP
     if (
         operation in operations.BY_NAME
         or product.spans.operation is no_operation_of_span
-        or _is_known_step(span, shape)
+        or _is_step_of_known_kind(span, shape)
     ):
         return False
     if has_token_counts(span, shape) or semconv.first_value(span.attributes, shape.cost) is not None:
@@ -620,7 +622,7 @@ def _is_guardrail(span: Span, shape: AttributeShape) -> bool:
     return any("guard" in str(span.attributes.get(name)).lower() for name in stated)
 
 
-def _is_known_step(span: Span, shape: AttributeShape) -> bool:
+def _is_step_of_known_kind(span: Span, shape: AttributeShape) -> bool:
     kind = shape.deciding_kind
     if kind is None or kind.steps is None:
         return kind is not None

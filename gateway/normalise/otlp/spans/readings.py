@@ -113,7 +113,7 @@ class SpanReading:
         self.contains = bool(shape.containers) or dialect.more is not None
         # `_named` has a call's `CallNames` under this object and the values that `deciding` returns
         self.names_key: object = None
-        self.deciding = self._reader_of_values_naming_call(attributes)
+        self.deciding = self._getter_of_values_deciding_call_names(attributes)
         counted = (shape.input, shape.output, shape.cache_read, shape.cache_write, shape.reasoning)
         # pairs of an index in Tokens and the attributes that may state this count
         self.counted = tuple([(place, names) for place, names in enumerate(counted) if names])
@@ -126,7 +126,7 @@ class SpanReading:
         # whether any attribute may show that the call failed
         self.shows_failure = bool(shape.error or shape.finish or any(kind.failure for kind in shape.kinds))
 
-    def _reader_of_values_naming_call(
+    def _getter_of_values_deciding_call_names(
         self, attributes: Attributes
     ) -> Callable[[Attributes], tuple[Any, ...]] | None:
         shape = self.shape
@@ -184,7 +184,7 @@ class CallNames(NamedTuple):
 _named: dict[tuple[object, tuple[Any, ...]], CallNames] = {}
 
 
-def names_of_call(
+def read_call_names(
     reading: SpanReading, attributes: Attributes, operation: str, contained: SpanFields
 ) -> CallNames:
     """
@@ -195,7 +195,7 @@ def names_of_call(
     request_model = semconv.first_text(attributes, shape.request_model) or contained.get("model")
     response_model = semconv.first_text(attributes, shape.response_model) if shape.response_model else None
     if request_model is None and response_model is None:
-        request_model = semconv.model_in_plain_name(attributes)
+        request_model = semconv.model_in_unprefixed_attribute(attributes)
     model = request_model or response_model
     provider = _provider_of_call(reading, attributes, model, contained)
     record = Inference(

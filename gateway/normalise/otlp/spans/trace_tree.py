@@ -80,7 +80,7 @@ class TraceTree:
 
     def __init__(self) -> None:
         self.nodes: dict[Key, TraceNode] = {}
-        self._outside: dict[Key, Key | None] = {}  # cache of `parent_in_other_payload`
+        self._outside: dict[Key, Key | None] = {}  # cache of `enclosing_span_in_other_payload`
         # index of a call -> end and key of the last span below it
         self._last_below: dict[int, tuple[int, Key]] = {}
 
@@ -107,7 +107,7 @@ class TraceTree:
             above = node.below = _with_values_of_node(node, above, span_id)
         return above
 
-    def steps_to_store(self, dropped: Set[int]) -> Iterator[SpanStep]:
+    def span_steps_to_store(self, dropped_indexes: Set[int]) -> Iterator[SpanStep]:
         nodes = self.nodes.items()
         with_ai = {trace for (trace, _), node in nodes if node.is_ai or node.is_run or node.call is not None}
         for (trace, span), node in nodes:
@@ -118,7 +118,7 @@ class TraceTree:
             elif node.is_run:
                 link = self.values_from_above(parent).id_linking_to_runs
                 yield trace, span, link, RUN, self._values_missing_at_link(trace, span, link)
-            elif node.call is None or node.call.place in dropped:
+            elif node.call is None or node.call.place in dropped_indexes:
                 link = self.values_from_above(parent).id_linking_to_runs
                 given = None if node is ROOT else self._values_missing_at_link(trace, span, link)
                 is_linked = (link or given) is not None and (node.is_ai or node.call is not None)
@@ -134,7 +134,7 @@ class TraceTree:
             return None
         return _values_given_to_inner_spans(above)
 
-    def parent_in_other_payload(self, parent: Key | None) -> Key | None:
+    def enclosing_span_in_other_payload(self, parent: Key | None) -> Key | None:
         """
         Return the nearest enclosing span that is in another payload. Return None if there is none, or if a
         tool or agent is in between.
@@ -152,7 +152,7 @@ class TraceTree:
         self._outside.update(dict.fromkeys(chain, top))
         return top
 
-    def note_last_attempt_of_each_call(self) -> Iterator[None]:
+    def find_last_attempt_of_each_call(self) -> Iterator[None]:
         """
         Find the last attempt of each call, for `span_that_sent_request`. Attempts are spans without children,
         at most CLOSE levels below the call, that are no calls. The last one ends last. Yields so that the
@@ -189,7 +189,7 @@ class TraceTree:
         node = self.nodes.get((record.trace_id, record.span_id))
         return None if node is None else node.parent
 
-    def merge_dropped_twins(self) -> Generator[None, None, set[int]]:
+    def merge_duplicates_and_return_dropped(self) -> Generator[None, None, set[int]]:
         """
         Choose between calls that describe the same call, and merge their values. Return the positions of the
         dropped calls. Yields so that the event loop can run.
@@ -214,7 +214,7 @@ class TraceTree:
             if number % TURN == 0:
                 yield
             if outer.place not in enclosed:
-                _choose_kept_nested_calls(outer, dropped)
+                _choose_nested_calls_and_add_dropped(outer, dropped)
         for outer in enclosing:
             outer.inner = None
         return dropped
@@ -265,7 +265,7 @@ class KeptCalls(NamedTuple):
     counted: list[SpanCall]
 
 
-def _choose_kept_nested_calls(outermost: SpanCall, dropped_indexes: set[int]) -> None:
+def _choose_nested_calls_and_add_dropped(outermost: SpanCall, dropped_indexes: set[int]) -> None:
     """
     Decide which of several nested calls are kept, and add the positions of the other calls to `dropped_indexes`.
 
@@ -282,7 +282,7 @@ def _choose_kept_nested_calls(outermost: SpanCall, dropped_indexes: set[int]) ->
     for call in _innermost_calls_first(outermost):
         calls, counted = _join_branches(below.pop(inner.place) for inner in call.inner or ())
         if calls and not call.is_part and all(inner.is_part for inner in calls):
-            _drop_parts_into_call(call, calls, counted, dropped_indexes)
+            _merge_parts_into_call_and_drop(call, calls, counted, dropped_indexes)
             below[call.place] = KeptCalls([call], [call] if call.has_usage else [])
         elif call.has_usage and not counted:
             failed = [inner for inner in calls if inner.record.status == "error"]
@@ -293,10 +293,10 @@ def _choose_kept_nested_calls(outermost: SpanCall, dropped_indexes: set[int]) ->
                     inner.repeats = (
                         f"repeats the enclosing span {_span_id_text(call)}, because only that span has tokens"
                     )
-                _merge_twin_into_kept(call, inner)
+                _merge_duplicate_into_kept(call, inner)
                 call.is_nested |= inner.is_of_sdk
             if len(answered_calls) == 1:
-                _take_ids_of_twin(call, answered_calls[0])
+                _copy_missing_ids_of_duplicate(call, answered_calls[0])
             below[call.place] = KeptCalls([call, *failed], [call])
         elif calls and call.record.status == "error" and all(map(_is_without_answer, calls)):
             for inner in calls:
@@ -304,7 +304,7 @@ def _choose_kept_nested_calls(outermost: SpanCall, dropped_indexes: set[int]) ->
                 if inner.why is not None:
                     reason = "it does not report that span's failure"
                     inner.repeats = f"repeats the enclosing span {_span_id_text(call)}, because {reason}"
-                _merge_twin_into_kept(call, inner)
+                _merge_duplicate_into_kept(call, inner)
                 call.is_nested |= inner.is_of_sdk
             below[call.place] = KeptCalls([call], [])
         elif calls:
@@ -313,8 +313,8 @@ def _choose_kept_nested_calls(outermost: SpanCall, dropped_indexes: set[int]) ->
                 call.repeats = _reason_for_dropped_enclosing(call, counted or calls)
             if len(counted or calls) == 1:
                 [kept_call] = counted or calls
-                _merge_twin_into_kept(kept_call, call)
-                _take_ids_of_twin(kept_call, call)
+                _merge_duplicate_into_kept(kept_call, call)
+                _copy_missing_ids_of_duplicate(kept_call, call)
                 if call.is_of_sdk:
                     kept_call.sdk = call
                 elif kept_call.is_of_sdk or kept_call.sdk is not None:
@@ -324,19 +324,19 @@ def _choose_kept_nested_calls(outermost: SpanCall, dropped_indexes: set[int]) ->
             below[call.place] = KeptCalls([call], [])
 
 
-def _drop_parts_into_call(
+def _merge_parts_into_call_and_drop(
     call: SpanCall, parts: Sequence[SpanCall], counted: Sequence[SpanCall], dropped_indexes: set[int]
 ) -> None:
     if counted and not call.has_usage:
         call.replace_counts(sum_token_counts([part.tokens for part in counted]))
-        _copy_explanations_of_twin(call, counted[0], "tokens")
+        _copy_explanations_of_duplicate(call, counted[0], "tokens")
     for part in parts:
         dropped_indexes.add(part.place)
         if part.why is not None:
             part.repeats = f"is a part of the enclosing span {_span_id_text(call)}"
         if len(parts) == 1:
-            _merge_twin_into_kept(call, part)
-            _take_ids_of_twin(call, part)
+            _merge_duplicate_into_kept(call, part)
+            _copy_missing_ids_of_duplicate(call, part)
 
 
 def _is_without_answer(call: SpanCall) -> bool:
@@ -371,71 +371,77 @@ def _join_branches(branches: Iterable[KeptCalls]) -> KeptCalls:
     kept_calls: list[SpanCall] = []
     counted: list[SpanCall] = []
     for branch in branches:  # extend the longer list, so that long chains of spans cost little
-        kept_calls = _join_into_longer(kept_calls, branch.kept)
-        counted = _join_into_longer(counted, branch.counted)
+        kept_calls = _extend_longer_list(kept_calls, branch.kept)
+        counted = _extend_longer_list(counted, branch.counted)
     return KeptCalls(kept_calls, counted)
 
 
-def _join_into_longer(first: list[SpanCall], second: list[SpanCall]) -> list[SpanCall]:
+def _extend_longer_list(first: list[SpanCall], second: list[SpanCall]) -> list[SpanCall]:
     if len(second) > len(first):
         first, second = second, first
     first += second
     return first
 
 
-def _merge_twin_into_kept(kept_call: SpanCall, twin: SpanCall) -> None:
+def _merge_duplicate_into_kept(kept_call: SpanCall, duplicate: SpanCall) -> None:
     # Events of the call have the ids of the enclosing span, and may have no other id.
     if (
-        twin.record.trace_id is not None
-        and twin.record.span_id is not None
+        duplicate.record.trace_id is not None
+        and duplicate.record.span_id is not None
         and len(kept_call.also) < _MOST_NAMES
     ):
-        kept_call.also += (span_call_id(twin.record.trace_id, twin.record.span_id), *twin.also)
+        kept_call.also += (span_call_id(duplicate.record.trace_id, duplicate.record.span_id), *duplicate.also)
     if kept_call.record.cost is None and not kept_call.record.charges:
-        kept_call.record.cost, kept_call.record.charges = twin.record.cost, twin.record.charges
+        kept_call.record.cost, kept_call.record.charges = duplicate.record.cost, duplicate.record.charges
         if kept_call.record.cost is not None or kept_call.record.charges:
-            _copy_explanations_of_twin(kept_call, twin, "charges" if kept_call.record.charges else "cost")
+            _copy_explanations_of_duplicate(
+                kept_call, duplicate, "charges" if kept_call.record.charges else "cost"
+            )
     if kept_call.record.request_model is None and kept_call.record.response_model is None:
-        kept_call.record.request_model = twin.record.request_model
-        kept_call.record.response_model = twin.record.response_model
-        _copy_explanations_of_twin(kept_call, twin, "model")
-    if kept_call.record.provider is None and twin.record.provider is not None:
-        kept_call.record.provider = twin.record.provider
-        _copy_explanations_of_twin(kept_call, twin, "provider")
-    if kept_call.record.region is None and twin.record.region is not None:
-        kept_call.record.region = twin.record.region
-        _copy_explanations_of_twin(kept_call, twin, "region")
-    if (tier := twin.record.tags.get(SERVICE_TIER)) is not None:
+        kept_call.record.request_model = duplicate.record.request_model
+        kept_call.record.response_model = duplicate.record.response_model
+        _copy_explanations_of_duplicate(kept_call, duplicate, "model")
+    if kept_call.record.provider is None and duplicate.record.provider is not None:
+        kept_call.record.provider = duplicate.record.provider
+        _copy_explanations_of_duplicate(kept_call, duplicate, "provider")
+    if kept_call.record.region is None and duplicate.record.region is not None:
+        kept_call.record.region = duplicate.record.region
+        _copy_explanations_of_duplicate(kept_call, duplicate, "region")
+    if (tier := duplicate.record.tags.get(SERVICE_TIER)) is not None:
         tags.put_tag_on_record(kept_call.record, SERVICE_TIER, kept_call.record.tags.get(SERVICE_TIER, tier))
     if (
         kept_call.has_usage
-        and (tokens := merge_token_counts_of_reports(kept_call.tokens, twin.tokens)) != kept_call.tokens
+        and (tokens := merge_token_counts_of_reports(kept_call.tokens, duplicate.tokens)) != kept_call.tokens
     ):
         kept_call.replace_counts(tokens)
-        _copy_explanations_of_twin(kept_call, twin, "tokens")
-    kept_call.twin_caller = merge_callers(kept_call.twin_caller, merge_callers(twin.caller, twin.twin_caller))
-    kept_call.agent = kept_call.agent or twin.agent
+        _copy_explanations_of_duplicate(kept_call, duplicate, "tokens")
+    kept_call.twin_caller = merge_callers(
+        kept_call.twin_caller, merge_callers(duplicate.caller, duplicate.twin_caller)
+    )
+    kept_call.agent = kept_call.agent or duplicate.agent
 
 
-def _take_ids_of_twin(kept_call: SpanCall, twin: SpanCall) -> None:
+def _copy_missing_ids_of_duplicate(kept_call: SpanCall, duplicate: SpanCall) -> None:
     """
     Copy missing ids from a duplicate span to the kept call. If only one of the two spans failed, nothing is
     copied, because the ids may belong to another call.
     """
-    if kept_call.record.status != twin.record.status:
+    if kept_call.record.status != duplicate.record.status:
         return
     if kept_call.provider_request_id is None:
-        kept_call.provider_request_id = twin.provider_request_id
-    stated = twin.record.request_id
+        kept_call.provider_request_id = duplicate.provider_request_id
+    stated = duplicate.record.request_id
     if stated is not None and kept_call.record.request_id is None:
         kept_call.record.request_id = stated
-        kept_call.response_id, kept_call.shared_id = twin.response_id, twin.shared_id
-        _copy_explanations_of_twin(kept_call, twin, "request_id")
+        kept_call.response_id, kept_call.shared_id = duplicate.response_id, duplicate.shared_id
+        _copy_explanations_of_duplicate(kept_call, duplicate, "request_id")
 
 
-def _copy_explanations_of_twin(kept_call: SpanCall, twin: SpanCall, field_name_ending: str) -> None:
-    if kept_call.why is not None and twin.why is not None:
-        twin_reasons = {field: why for field, why in twin.why.items() if field.endswith(field_name_ending)}
+def _copy_explanations_of_duplicate(kept_call: SpanCall, duplicate: SpanCall, field_name_ending: str) -> None:
+    if kept_call.why is not None and duplicate.why is not None:
+        twin_reasons = {
+            field: why for field, why in duplicate.why.items() if field.endswith(field_name_ending)
+        }
         kept_call.why |= {
             field: f"{why}, from a dropped duplicate span" for field, why in twin_reasons.items()
         }
@@ -474,7 +480,9 @@ def find_calls_repeated_by_guesses(calls: Sequence[tuple[SpanCall, Key | None]])
     for call, parent in calls:
         if call.is_guess and call.has_usage:
             beside = siblings.get(((call.record.trace_id, parent), call.tokens.output), ())
-            repeated = next((candidate for candidate in beside if _is_guess_of_call(call, candidate)), None)
+            repeated = next(
+                (candidate for candidate in beside if _has_guess_same_input_and_model(call, candidate)), None
+            )
             if repeated is not None:
                 repeated_by_place[call.place] = repeated
     return repeated_by_place
@@ -497,7 +505,7 @@ def _calls_by_parent_and_output(
     return calls_by_place
 
 
-def _is_guess_of_call(guess: SpanCall, call: SpanCall) -> bool:
+def _has_guess_same_input_and_model(guess: SpanCall, call: SpanCall) -> bool:
     cache = (call.tokens.cache_read or 0) + (call.tokens.cache_write or 0)
     inputs = (call.tokens.input, (call.tokens.input or 0) - cache)
     return guess.tokens.input in inputs and not _folded_model_names(guess).isdisjoint(

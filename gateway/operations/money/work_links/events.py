@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.events import LINK_EVENT, ReadEvents
-from gateway.normalise.outcome import MALFORMED, Reject
+from gateway.normalise.outcome import MALFORMED, RejectedPayloadItem
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.managed import HasLedger, OperationCaller
 from gateway.operations.money.work_links.declared import DIGESTS, WORK_LINK, NewWorkLink, WorkLinkTable
@@ -57,7 +57,7 @@ async def add_stated_links(request: KeyRequest[TopicServices, Any], events: Read
 
 async def _add_work_link_of_event(
     caller: OperationCaller[HasLedger], item: int, event: UsageEvent, event_id: str | None
-) -> Reject | None:
+) -> RejectedPayloadItem | None:
     """
     Add the link of an event. Return why it was rejected, or None. The event is changed: its sessions and runs
     get the ids that calls contain.
@@ -75,12 +75,14 @@ async def _add_work_link_of_event(
             created: Any = await WORK_LINK.create(caller, given)
             await table.note_event(created[WORK_LINK.root]["id"], event_id)
     except (msgspec.ValidationError, Invalid) as error:
-        return Reject(item, MALFORMED, f"data: {error}")
+        return RejectedPayloadItem(item, MALFORMED, f"data: {error}")
     # the key may not read the target of the existing link, so the message does not name it
     except AlreadyThere:
-        return Reject(item, NOT_LINKED, "the unit is already linked elsewhere: see `tollhouse work links`")
+        return RejectedPayloadItem(
+            item, NOT_LINKED, "the unit is already linked elsewhere: see `tollhouse work links`"
+        )
     except NotAllowed as error:
-        return Reject(item, NOT_LINKED, str(error))
+        return RejectedPayloadItem(item, NOT_LINKED, str(error))
     event.data |= {name: ids[name] for name in DIGESTS.keys() & event.data.keys()}
     return None
 

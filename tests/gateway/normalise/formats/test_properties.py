@@ -18,7 +18,10 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import BadPayload
 from gateway.normalise import any_format
-from gateway.normalise.formats.langfuse.merger import complete_without_waiting, count_incomplete_generations
+from gateway.normalise.formats.langfuse.merger import (
+    complete_without_later_reports,
+    count_incomplete_generations,
+)
 from gateway.normalise.formats.list import FORMAT_NAMES, recognise_format_or_refuse
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from spool.record import Inference, UsageMetric, pack_records, record_to_json
@@ -113,7 +116,7 @@ def taken(format: str | None, body: bytes) -> ReadOutcome | None:
     except BadPayload:
         return None
     assert_balanced(normalised.outcome, waiting=count_incomplete_generations(normalised.reports))
-    outcome = complete_without_waiting(normalised)
+    outcome = complete_without_later_reports(normalised)
     assert_balanced(outcome)
     return outcome
 

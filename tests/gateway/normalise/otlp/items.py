@@ -86,7 +86,7 @@ def _read(reader: Any, items: Iterable[Any], options: ReadOptions) -> ReadOutcom
     for place, item in enumerate(items):
         outcome.received += 1
         taking.read_item(place, item)
-    for _ in taking.add_remaining_items() or ():
+    for _ in taking.add_items_that_waited() or ():
         pass
     assert_balanced(outcome)
     return outcome

@@ -38,7 +38,7 @@ def test_twins_are_settled_in_turns() -> None:
         outer, inner = key(2 * number), key(2 * number + 1)
         tree.nodes[outer] = TraceNode(None, NO_CALLER, None, False, call(2 * number))
         tree.nodes[inner] = TraceNode(outer, NO_CALLER, None, False, call(2 * number + 1))
-    assert 3 * TURNS == sum(1 for _ in tree.merge_dropped_twins())
+    assert 3 * TURNS == sum(1 for _ in tree.merge_duplicates_and_return_dropped())
 
 
 def test_streams_are_joined_in_turns() -> None:

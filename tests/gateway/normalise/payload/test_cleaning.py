@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.normalise.payload.json_pieces import clean_json
+from gateway.normalise.payload.json_pieces import replace_undecodable_json_parts
 
 TEXTS = st.text(st.sampled_from(list('aN"\\\ud800\ud83d\ude00\né-I{}[],')), max_size=20)
 VALUES = st.recursive(
@@ -41,7 +41,7 @@ def test_what_python_writes_becomes_json_of_the_same_meaning(value: object, behi
     match only some hundred bytes at a time.
     """
     written = json.dumps(["x" * behind, value]).encode()
-    cleaned = clean_json(written)
+    cleaned = replace_undecodable_json_parts(written)
     assert as_expected(["x" * behind, value]) == json.loads(cleaned.decode(), parse_constant=pytest.fail)
 
 
@@ -59,9 +59,11 @@ def test_result_of_cleaning_does_not_depend_on_the_step_size(
     behind: int, dirty: bytes, cleaned: bytes
 ) -> None:
     """The result of cleaning does not depend on the size of the steps, inside and outside of strings."""
-    assert b" " * behind + cleaned == clean_json(b" " * behind + dirty)
+    assert b" " * behind + cleaned == replace_undecodable_json_parts(b" " * behind + dirty)
     if dirty.startswith(b'"'):
-        assert b'"' + b"x" * behind + cleaned[1:] == clean_json(b'"' + b"x" * behind + dirty[1:])
+        assert b'"' + b"x" * behind + cleaned[1:] == replace_undecodable_json_parts(
+            b'"' + b"x" * behind + dirty[1:]
+        )
 
 
 def test_a_million_words_cost_no_more_memory_than_the_text() -> None:
@@ -70,7 +72,7 @@ def test_a_million_words_cost_no_more_memory_than_the_text() -> None:
     """
     text, expected = b"[" + b"NaN," * 1_000_000 + b"0]", b"[" + b"null," * 1_000_000 + b"0]"
     tracemalloc.start()
-    cleaned = clean_json(text)
+    cleaned = replace_undecodable_json_parts(text)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert expected == cleaned
@@ -79,6 +81,8 @@ def test_a_million_words_cost_no_more_memory_than_the_text() -> None:
 
 def test_words_are_replaced_only_as_a_whole() -> None:
     """Only whole words are replaced. Other invalid text stays, so that the parser refuses it."""
-    assert b"[null,null,NaNs,aNaN,null]" == clean_json(b"[NaN,-Infinity,NaNs,aNaN,Infinity]")
-    assert b'{"NaN":"-Infinity"}' == clean_json(b'{"NaN":"-Infinity"}')
-    assert b'{"a":null,"b":"NaN' == clean_json(b'{"a":NaN,"b":"NaN')
+    assert b"[null,null,NaNs,aNaN,null]" == replace_undecodable_json_parts(
+        b"[NaN,-Infinity,NaNs,aNaN,Infinity]"
+    )
+    assert b'{"NaN":"-Infinity"}' == replace_undecodable_json_parts(b'{"NaN":"-Infinity"}')
+    assert b'{"a":null,"b":"NaN' == replace_undecodable_json_parts(b'{"a":NaN,"b":"NaN')

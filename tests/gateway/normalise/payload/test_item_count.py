@@ -164,7 +164,7 @@ def test_the_answers_of_points_in_json_are_the_same(monkeypatch: pytest.MonkeyPa
 
 def read_events(body: bytes, most: int) -> Any:
     try:
-        found, _ = run(events.read_events(body, Allowance(most), takes_ids=False))  # type: ignore[arg-type]
+        found, _ = run(events.read_events(body, Allowance(most), accepts_assigned_ids=False))  # type: ignore[arg-type]
     except Refusal as refusal:
         return refusal.status, refusal.type
     return found.received, found.rejects  # type: ignore[attr-defined]
@@ -219,7 +219,7 @@ def test_text_divided_between_two_windows_is_found(monkeypatch: pytest.MonkeyPat
 
     def found(body: bytes) -> tuple[bool, int]:
         turns = 0
-        looking = body_limits.has_any_sign(body, (b"sign", b"more"))
+        looking = body_limits.has_any_of_byte_strings(body, (b"sign", b"more"))
         try:
             while True:
                 next(looking)

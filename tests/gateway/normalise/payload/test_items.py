@@ -18,7 +18,7 @@ import pytest
 from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload import json_cut, json_pieces
-from gateway.normalise.payload.json_pieces import clean_json
+from gateway.normalise.payload.json_pieces import replace_undecodable_json_parts
 
 
 def whole(work: Generator[bytes, None, bytes]) -> bytes:
@@ -107,9 +107,9 @@ def test_an_array_with_something_wrong_in_each_element_is_cleaned_once(
     def count(raw: bytes) -> bytes:
         nonlocal calls
         calls += 1
-        return clean_json(raw)
+        return replace_undecodable_json_parts(raw)
 
-    monkeypatch.setattr(json_pieces, "clean_json", count)
+    monkeypatch.setattr(json_pieces, "replace_undecodable_json_parts", count)
     assert ['{"a":1}', *['{"b":null}'] * 1000] == texts(b'[{"a":1}' + b',{"b":NaN}' * 1000 + b"]")
     assert 1 == calls
 
@@ -194,7 +194,7 @@ def test_cleaning_keeps_every_digit_and_every_good_character() -> None:
         b'{"n": NaN, "i": -Infinity, "c": 1.80e-07, "s": "\\ud800 \\ud83d\\ude00 \\\\ud800 NaN", "u": "\xff"}'
     )
     cleaned = b'{"n": null, "i": null, "c": 1.80e-07, "s": "\\ufffd \\ud83d\\ude00 \\\\ud800 NaN", "u": "\xef\xbf\xbd"}'
-    assert cleaned == clean_json(dirty)
+    assert cleaned == replace_undecodable_json_parts(dirty)
 
 
 def test_deep_nesting_costs_one_item() -> None:
@@ -332,7 +332,7 @@ def test_an_item_that_lost_a_quote_costs_no_neighbour() -> None:
 def test_a_body_that_was_cut_is_cleaned_in_one_pass() -> None:
     """Gateways truncate bodies at a fixed length, often inside a prompt."""
     body = b'{"prompt": "' + b"\\ud83d\\ude00" + b'\\"' * 500_000
-    assert body == clean_json(body)
+    assert body == replace_undecodable_json_parts(body)
 
 
 class Reworded:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.normalise.formats.list import recognise_format
-from gateway.normalise.payload.large_items import KEPT, LARGE, outline_item
+from gateway.normalise.payload.large_items import KEPT, LARGE, shorten_large_item
 from tests.gateway.normalise.formats.engine.test_recognise import SIGNS
 from tests.rounds import IS_LONG
 
@@ -43,7 +43,7 @@ def test_what_is_small_stays_and_what_is_large_is_null() -> None:
         "c": {"d": "x" * KEPT, "e": [1, {"f": "x" * KEPT, "g": 2}, 3]},
         "h": [["x" * KEPT]],
     }
-    found = json.loads(bytes(outline_item(json.dumps(item).encode(), 2)))
+    found = json.loads(bytes(shorten_large_item(json.dumps(item).encode(), 2)))
     assert found == {"a": 1, "b": None, "c": {"d": None, "e": [1, None]}, "h": [[None]]}
 
 
@@ -52,7 +52,7 @@ BROKEN = {"text": b'{"a":"' + b"x" * LARGE, "brackets": b"[" * LARGE, "list": b'
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_breaks_off_has_no_names(name: str) -> None:
-    assert bytes(outline_item(BROKEN[name], 2)) == b"null"
+    assert bytes(shorten_large_item(BROKEN[name], 2)) == b"null"
 
 
 def test_a_large_event_is_cleaned_once_and_not_copied() -> None:

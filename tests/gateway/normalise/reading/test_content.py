@@ -8,7 +8,7 @@ from gateway.normalise.reading.content import may_be_name_of_content
 from gateway.normalise.reading.tags import (
     KNOWN,
     is_brief_text,
-    may_be_free_tag,
+    is_known_or_brief_tag,
     put_label_unless_content,
     put_tag_if_allowed,
     put_tag_if_brief,
@@ -105,7 +105,9 @@ def test_a_label_is_short_and_of_few_words(text: str, expected: bool) -> None:
 
 def test_doubtful_names_hold_numbers_alone() -> None:
     """Under a doubtful name, only numbers are kept. For example, `turns` may be a count or a dialogue."""
-    assert may_be_free_tag("turns", "7", frozenset()) and may_be_free_tag("code", "true", frozenset())
-    assert not may_be_free_tag("turns", "hi", frozenset()) and may_be_free_tag(
+    assert is_known_or_brief_tag("turns", "7", frozenset()) and is_known_or_brief_tag(
+        "code", "true", frozenset()
+    )
+    assert not is_known_or_brief_tag("turns", "hi", frozenset()) and is_known_or_brief_tag(
         "turns", "hi", frozenset({"turns"})
     )

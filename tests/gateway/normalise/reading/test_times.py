@@ -59,7 +59,7 @@ def test_times_are_exact_whatever_their_form(value: Any, expected: str | None) -
 )
 def test_durations_carry_their_unit(written: Any, expected: int | None) -> None:
     """Durations are read in agentgateway's notation, with a unit. A number without a unit is milliseconds."""
-    assert expected == times.parse_duration(written)
+    assert expected == times.parse_duration_ns(written)
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ async def test_replay_is_served_from_stored_bytes(files: ContainerFiles) -> None
     """
     id = await put(files, "one.parquet", b"metrics")
     await files.mark_delivered(await files.due_files(FILE, limit=10))
-    await files.request_again(CLUSTER, ["one.parquet", "one.parquet"], AGENT)
+    await files.request_files_again(CLUSTER, ["one.parquet", "one.parquet"], AGENT)
     [due] = await files.due_files(FILE, limit=10)
     assert due.id == id
     assert await content(files, due.id) == b"metrics"
@@ -254,7 +254,7 @@ async def test_replay_of_a_deleted_file_is_requested_from_its_sender(
     clock.move(8 * 24 * HOUR)
     await files.delete_expired(has_upstream=True)
     assert 0 == files.sums.total_bytes
-    await files.request_again(CLUSTER, ["first", "second"], AGENT)
+    await files.request_files_again(CLUSTER, ["first", "second"], AGENT)
     missing = await files.missing_files(CLUSTER, key="agent", limit=10)
     assert {"first", "second"} == {file.reference for file in missing}
     assert [] == list(await files.missing_files(CLUSTER, key="another", limit=10))
@@ -277,7 +277,7 @@ async def test_a_replay_of_what_is_unknown_is_abandoned(files: ContainerFiles) -
     If the upstream asks for a file that Tollhouse does not have, the request is answered with "abandoned". Then the
     upstream stops its requests.
     """
-    await files.request_again(CLUSTER, ["never-seen"], AGENT)
+    await files.request_files_again(CLUSTER, ["never-seen"], AGENT)
     [untold] = await files.unreported_files(limit=10)
     assert untold.reference == "never-seen"
     assert untold.state == ABANDONED
@@ -396,7 +396,9 @@ async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_file
     assert [True] == await kept(files, spent)
     await put(files, "of a third", b"x" * 512, by=ContainerSender(key="third"))
     assert [False] == await kept(files, spent)
-    again = await ContainerSums.read(files.rows, files.settings)  # read the sums again, as after a restart
+    again = await ContainerSums.read_from_rows(
+        files.rows, files.settings
+    )  # read the sums again, as after a restart
     assert (
         {"agent": 2048, "stranger": 1024, "third": 512}
         == files.sums.waiting_bytes_by_key

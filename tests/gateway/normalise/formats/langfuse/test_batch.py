@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import BadPayload
-from gateway.normalise.formats.langfuse.merger import complete_without_waiting, count_incomplete_generations
+from gateway.normalise.formats.langfuse.merger import (
+    complete_without_later_reports,
+    count_incomplete_generations,
+)
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI
 from spool.identity import hash_parts
 from spool.record import Inference
@@ -267,7 +270,7 @@ def test_partial_reports_wait_and_are_records_when_nothing_else_will_come() -> N
     assert count_incomplete_generations(reports) == 2
     assert len(outcome.records) == 0
     assert len(reports) == 3
-    outcome = complete_without_waiting(normalised)
+    outcome = complete_without_later_reports(normalised)
     assert 2 == len(outcome.records)
     assert_balanced(outcome)
     assert ["u-1", None] == [record.user for record in outcome.records if isinstance(record, Inference)]

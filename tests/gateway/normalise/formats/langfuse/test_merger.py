@@ -320,7 +320,7 @@ def test_what_could_not_be_made_a_record_is_the_next_to_go() -> None:
     merged(merger, create(), now=0.0)
     merged(merger, create("g-2"), now=1.0)
     (first,) = merger.release_due_reports(now=600.0)
-    merger.restore_released(first)
+    merger.put_back_released_reports(first)
     assert [list(first.reports)] == [list(one.reports) for one in merger.release_due_reports(now=600.0)]
 
 

@@ -28,7 +28,7 @@ def read(raw: bytes) -> Reading:
 
 def read_by_protobuf(raw: bytes) -> Reading:
     try:
-        name, value = protobuf_decoder._decode_any_layout(raw)
+        name, value = protobuf_decoder._decode_attribute_of_any_layout(raw)
     except (DecodeError, UnicodeDecodeError):
         return "unreadable"
     return {name: value} if name else {}

@@ -25,7 +25,7 @@ from gateway.normalise.otlp.decoding import (
     protobuf_decoder,
     wire,
 )
-from gateway.normalise.outcome import MALFORMED, ReadOptions, ReadOutcome, Reject
+from gateway.normalise.outcome import MALFORMED, ReadOptions, ReadOutcome, RejectedPayloadItem
 from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.items import NOW, assert_balanced, finished
 from tests.gateway.normalise.otlp.payloads import in_json, in_protobuf, span, traces
@@ -152,7 +152,7 @@ def test_a_span_with_an_id_of_another_length_is_rejected_alone(field: str, size:
     spans.add(name="after")
     part = in_one(protobuf_decoder.traces(request.SerializeToString()))
     message = f"spans[1].{field}: has {size} bytes instead of {8 if 'span' in field else 16}"
-    assert [Reject(1, MALFORMED, message)] == part.rejects
+    assert [RejectedPayloadItem(1, MALFORMED, message)] == part.rejects
     assert part.received == 3
     assert [(place, found.name) for place, found in part.items] == [(0, "before"), (2, "after")]
 
