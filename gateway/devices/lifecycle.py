@@ -410,7 +410,7 @@ class DeviceLifecycle:
             return
         for earlier in self._active_devices_with_hardware(device.hardware_id, device.id):
             if _is_token_for_device(token, earlier):
-                change = states.marker_of_replaced_device(device.id)
+                change = states.revoker_of_replaced_device(device.id)
                 actor = _bearer_actor(bearer, client_address)
                 await self._change_with_audit(
                     earlier.id, change, "device.replace", actor, expected_versions=bearer.expects

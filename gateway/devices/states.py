@@ -90,7 +90,7 @@ def device_revoker(revoking_operator: str) -> Callable[[Device], Device]:
     return lambda device: _without_key(device, state=REVOKED, revoked_by=revoking_operator)
 
 
-def marker_of_replaced_device(replacing_device_id: str) -> Callable[[Device], Device]:
+def revoker_of_replaced_device(replacing_device_id: str) -> Callable[[Device], Device]:
     return lambda device: _without_key(device, state=REVOKED, revoked_by="", replaced_by=replacing_device_id)
 
 

@@ -43,7 +43,7 @@ Validate = Callable[[bytes], Awaitable["list[str] | None"]]
 _log = logging.getLogger(__name__)
 
 
-def configured_draft(id: str) -> ConnectionDraft:
+def draft_of_configured_connection(id: str) -> ConnectionDraft:
     return ConnectionDraft(name=f"upstream.connection_id {id}"[:MAX_NAME], cloud_provider="Tollhouse")
 
 
@@ -92,7 +92,7 @@ class BillingConnections:
         if self._registry is None:
             return
         if self._configured:
-            draft = configured_draft(self._configured)
+            draft = draft_of_configured_connection(self._configured)
             await self.table.add_configured(self._configured, draft, actor=CONFIGURATION)
         await self.delete_orphaned_rows()
 
@@ -148,18 +148,18 @@ class BillingConnections:
         registry = self._registry
         return registry is not None and id != self._configured and id in registry.connections_in_costs.all()
 
-    async def set_in_costs(self, id: str, wanted: bool, *, actor: Actor) -> None:
+    async def set_in_costs(self, id: str, is_in_costs: bool, *, actor: Actor) -> None:
         """
         Include the rows of a connection in costs or not. Raises NotAllowed for the connection that receives
         hourly AI cost, because its rows are the cost of calls that are already counted.
         """
-        if wanted and id == self._configured:
+        if is_in_costs and id == self._configured:
             raise NotAllowed("the rows of this connection are the cost of calls that are already counted")
-        if self._registry is None or wanted == (id in self._registry.connections_in_costs.all()):
+        if self._registry is None or is_in_costs == (id in self._registry.connections_in_costs.all()):
             return
         self._registry.file_owners.check_unmanaged("connection", id)
         counted = self._registry.connections_in_costs
-        if wanted:
+        if is_in_costs:
             await counted.add(id, {"in_costs": True}, actor=actor, action="connection.in_costs")
         else:
             await counted.remove(id, actor=actor, action="connection.out_of_costs")

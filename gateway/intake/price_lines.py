@@ -40,12 +40,12 @@ def itemise_estimate(price_book: PriceBook, record: Inference) -> list[PriceLine
     return [] if rate is None else list(_token_lines(rate, record))
 
 
-def unpriced_reason(price_book: PriceBook, record: Inference) -> str | None:
+def unpriced_reason_of_record(price_book: PriceBook, record: Inference) -> str | None:
     rate = rate_for_input_size(price_book.quote_for_record(record).parts, record.input_tokens or 0)
     if rate is None:
         return None
     charged = unit_prices.charged_quantities(rate, unit_prices.quantities_of_record(record))
-    return unit_prices.unpriced_reason(charged) if isinstance(charged, UnpricedReason) else None
+    return unit_prices.text_of_unpriced_reason(charged) if isinstance(charged, UnpricedReason) else None
 
 
 def price_lines_of_sum(price_book: PriceBook, total: TokenSum) -> list[SumLine]:

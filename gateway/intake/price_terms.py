@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.intake.rate_cards.card import TOKEN_PRICES, CardPrices, Price, day_ns
-from gateway.intake.rates import NO_TIME, with_only_fees
+from gateway.intake.rates import NO_TIME, price_row_with_only_fees
 from spool import providers
 from spool.processing import STANDARD_TIER
 
@@ -134,7 +134,7 @@ def price_under_terms(
     precedence.
     """
     if terms.prepaid_term is not None:
-        return with_only_fees(row or Price())
+        return price_row_with_only_fees(row or Price())
     if is_own:
         return row
     if terms.tier_price is not None:

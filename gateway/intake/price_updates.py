@@ -134,11 +134,11 @@ def _merged_seller(
             added.append(replace(model, prices=rows, apart=apart))
     models: list[Model] = []
     for position, model in enumerate(listed_seller.models):
-        models += _split_model(model, of_models.get(position, ()))
+        models += _split_model_by_newer_prices(model, of_models.get(position, ()))
     return replace(listed_seller, models=(*models, *added))
 
 
-def _split_model(model: Model, named: Sequence[_NewPrices]) -> Iterator[Model]:
+def _split_model_by_newer_prices(model: Model, newer_prices: Sequence[_NewPrices]) -> Iterator[Model]:
     """
     Yield a price list's model with the prices of its own name in the newer list. Before it, yield a model for
     each name with other prices. Names that the newer list lacks keep the old prices.
@@ -147,16 +147,18 @@ def _split_model(model: Model, named: Sequence[_NewPrices]) -> Iterator[Model]:
     # patterns that do not match the model's own name stand for further models, which had the same price until
     # now
     is_one = not patterns.has_patterns or patterns.matches(model.id)
-    own = next((each for each in named if each.name == model.id and (is_one or not each.is_newer)), None)
+    own = next(
+        (each for each in newer_prices if each.name == model.id and (is_one or not each.is_newer)), None
+    )
     prices = model.prices if own is None or own.rows is None else own.rows
-    for each in named:
+    for each in newer_prices:
         rows = model.prices if each.rows is None else each.rows
         if rows != prices:
             clause = Clause(equals=(each.name,))
             regional = each.regional or model.regional
             yield replace(model, id=each.name, match=clause, prices=rows, regional=regional)
     if own is not None and own.is_newer:
-        rest = tuple(name for name in model.match.equals if name not in {each.name for each in named})
+        rest = tuple(name for name in model.match.equals if name not in {each.name for each in newer_prices})
         if rest:
             yield replace(model, id=rest[0], match=Clause(equals=rest))
     yield replace(model, prices=prices, regional=(own.regional if own else {}) or model.regional)

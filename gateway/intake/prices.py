@@ -60,12 +60,12 @@ from gateway.intake.rates import (
     is_one_hour_price_missing,
     override_start_ns,
     part_rates,
+    price_row_with_only_fees,
     price_with_override,
     rate_for_input_size,
     rates_by_size,
     row_in_force_or_first,
     token_rate,
-    with_only_fees,
 )
 from gateway.intake.unit_prices import PartRate, UnpricedReason
 from gateway.normalise.reading.credits import UNSCALED_CREDITS, replace_unscaled_credits_by_cost
@@ -188,7 +188,7 @@ class PriceBook:
         if not low <= time < high:
             _, _, rate, tiers, parts, _, _ = quote = self._build_and_cache_quote(key, time)
         if record.meters:
-            return _part_estimate(parts, record), quote
+            return _estimated_amount_text_of_record(parts, record), quote
         input_tokens = record.input_tokens
         if rate is None or input_tokens is None:
             return None, quote
@@ -224,15 +224,15 @@ class PriceBook:
 
     def encode_rate_card_and_overrides(self) -> tuple[bytes, bytes]:
         """
-        Return the texts from which `from_texts` builds the book again. Names of contracts are left out,
-        because they may name people.
+        Return the texts from which `decode_rate_card_and_overrides` builds the book again. Names of contracts
+        are left out, because they may name people.
         """
         on_top = _OverridesAndTerms(self._overrides, _without_contract_names(self._terms))
         return cards.encode_card(self.card), msgspec.json.encode(on_top)
 
     @classmethod
-    def from_texts(cls, card: bytes, on_top: bytes) -> PriceBook:
-        stored = msgspec.json.decode(on_top, type=_OverridesAndTerms)
+    def decode_rate_card_and_overrides(cls, card: bytes, overrides_and_terms: bytes) -> PriceBook:
+        stored = msgspec.json.decode(overrides_and_terms, type=_OverridesAndTerms)
         return cls(_decode_card_cached(card), stored.overrides, stored.terms)
 
     def estimate_sum(self, total: TokenSum) -> str | None:
@@ -378,7 +378,7 @@ class PriceBook:
         if row is None:
             return Quote(low, high, None)
         if mode == PROVISIONED:
-            row = with_only_fees(row)
+            row = price_row_with_only_fees(row)
         if mode == PROVISIONED or of_call.prepaid_term:
             apart = ()
         # text prices do not apply if the parts of a call are unreported, because they may be tokens of any
@@ -484,7 +484,9 @@ def cost_of_sum(rate: Rate, total: TokenSum) -> int | None:
     )
 
 
-def _part_estimate(parts: tuple[tuple[int, PartRate], ...], record: Inference) -> str | None:
+def _estimated_amount_text_of_record(
+    parts: tuple[tuple[int, PartRate], ...], record: Inference
+) -> str | None:
     rate = rate_for_input_size(parts, record.input_tokens or 0)
     if rate is None:
         return None

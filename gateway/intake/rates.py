@@ -214,7 +214,7 @@ def row_in_force_or_first(model: Model | None, time: int, mode: str) -> Price | 
     return rows[0] if rows and mode == STANDARD else None
 
 
-def with_only_fees(row: Price) -> Price:
+def price_row_with_only_fees(row: Price) -> Price:
     nothing = dict.fromkeys(AMOUNTS.values(), Decimal(0))
     fees = {name: amount for name, amount in row.meters.items() if name in FEES}
     return replace(row, **nothing, tiers=(), meters=fees)
@@ -232,13 +232,16 @@ def _is_in_daily_price_window(row: Price, time: int) -> bool:
 
 
 def constant_price_span(
-    model: Model | None, overriding: list[tuple[int, PriceOverride]], time: int, of_terms: Collection[int]
+    model: Model | None,
+    overriding: list[tuple[int, PriceOverride]],
+    time: int,
+    term_edges_ns: Collection[int],
 ) -> tuple[int, int]:
     """
-    Return the span around `time` (ns) in which no price changes. `of_terms` are the times at which contract
+    Return the span around `time` (ns) in which no price changes. `term_edges_ns` are the times at which contract
     terms begin or end.
     """
-    edges = {-NO_TIME, 2 * NO_TIME, *of_terms, *(override_start_ns(row) for row in overriding)}
+    edges = {-NO_TIME, 2 * NO_TIME, *term_edges_ns, *(override_start_ns(row) for row in overriding)}
     midnight = time - time % DAY_NS
     for row in model.prices if model else ():
         edges.add(row.since_ns)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.intake.price_lines import itemise_estimate, unpriced_reason
+from gateway.intake.price_lines import itemise_estimate, unpriced_reason_of_record
 from gateway.intake.prices import PriceBook, missing_prices_in_book_name
 from gateway.intake.shadows import is_run_summary, source_of_calls_in_summary
 from spool import identity
@@ -75,7 +75,7 @@ def _cost_reasons(record: Inference, price_book: PriceBook) -> dict[str, str]:
             why["estimated_cost"] += (
                 f"; the list has no {name} price for the model, so the standard price applies"
             )
-    elif (explanation := unpriced_reason(price_book, record)) is not None:
+    elif (explanation := unpriced_reason_of_record(price_book, record)) is not None:
         why["estimated_cost"] = explanation
     elif record.input_tokens is None and record.output_tokens is None:
         why["estimated_cost"] = "unknown: the call reports no tokens"

@@ -213,15 +213,17 @@ def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
     return quantities | {name: quantity for name, quantity in total.meters.items() if name in UNITS}
 
 
-def charged_quantities(rate: PartRate, reported: Quantities) -> list[PricedQuantity] | UnpricedReason:
+def charged_quantities(
+    rate: PartRate, reported_quantities: Quantities
+) -> list[PricedQuantity] | UnpricedReason:
     """List the charged quantities in the order of UNITS, or the reason why the price is unknown."""
-    quantities = _quantities_with_missing_totals(reported)
-    problem = _missing_count_or_price(rate, quantities, reported)
+    quantities = _quantities_with_missing_totals(reported_quantities)
+    problem = _missing_count_or_price(rate, quantities, reported_quantities)
     if problem is not None:
         return problem
     units = (
         {*rate.prices}
-        if _is_charged_by_non_token_units(rate, reported)
+        if _is_charged_by_non_token_units(rate, reported_quantities)
         else {"input_tokens", "output_tokens", *rate.prices}
     )
     for first_unit, second_unit in combinations([name for name in units if quantities.get(name)], 2):
@@ -249,8 +251,8 @@ def charged_quantities(rate: PartRate, reported: Quantities) -> list[PricedQuant
     return charged
 
 
-def total_amount_text(rate: PartRate, charged: list[PricedQuantity], *, calls: int = 1) -> str:
-    total = sum(leaf.amount for leaf in charged) + rate.per_request * calls * 10**DECIMALS
+def total_amount_text(rate: PartRate, priced_quantities: list[PricedQuantity], *, calls: int = 1) -> str:
+    total = sum(leaf.amount for leaf in priced_quantities) + rate.per_request * calls * 10**DECIMALS
     return _decimal_text(total, rate.digits + DECIMALS)
 
 
@@ -262,7 +264,7 @@ def quantity_as_number_or_text(priced_quantity: PricedQuantity) -> int | str:
     return quantity_from_millionths(priced_quantity.quantity)
 
 
-def unpriced_reason(problem: UnpricedReason) -> str:
+def text_of_unpriced_reason(problem: UnpricedReason) -> str:
     unit = UNITS[problem.unit].words if problem.unit in UNITS else problem.unit
     reasons = {
         OVERLAP_UNKNOWN: (
@@ -277,27 +279,27 @@ def unpriced_reason(problem: UnpricedReason) -> str:
 
 
 def _missing_count_or_price(
-    rate: PartRate, quantities: Quantities, reported: Quantities
+    rate: PartRate, quantities: Quantities, reported_quantities: Quantities
 ) -> UnpricedReason | None:
     for side in ("input_tokens", "output_tokens"):
         if quantities.get(side) is None and rate.prices.get(side) is not None:
             return UnpricedReason(COUNT_UNKNOWN, side)
     for direction in rate.apart:
         side = f"{direction}_tokens"
-        if quantities.get(side) and not _has_reported_parts(direction, reported):
+        if quantities.get(side) and not _has_reported_parts(direction, reported_quantities):
             return UnpricedReason(PARTS_UNKNOWN, side)
     if rate.charges_writes:
         for name in ("cache_read_tokens", "cache_write_tokens"):
             if quantities.get(name) and rate.prices.get(name) is None:
                 return UnpricedReason(NO_PRICE, name)
     has_tokens = bool(quantities.get("input_tokens") or quantities.get("output_tokens"))
-    for name, quantity in reported.items():
+    for name, quantity in reported_quantities.items():
         unit = UNITS[name]
         if (
             unit.is_tokens
             or not quantity
             or _has_price_for_unit(rate, name)
-            or _is_sum_of_parts(reported, name, quantity)
+            or _is_sum_of_parts(reported_quantities, name, quantity)
         ):
             continue
         if name in FEES or not (has_tokens and rate.is_by_tokens):
@@ -305,7 +307,7 @@ def _missing_count_or_price(
     return None
 
 
-def _is_charged_by_non_token_units(rate: PartRate, reported: Quantities) -> bool:
+def _is_charged_by_non_token_units(rate: PartRate, reported_quantities: Quantities) -> bool:
     """
     Return whether units other than tokens are charged. Then tokens are free: they measure the same input or
     output again.
@@ -313,16 +315,16 @@ def _is_charged_by_non_token_units(rate: PartRate, reported: Quantities) -> bool
     if rate.is_by_tokens:
         return False
     return any(
-        reported.get(name) and not UNITS[name].is_tokens and name not in FEES
+        reported_quantities.get(name) and not UNITS[name].is_tokens and name not in FEES
         for name, price in rate.prices.items()
         if price is not None
     )
 
 
-def _has_reported_parts(direction: str, reported: Quantities) -> bool:
+def _has_reported_parts(direction: str, reported_quantities: Quantities) -> bool:
     return any(
         name in METERS and (UNITS[name].direction == direction or METERS[name].unit == "seconds")
-        for name in reported
+        for name in reported_quantities
     )
 
 
@@ -331,22 +333,24 @@ def _has_price_for_unit(rate: PartRate, name: str) -> bool:
     return any(UNITS[leaf].dimensions <= dimensions for leaf in rate.prices)
 
 
-def _is_sum_of_parts(reported: Quantities, name: str, quantity: int) -> bool:
+def _is_sum_of_parts(reported_quantities: Quantities, name: str, quantity: int) -> bool:
     """
     Return whether the reported parts of a quantity, such as images of one size, add up to it. Then only the
     parts need prices.
     """
     return quantity <= sum(
-        reported[part] or 0 for part in reported if part in METERS and name in METERS[part].wholes
+        reported_quantities[part] or 0
+        for part in reported_quantities
+        if part in METERS and name in METERS[part].wholes
     )
 
 
-def _quantities_with_missing_totals(reported: Quantities) -> Quantities:
-    quantities = dict(reported)
-    for name in reported:
+def _quantities_with_missing_totals(reported_quantities: Quantities) -> Quantities:
+    quantities = dict(reported_quantities)
+    for name in reported_quantities:
         for whole in METERS[name].wholes if name in METERS else ():
-            if whole in METERS and not METERS[whole].is_part and whole not in reported:
-                quantities[whole] = (quantities.get(whole) or 0) + (reported[name] or 0)
+            if whole in METERS and not METERS[whole].is_part and whole not in reported_quantities:
+                quantities[whole] = (quantities.get(whole) or 0) + (reported_quantities[name] or 0)
     return quantities
 
 

@@ -119,7 +119,7 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
     def has_group_with_reporters(self, reporters: CallReporters) -> bool:
         return reporters in self._of_reporters
 
-    def fullest_first(self, *, by_bytes: bool) -> Iterator[bytes]:
+    def group_keys_from_fullest_queue(self, *, by_bytes: bool) -> Iterator[bytes]:
         """
         Yield the keys of waiting groups to remove. Each is of the Tollhouse key that has the most waiting
         counters (or bytes) at that step, so that no key displaces counters of another.
@@ -439,7 +439,7 @@ class WaitingCounters:
         byte_count = self._waiting.bytes_held - self._max_bytes
         due_keys: list[bytes] = []
         count = 0
-        for key in self._waiting.fullest_first(by_bytes=items <= 0):
+        for key in self._waiting.group_keys_from_fullest_queue(by_bytes=items <= 0):
             if count >= MOST_AT_ONCE or (items <= 0 and byte_count <= 0):
                 break
             group = self._waiting[key]

@@ -151,7 +151,7 @@ async def answer_message(
     try:
         call_context.count()
         modern = is_request_of_newest_revision(message, headers)
-        fields = await _answer_method(message, call_context, modern=modern)
+        fields = await _answer_method(message, call_context, uses_newest_revision=modern)
     except McpError as error:
         return error_reply(message.id, error)
     return result_reply(
@@ -161,7 +161,7 @@ async def answer_message(
 
 
 async def _answer_method(
-    message: McpMessage, call_context: ToolCallContext[OperatorServices], *, modern: bool
+    message: McpMessage, call_context: ToolCallContext[OperatorServices], *, uses_newest_revision: bool
 ) -> Mapping[str, object]:
     match message.method:
         case "tools/list":
@@ -181,15 +181,17 @@ async def _answer_method(
             return list_resource_templates(call_context)
         case "resources/read":
             return await read_resource(
-                call_context, _read_parameters(message, ResourceAsked).uri, modern=modern
+                call_context,
+                _read_parameters(message, ResourceAsked).uri,
+                uses_newest_revision=uses_newest_revision,
             )
-        case "server/discover" if modern:
+        case "server/discover" if uses_newest_revision:
             return {
                 "supportedVersions": [MODERN],
                 "capabilities": _CAPABILITIES,
                 "instructions": INSTRUCTIONS,
             }
-        case "initialize" if not modern:
+        case "initialize" if not uses_newest_revision:
             return {
                 "protocolVersion": negotiate_revision(
                     _read_parameters(message, InitializeParameters).protocolVersion
@@ -198,21 +200,22 @@ async def _answer_method(
                 "serverInfo": _server_info_fields(call_context),
                 "instructions": INSTRUCTIONS,
             }
-        case "ping" if not modern:
+        case "ping" if not uses_newest_revision:
             return {}
-    status = 404 if modern else 200
+    status = 404 if uses_newest_revision else 200
     raise McpError(METHOD_NOT_FOUND, "there is no such method", status=status)
 
 
 async def _call_tool(
-    called: ToolCallParameters, call_context: ToolCallContext[OperatorServices]
+    call_parameters: ToolCallParameters, call_context: ToolCallContext[OperatorServices]
 ) -> Mapping[str, object]:
     """Call a tool. Wrong arguments get a result that explains the correction, because models retry well."""
-    tool = TOOLS.get(called.name)
-    if tool is None or not is_tool_enabled(call_context.services, called.name):
+    tool = TOOLS.get(call_parameters.name)
+    if tool is None or not is_tool_enabled(call_context.services, call_parameters.name):
         tool_names = ", ".join(permitted_tools(call_context))
         raise McpError(
-            INVALID_PARAMS, f"{_reason_tool_is_not_callable(called.name)}; available tools: {tool_names}"
+            INVALID_PARAMS,
+            f"{_reason_tool_is_not_callable(call_parameters.name)}; available tools: {tool_names}",
         )
     if tool.writes and call_context.step_up is not None:
         message = f"{tool.name} writes, but this token allows only reading"
@@ -227,7 +230,7 @@ async def _call_tool(
         call_context.told(tool.name, MISTAKEN)
         return _tool_error_result(_missing_right_message(tool, call_context))
     try:
-        arguments = msgspec.convert(called.arguments, tool.takes)
+        arguments = msgspec.convert(call_parameters.arguments, tool.takes)
         await call_context.visible_ledger.catch_up(call_context.services.spool.log)
         registry = call_context.shared.registry
         statuses = OF_WHAT_IS_THERE if tool.writes else NOT_THERE

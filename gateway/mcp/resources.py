@@ -81,14 +81,14 @@ def list_resource_templates(call_context: ToolCallContext[OperatorServices]) -> 
 
 
 async def read_resource(
-    call_context: ToolCallContext[OperatorServices], uri: str, *, modern: bool
+    call_context: ToolCallContext[OperatorServices], uri: str, *, uses_newest_revision: bool
 ) -> Mapping[str, object]:
     """
     Return a resource's text. Counts as a call of its tool. Raises McpError if the resource does not exist.
     """
     target = await _tool_and_arguments(call_context, uri)
     if target is None or target[0].name not in permitted_tools(call_context):
-        code = INVALID_PARAMS if modern else _NOT_FOUND_ONCE
+        code = INVALID_PARAMS if uses_newest_revision else _NOT_FOUND_ONCE
         raise McpError(code, "there is no such resource; list them with resources/list", data={"uri": uri})
     tool, arguments = target
     await call_context.charge()

@@ -226,7 +226,7 @@ class ManagedResource(Generic[Row, Held]):
             [await self.convert_row_for_lists(caller, row) for row in await self.stored_rows(caller)]
         )
 
-    async def names(self, caller: OperationCaller[Held]) -> Iterator[SearchableObject]:
+    async def searchable_objects(self, caller: OperationCaller[Held]) -> Iterator[SearchableObject]:
         rows = await self.stored_rows(caller)
         return (SearchableObject(row.id, [getattr(row, name) for name in self.searched]) for row in rows)
 

@@ -39,7 +39,7 @@ class FakePrices:
 
 def opened(card: bytes, own: bytes) -> Pricer:
     """Open a stored price book again."""
-    book: Pricer = PriceBook.from_texts(card, own) if card else pickle.loads(own)
+    book: Pricer = PriceBook.decode_rate_card_and_overrides(card, own) if card else pickle.loads(own)
     return book
 
 

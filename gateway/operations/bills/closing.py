@@ -377,7 +377,10 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
     )
     request.services.request_budget_evaluation()
     described = {**_describe_figures(figures), **accuracy}
-    return {"closed_month": _closed_month(registry, provider, month.name), "month_closing": described}
+    return {
+        "closed_month": _fields_of_closed_month(registry, provider, month.name),
+        "month_closing": described,
+    }
 
 
 @operator_call(
@@ -411,7 +414,7 @@ async def _reconcile_month_and_describe_accuracy(
     return month_accuracy(month.name, found[0] if found else None)
 
 
-def _closed_month(registry: Registry, provider: str, month: str) -> Mapping[str, Any]:
+def _fields_of_closed_month(registry: Registry, provider: str, month: str) -> Mapping[str, Any]:
     return registry.closed_months.all()[closing.closed_month_id(provider, month)]
 
 

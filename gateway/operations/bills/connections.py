@@ -31,7 +31,7 @@ from gateway.intake.billing_connections import (
     STATES,
     BillingConnections,
     ShownConnection,
-    configured_draft,
+    draft_of_configured_connection,
 )
 from gateway.money.costs.times import format_seconds
 from gateway.operations.answers import BillingDropItem
@@ -335,7 +335,7 @@ CONNECTION_KIND = ConnectionKind()
 
 
 def _fields_of_configured_connection(id: str) -> Mapping[str, Any]:
-    return stated_fields(configured_draft(id))
+    return stated_fields(draft_of_configured_connection(id))
 
 
 async def send_month(

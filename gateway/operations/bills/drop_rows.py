@@ -153,7 +153,7 @@ def _page_bounds(
 
 
 def _matching_indexes(hours: Sequence[HourRows], page_query: PageQuery) -> Iterator[int]:
-    for index, text in enumerate(_all_rows(hours)):
+    for index, text in enumerate(_json_rows_of_all_hours(hours)):
         fields = _fields.decode(text)
         if all(str(fields.get(name, "")) in values for name, values in page_query.filters.items()):
             yield index
@@ -172,7 +172,7 @@ def _rows_by_index(hours: Sequence[HourRows], row_indexes: set[int]) -> dict[int
     return text_by_index
 
 
-def _all_rows(hours: Sequence[HourRows]) -> Iterator[bytes]:
+def _json_rows_of_all_hours(hours: Sequence[HourRows]) -> Iterator[bytes]:
     for hour in hours:
         yield from map(bytes, _rows.decode(b"[" + hour.json_rows + b"]"))
 

@@ -216,7 +216,7 @@ class OpampConversation:
             return self._code
         if not self._instances.devices.settings.opamp:
             return GOING_AWAY
-        if not self._may_still_send():
+        if not self._recheck_whether_key_may_send():
             return POLICY
         now, version = self._receivers.clock.monotonic(), self._instances.devices.table.version
         if not self._uids:
@@ -247,7 +247,7 @@ class OpampConversation:
         self._uids = tuple(other for other in self._uids if other != instance_uid)
         self._instances.note_closed_connection(instance_uid, self)
 
-    def _may_still_send(self) -> bool:
+    def _recheck_whether_key_may_send(self) -> bool:
         """Return whether the key may still send. If it cannot be checked now, it may."""
         access = self._receivers.access
         if self._bearer.device is not None:

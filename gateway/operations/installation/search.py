@@ -189,12 +189,18 @@ async def _best_matches(
 
 
 def _ranked_matches(
-    low: str, candidates: Iterable[SearchableObject]
+    lower_case_text: str, candidates: Iterable[SearchableObject]
 ) -> Iterator[tuple[int, str, str, SearchableObject]]:
     for named in candidates:
         names = [name.casefold() for name in named.names]
-        if any(low in name for name in names):
-            rank = 0 if low in names else 1 if any(name.startswith(low) for name in names) else 2
+        if any(lower_case_text in name for name in names):
+            rank = (
+                0
+                if lower_case_text in names
+                else 1
+                if any(name.startswith(lower_case_text) for name in names)
+                else 2
+            )
             yield rank, _displayed_name(named).casefold(), named.id, named
 
 

@@ -26,7 +26,7 @@ from gateway.money.insights.findings import finding_key
 from gateway.money.insights.key_troubles import key_troubles
 from gateway.monitoring.channel_trouble import channel_trouble_title_and_text
 from gateway.monitoring.route_trouble import group_by_cause, join_with_and, route_trouble_title_and_text
-from gateway.operations.money.notifications import visible_error
+from gateway.operations.money.notifications import delivery_error_as_visible
 from gateway.operations.money.published_insights import OPENED, insight_state, urgency_sort_key
 from gateway.operations.money.reports.declared import (
     NO_CHANNEL,
@@ -311,7 +311,9 @@ async def _channel_causes(request: OperatorRequest[OperatorServices, None]) -> l
         verb = "reaches" if budgets + len(reports) == 1 else "reach"
         text = f"{title}. {join_with_and(waiting)} {verb} nobody." if waiting else ""
         return [AttentionCause(kind="no_channel", title=title, text=text, severity=WARNING)]
-    shown = [replace(channel, reason=visible_error(request, channel.reason)) for channel in channels]
+    shown = [
+        replace(channel, reason=delivery_error_as_visible(request, channel.reason)) for channel in channels
+    ]
     return [*_down_channel_causes(shown, request.now()), *_report_causes(reports, channels)]
 
 

@@ -388,7 +388,9 @@ class BudgetResource(ManagedResource[SpendBudget, MoneyServices]):
         """Evaluate the budget at once, so that the response lists the thresholds that are already crossed."""
         money = caller.services
         crossed_percents: list[int] | None = None
-        if await _try_evaluation(money, money.require_budgets().evaluate_budget_if_totals_complete(row)):
+        if await _evaluate_and_tell_if_successful(
+            money, money.require_budgets().evaluate_budget_if_totals_complete(row)
+        ):
             periods = await current_alerts(money, row)
             alerts = [alert for period in periods for owner in period.owners.values() for alert in owner]
             crossed_percents = sorted(
@@ -400,7 +402,9 @@ class BudgetResource(ManagedResource[SpendBudget, MoneyServices]):
         budget = await self.find(caller, id_or_name)
         caller.check_confirmed(budget.name, "name of the budget")
         await caller.registry.declared_table(BudgetTable).delete(budget.id, actor=caller.actor)
-        await _try_evaluation(caller.services, caller.services.require_budgets().evaluate_soon())
+        await _evaluate_and_tell_if_successful(
+            caller.services, caller.services.require_budgets().evaluate_soon()
+        )
         return budget.id
 
     async def add_requested_data(
@@ -477,7 +481,7 @@ async def _expand_budget(
     return await read_requested_sections(books, await compute_figures(money, books, id), expansions)
 
 
-async def _try_evaluation(money: MoneyServices, evaluation: Awaitable[bool | None]) -> bool:
+async def _evaluate_and_tell_if_successful(money: MoneyServices, evaluation: Awaitable[bool | None]) -> bool:
     """
     Run an evaluation after a stored change. Return whether the evaluation succeeded.
 

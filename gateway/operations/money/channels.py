@@ -27,7 +27,7 @@ from gateway.operations.answers import DeletedItem, NotificationItem
 from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.files.kinds import FileKind, MoneyCaller
 from gateway.operations.holders.operators import InstallationServices
-from gateway.operations.money.notifications import describe_notification, visible_error
+from gateway.operations.money.notifications import delivery_error_as_visible, describe_notification
 from gateway.operations.requests.address import NOTHING, operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import NotAllowed, NotThere
@@ -188,7 +188,8 @@ async def _names_of_channels(
 async def list_channels(request: OperatorRequest[InstallationServices, None]) -> Result:
     request.services.require_registry()
     rows = [
-        replace(row, reason=visible_error(request, row.reason)) for row in await request.services.channels()
+        replace(row, reason=delivery_error_as_visible(request, row.reason))
+        for row in await request.services.channels()
     ]
     return await request.list_page(CHANNELS, MemoryRows(rows))
 

@@ -103,7 +103,8 @@ class OneNotification(msgspec.Struct, kw_only=True):
 )
 async def list_notifications(request: OperatorRequest[InstallationServices, None]) -> Result:
     rows = [
-        replace(row, error=visible_error(request, row.error)) for row in await _all_notifications(request)
+        replace(row, error=delivery_error_as_visible(request, row.error))
+        for row in await _all_notifications(request)
     ]
     return await request.list_page(NOTIFICATIONS, MemoryRows(rows))
 
@@ -111,7 +112,7 @@ async def list_notifications(request: OperatorRequest[InstallationServices, None
 @operator_call("GET", "/notifications/{id}", VIEW_OPERATION, "Show a notification", answers=OneNotification)
 async def show_notification(request: OperatorRequest[InstallationServices, None]) -> Result:
     row = await request.registry.notices.find(request.path_parameter("id"))
-    row = replace(row, error=visible_error(request, row.error))
+    row = replace(row, error=delivery_error_as_visible(request, row.error))
     notice = row.notice
     message = {
         "text": notice.text,
@@ -140,7 +141,7 @@ async def discard_notifications(
     return {"discarded": await request.registry.notices.discard_notifications(ids, actor=request.actor)}
 
 
-def visible_error(request: OperatorRequest[Any, None], error: str) -> str:
+def delivery_error_as_visible(request: OperatorRequest[Any, None], error: str) -> str:
     """
     Return why a message did not arrive. People who may not change channels do not see the text of
     the receiver's response.

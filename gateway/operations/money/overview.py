@@ -304,7 +304,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "last": (largest.until - timedelta(microseconds=1)).date().isoformat(),
             "whole_since": utc_iso(whole) if since.timestamp() < whole else None,
             "month": {
-                **_period_with_previous(first, month, month_before, _OF_MONTH, pasts[0]),
+                **_fields_of_period_and_previous(first, month, month_before, _OF_MONTH, pasts[0]),
                 "sentence": await _month_sentence(request, base, past_queries[0], pasts[0]),
             },
             # total and bounds as in `GET /forecast`, or null if there is too little history
@@ -315,7 +315,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
                 for name in ("total", "low", "high")
             },
             **await _paid_cost_fields(request, base),
-            "today": _period_with_previous(midnight, day, day_before, _OF_DAY, pasts[1]),
+            "today": _fields_of_period_and_previous(midnight, day, day_before, _OF_DAY, pasts[1]),
             "days": _cost_rows(daily, by_day),
             "reported": shown_days.reported,
             "kinds": {name: getattr(shown_days, name) for name in KINDS},
@@ -338,14 +338,14 @@ def _limit_to_requested_days(request: OperatorRequest[OperatorServices, None], q
     return day_query
 
 
-def _period_with_previous(
+def _fields_of_period_and_previous(
     start: datetime,
-    now: Sequence[CostRow],
-    before: Sequence[CostRow],
+    current_rows: Sequence[CostRow],
+    previous_rows: Sequence[CostRow],
     names: Sequence[str],
     past: ComparablePast,
 ) -> dict[str, object]:
-    rows = [combine_rows(side, start=start, group=()) for side in (now, before)]
+    rows = [combine_rows(side, start=start, group=()) for side in (current_rows, previous_rows)]
     shown, previous = ({name: getattr(row, name) for name in names} for row in rows)
     averages = {"cost_per_call": cost_per_count(rows[0].cost, rows[0].calls)}
     return {

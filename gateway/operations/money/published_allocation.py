@@ -215,7 +215,7 @@ PUBLISH_JOBS: ListDefinition[PublishJob] = ListDefinition(
 def shown_definition_version(
     money: MoneyServices, version: DefinitionVersion, uri: str | None = None
 ) -> ShownVersion:
-    return ShownVersion(version=version, uri=uri, is_in_force=_is_in_force(money, version))
+    return ShownVersion(version=version, uri=uri, is_in_force=_is_version_in_force(money, version))
 
 
 def version_rows(
@@ -249,7 +249,7 @@ def job_rows(money: MoneyServices) -> MemoryRows[PublishJob]:
     return MemoryRows(money.require_registry().declared_table(AllocationTable).jobs())
 
 
-def _is_in_force(money: MoneyServices, version: DefinitionVersion) -> bool:
+def _is_version_in_force(money: MoneyServices, version: DefinitionVersion) -> bool:
     newest = (
         money.require_registry().declared_table(AllocationTable).versions_in_force().get(version.namespace)
     )

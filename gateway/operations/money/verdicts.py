@@ -62,7 +62,7 @@ async def show_verdicts(request: KeyRequest[MoneyServices, None]) -> web.Respons
     `state=all` adds the rows `within`. With `Prefer: wait=N` and an ETag, the answer waits up to N seconds
     for another table, at most 60. Waiting requests do not delay others.
     """
-    _, signed, is_known = await _wait_for_newer(request)
+    _, signed, is_known = await _wait_for_newer_verdict_table(request)
     signature = b64encode(signed.signature).decode()
     headers = {**_table_headers(signed), SIGNATURE: f"ed25519={signature}"}
     return _not_modified_response(headers) if is_known else bytes_response(signed.body, headers=headers)
@@ -84,7 +84,7 @@ async def show_bundle(request: KeyRequest[MoneyServices, None]) -> web.Response:
 
     The parameter `state` and the headers are those of the table.
     """
-    board, signed, is_known = await _wait_for_newer(request)
+    board, signed, is_known = await _wait_for_newer_verdict_table(request)
     headers = {**_table_headers(signed), "Content-Type": MEDIA_TYPE}
     if is_known:
         return _not_modified_response(headers)
@@ -92,7 +92,7 @@ async def show_bundle(request: KeyRequest[MoneyServices, None]) -> web.Response:
     return bytes_response(bundle, content_type=MEDIA_TYPE, headers=headers)
 
 
-async def _wait_for_newer(
+async def _wait_for_newer_verdict_table(
     request: KeyRequest[MoneyServices, None],
 ) -> tuple[BudgetVerdictBoard, SignedTable, bool]:
     """

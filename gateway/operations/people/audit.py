@@ -35,7 +35,7 @@ _STATED = ("name", "title", "reference", "text", "namespace")
 
 
 @dataclass(frozen=True, slots=True)
-class NamedRow:
+class AuditRowWithTargetName:
     """An audit row with its target's name. `exists`: the target still exists under this name."""
 
     row: AuditRow
@@ -43,7 +43,9 @@ class NamedRow:
     exists: bool
 
 
-async def with_target_names(registry: Registry, rows: Sequence[AuditRow]) -> list[NamedRow]:
+async def add_target_names_to_audit_rows(
+    registry: Registry, rows: Sequence[AuditRow]
+) -> list[AuditRowWithTargetName]:
     """
     Add the name of each row's target: its current name, or else the name in the row, or else the name in the
     row of its deletion or creation. A target without such a name stays unnamed.
@@ -88,8 +90,8 @@ def _action_kind(row: AuditRow) -> str:
     return row.action.partition(".")[0]
 
 
-def _with_target_name(row: AuditRow, name: str | None) -> NamedRow:
-    return NamedRow(row, _stated_name(row) if name is None else name, name is not None)
+def _with_target_name(row: AuditRow, name: str | None) -> AuditRowWithTargetName:
+    return AuditRowWithTargetName(row, _stated_name(row) if name is None else name, name is not None)
 
 
 def _stated_name(row: AuditRow) -> str | None:
@@ -121,7 +123,7 @@ async def _audit_target_names_by_id(registry: Registry, kind: str, ids: set[str]
     return {id: name for id, name in names.items() if name is not None}
 
 
-def describe_audit(audit_row: NamedRow) -> dict[str, object]:
+def describe_audit(audit_row: AuditRowWithTargetName) -> dict[str, object]:
     row = audit_row.row
     return build_answer(
         AuditItem, row, at=utc_iso(row.at), target_name=audit_row.name, target_exists=audit_row.exists
@@ -130,7 +132,7 @@ def describe_audit(audit_row: NamedRow) -> dict[str, object]:
 
 _WORDS = ("actor", "action", "target")
 
-AUDIT: ListDefinition[NamedRow] = ListDefinition(
+AUDIT: ListDefinition[AuditRowWithTargetName] = ListDefinition(
     root="audit",
     show=describe_audit,
     identity=Sort(field=SortField("id")),
@@ -194,9 +196,9 @@ async def list_permission_sets(request: OperatorRequest[PeopleServices, None]) -
 async def list_audit(request: OperatorRequest[PeopleServices, None]) -> Result:
     registry = request.registry
 
-    async def read_named_page(query: ListQuery) -> ListPage[NamedRow]:
+    async def read_named_page(query: ListQuery) -> ListPage[AuditRowWithTargetName]:
         audit_page = await registry.audit_page(query)
-        rows = await with_target_names(registry, audit_page.rows)
+        rows = await add_target_names_to_audit_rows(registry, audit_page.rows)
         return ListPage(
             rows=rows,
             keys=audit_page.keys,

@@ -189,7 +189,7 @@ def build_people_rows(resource: ManagedResource[Any, Any]) -> Iterator[OperatorA
         )
 
     async def names_of_resources(request: OperatorRequest[MoneyServices, None]) -> Iterator[SearchableObject]:
-        return await resource.names(operation_caller_for_person(request))
+        return await resource.searchable_objects(operation_caller_for_person(request))
 
     async def create(request: OperatorRequest[MoneyServices, Any]) -> Result:
         return await resource.create(operation_caller_for_person(request), request.body)

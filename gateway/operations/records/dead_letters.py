@@ -139,7 +139,7 @@ async def list_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
 
 @operator_call("GET", "/dead/{id}", VIEW_OPERATION, "Show a rejected record", answers=OneDead)
 async def show_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
-    letter = await _find_letter(request, request.path_number("id"))
+    letter = await _find_dead_letter(request, request.path_number("id"))
     return {"dead": {**describe_dead(letter), "record": record_to_json(letter.record)}}
 
 
@@ -153,8 +153,8 @@ async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
     """
     services = request.services
     id = request.path_number("id")
-    letter = await _find_letter(request, id)
-    record, names = edited_record(letter.record, request.body.record, request.shared.people)
+    letter = await _find_dead_letter(request, id)
+    record, names = edit_record_and_list_changes(letter.record, request.body.record, request.shared.people)
     noted = {
         "id": id,
         "fields": list(names),
@@ -172,7 +172,7 @@ async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
 @operator_call("POST", "/dead/retry", OPERATE_SPOOL, "Send rejected records again", answers=Retried)
 async def retry_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
     services = request.services
-    letters = await _chosen_letters(request)
+    letters = await _chosen_dead_letters(request)
     ids = [letter.id for letter in letters]
     async with request.audited_change("dead.retry", _route_names(letters), _describe_ids(ids)):
         retried = await services.deliveries.retry_dead_letters(ids)
@@ -181,7 +181,7 @@ async def retry_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result
     return {"retried": retried}
 
 
-async def _find_letter(request: OperatorRequest[SpoolServices, Any], id: int) -> DeadLetter:
+async def _find_dead_letter(request: OperatorRequest[SpoolServices, Any], id: int) -> DeadLetter:
     for letter in await request.services.deliveries.dead_letters():
         if letter.id == id:
             return letter
@@ -195,7 +195,7 @@ def _record_hash(record: Record) -> str:
 @operator_call("POST", "/dead/discard", OPERATE_SPOOL, "Discard rejected records", answers=Discarded)
 async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
     services = request.services
-    letters = await _chosen_letters(request)
+    letters = await _chosen_dead_letters(request)
     ids = [letter.id for letter in letters]
     async with request.audited_change("dead.discard", _route_names(letters), _describe_ids(ids)):
         discarded = await services.deliveries.discard_dead_letters(ids)
@@ -217,7 +217,7 @@ async def list_partial_refusals(request: OperatorRequest[SpoolServices, None]) -
     return await request.list_page(REFUSALS, MemoryRows(await request.services.deliveries.partial_refusals()))
 
 
-async def _chosen_letters(request: OperatorRequest[SpoolServices, Letters]) -> list[DeadLetter]:
+async def _chosen_dead_letters(request: OperatorRequest[SpoolServices, Letters]) -> list[DeadLetter]:
     body = request.body
     if (body.ids is not None) + (body.route is not None) + body.all != 1:
         raise Invalid("name rejected records by their ids, or one route, or all of them")
@@ -243,7 +243,7 @@ _PEOPLE = frozenset(("user", "team", "session", "subject"))  # fields whose text
 _COST = re.compile(r"\d+(\.\d+)?")
 
 
-def edited_record(
+def edit_record_and_list_changes(
     record: Record, new_fields: Mapping[str, Any], people: People
 ) -> tuple[Record, Sequence[str]]:
     """

@@ -171,12 +171,12 @@ def describe_search(
 
 async def newest_records_of_topics(record_log: Log, topics: Sequence[str]) -> Sequence[KeptRecord]:
     """Return the newest records of some topics, at most LOOKED_THROUGH, newest commit first."""
-    by_topic = [await _newest_in_topic(record_log, topic) for topic in topics]
+    by_topic = [await _newest_records_in_topic(record_log, topic) for topic in topics]
     merged = merge(*by_topic, key=lambda stored: stored.committed_at, reverse=True)
     return await asyncio.to_thread(list, islice(merged, LOOKED_THROUGH))
 
 
-async def _newest_in_topic(record_log: Log, topic: str) -> Sequence[KeptRecord]:
+async def _newest_records_in_topic(record_log: Log, topic: str) -> Sequence[KeptRecord]:
     """Read the newest records of a topic in steps, so that the event loop runs other tasks in between."""
     stored_records: list[KeptRecord] = []
     below = record_log.next_number(topic)

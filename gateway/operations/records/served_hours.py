@@ -65,7 +65,7 @@ class ServedHours:
             for entry in await self._log.read(AI_TELEMETRY, self._next, following - 1):
                 self._add_records(entry.records, entry.committed_at)
             self._next = following
-            self._drop_oldest()
+            self._drop_oldest_hours_if_full()
             await pause_for_others()
         return until == below
 
@@ -91,7 +91,7 @@ class ServedHours:
                     self._bytes += 0 if place in self._sums else _stored_sum_bytes(place)
                     self._sums[place] = self._sums.get(place, ModelTokens()).plus(counted)
 
-    def _drop_oldest(self) -> None:
+    def _drop_oldest_hours_if_full(self) -> None:
         limit = self._most(MAX_BYTES)
         if self._bytes <= limit:
             return

@@ -287,18 +287,18 @@ async def _admit_over_http(
 
 def can_call(operator_address: OperatorAddress, rights: Rights) -> bool:
     return (
-        _is_permitted(operator_address, rights)
+        _has_required_permission(operator_address, rights)
         and not _needs_access_to_more_calls(operator_address, rights)
-        and not _hides_calls(operator_address, rights)
+        and not _hides_some_calls(operator_address, rights)
     )
 
 
-def _is_permitted(operator_address: OperatorAddress, rights: Rights) -> bool:
+def _has_required_permission(operator_address: OperatorAddress, rights: Rights) -> bool:
     return operator_address.needs in (None, SIGNED_IN) or operator_address.needs in rights.permission_sets
 
 
 def _check_permission(operator_address: OperatorAddress, rights: Rights) -> None:
-    if operator_address.needs is None or _is_permitted(operator_address, rights):
+    if operator_address.needs is None or _has_required_permission(operator_address, rights):
         return
     raise missing_right_refusal(operator_address.needs)
 
@@ -318,7 +318,7 @@ def _check_data_access(operator_address: OperatorAddress, admitted: OperatorRequ
             "give you a role with full data access"
         )
         raise Refusal(403, "limited_data", message)
-    if _hides_calls(operator_address, admitted.rights):
+    if _hides_some_calls(operator_address, admitted.rights):
         raise hidden_cost_types_refusal(admitted.rights, COUNTED_TYPES)
 
 
@@ -328,7 +328,7 @@ def _needs_access_to_more_calls(operator_address: OperatorAddress, rights: Right
     return operator_address.shows == WHOLE and not rights.slice.is_everything
 
 
-def _hides_calls(operator_address: OperatorAddress, rights: Rights) -> bool:
+def _hides_some_calls(operator_address: OperatorAddress, rights: Rights) -> bool:
     return operator_address.shows == SLICED and not operator_address.asks_cost_type and rights.hides_calls
 
 

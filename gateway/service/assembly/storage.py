@@ -76,7 +76,7 @@ def open_stored_price_book(card: bytes, overrides: bytes) -> Pricer:
     """Open the price book of a recalculation. The module of the prices is imported at first use."""
     from gateway.intake.prices import PriceBook
 
-    return PriceBook.from_texts(card, overrides)
+    return PriceBook.decode_rate_card_and_overrides(card, overrides)
 
 
 def apply_privacy(registry: Registry, settings: PrivacySettings) -> None:

@@ -111,7 +111,7 @@ def test_without_contracts_nothing_changes() -> None:
 
 def test_a_book_with_contracts_is_opened_again_from_its_texts() -> None:
     prices = PriceBook.load(PriceSettings(), terms=(DISCOUNTED, STATED, PAID))
-    again = PriceBook.from_texts(*prices.encode_rate_card_and_overrides())
+    again = PriceBook.decode_rate_card_and_overrides(*prices.encode_rate_card_and_overrides())
     assert prices.encode_rate_card_and_overrides() == again.encode_rate_card_and_overrides()
     assert (prices.version, prices.estimate_record(used("flex"))) == (
         again.version,

@@ -446,7 +446,7 @@ def test_a_book_is_opened_again_from_its_texts() -> None:
     """A price book that a recalculation stored has the same name and prices when it is read later."""
     own = PriceOverride(model="gpt-4o*", input=Decimal("2"), meters={"web_searches": Decimal("8.5")})
     book = PriceBook.load(PriceSettings(override=(own,)))
-    again = PriceBook.from_texts(*book.encode_rate_card_and_overrides())
+    again = PriceBook.decode_rate_card_and_overrides(*book.encode_rate_card_and_overrides())
     assert (book.version, book.estimate_record(call("gpt-4o"))) == (
         again.version,
         again.estimate_record(call("gpt-4o")),

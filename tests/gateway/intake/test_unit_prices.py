@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.configuration.reader import load_config
 from gateway.configuration.sections import ConfigError, PriceOverride, PriceSettings
 from gateway.intake import unit_prices
-from gateway.intake.price_lines import itemise_estimate, unpriced_reason
+from gateway.intake.price_lines import itemise_estimate, unpriced_reason_of_record
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import card as cards
 from spool.ledger.repricing import token_sum
@@ -73,7 +73,7 @@ def test_the_published_example_to_the_last_digit() -> None:
 def test_what_is_not_known_has_no_estimate_and_a_cause(record: Inference, cause: str | None) -> None:
     """If a price or a part is not known, there is no estimate. The price of text is never used instead."""
     assert BOOK.estimate_record(record) is None
-    words = unpriced_reason(BOOK, record)
+    words = unpriced_reason_of_record(BOOK, record)
     assert (cause is None) == (words is None)
     assert cause is None or f"({cause})" in str(words)
 

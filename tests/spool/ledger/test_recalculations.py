@@ -87,7 +87,7 @@ def book_of(price: int, *, has_rare: bool = False) -> PriceBook:
         "source": {"name": "Acme", "date": "2026-11-27", "currency": "USD"},
         "providers": {"acme": {"models": models}},
     }
-    return PriceBook.from_texts(msgspec.json.encode(card), b"{}")
+    return PriceBook.decode_rate_card_and_overrides(msgspec.json.encode(card), b"{}")
 
 
 def cost(price: int) -> dict[str, Any]:

@@ -358,7 +358,7 @@ class History:
             "format": 1, "version": f"v{price}", "providers": {"acme": {"models": models}},
             "source": {"name": "Acme", "date": "2026-11-27", "currency": "USD"},
         }  # fmt: skip
-        book = PriceBook.from_texts(msgspec.json.encode(card), b"{}")
+        book = PriceBook.decode_rate_card_and_overrides(msgspec.json.encode(card), b"{}")
         since = datetime.fromtimestamp(self.clock.at // DAY * DAY - self.chance.choice((1, 100)) * DAY, UTC)
         await self.ledger.reprice(book, since=since)
 

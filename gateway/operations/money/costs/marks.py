@@ -175,10 +175,10 @@ async def _price_change_marks(
         book = await asyncio.to_thread(money.prices)
     except CardUnreadable:
         return []  # without a readable price list no call can be priced; `tollhouse check` shows the faulty line
-    return list(_changed_prices(book, models, query))
+    return list(_price_change_marks_of_models(book, models, query))
 
 
-def _changed_prices(
+def _price_change_marks_of_models(
     price_book: PriceBook, models: Sequence[tuple[str | None, str]], query: CostQuery
 ) -> Iterator[ChartMark]:
     """

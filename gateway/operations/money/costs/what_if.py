@@ -170,7 +170,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     )
     whole = await ledger.costs(_limit_to_days(query, days)) if days else []
     cost = sum(money.text_to_units(row.cost) for row in whole)
-    shown = await asyncio.to_thread(_largest_first, result.groups, (OTHER,) * len(query.group_by))
+    shown = await asyncio.to_thread(_largest_groups_and_rest, result.groups, (OTHER,) * len(query.group_by))
     return {
         "what_if": {
             "model": model,
@@ -191,7 +191,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     }
 
 
-def _largest_first(
+def _largest_groups_and_rest(
     groups: Mapping[Group, ModelReplacementCosts], other_group: Group
 ) -> list[tuple[Group, ModelReplacementCosts]]:
     """

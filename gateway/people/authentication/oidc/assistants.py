@@ -116,7 +116,7 @@ class AssistantSignIns:
 
         The address is charged before the check, unless the token was valid recently.
         """
-        if self._provider.is_known_token(text):
+        if self._provider.has_verified_token(text):
             return await self._verify_token(text, oauth)
         network = address_network(address)
         wait_s = self._guesses.wait_s(network)

@@ -144,7 +144,7 @@ class IdentityProvider:
         check_access_token(token.claims, expected)
         return await self._verify_signature(token)
 
-    def is_known_token(self, text: str) -> bool:
+    def has_verified_token(self, text: str) -> bool:
         return self._keys.has_verified_token(text)
 
     async def discovery_document(self) -> Mapping[str, Any]:

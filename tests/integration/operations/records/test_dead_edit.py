@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.operations.records.dead_letters import edited_record
+from gateway.operations.records.dead_letters import edit_record_and_list_changes
 from spool.deliveries.values import RouteSpec
 from spool.engines import SQLITE
 from spool.errors import Invalid, NotAllowed
@@ -153,7 +153,7 @@ ROW = {"time/usage_start": "2026-09-01T00:00:00Z", "cost/cost": "1"}
 )
 def test_what_may_be_changed(record: Record, given: dict[str, Any], expected: dict[str, Any]) -> None:
     """Edits follow the rules for received records, and dependent fields change as well."""
-    found, names = edited_record(record, {**record_to_json(record), **given}, PEOPLE)
+    found, names = edit_record_and_list_changes(record, {**record_to_json(record), **given}, PEOPLE)
     assert set(given) == set(names)
     assert {name: getattr(found, name) for name in expected} == expected
 
@@ -187,7 +187,7 @@ def test_what_may_be_changed(record: Record, given: dict[str, Any], expected: di
 def test_what_may_not_be_changed(record: Record, given: dict[str, Any], words: str) -> None:
     """An edit that may not be made is refused, and the message names the field and its rule."""
     with pytest.raises(Invalid, match=words):
-        edited_record(record, {**record_to_json(record), **given}, PEOPLE)
+        edit_record_and_list_changes(record, {**record_to_json(record), **given}, PEOPLE)
 
 
 def test_corrections_are_not_edited() -> None:
@@ -197,14 +197,14 @@ def test_corrections_are_not_edited() -> None:
         before=INFERENCE, after=INFERENCE,
     )  # fmt: skip
     with pytest.raises(NotAllowed, match="retry or discard"):
-        edited_record(correction, {"cost": "1"}, PEOPLE)
+        edit_record_and_list_changes(correction, {"cost": "1"}, PEOPLE)
 
 
 def test_totals_of_streams_are_not_edited() -> None:
     """A unit-cost record cannot be edited, because it is already in its stream's totals."""
     operation = UnitCostOperation(id=b"u" * 16, stream="s", stream_type="metric", operation="sum", value="1")
     with pytest.raises(NotAllowed, match="send a correction"):
-        edited_record(operation, {"value": "2"}, PEOPLE)
+        edit_record_and_list_changes(operation, {"value": "2"}, PEOPLE)
 
 
 def test_an_address_is_hashed_as_in_records_that_come_in() -> None:
@@ -213,7 +213,7 @@ def test_an_address_is_hashed_as_in_records_that_come_in() -> None:
     arrive.
     """
     given = {"user": "Ann@example.com", "tags": {"boss": "eve@example.com", "repo": "a"}}
-    found, _ = edited_record(INFERENCE, {**record_to_json(INFERENCE), **given}, PEOPLE)
+    found, _ = edit_record_and_list_changes(INFERENCE, {**record_to_json(INFERENCE), **given}, PEOPLE)
     assert isinstance(found, Inference)
     assert PEOPLE.hash_address("ann@example.com") == found.user
     assert {"boss": PEOPLE.hash_address("eve@example.com"), "repo": "a"} == found.tags
