@@ -181,7 +181,7 @@ class RouteLoop:
             not_before = self._throttle.now() + self._backoff.delay_s(delivery.attempts + 1)
             # The delivery is ambiguous, because the destination may have accepted it.
             with suppress(SpoolError):
-                await self._deliveries.requeue_as_ambiguous(
+                await self._deliveries.requeue_as_possibly_received(
                     delivery, reason=str(error), not_before=not_before
                 )
             raise
@@ -281,7 +281,7 @@ class RouteLoop:
 
     async def _store_delivery_mark(self, delivery: Delivery, mark: str) -> None:
         try:
-            await self._deliveries.store_mark(delivery, mark)
+            await self._deliveries.store_delivery_mark(delivery, mark)
         except SpoolUnavailable as error:
             # nothing was sent, so the destination cannot have accepted the delivery
             raise Retryable(

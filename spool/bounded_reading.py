@@ -52,7 +52,7 @@ class BoundedLines:
     """
     The lines of a CSV text, with a limit on the characters of one row, which may have several lines.
 
-    The reader calls `reset_row_size` after each row. Raises Invalid with the line number if a row exceeds
+    The reader calls `start_counting_next_row` after each row. Raises Invalid with the line number if a row exceeds
     MAX_ROW.
     """
 
@@ -75,7 +75,7 @@ class BoundedLines:
             raise Invalid(f"{self._name}: the row at line {self.number} has more than {MAX_ROW} characters")
         return line
 
-    def reset_row_size(self) -> None:
+    def start_counting_next_row(self) -> None:
         self._taken = 0
 
 
@@ -90,13 +90,13 @@ def table_rows(name: str, content: bytes, separators: Sequence[str]) -> Iterator
     first = next(lines, "")
     rows = csv.reader(chain([first], lines), strict=True, delimiter=max(separators, key=first.count))
     for count, row in enumerate(rows):
-        lines.reset_row_size()
+        lines.start_counting_next_row()
         if count > MAX_TABLE_ROWS:
             raise Invalid(f"{name} has more than {MAX_TABLE_ROWS} rows")
         yield rows.line_num, row
 
 
-def column_places(head: Sequence[str], names: Mapping[str, Sequence[str]]) -> dict[str, int | None]:
+def column_index_by_field(head: Sequence[str], names: Mapping[str, Sequence[str]]) -> dict[str, int | None]:
     """
     Return the column index of each field, None if it has no column. `names`: the accepted headings of each
     field, the preferred one first.
@@ -128,7 +128,7 @@ class KnownDigests:
         self._slots = array("Q", bytes(8 << 12))
         self._count = 0
 
-    def check_and_add(self, digest: bytes) -> bool:
+    def add_and_return_whether_known(self, digest: bytes) -> bool:
         """Add a digest. Return whether the set already contained it."""
         if self._count * 3 >= len(self._slots) * 2:
             self._double_slots()

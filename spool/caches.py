@@ -29,7 +29,7 @@ class SeenKeys(set[int]):
     sender invents do not displace other texts.
     """
 
-    def check_and_add(self, key: Hashable) -> bool:
+    def add_and_return_whether_known(self, key: Hashable) -> bool:
         """
         Add the key. Return whether it was already seen. Two keys with the same hash count as the same key.
         """

@@ -69,8 +69,8 @@ class SteadyClock:
     A clock that follows changes of the wall clock of up to `step_s` seconds. A larger change is a jump, which
     is ignored until it is accepted.
 
-    While a jump is not accepted, and for `hold_s` seconds after a start or an accepted jump, `now_for_deletion`
-    is the earlier of the times before and after the change.
+    While a jump is not accepted, and for `hold_s` seconds after a start or an accepted jump,
+    `conservative_now_for_deletion` is the earlier of the times before and after the change.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class SteadyClock:
             return wall
         was_moved = abs(offset - before) > self._step_limit_s
         if not self._was_set and was_moved and wall >= EARLIEST:
-            self._delay_deletion(timer)
+            self._delay_clock_of_deletion(timer)
             return self._set_to_wall_clock(timer, wall, "the clock was not set before")
         if self._stepped_at is None or abs(step - self._step_s) > self._step_limit_s:
             self._stepped_at = timer
@@ -133,7 +133,7 @@ class SteadyClock:
             return self._set_to_wall_clock(timer, wall, "the change has lasted long enough")
         return timer + self._offset
 
-    def now_for_deletion(self) -> float:
+    def conservative_now_for_deletion(self) -> float:
         """Return the time to compare with when old data are deleted. It may be earlier than `now`."""
         now = min(self.now(), self._source.now())
         timer = self._timer()
@@ -149,7 +149,7 @@ class SteadyClock:
         return 0.0 if self._stepped_at is None else self._step_s
 
     @property
-    def deletion_delay_s(self) -> float:
+    def deletion_delay_after_clock_jump_s(self) -> float:
         """
         Return for how many more seconds a jump or a long stop delays the deletion of data that may only look
         old.
@@ -179,7 +179,7 @@ class SteadyClock:
             _log.info(text, days, self._hold_s, extra={"action": "long_stop"})
             self._settled_offset, self._settled_until = last_commit_at - timer, timer + self._hold_s
 
-    def observe_call_start(self, start_time_ns: int) -> float:
+    def correct_clock_and_return_arrival_time(self, start_time_ns: int) -> float:
         """
         Use a call's start time as evidence of the true time. If several calls agree, they confirm a jump or
         set the clock.
@@ -202,14 +202,14 @@ class SteadyClock:
         if sum(abs(offset - agreed_offset) <= NEAR_S for offset in self._witnesses) < needed:
             return
         if abs(wall_time - timer_s - agreed_offset) <= NEAR_S:
-            self._delay_deletion(timer_s)
+            self._delay_clock_of_deletion(timer_s)
             self._set_to_wall_clock(timer_s, wall_time, "arriving calls agree with the clock")
         elif not self._was_set and abs(agreed_offset - self._offset) > self._step_limit_s:
             _log.warning(
                 "the clock is wrong, so the time is taken from arriving calls",
                 extra={"action": "clock_of_calls"},
             )
-            self._delay_deletion(timer_s)
+            self._delay_clock_of_deletion(timer_s)
             self._offset = agreed_offset
 
     def accept_wall_clock_and_return_change_s(self) -> float:
@@ -224,10 +224,10 @@ class SteadyClock:
         self._set_to_wall_clock(timer, wall, "an operator accepted the clock")
         return wall - before
 
-    def _delay_deletion(self, timer_s: float) -> None:
+    def _delay_clock_of_deletion(self, timer_s: float) -> None:
         """
-        Delay `now_for_deletion` by `hold_s` after a change of the reported time, so that it neither jumps ahead
-        nor goes back.
+        Delay `conservative_now_for_deletion` by `hold_s` after a change of the reported time, so that it neither
+        jumps ahead nor goes back.
         """
         if timer_s >= self._settled_until:
             self._settled_offset = self._offset
@@ -240,13 +240,15 @@ class SteadyClock:
         return wall
 
 
-def clock_ahead_and_delay_s(clock: Clock) -> tuple[float, float]:
+def clock_ahead_and_deletion_delay_s(clock: Clock) -> tuple[float, float]:
     """Return how far the wall clock is ahead, and how long deletion still waits, both in seconds."""
     return (
-        (clock.wall_clock_ahead_s, clock.deletion_delay_s) if isinstance(clock, SteadyClock) else (0.0, 0.0)
+        (clock.wall_clock_ahead_s, clock.deletion_delay_after_clock_jump_s)
+        if isinstance(clock, SteadyClock)
+        else (0.0, 0.0)
     )
 
 
-def now_for_deletion(clock: Clock) -> float:
+def conservative_now_for_deletion(clock: Clock) -> float:
     """Return the time to compare with when old data are deleted. Works with any kind of clock."""
-    return clock.now_for_deletion() if isinstance(clock, SteadyClock) else clock.now()
+    return clock.conservative_now_for_deletion() if isinstance(clock, SteadyClock) else clock.now()

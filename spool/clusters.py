@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from spool.clock import Clock
 from spool.errors import NotThere, SpoolFull, SpoolUnavailable
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.registry.operators import Actor
 from spool.registry.tables.cluster_settings import (
     MAX_TEXT,
@@ -121,7 +121,7 @@ class ClusterRows(Protocol):
         self,
         cluster: Cluster,
         *,
-        expected_versions: Collection[Expectation] = (),
+        expected_versions: Collection[ExpectedVersion] = (),
         max_rows: int | None = None,
     ) -> None:
         """
@@ -162,16 +162,16 @@ class ClusterTable:
         return self._version + (0 if self.settings is None else self.settings.version)
 
     def all(self) -> list[Cluster]:
-        return [self._with_settings(cluster) for cluster in self._clusters.values()]
+        return [self._with_operator_settings(cluster) for cluster in self._clusters.values()]
 
     def find(self, id: str) -> Cluster | None:
         reported = self._clusters.get(id)
-        return None if reported is None else self._with_settings(reported)
+        return None if reported is None else self._with_operator_settings(reported)
 
     def find_by_name(self, account: str, region: str, name: str) -> Cluster | None:
         return self.find(cluster_id(account, region, name))
 
-    def _with_settings(self, reported: Cluster) -> Cluster:
+    def _with_operator_settings(self, reported: Cluster) -> Cluster:
         found = None if self.settings is None else self.settings.find(reported.id)
         if found is None:
             return reported
@@ -184,7 +184,7 @@ class ClusterTable:
         self,
         cluster: ReportedCluster,
         *,
-        expected_versions: Collection[Expectation] = (),
+        expected_versions: Collection[ExpectedVersion] = (),
         key: str | None = None,
     ) -> None:
         """
@@ -199,7 +199,7 @@ class ClusterTable:
             now = self._clock.now()
             known = self._clusters.get(cluster.id)
             if known is None:
-                if len(self._clusters) >= self.max or not self._can_add_cluster(key):
+                if len(self._clusters) >= self.max or not self._is_key_within_cluster_share(key):
                     raise TooManyClusters
                 known = Cluster(
                     id=cluster.id,
@@ -209,7 +209,7 @@ class ClusterTable:
                     first_seen=now,
                     last_seen=now,
                 )
-            reported = replace(known, last_seen=now, **_reported_changes(cluster))
+            reported = replace(known, last_seen=now, **_shortened_reported_fields(cluster))
             await self._rows.write(reported, expected_versions=expected_versions, max_rows=self.max)
             if key is not None and cluster.id not in self._clusters:
                 self._brought[cluster.id] = key
@@ -223,7 +223,7 @@ class ClusterTable:
         async with self._writing:
             known = self._require_cluster(id)
             await self._require_settings().change(known.identity, change, actor=actor)
-            return self._with_settings(known)
+            return self._with_operator_settings(known)
 
     async def delete(self, id: str, actor: Actor) -> None:
         """
@@ -251,7 +251,7 @@ class ClusterTable:
         """Yield, for each cluster added since the start, the key that first reported it."""
         return (key for id, key in self._brought.items() if id in self._clusters)
 
-    def _can_add_cluster(self, key: str | None) -> bool:
+    def _is_key_within_cluster_share(self, key: str | None) -> bool:
         if key is None:
             return True
         return is_within_share(
@@ -284,7 +284,7 @@ _FACTS = tuple(
 )
 
 
-def _reported_changes(cluster: ReportedCluster) -> dict[str, Any]:
+def _shortened_reported_fields(cluster: ReportedCluster) -> dict[str, Any]:
     changed_fields: dict[str, Any] = {
         name: text[:MAX_TEXT] for name in _FACTS if (text := getattr(cluster, name))
     }

@@ -67,23 +67,23 @@ def charges_as_meters(charges: Mapping[str, str], *, sign: int = 1) -> dict[str,
     return units_by_name
 
 
-def is_charge(name: str) -> bool:
-    return name.startswith(BEGINNING)
+def is_charge_meter(meter_name: str) -> bool:
+    return meter_name.startswith(BEGINNING)
 
 
-def charges_in_meters(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
+def charge_units_by_currency(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
     """Return the amounts in these meters by currency, in units of `spool.ledger.money`, without zeros."""
     limbs_by_currency: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for name, units in meters:
-        if is_charge(name):
+        if is_charge_meter(name):
             _, currency, limb = name.split(".")
             limbs_by_currency[currency][_LIMBS.index(limb)] += units
     joined = {currency: money.join_limbs(*limbs) for currency, limbs in sorted(limbs_by_currency.items())}
     return {currency: units for currency, units in joined.items() if units}
 
 
-def without_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
-    return {name: units for name, units in meters.items() if not is_charge(name)}
+def meters_without_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
+    return {name: units for name, units in meters.items() if not is_charge_meter(name)}
 
 
 # -- conversion when sums are queried
@@ -103,7 +103,7 @@ def find_no_rate(_from: str, _to: str, _day: int) -> int | None:
     return None
 
 
-def scale_rate(rate: Decimal) -> int:
+def rate_as_scaled_integer(rate: Decimal) -> int:
     """Return the rate times SCALE as an integer, rounded half to even."""
     return int(
         rate.quantize(Decimal(1).scaleb(-RATE_DECIMALS), ROUND_HALF_EVEN, _EXACT).scaleb(
@@ -112,7 +112,7 @@ def scale_rate(rate: Decimal) -> int:
     )
 
 
-def divide_by_scale(product: int) -> int:
+def round_product_to_units(product: int) -> int:
     """Return the product divided by SCALE, rounded half to even."""
     whole, rest = divmod(product, SCALE)
     return whole + int(rest * 2 > SCALE or (rest * 2 == SCALE and whole % 2 == 1))

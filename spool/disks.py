@@ -50,7 +50,7 @@ class DiskMount:
     read_only: bool
 
     @property
-    def durability(self) -> str:
+    def flush_durability(self) -> str:
         """
         Return FSYNC if a flushed record survives a power cut, MEMORY if it survives only the end of the
         process.
@@ -128,7 +128,7 @@ ALMOST_NOTHING = 1 << 20
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def is_full(directory: Path) -> bool:
+def is_disk_full(directory: Path) -> bool:
     """
     Return whether almost no space is free. A full disk may be reported as an input or output error, so errors
     do not suffice. Return False if the free space is unknown.
@@ -156,7 +156,7 @@ def is_disk_full_error(error: BaseException, directory: Path, *, was_full_before
     is_disk_error = any(
         isinstance(cause, OSError) or hasattr(cause, "sqlite_errorname") for cause in _error_chain(error)
     )
-    return is_caused_by_full_disk(error) or (is_disk_error and (was_full_before or is_full(directory)))
+    return is_caused_by_full_disk(error) or (is_disk_error and (was_full_before or is_disk_full(directory)))
 
 
 def _error_chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from spool.clock import Clock
-from spool.devices.device import Device, fail_if_device_deleted
+from spool.devices.device import Device, change_for_existing_device
 from spool.erasure import EVER, NO_RECORDS, Erasure, RenamedRecords, pseudonyms_by_digest
 from spool.errors import SpoolError, SpoolUnavailable
 from spool.ledger.sums import OTHER
@@ -64,11 +64,11 @@ async def erase_from_storage(
 
     `shown_names`: names that the console showed for the person. `revoke_device`: returns a device as revoked. With
     `is_trial`, nothing changes and rows are only counted. Without `overwrites_remains`, the caller must call
-    `overwrite_deleted` after the last erasure.
+    `overwrite_deleted_data` after the last erasure.
     """
     registry = _require_registry(storage)
-    devices = person_devices(storage, registry.people, erasure)
-    below = await lower_levels_that_must_erase(storage, registry, erasure, devices)
+    devices = device_ids_of_person(storage, registry.people, erasure)
+    below = await agents_and_gateways_that_must_erase(storage, registry, erasure, devices)
     erasure = replace(erasure, below=sorted({*erasure.below, *below}))
     rows = await registry.erase_person(erasure, shown_names, actor, is_trial=is_trial)
     if is_trial:
@@ -93,17 +93,19 @@ async def _finish_erasure(
     records = partial(storage.rename_records, renaming)
     sums, renamed = await storage.ledger.rename_people(lambda name: renaming(name, EVER), records)
     if erasure.devices:
-        await _erase_devices(storage, person_devices(storage, registry.people, erasure), revoke_device, actor)
+        await _erase_devices(
+            storage, device_ids_of_person(storage, registry.people, erasure), revoke_device, actor
+        )
         named = partial(find_pseudonym, registry.people, pseudonyms_by_digest([erasure]))
-        await _rename_labels(storage, named, actor)
-    remains = await overwrite_deleted(storage) if overwrites_remains else ()
-    await registry.persons.count_finished_renaming(
+        await _rename_person_in_labels(storage, named, actor)
+    remains = await overwrite_deleted_data(storage) if overwrites_remains else ()
+    await registry.persons.store_finished_renaming(
         erasure
     )  # noted last, so that a start after a crash repeats everything
     return ErasureResult(records=renamed, sums=sums, remains=remains)
 
 
-async def overwrite_deleted(storage: Storage) -> Sequence[str]:
+async def overwrite_deleted_data(storage: Storage) -> Sequence[str]:
     """
     Overwrite the free space of the databases, which still has deleted rows. Return reasons why some may
     remain on disk.
@@ -143,20 +145,20 @@ async def continue_due_erasures(
         if not erasure.passes:
             await _finish_erasure(storage, registry, erasure, revoke_device, Actor("erasure", ""))
             continue
-        is_last = not await _has_earlier_reports(storage, erasure)
+        is_last = not await _has_partial_reports_before(storage, erasure)
         renamed = await storage.rename_records(_pseudonym_function(registry.people, erasure))
         if renamed != NO_RECORDS:
             # names in the totals may belong to a new person, so the calls are counted again
             await storage.ledger.rebuild(storage.log)
             await storage.ledger.catch_up(storage.log)
         if is_last or renamed != NO_RECORDS:
-            await overwrite_deleted(storage)
+            await overwrite_deleted_data(storage)
         if is_last:
-            await registry.persons.count_finished_renaming(erasure)
+            await registry.persons.store_finished_renaming(erasure)
     return len(due)
 
 
-async def _has_earlier_reports(storage: Storage, erasure: Erasure) -> bool:
+async def _has_partial_reports_before(storage: Storage, erasure: Erasure) -> bool:
     """
     Return whether partial reports from before the erasure still wait, for example because a gateway was off.
     They may become records with the old name.
@@ -169,14 +171,14 @@ async def _has_earlier_reports(storage: Storage, erasure: Erasure) -> bool:
     return any(found)
 
 
-async def repeat_erasures_in_all_records(storage: Storage) -> None:
+async def reapply_erasures_to_records(storage: Storage) -> None:
     """Apply all erasures again, because imported records may have the names from before."""
     registry = _require_registry(storage)
     if registry.persons.erasures:
         await storage.rename_records(registry.people.pseudonym)
 
 
-def person_devices(storage: Storage, people: People, erasure: Erasure) -> Sequence[str]:
+def device_ids_of_person(storage: Storage, people: People, erasure: Erasure) -> Sequence[str]:
     by_digest = pseudonyms_by_digest([erasure])
     return sorted(
         device.id
@@ -185,8 +187,8 @@ def person_devices(storage: Storage, people: People, erasure: Erasure) -> Sequen
     )
 
 
-async def lower_levels_that_must_erase(
-    storage: Storage, registry: Registry, erasure: Erasure, own: Collection[str]
+async def agents_and_gateways_that_must_erase(
+    storage: Storage, registry: Registry, erasure: Erasure, devices_of_person: Collection[str]
 ) -> Sequence[str]:
     """
     Return the gateways below, and the agents of the person's devices, that must erase the person as well.
@@ -200,7 +202,7 @@ async def lower_levels_that_must_erase(
     renaming = _pseudonym_function(registry.people, erasure)
     await storage.ledger.catch_up(storage.log)
     used = await storage.ledger.devices_of_renamed(lambda name: renaming(name, EVER))
-    concerned = agents if OTHER in used else {DEVICE + device for device in (*own, *used)}
+    concerned = agents if OTHER in used else {DEVICE + device for device in (*devices_of_person, *used)}
     return sorted(name for name in below if name in concerned or name not in agents)
 
 
@@ -213,30 +215,32 @@ async def _erase_devices(
 ) -> None:
     def erase_device(device: Device) -> Device:
         plain = replace(revoke_device(device), heartbeat=b"", labels={}, operator_labels={}, fingerprint="")
-        return plain.with_changes(changes_enrolment=True, user="", hostname="", serial="")
+        return plain.with_changes_and_next_version(changes_enrolment=True, user="", hostname="", serial="")
 
     for id in ids:
         change = AuditedChange(actor=actor, action="device.erase", target=id)
-        await storage.devices.update(id, fail_if_device_deleted(erase_device), change)
+        await storage.devices.update(id, change_for_existing_device(erase_device), change)
 
 
-async def _rename_labels(storage: Storage, named: Callable[[str], str], actor: Actor) -> None:
+async def _rename_person_in_labels(storage: Storage, rename: Callable[[str], str], actor: Actor) -> None:
     """
     Replace the person's names in labels of devices of other people, such as a server's label with its owner.
     """
 
     def with_pseudonyms(device: Device) -> Device:
         reported, own = (
-            {key: named(value) for key, value in labels.items()}
+            {key: rename(value) for key, value in labels.items()}
             for labels in (device.labels, device.operator_labels)
         )
         if (reported, own) == (device.labels, device.operator_labels):
             return device
-        return device.with_changes(changes_enrolment=True, labels=reported, operator_labels=own)
+        return device.with_changes_and_next_version(
+            changes_enrolment=True, labels=reported, operator_labels=own
+        )
 
     for device in [each for each in storage.devices.all() if with_pseudonyms(each) is not each]:
         change = AuditedChange(actor=actor, action="device.erase", target=device.id)
-        await storage.devices.update(device.id, fail_if_device_deleted(with_pseudonyms), change)
+        await storage.devices.update(device.id, change_for_existing_device(with_pseudonyms), change)
 
 
 def _require_registry(storage: Storage) -> Registry:

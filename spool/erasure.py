@@ -105,12 +105,12 @@ def rename_person_in_fields(fields: dict[str, Any], renaming: Renaming, at: int)
     return bool(changed)
 
 
-def rename_person_in_tags(tags: Mapping[str, str], renamed: Callable[[str], str]) -> dict[str, str]:
+def rename_person_in_tags(tags: Mapping[str, str], rename: Callable[[str], str]) -> dict[str, str]:
     """
-    Return the tags with the addresses of erased persons replaced. `renamed`: returns the new name of a name.
+    Return the tags with the addresses of erased persons replaced. `rename`: returns the new name of a name.
     """
     return {
-        name: renamed(value) if name == USER_EMAIL or is_hash_address_or_pseudonym(value) else value
+        name: rename(value) if name == USER_EMAIL or is_hash_address_or_pseudonym(value) else value
         for name, value in tags.items()
     }
 
@@ -119,7 +119,7 @@ _NAMED = ("user", "subject")  # any name of a person
 _MAY_NAME = ("team", "api_key")  # may have a person's name, but only an e-mail address counts as one
 
 
-def _renamed_fields(record: object, renamed: Callable[[str], str]) -> dict[str, Any]:
+def _renamed_fields(record: object, rename: Callable[[str], str]) -> dict[str, Any]:
     def read_renamed_field(name: str) -> Any:
         return record.get(name) if isinstance(record, dict) else getattr(record, name, None)
 
@@ -127,30 +127,32 @@ def _renamed_fields(record: object, renamed: Callable[[str], str]) -> dict[str, 
     for name in (*_NAMED, *_MAY_NAME):
         value = read_renamed_field(name)
         if value is not None and (name in _NAMED or is_hash_address_or_pseudonym(value)):
-            after[name] = renamed(value)
+            after[name] = rename(value)
     if tags := read_renamed_field("tags"):
-        after["tags"] = rename_person_in_tags(tags, renamed)
+        after["tags"] = rename_person_in_tags(tags, rename)
     prices, mark, contract = (read_renamed_field("price_book") or "").partition(CONTRACT_MARK)
     if mark:
-        after["price_book"] = prices + mark + rename_words(contract, lambda name: erased_name(name, renamed))
+        after["price_book"] = (
+            prices + mark + rename_words(contract, lambda name: erased_word_if_renamed(name, rename))
+        )
     return {name: value for name, value in after.items() if value != read_renamed_field(name)}
 
 
-def erased_name(name: str, renamed: Callable[[str], str]) -> str:
+def erased_word_if_renamed(name: str, rename: Callable[[str], str]) -> str:
     """
-    Return ERASED if `renamed` changes the name, else the name. In free texts, this word stands for every
+    Return ERASED if `rename` changes the name, else the name. In free texts, this word stands for every
     pseudonym.
     """
-    return name if renamed(name) == name else ERASED
+    return name if rename(name) == name else ERASED
 
 
-def rename_words(text: str, renamed: Callable[[str], str]) -> str:
-    """Replace each word of a text that `renamed` changes, also if punctuation follows it."""
+def rename_words(text: str, rename: Callable[[str], str]) -> str:
+    """Replace each word of a text that `rename` changes, also if punctuation follows it."""
 
     def rename_word(match: re.Match[str]) -> str:
         word = match[0]
         for name in dict.fromkeys((word, word.rstrip(_LAST))):
-            if name and (new := renamed(name)) != name:
+            if name and (new := rename(name)) != name:
                 return new + word[len(name) :]
         return word
 

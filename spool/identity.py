@@ -22,7 +22,7 @@ from spool.record import NS, Inference
 _PREFIX = re.compile(r"[A-Za-z]+[-_]")
 # Copying a prepared hash takes half the time.
 _HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule in range(1, 12)}
-RESPONSE_PERSON = b"tollhouse-2"  # BLAKE2b parameter of `response_call_id`, for the compiled module
+RESPONSE_PERSON = b"tollhouse-2"  # BLAKE2b parameter of `dedup_key_of_response_id`, for the compiled module
 STAND_IN = b"tollhouse-span"
 # characters after the prefix; a shorter id may be a local server's counter
 LONG_ENOUGH = 16
@@ -65,7 +65,7 @@ class NestedReport(NamedTuple):
     end: int
 
 
-class Relay(NamedTuple):
+class RelayedReport(NamedTuple):
     """
     One of two reports of a call, by a coding assistant and by its gateway, that have no common id.
 
@@ -115,7 +115,7 @@ class RecordIdentity(NamedTuple):
     is_final: bool = False
     is_guess: bool = False
     nesting: NestedReport | None = None
-    relay: Relay | None = None
+    relay: RelayedReport | None = None
     above: str | None = None
     scope: str | None = None
 
@@ -124,7 +124,7 @@ class RecordIdentity(NamedTuple):
         return tuple(dict.fromkeys((*self.also, *[own for own, _ in self.links], *self.joins)))
 
 
-class RequestNames(NamedTuple):
+class RequestDedupKeys(NamedTuple):
     """
     The dedup ids of a request with an idempotency key: one of the key, and one of the key with the body.
     """
@@ -133,7 +133,7 @@ class RequestNames(NamedTuple):
     body: bytes
 
 
-def hash_parts(rule_number: int, *parts: object) -> bytes:
+def dedup_key_of_parts(rule_number: int, *parts: object) -> bytes:
     text = (
         "\0".join(["" if part is None else str(part) for part in parts]) if len(parts) > 1 else str(parts[0])
     )
@@ -142,20 +142,20 @@ def hash_parts(rule_number: int, *parts: object) -> bytes:
     return hash.digest()
 
 
-def _hash_text(rule_number: int, text: str) -> bytes:
+def _dedup_key_of_text(dedup_rule_number: int, text: str) -> bytes:
     """
     Return the dedup key by a rule of this module for one text. It is separate because most calls hash one
     text, and joining parts would double the time.
     """
-    hash = _HASHES[rule_number].copy()
+    hash = _HASHES[dedup_rule_number].copy()
     hash.update(text.encode("utf-8", "surrogatepass"))
     return hash.digest()
 
 
 # spans with a short id, for which logs look
-_SPAN = hash_parts(3, "span")[:4]
-# the names of `name_encoding_times`, by `is_inner`
-_TIMES = {is_inner: hash_parts(3, is_inner, "times")[:4] for is_inner in (False, True)}
+_SPAN = dedup_key_of_parts(3, "span")[:4]
+# the dedup keys of `encode_times_as_dedup_key`, by `is_inner`
+_TIMES = {is_inner: dedup_key_of_parts(3, is_inner, "times")[:4] for is_inner in (False, True)}
 
 
 def is_long_id(response_id: str) -> bool:
@@ -171,7 +171,7 @@ def is_long_id(response_id: str) -> bool:
     return len(response_id) - (prefix.end() if prefix else 0) >= LONG_ENOUGH
 
 
-def is_unique_id(id: str) -> bool:
+def has_unique_id_form(id: str) -> bool:
     """Return whether the id of a session or run has a form that is unique everywhere, such as a UUID."""
     return _UNIQUE.fullmatch(id) is not None
 
@@ -183,7 +183,7 @@ def is_encrypted_id(response_id: str | None) -> bool:
     return response_id is not None and len(response_id) > SEALED
 
 
-def long_request_id_prefix(record: Inference) -> str | None:
+def request_id_type_prefix(record: Inference) -> str | None:
     """
     Return the prefix of the record's long id, such as `msg_` or `req_`. An id that a gateway encrypted has
     none, because it identifies no call.
@@ -214,20 +214,20 @@ def call_identity(
     """
     if record.status != "cached":
         if response_id and is_long_id(response_id):
-            return _identity_from_id(_hash_text(2, response_id))
+            return _identity_from_id(_dedup_key_of_text(2, response_id))
         chosen = response_id or shared_id
         if chosen:
             if span and record.trace_id and record.span_id:
-                return _span_identity(span_call_id(record.trace_id, record.span_id), record, chosen)
-            return _shared_id_identity(record, chosen)
+                return _span_identity(dedup_key_of_span(record.trace_id, record.span_id), record, chosen)
+            return _log_identity_from_shared_id(record, chosen)
     if span and record.trace_id and record.span_id:
-        return _identity_from_id(span_call_id(record.trace_id, record.span_id))
+        return _identity_from_id(dedup_key_of_span(record.trace_id, record.span_id))
     if own_id:
-        return RecordIdentity(hash_parts(5, record.source, own_id))
+        return RecordIdentity(dedup_key_of_parts(5, record.source, own_id))
     if record.session and record.start_time is not None:
         tokens = (record.input_tokens or 0, record.output_tokens or 0)
         return RecordIdentity(
-            hash_parts(6, record.source, record.session, record.start_time, *tokens, sequence)
+            dedup_key_of_parts(6, record.source, record.session, record.start_time, *tokens, sequence)
         )
     return random_identity()
 
@@ -237,13 +237,13 @@ def _identity_from_id(id: bytes) -> RecordIdentity:
     return tuple.__new__(RecordIdentity, (id, (), True, (), (), (), False, False, None, None, None, None))
 
 
-def with_names(
+def with_dedup_keys_and_links(
     identity: RecordIdentity,
-    further_names: tuple[bytes, ...],
+    further_keys: tuple[bytes, ...],
     links: tuple[tuple[bytes, bytes], ...],
-    names_to_join: tuple[bytes, ...],
+    keys_to_join: tuple[bytes, ...],
     nested_report: NestedReport | None = None,
-    relay: Relay | None = None,
+    relay: RelayedReport | None = None,
 ) -> RecordIdentity:
     id, lookups, certain = identity[:3]
     links, scope = identity.links + links, identity.scope
@@ -253,9 +253,9 @@ def with_names(
             id,
             lookups,
             certain,
-            further_names,
+            further_keys,
             links,
-            names_to_join,
+            keys_to_join,
             False,
             False,
             nested_report,
@@ -266,12 +266,12 @@ def with_names(
     )
 
 
-def with_span_above(identity: RecordIdentity, span: str) -> RecordIdentity:
+def with_span_above(identity: RecordIdentity, agent_span: str) -> RecordIdentity:
     """
     Return the identity with the span of the nearest agent above the call. `_replace` would take three times
     as long.
     """
-    return tuple.__new__(RecordIdentity, (*identity[:-2], span, identity[-1]))
+    return tuple.__new__(RecordIdentity, (*identity[:-2], agent_span, identity[-1]))
 
 
 def random_identity() -> RecordIdentity:
@@ -279,21 +279,21 @@ def random_identity() -> RecordIdentity:
     return RecordIdentity(os.urandom(16), certain=False)
 
 
-def response_call_id(response_id: str) -> bytes:
+def dedup_key_of_response_id(response_id: str) -> bytes:
     """Return the dedup key by rule 2 of this module, from a long response id."""
-    return _hash_text(2, response_id)
+    return _dedup_key_of_text(2, response_id)
 
 
-def provider_request_names(record: Inference, request_id: str | None) -> tuple[bytes, ...]:
+def dedup_keys_of_request_id(record: Inference, request_id: str | None) -> tuple[bytes, ...]:
     """
     Return a further dedup id (name) made from the provider's id of the HTTP request (`req_...`), by which
     other reports find the call. It equals the id of a report that knows only the request
-    (`response_call_id`). Return nothing if the id is short, or if the response is cached, because a cached
+    (`dedup_key_of_response_id`). Return nothing if the id is short, or if the response is cached, because a cached
     response repeats an earlier id.
     """
     if request_id is None or record.status == "cached" or not is_long_id(request_id):
         return ()
-    return (response_call_id(request_id),)
+    return (dedup_key_of_response_id(request_id),)
 
 
 def describe_dedup_rule(record: Inference) -> str:
@@ -301,16 +301,16 @@ def describe_dedup_rule(record: Inference) -> str:
     known = record.id
     request_id = record.request_id
     if request_id:
-        if is_long_id(request_id) and known == hash_parts(2, request_id):
+        if is_long_id(request_id) and known == dedup_key_of_parts(2, request_id):
             return "recognized by its response id"
-        if known == _shared_id_identity(record, request_id).id:
+        if known == _log_identity_from_shared_id(record, request_id).id:
             return (
                 "recognized by its id with outcome, token counts and start time, because the id is short "
                 "or several calls may share it"
             )
-        if known == hash_parts(5, record.source, request_id):
+        if known == dedup_key_of_parts(5, record.source, request_id):
             return "recognized by its source's own id"
-    if record.trace_id and record.span_id and known == span_call_id(record.trace_id, record.span_id):
+    if record.trace_id and record.span_id and known == dedup_key_of_span(record.trace_id, record.span_id):
         return "recognized by its trace and span id"
     return "recognized by an id that is not stored, or that another Tollhouse assigned"
 
@@ -320,20 +320,20 @@ def identity_from_ids(record: Inference) -> RecordIdentity | None:
     candidates = []
     if record.request_id:
         if is_long_id(record.request_id):
-            candidates.append(_identity_from_id(response_call_id(record.request_id)))
-        candidates.append(_shared_id_identity(record, record.request_id))
-        candidates.append(RecordIdentity(hash_parts(5, record.source, record.request_id)))
+            candidates.append(_identity_from_id(dedup_key_of_response_id(record.request_id)))
+        candidates.append(_log_identity_from_shared_id(record, record.request_id))
+        candidates.append(RecordIdentity(dedup_key_of_parts(5, record.source, record.request_id)))
     if record.trace_id and record.span_id:
-        id = span_call_id(record.trace_id, record.span_id)
+        id = dedup_key_of_span(record.trace_id, record.span_id)
         if record.request_id and record.status != "cached":
             candidates.append(_span_identity(id, record, record.request_id))
         candidates.append(_identity_from_id(id))
     return next((candidate for candidate in candidates if candidate.id == record.id), None)
 
 
-def exact_start_names(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, ...]:
+def dedup_keys_by_exact_start(record: Inference, shared_ids: Iterable[str | None]) -> tuple[bytes, ...]:
     """
-    Return a further dedup id of the call for each id in `groups` (such as a trace id, which several calls
+    Return a further dedup id of the call for each id in `shared_ids` (such as a trace id, which several calls
     share), made with the model, outcome, counts and exact start.
 
     Starts are compared to the microsecond, because calls in a loop differ that little and reports of one
@@ -345,33 +345,33 @@ def exact_start_names(record: Inference, groups: Iterable[str | None]) -> tuple[
     tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
     moment = (record.start_time + 500) // 1000
     call = f"{model}\0{record.status == 'error'}\0{tokens}\0at\0{moment}"
-    return tuple([hash_parts(3, f"{group}\0{call}") for group in groups if group is not None])
+    return tuple([dedup_key_of_parts(3, f"{group}\0{call}") for group in shared_ids if group is not None])
 
 
-def further_name_from_call_id(source: str, call_id: str) -> bytes:
+def dedup_key_from_call_id(source: str, call_id: str) -> bytes:
     """
     Return a further dedup id (name) from a source's call id. The dedup key is made from another id of the
     report.
     """
-    return hash_parts(5, source, "call", call_id)
+    return dedup_key_of_parts(5, source, "call", call_id)
 
 
-def identity_of_call_end_report(call: RecordIdentity, name: bytes) -> RecordIdentity:
+def identity_of_call_end_report(call: RecordIdentity, join_key: bytes) -> RecordIdentity:
     """
     Return the identity of a report that describes only the end of a call.
 
     The report is merged into the recorded call. If there is none, it becomes a record. A later report of the
-    call finds this record by `name` in its `joins`.
+    call finds this record by `join_key` in its `joins`.
     """
     if not call.certain:
         return call
     return RecordIdentity(
-        derived_id(call.id, "end"), lookups=(call.id, *call.lookups, *call.also), also=(name,)
+        derived_dedup_key(call.id, "end"), lookups=(call.id, *call.lookups, *call.also), also=(join_key,)
     )
 
 
-def response_links(
-    record: Inference, common_id: str | None, *, own_side: str, other_side: str
+def links_by_common_id(
+    record: Inference, common_id: str | None, *, own_report_kind: str, other_report_kind: str
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
     Return links between reports of two kinds about one response, such as a call and an event that counts its
@@ -384,11 +384,11 @@ def response_links(
     model = _model_name(record)
     tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
     call = f"{common_id}\0{model}\0{tokens}\0answer"
-    return ((hash_parts(3, own_side, call), hash_parts(3, other_side, call)),)
+    return ((dedup_key_of_parts(3, own_report_kind, call), dedup_key_of_parts(3, other_report_kind, call)),)
 
 
-def links_by_session_and_end(
-    record: Inference, *, own_side: str, other_side: str
+def links_by_session_and_end_time(
+    record: Inference, *, own_report_kind: str, other_report_kind: str
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
     Return links between two kinds of reports without a common id: by session, model, outcome, counts and end.
@@ -399,21 +399,21 @@ def links_by_session_and_end(
         return ()
     model = _model_name(record)
     tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
-    return _links_by_end(
+    return _links_by_end_time(
         f"{record.session}\0{model}\0{record.status == 'error'}\0{tokens}\0end",
         record.end_time,
-        own_side,
-        other_side,
+        own_report_kind,
+        other_report_kind,
     )
 
 
-def build_relay(
+def build_relayed_report(
     record: Inference,
     *sessions: str | None,
-    reporting_side: str,
+    report_kind: str,
     states_request_id: bool = False,
     encrypted_id: str | None = None,
-) -> Relay | None:
+) -> RelayedReport | None:
     """
     Return how an assistant's report matches its gateway's, or None if it states no end time, or neither a
     session nor an encrypted id.
@@ -428,7 +428,9 @@ def build_relay(
     if record.end_time is None:
         return None
     failed = record.status == "error"
-    stated = [session for session in dict.fromkeys(sessions) if session is not None and is_unique_id(session)]
+    stated = [
+        session for session in dict.fromkeys(sessions) if session is not None and has_unique_id_form(session)
+    ]
     is_known_by_counts = (
         not failed and is_encrypted_id(encrypted_id) and record.input_tokens and record.output_tokens
     )
@@ -438,20 +440,22 @@ def build_relay(
     keys = [f"{session}\0{'failed' if failed else counts}" for session in stated]
     keys = keys or [f"{_model_name(record)}\0{counts}\0sealed"]
     start = None if record.start_time == record.end_time else record.start_time
-    return Relay(reporting_side, tuple(keys), start, record.end_time, states_request_id)
+    return RelayedReport(report_kind, tuple(keys), start, record.end_time, states_request_id)
 
 
-def relayed_report_name(
-    reporting_side: str, key: str, time_step: int, ordinal: int, *, states_request_id: bool
+def dedup_key_of_relayed_report(
+    report_kind: str, call_text: str, end_step: int, ordinal: int, *, states_request_id: bool
 ) -> bytes:
     """
-    Return the dedup id of an assistant's or a gateway's report (`reporting_side`). It is made from the call's
-    `key`, its end in steps of STEP_NS, and `ordinal`, the number among equal reports.
+    Return the dedup id of an assistant's or a gateway's report (`report_kind`). It is made from the call's
+    `call_text`, its end in steps of STEP_NS, and `ordinal`, the number among equal reports.
     """
-    return hash_parts(3, reporting_side, key, time_step, ordinal, states_request_id)
+    return dedup_key_of_parts(3, report_kind, call_text, end_step, ordinal, states_request_id)
 
 
-def stream_links(record: Inference, *, own_side: str, other_side: str) -> tuple[tuple[bytes, bytes], ...]:
+def links_between_stream_reports(
+    record: Inference, *, own_report_kind: str, other_report_kind: str
+) -> tuple[tuple[bytes, bytes], ...]:
     """
     Return links between the two reports of a streamed response.
 
@@ -462,32 +466,40 @@ def stream_links(record: Inference, *, own_side: str, other_side: str) -> tuple[
         return ()
     model = _model_name(record)
     tokens = f"{record.input_tokens}\0{record.output_tokens}"
-    return _links_by_end(
-        f"{record.tags.get('service')}\0{model}\0{tokens}\0stream", record.end_time, own_side, other_side
+    return _links_by_end_time(
+        f"{record.tags.get('service')}\0{model}\0{tokens}\0stream",
+        record.end_time,
+        own_report_kind,
+        other_report_kind,
     )
 
 
-def build_nesting(
-    record: Inference, places: Sequence[str], start: int | None, end: int | None, *, is_inner: bool
+def build_nested_report(
+    record: Inference,
+    processes_and_traces: Sequence[str],
+    start_ns: int | None,
+    end_ns: int | None,
+    *,
+    is_inner: bool,
 ) -> NestedReport | None:
     """
     Return how a report matches the other report of its process. Return None if start, end or, unless the call
     failed, token counts are missing.
 
-    `places`: the processes and traces that the other report may be in.
+    `processes_and_traces`: the processes and traces that the other report may be in.
     """
     failed = record.status == "error"
-    if start is None or end is None or end < start or record.status == "cached":
+    if start_ns is None or end_ns is None or end_ns < start_ns or record.status == "cached":
         return None
     if not failed and (record.input_tokens is None or record.output_tokens is None):
         return None
     inputs = possible_input_counts(record) if is_inner else [record.input_tokens or 0]
     call = f"{failed}\0{record.output_tokens or 0}"
-    keys = [f"{place}\0{call}\0{count}" for place in places for count in inputs]
-    return NestedReport(is_inner, tuple(keys), start, end)
+    keys = [f"{place}\0{call}\0{count}" for place in processes_and_traces for count in inputs]
+    return NestedReport(is_inner, tuple(keys), start_ns, end_ns)
 
 
-def limit_to_sender(nested_report: NestedReport, sender_key: str | None) -> NestedReport:
+def limit_to_sender_key(nested_report: NestedReport, sender_key: str | None) -> NestedReport:
     """
     Return the report with keys that match only reports by the same sender key, because a service may run on
     two machines.
@@ -509,29 +521,29 @@ def possible_input_counts(record: Inference) -> list[int]:
     return list(dict.fromkeys([whole, whole - read - written, whole - read, whole - written]))
 
 
-def nested_report_name(key: str, time_step: int, ordinal: int, *, is_inner: bool) -> bytes:
+def dedup_key_of_nested_report(key: str, time_step: int, ordinal: int, *, is_inner: bool) -> bytes:
     """
     Return the dedup id of a report by key, end in steps of STEP_NS, and `ordinal`, its number among equal
     reports.
     """
-    return hash_parts(3, key, _INNER if is_inner else _OUTER, time_step, ordinal)
+    return dedup_key_of_parts(3, key, _INNER if is_inner else _OUTER, time_step, ordinal)
 
 
-def name_encoding_times(nested_report: NestedReport) -> bytes:
+def encode_times_as_dedup_key(nested_report: NestedReport) -> bytes:
     """
-    Encode the report's start and end in microseconds as a dedup id (name). `times_encoded_in_names` decodes
+    Encode the report's start and end in microseconds as a dedup id (name). `decode_times_from_dedup_keys` decodes
     it.
     """
     start, duration = nested_report.start // 1000, (nested_report.end - nested_report.start) // 1000
     return _TIMES[nested_report.is_inner] + start.to_bytes(7) + min(duration, 2**40 - 1).to_bytes(5)
 
 
-def times_encoded_in_names(names: Iterable[bytes], *, is_inner: bool) -> list[tuple[int, int]]:
+def decode_times_from_dedup_keys(dedup_keys: Iterable[bytes], *, is_inner: bool) -> list[tuple[int, int]]:
     """
-    Return the start and end in nanoseconds that `name_encoding_times` put into names of inner (an SDK's) or
+    Return the start and end in nanoseconds that `encode_times_as_dedup_key` put into keys of inner (an SDK's) or
     outer reports.
     """
-    filed = [name for name in names if name.startswith(_TIMES[is_inner])]
+    filed = [name for name in dedup_keys if name.startswith(_TIMES[is_inner])]
     starts = [int.from_bytes(name[4:11]) * 1000 for name in filed]
     return [
         (start, start + int.from_bytes(name[11:]) * 1000) for start, name in zip(starts, filed, strict=True)
@@ -542,20 +554,25 @@ def _model_name(record: Inference) -> str:
     return (record.request_model or record.response_model or "").rpartition("/")[2]
 
 
-def _links_by_end(
-    call_text: str, end_time: int, own_side: str, other_side: str
+def _links_by_end_time(
+    call_text: str, end_time: int, own_report_kind: str, other_report_kind: str
 ) -> tuple[tuple[bytes, bytes], ...]:
     step = end_time // STEP_NS
-    own_name = hash_parts(3, own_side, call_text, step)
-    return tuple([(own_name, hash_parts(3, other_side, call_text, step + shift)) for shift in (0, -1, 1)])
+    own_name = dedup_key_of_parts(3, own_report_kind, call_text, step)
+    return tuple(
+        [
+            (own_name, dedup_key_of_parts(3, other_report_kind, call_text, step + shift))
+            for shift in (0, -1, 1)
+        ]
+    )
 
 
-def span_call_id(trace_id: str, span_id: str) -> bytes:
+def dedup_key_of_span(trace_id: str, span_id: str) -> bytes:
     """Return the dedup key by rule 4 of this module, from a span."""
-    return _hash_text(4, f"{trace_id}\0{span_id}")
+    return _dedup_key_of_text(4, f"{trace_id}\0{span_id}")
 
 
-def caller_and_server_link_names(trace_id: str, span_id: str, outcome: str) -> tuple[bytes, bytes]:
+def caller_and_server_link_keys(trace_id: str, span_id: str, outcome: str) -> tuple[bytes, bytes]:
     """
     Return two dedup ids (names), for the caller's and for the server's report of a call, made of the span
     that sent the request.
@@ -589,14 +606,15 @@ def links_to_server_and_caller(
     """
     if record.status == "error":
         sides, unnamed = [
-            _links_by_outcome(sending_span, caller_span, (outcome,)) for outcome in (_FAILED, _FAILED_UNNAMED)
+            _server_and_caller_links(sending_span, caller_span, (outcome,))
+            for outcome in (_FAILED, _FAILED_UNNAMED)
         ]
         if states_request_id:
             return tuple([(own, other) for (own, _), (_, other) in zip(sides, unnamed, strict=True)])
         # Links with two equal names are stored, so that reports with a request id find this call. They find
         # nothing themselves.
         return (*sides, *[(own, own) for own, _ in unnamed])
-    return _links_by_outcome(
+    return _server_and_caller_links(
         sending_span, caller_span, _token_count_texts(record, has_provider_counts=has_provider_counts)
     )
 
@@ -605,17 +623,17 @@ _FAILED, _FAILED_UNNAMED = "error", "error without a request id"
 _UNCOUNTED = "0\x000"
 
 
-def _links_by_outcome(
-    sending_span: tuple[str, str], caller_span: tuple[str, str] | None, outcomes: tuple[str, ...]
+def _server_and_caller_links(
+    sending_span: tuple[str, str], caller_span: tuple[str, str] | None, outcome_texts: tuple[str, ...]
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
     Return links of a call to its server's report and, with `caller_span`, to its caller's. The first outcome
-    is this report's; the caller's report may state any of `outcomes`.
+    is this report's; the caller's report may state any of `outcome_texts`.
     """
-    links = [caller_and_server_link_names(*sending_span, outcomes[0])]
+    links = [caller_and_server_link_keys(*sending_span, outcome_texts[0])]
     if caller_span is not None:
-        for outcome in outcomes:
-            maker_name, answerer_name = caller_and_server_link_names(*caller_span, outcome)
+        for outcome in outcome_texts:
+            maker_name, answerer_name = caller_and_server_link_keys(*caller_span, outcome)
             links.append((answerer_name, maker_name))
     return tuple(links)
 
@@ -629,44 +647,48 @@ def _token_count_texts(record: Inference, *, has_provider_counts: bool) -> tuple
     return tuple(dict.fromkeys((*[f"{tokens}\0{output_tokens}" for tokens in inputs], _UNCOUNTED)))
 
 
-def point_id(series: bytes, start_time: int, time: int) -> bytes:
+def dedup_key_of_metric_point(series: bytes, start_time: int, time: int) -> bytes:
     """Return the dedup key by rule 7 of this module, of a data point of a metric."""
-    return hash_parts(7, series.hex(), start_time, time)
+    return dedup_key_of_parts(7, series.hex(), start_time, time)
 
 
-def cloud_event_id(source: str, event_id: str) -> bytes:
+def dedup_key_of_cloud_event(source: str, event_id: str) -> bytes:
     """Return the dedup key by rule 7 of this module, of a CloudEvent."""
-    return hash_parts(7, source, event_id)
+    return dedup_key_of_parts(7, source, event_id)
 
 
-def derived_id(record_id: bytes, purpose: str) -> bytes:
+def derived_dedup_key(record_id: bytes, purpose: str) -> bytes:
     """Return an id for a purpose, made from a record's id. Equal arguments give equal ids."""
-    return hash_parts(8, record_id.hex(), purpose)
+    return dedup_key_of_parts(8, record_id.hex(), purpose)
 
 
-def identity_of_uncounted_report(identity: RecordIdentity) -> RecordIdentity:
+def identity_for_uncounted_source(identity: RecordIdentity) -> RecordIdentity:
     """
     Return the identity of a report from a source whose calls are not counted.
 
     It matches a recorded call, or another report that is not counted. Counted reports do not find it, so the
     first counted report becomes a record even if it arrives later.
     """
-    sides = [other for own, other in identity.links if is_log_to_span_name(own) or is_log_to_span_name(other)]
+    sides = [
+        other
+        for own, other in identity.links
+        if is_log_to_span_dedup_key(own) or is_log_to_span_dedup_key(other)
+    ]
     call = (identity.id, *identity.lookups, *sides)
-    own, *near = (derived_id(id, "shadow") for id in call)
+    own, *near = (derived_dedup_key(id, "shadow") for id in call)
     return RecordIdentity(own, lookups=(*near, *call))
 
 
-def build_request_names(sender: str, path: str, idempotency_key: str, *body: bytes) -> RequestNames:
-    key = hash_parts(10, sender, path, idempotency_key)
+def build_request_dedup_keys(sender: str, path: str, idempotency_key: str, *body: bytes) -> RequestDedupKeys:
+    key = dedup_key_of_parts(10, sender, path, idempotency_key)
     content_hash = blake2b(key, digest_size=32)
     for part in body:
         content_hash.update(len(part).to_bytes(8) + part)
-    return RequestNames(key, hash_parts(11, content_hash.hexdigest()))
+    return RequestDedupKeys(key, dedup_key_of_parts(11, content_hash.hexdigest()))
 
 
-def request_item_id(request: RequestNames, item_index: int) -> bytes:
-    return hash_parts(9, request.body.hex(), item_index)
+def dedup_key_of_request_item(request: RequestDedupKeys, item_index: int) -> bytes:
+    return dedup_key_of_parts(9, request.body.hex(), item_index)
 
 
 def derived_trace_and_span_ids(record_id: bytes) -> tuple[bytes, bytes]:
@@ -681,7 +703,7 @@ def derived_trace_and_span_ids(record_id: bytes) -> tuple[bytes, bytes]:
     return cut[:16], cut[16:]
 
 
-def with_trace_names(
+def with_dedup_keys_of_trace(
     identity: RecordIdentity, record: Inference, short_or_shared_id: str, scope: str
 ) -> RecordIdentity:
     """
@@ -689,13 +711,15 @@ def with_trace_names(
     spans of other instrumentation scopes in the same trace.
     """
     call = f"{record.trace_id}\0{_id_outcome_and_counts_text(record, short_or_shared_id)}"
-    same, *near = [hash_parts(3, f"{call}{step}\0in trace") for step in _nearby_start_step_texts(record)]
+    same, *near = [
+        dedup_key_of_parts(3, f"{call}{step}\0in trace") for step in _texts_of_near_start_steps(record)
+    ]
     # a link with two equal names is stored, so that other spans find this call; it finds nothing itself
     links = ((same, same), *identity.links)
-    return with_scope(identity._replace(lookups=(same, *near), links=links), scope)
+    return with_span_scope(identity._replace(lookups=(same, *near), links=links), scope)
 
 
-def with_scope(identity: RecordIdentity, scope: str) -> RecordIdentity:
+def with_span_scope(identity: RecordIdentity, scope: str) -> RecordIdentity:
     return identity._replace(scope=f"scope {scope}")
 
 
@@ -705,39 +729,40 @@ def scope_dedup_flags(record_id: bytes, *scopes: str) -> tuple[bytes, ...]:
     identified by the span's ids. Every such record also has the scope "", or ANY_SCOPE if the scope is
     unknown.
     """
-    return tuple([derived_id(record_id, f"span {scope}") for scope in scopes])
+    return tuple([derived_dedup_key(record_id, f"span {scope}") for scope in scopes])
 
 
-def is_log_to_span_name(name: bytes) -> bool:
+def is_log_to_span_dedup_key(dedup_key: bytes) -> bool:
     """
     Return whether the dedup name is one by which logs find a span with which they share only a short or
     shared id.
     """
-    return name.startswith(_SPAN)
+    return dedup_key.startswith(_SPAN)
 
 
 def _span_identity(id: bytes, record: Inference, short_or_shared_id: str) -> RecordIdentity:
     """Return the identity of a span. A short or shared id is not its dedup key, but links it to logs."""
-    logged, spans = _log_and_span_names(record, short_or_shared_id)
-    links = tuple([(spans[0], name) for name in logged]) + _links_ignoring_counts(
+    logged, spans = _log_and_span_dedup_keys(record, short_or_shared_id)
+    links = tuple([(spans[0], name) for name in logged]) + _links_between_counted_and_uncounted(
         record, short_or_shared_id, is_span=True
     )
     return RecordIdentity(id, links=links, scope="")
 
 
-def _shared_id_identity(record: Inference, short_or_shared_id: str) -> RecordIdentity:
-    (id, *near), spans = _log_and_span_names(record, short_or_shared_id)
-    links = tuple([(id, name) for name in spans]) + _links_ignoring_counts(
+def _log_identity_from_shared_id(record: Inference, short_or_shared_id: str) -> RecordIdentity:
+    (id, *near), spans = _log_and_span_dedup_keys(record, short_or_shared_id)
+    links = tuple([(id, name) for name in spans]) + _links_between_counted_and_uncounted(
         record, short_or_shared_id, is_span=False
     )
     return RecordIdentity(id, lookups=tuple(near), links=links)
 
 
-def _log_and_span_names(record: Inference, short_or_shared_id: str) -> tuple[list[bytes], list[bytes]]:
+def _log_and_span_dedup_keys(record: Inference, short_or_shared_id: str) -> tuple[list[bytes], list[bytes]]:
     call = _id_outcome_and_counts_text(record, short_or_shared_id)
-    logged = [hash_parts(3, f"{call}{step}") for step in _nearby_start_step_texts(record)]
+    logged = [dedup_key_of_parts(3, f"{call}{step}") for step in _texts_of_near_start_steps(record)]
     return logged, [
-        _SPAN + hash_parts(3, f"{call}{step}\0span")[4:] for step in _nearby_start_step_texts(record)
+        _SPAN + dedup_key_of_parts(3, f"{call}{step}\0span")[4:]
+        for step in _texts_of_near_start_steps(record)
     ]
 
 
@@ -746,14 +771,14 @@ def _id_outcome_and_counts_text(record: Inference, short_or_shared_id: str) -> s
     return f"{short_or_shared_id}\0{failed}\0{record.input_tokens or 0}\0{record.output_tokens or 0}"
 
 
-def _nearby_start_step_texts(record: Inference) -> list[str]:
+def _texts_of_near_start_steps(record: Inference) -> list[str]:
     if record.start_time is None:
         return [""]
     step = record.start_time // STEP_NS
     return [f"\0{near}" for near in (step, step - 1, step + 1)]
 
 
-def _links_ignoring_counts(
+def _links_between_counted_and_uncounted(
     record: Inference, short_or_shared_id: str, *, is_span: bool
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
@@ -768,6 +793,6 @@ def _links_ignoring_counts(
     is_counted = bool(record.input_tokens or record.output_tokens)
     sides = [(AS_SPAN, AS_EVENT)] if is_span else [(AS_EVENT, AS_EVENT), (AS_EVENT, AS_SPAN)]
     return tuple([
-        (hash_parts(3, call, own, other, is_counted), hash_parts(3, call, other, own, not is_counted))
+        (dedup_key_of_parts(3, call, own, other, is_counted), dedup_key_of_parts(3, call, other, own, not is_counted))
         for own, other in sides
     ])  # fmt: skip

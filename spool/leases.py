@@ -63,14 +63,14 @@ class Leases(Protocol):
 
     async def run_while_leased(
         self,
-        name: str,
+        lease_name: str,
         work: Work,
         *,
         finish: Callable[[], None] | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
         """
-        Run `work` whenever this gateway holds the lease `name`. Returns or raises when `work` does.
+        Run `work` whenever this gateway holds the lease `lease_name`. Returns or raises when `work` does.
 
         If the lease is lost, `work` is cancelled and runs again after the lease is regained. If the lease is
         to move to another gateway, `finish` is called to let `work` end by itself; without `finish`, `work`
@@ -86,13 +86,13 @@ class Leases(Protocol):
         """Publish a digest of each setting. Other gateways see it within seconds."""
         ...
 
-    async def node_settings(self) -> Sequence[NodeSettings]:
+    async def differing_node_settings(self) -> Sequence[NodeSettings]:
         """
         Return the settings of each running gateway by name, or none if all gateways have equal settings.
         """
         ...
 
-    async def wake_tasks(self, name: str) -> None:
+    async def wake_tasks(self, lease_name: str) -> None:
         """Call `wake` of the tasks with this name within a second, in whichever gateway they run."""
         ...
 
@@ -105,13 +105,13 @@ class SoleNode:
 
     async def run_while_leased(
         self,
-        name: str,
+        lease_name: str,
         work: Work,
         *,
         finish: Callable[[], None] | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        wakes = self._wakes.setdefault(name, [])
+        wakes = self._wakes.setdefault(lease_name, [])
         if wake is not None:
             wakes.append(wake)
         try:
@@ -126,11 +126,11 @@ class SoleNode:
     def publish_settings(self, digests: Mapping[str, str]) -> None:
         """Do nothing, because there are no other gateways."""
 
-    async def node_settings(self) -> Sequence[NodeSettings]:
+    async def differing_node_settings(self) -> Sequence[NodeSettings]:
         return ()
 
-    async def wake_tasks(self, name: str) -> None:
-        for wake in self._wakes.get(name, ()):
+    async def wake_tasks(self, lease_name: str) -> None:
+        for wake in self._wakes.get(lease_name, ()):
             wake()
 
 
@@ -157,7 +157,7 @@ class LeaseTasks:
 
     async def run_while_leased(
         self,
-        name: str,
+        lease_name: str,
         work: Work,
         *,
         finish: Callable[[], None] | None = None,
@@ -168,12 +168,12 @@ class LeaseTasks:
         start it again.
         """
         run = _LeaseRun(finish, wake)
-        self._runs.setdefault(name, []).append(run)
+        self._runs.setdefault(lease_name, []).append(run)
         try:
             while True:
-                await self._wait_until_held(name)
+                await self._wait_until_held(lease_name)
                 run.is_asked = False
-                run.task = asyncio.create_task(work(), name=name)
+                run.task = asyncio.create_task(work(), name=lease_name)
                 error = await self._wait_for_end(run.task)
                 if error is None and not run.is_asked:
                     return
@@ -182,18 +182,18 @@ class LeaseTasks:
                 if error is not None:
                     _log.warning(
                         "%s starts again after an error: %s",
-                        name,
+                        lease_name,
                         error,
                         extra={"action": "task_begins_again"},
                     )
                     await asyncio.sleep(AGAIN_S)
         finally:
-            self._runs[name].remove(run)
-            if not self._runs[name]:
-                del self._runs[name]
+            self._runs[lease_name].remove(run)
+            if not self._runs[lease_name]:
+                del self._runs[lease_name]
 
-    def gain_lease(self, name: str) -> None:
-        self.held.add(name)
+    def gain_lease(self, lease_name: str) -> None:
+        self.held.add(lease_name)
         self._notify_lease_waiters()
 
     def fail_runs(self, error: Exception) -> None:
@@ -204,21 +204,21 @@ class LeaseTasks:
         gained, self._gained = self._gained, asyncio.Event()
         gained.set()
 
-    def wake_running_tasks(self, name: str) -> None:
-        for run in self._running_tasks(name):
+    def wake_running_tasks(self, lease_name: str) -> None:
+        for run in self._running_tasks(lease_name):
             if run.wake is not None:
                 run.wake()
 
-    def lose_lease(self, name: str) -> None:
+    def lose_lease(self, lease_name: str) -> None:
         """Cancel the tasks of a lost lease at once, because another gateway may already hold it."""
-        self.held.discard(name)
-        for run in self._running_tasks(name):
+        self.held.discard(lease_name)
+        for run in self._running_tasks(lease_name):
             self._cancel_run(run)
 
-    async def finish_tasks(self, name: str) -> None:
+    async def finish_tasks_and_wait(self, lease_name: str) -> None:
         """Let the tasks finish, so that another gateway can get the lease."""
-        self.held.discard(name)
-        runs = self._running_tasks(name)
+        self.held.discard(lease_name)
+        runs = self._running_tasks(lease_name)
         for run in runs:
             if run.finish is None:
                 self._cancel_run(run)
@@ -229,8 +229,8 @@ class LeaseTasks:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _running_tasks(self, name: str) -> list[_LeaseRun]:
-        return [run for run in self._runs.get(name, ()) if run.task is not None]
+    def _running_tasks(self, lease_name: str) -> list[_LeaseRun]:
+        return [run for run in self._runs.get(lease_name, ()) if run.task is not None]
 
     @staticmethod
     def _cancel_run(run: _LeaseRun) -> None:
@@ -238,8 +238,8 @@ class LeaseTasks:
         if run.task is not None:
             run.task.cancel()
 
-    async def _wait_until_held(self, name: str) -> None:
-        while name not in self.held:
+    async def _wait_until_held(self, lease_name: str) -> None:
+        while lease_name not in self.held:
             if self._failure is not None:
                 raise self._failure
             await self._gained.wait()

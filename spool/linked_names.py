@@ -81,7 +81,7 @@ class LinkedNames:
         """
         Return the people after a change. It is this object, or a new one if most of its memory was unused.
         """
-        gone = {place for names in removed for place in self._find_person_offsets(names)}
+        gone = {place for names in removed for place in self._find_offset_of_linked_names(names)}
         for names in added:
             self._add_person(names)
         for place in gone:
@@ -133,12 +133,12 @@ class LinkedNames:
         self._people[person_offset] += _REMOVED
         self._removed_bytes += end - person_offset
 
-    def _find_person_offsets(self, names: Sequence[str]) -> Iterator[int]:
-        number = hash(self._identity(names[0]))
+    def _find_offset_of_linked_names(self, linked_names: Sequence[str]) -> Iterator[int]:
+        number = hash(self._identity(linked_names[0]))
         marks, places = self._tables[number % _PARTS]
         mark, slot = _mark_byte_and_slot(number, len(marks))
         while found := marks[slot]:
-            if found == mark and self._read_names_and_end(places[slot])[0] == tuple(names):
+            if found == mark and self._read_names_and_end(places[slot])[0] == tuple(linked_names):
                 yield places[slot]
                 return
             slot = slot + 1 if slot + 1 < len(marks) else 0

@@ -26,7 +26,7 @@ _FIRST_CASED, _PAST_CASED = ord("A"), 0x1E944
 
 
 @cache
-def small_letters() -> Mapping[str, str]:
+def small_letter_by_capital() -> Mapping[str, str]:
     """
     Return a mapping from capital to small letters, for letters that stay one character.
 
@@ -43,12 +43,12 @@ def small_letters() -> Mapping[str, str]:
 
 
 def fold_case(text: str) -> str:
-    return text.lower() if text.isascii() else text.translate(_small_letters_table())
+    return text.lower() if text.isascii() else text.translate(_case_folding_table())
 
 
 @cache
-def _small_letters_table() -> dict[int, str]:
-    return {ord(letter): small for letter, small in small_letters().items()}
+def _case_folding_table() -> dict[int, str]:
+    return {ord(letter): small for letter, small in small_letter_by_capital().items()}
 
 
 def text_sort_key(text: str) -> tuple[str, str]:

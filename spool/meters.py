@@ -36,7 +36,7 @@ class Meter(NamedTuple):
     limit: int = _MOST_TOKENS
 
     @property
-    def is_part(self) -> bool:
+    def is_part_of_token_count(self) -> bool:
         return self.unit == TOKENS
 
 
@@ -47,7 +47,7 @@ def _modality_meters() -> Iterator[tuple[str, Meter]]:
         yield f"cache_{kind}_read_tokens", Meter(TOKENS, ("cache_read_tokens", f"input_{kind}_tokens"))
 
 
-def _meter_with_max_units(unit: str, *wholes: str) -> Meter:
+def _meter_with_largest_limit(unit: str, *wholes: str) -> Meter:
     return Meter(unit, wholes, _MOST_UNITS)
 
 
@@ -70,7 +70,7 @@ def _image_meter_name(size: str, quality: str | None) -> str:
 def _image_meters() -> Iterator[tuple[str, Meter]]:
     for quality, sizes in _SIZED.items():
         for size in sizes:
-            yield _image_meter_name(size, quality), _meter_with_max_units("images", "output_images")
+            yield _image_meter_name(size, quality), _meter_with_largest_limit("images", "output_images")
 
 
 METERS: Final[Mapping[str, Meter]] = {
@@ -78,24 +78,24 @@ METERS: Final[Mapping[str, Meter]] = {
     "input_tool_tokens": Meter(TOKENS, ("input_tokens",)),
     "output_citation_tokens": Meter(TOKENS, ("output_tokens",)),
     "cache_write_12h_tokens": Meter(TOKENS, ("cache_write_tokens",)),
-    "audio_seconds": _meter_with_max_units(SECONDS),
-    "input_audio_seconds": _meter_with_max_units(SECONDS, "audio_seconds"),
-    "output_audio_seconds": _meter_with_max_units(SECONDS, "audio_seconds"),
-    "input_video_seconds": _meter_with_max_units(SECONDS),
-    "output_video_seconds": _meter_with_max_units(SECONDS),
-    "input_images": _meter_with_max_units("images"),
-    "output_images": _meter_with_max_units("images"),
+    "audio_seconds": _meter_with_largest_limit(SECONDS),
+    "input_audio_seconds": _meter_with_largest_limit(SECONDS, "audio_seconds"),
+    "output_audio_seconds": _meter_with_largest_limit(SECONDS, "audio_seconds"),
+    "input_video_seconds": _meter_with_largest_limit(SECONDS),
+    "output_video_seconds": _meter_with_largest_limit(SECONDS),
+    "input_images": _meter_with_largest_limit("images"),
+    "output_images": _meter_with_largest_limit("images"),
     "input_pixels": Meter("pixels", (), 10**12),
-    "input_characters": _meter_with_max_units("characters"),
-    "input_document_pages": _meter_with_max_units("pages"),
-    "input_annotated_document_pages": _meter_with_max_units("pages", "input_document_pages"),
-    "web_searches": _meter_with_max_units("searches"),
-    "storage_searches": _meter_with_max_units("searches"),
-    "social_searches": _meter_with_max_units("searches"),
-    "rerank_searches": _meter_with_max_units("searches"),
-    "web_search_results": _meter_with_max_units("results"),
-    "code_executions": _meter_with_max_units("executions"),
-    "input_classifications": _meter_with_max_units("classifications"),
+    "input_characters": _meter_with_largest_limit("characters"),
+    "input_document_pages": _meter_with_largest_limit("pages"),
+    "input_annotated_document_pages": _meter_with_largest_limit("pages", "input_document_pages"),
+    "web_searches": _meter_with_largest_limit("searches"),
+    "storage_searches": _meter_with_largest_limit("searches"),
+    "social_searches": _meter_with_largest_limit("searches"),
+    "rerank_searches": _meter_with_largest_limit("searches"),
+    "web_search_results": _meter_with_largest_limit("results"),
+    "code_executions": _meter_with_largest_limit("executions"),
+    "input_classifications": _meter_with_largest_limit("classifications"),
     **dict(_image_meters()),
 }
 _FEE_UNITS: Final = ("searches", "results", "executions")
@@ -111,7 +111,7 @@ APART: Final[Mapping[str, tuple[str, ...]]] = {
 _COVERS: Final = (*APART, "cache_write_tokens")
 
 
-def modality_meter(kind: str, modality: object) -> str | None:
+def meter_name_of_modality(kind: str, modality: object) -> str | None:
     """
     Return the meter of a modality such as audio, for a kind of tokens (`input`, `output`, `cache_read`). None
     for text and unknown kinds.
@@ -125,7 +125,7 @@ def modality_meter(kind: str, modality: object) -> str | None:
     }.get(kind)
 
 
-def image_meter(size: object, quality: object) -> str | None:
+def meter_name_of_image(size: object, quality: object) -> str | None:
     """Return the meter of generated images, or None if no price list distinguishes this size and quality."""
     if not isinstance(size, str):
         return None
@@ -153,7 +153,7 @@ def plausible_meters(record: Inference, meters: Mapping[str, Quantity]) -> dict[
     exceed it, all of them are left out.
     """
     fitted = {
-        name: meters[name] for name in METERS if name in meters and _is_within_limit(name, meters[name])
+        name: meters[name] for name in METERS if name in meters and _is_within_meter_limit(name, meters[name])
     }
     for whole in _COVERS:
         parts = APART.get(whole) or ("cache_write_12h_tokens",)
@@ -168,7 +168,7 @@ def plausible_meters(record: Inference, meters: Mapping[str, Quantity]) -> dict[
         if any(
             quantity_in_millionths(fitted[name]) > _total_in_millionths(record, fitted, whole)
             for whole in meter.wholes
-            if meter.is_part or whole in fitted
+            if meter.is_part_of_token_count or whole in fitted
         ):
             del fitted[name]
     # most providers send zeros with every text
@@ -186,8 +186,8 @@ def _total_in_millionths(record: Inference, meters: Mapping[str, Quantity], name
     return 2**63 if count is None else quantity_in_millionths(count)
 
 
-def _is_within_limit(name: str, quantity: Quantity) -> bool:
-    return 0 <= quantity_in_millionths(quantity) <= METERS[name].limit * SCALE
+def _is_within_meter_limit(meter_name: str, quantity: Quantity) -> bool:
+    return 0 <= quantity_in_millionths(quantity) <= METERS[meter_name].limit * SCALE
 
 
 def remove_implausible_meters(record: Inference) -> int:

@@ -46,7 +46,7 @@ _DROPPED = (
 )
 
 
-def is_hash(text: str) -> bool:
+def is_address_hash(text: str) -> bool:
     return _HASH.fullmatch(text) is not None
 
 
@@ -64,10 +64,10 @@ def fold_address(text: str) -> str:
 
 
 def is_hash_address_or_pseudonym(name: str) -> bool:
-    return is_hash(name) or is_address(name) or is_pseudonym(name)
+    return is_address_hash(name) or is_address(name) or is_pseudonym(name)
 
 
-def values_for_filter(dimension: str, find_value: Callable[[str], str]) -> tuple[str, ...]:
+def filter_values_of_dimension(dimension: str, find_value: Callable[[str], str]) -> tuple[str, ...]:
     """Return the values of a dimension that a filter compares: one, or both names of a person."""
     value = find_value(dimension)
     second = find_value(SECOND_NAME) if dimension == USER else ""
@@ -181,7 +181,7 @@ class People:
                     return pseudonym
         return name
 
-    def recorded_text(self, text: str, call_start_ns: int | None = None) -> str | None:
+    def text_for_record(self, text: str, call_start_ns: int | None = None) -> str | None:
         """
         Return the text as a record contains it: for an address, the address in lower case, its hash, or None
         if addresses are dropped. Other text is unchanged.
@@ -206,10 +206,14 @@ class People:
 
     def recorded_name_or_hash(self, name: str) -> str:
         """Return the name as records contain it, or its hash if addresses are dropped."""
-        return self.recorded_text(name) or self.hash_address(name)
+        return self.text_for_record(name) or self.hash_address(name)
 
-    def recorded_values(self, texts: Mapping[str, str], call_start_ns: int | None = None) -> dict[str, str]:
-        carried_texts = {name: self.recorded_text(value, call_start_ns) for name, value in texts.items()}
+    def texts_for_record(
+        self, texts_by_field: Mapping[str, str], call_start_ns: int | None = None
+    ) -> dict[str, str]:
+        carried_texts = {
+            name: self.text_for_record(value, call_start_ns) for name, value in texts_by_field.items()
+        }
         return {name: value for name, value in carried_texts.items() if value is not None}
 
     def hash_address(self, text: str) -> str:
@@ -239,7 +243,7 @@ class People:
         if address is not None:
             return tuple(dict.fromkeys((name.strip(), address, self.hash_address(name))))
         lower = name.strip().lower()
-        return (lower,) if is_hash(lower) else (name,)
+        return (lower,) if is_address_hash(lower) else (name,)
 
     def person_identity(self, name: str) -> str:
         """Return a text that is equal for every form of every linked name of a person."""
@@ -271,25 +275,25 @@ class People:
 
     def _expand_values(self, dimension: str, values: Iterable[str]) -> tuple[str, ...]:
         if dimension == BRANCH:
-            return self._recorded_branch_names(values)
+            return self._recorded_git_branches(values)
         return _unique_recorded_names(
             self.all_recorded_names if dimension in _OF_PEOPLE else self._recorded_names_without_links, values
         )
 
-    def recorded_branch(self, name: str, policy: str) -> str | None:
-        """Return a branch name as a record contains it under `policy`, or None if names are dropped."""
-        if policy == KEEP or _BRANCH_HASH.fullmatch(name):
-            return name
-        return None if policy == DROP else self._git_branch_hash(name)
+    def recorded_git_branch(self, branch_name: str, naming_policy: str) -> str | None:
+        """Return a branch name as a record contains it under `naming_policy`, or None if names are dropped."""
+        if naming_policy == KEEP or _BRANCH_HASH.fullmatch(branch_name):
+            return branch_name
+        return None if naming_policy == DROP else self._git_branch_hash(branch_name)
 
-    def _git_branch_hash(self, name: str) -> str:
-        return (
-            f"{BRANCH}:{blake2b(name.encode(), key=self.secret, person=b'branch', digest_size=8).hexdigest()}"
-        )
+    def _git_branch_hash(self, branch_name: str) -> str:
+        return f"{BRANCH}:{blake2b(branch_name.encode(), key=self.secret, person=b'branch', digest_size=8).hexdigest()}"
 
-    def _recorded_branch_names(self, values: Iterable[str]) -> tuple[str, ...]:
+    def _recorded_git_branches(self, branch_names: Iterable[str]) -> tuple[str, ...]:
         forms = [
-            form for value in values for form in ((value, self._git_branch_hash(value)) if value else ("",))
+            form
+            for value in branch_names
+            for form in ((value, self._git_branch_hash(value)) if value else ("",))
         ]
         return tuple(
             dict.fromkeys(

@@ -99,9 +99,9 @@ _BEGINNINGS = (("google.vertex", "google-vertex"), ("openai.", "openai"), ("anth
 
 
 @lru_cache(maxsize=2048)
-def find_provider(written: str) -> Provider | None:
-    name = written.lower()
-    provider = _BY_SPELLING.get(_fold_name(name))
+def find_provider(provider_text: str) -> Provider | None:
+    name = provider_text.lower()
+    provider = _BY_SPELLING.get(_comparable_provider_name(name))
     if provider is None:
         spelling = next((spelling for beginning, spelling in _BEGINNINGS if name.startswith(beginning)), "")
         provider = _BY_SPELLING.get(spelling)
@@ -109,7 +109,7 @@ def find_provider(written: str) -> Provider | None:
 
 
 @lru_cache(maxsize=2048)
-def canonical_name(written: str) -> str:
+def canonical_provider_name(written: str) -> str:
     provider = find_provider(written)
     return provider.name if provider is not None and provider.standard else written.lower()
 
@@ -117,25 +117,25 @@ def canonical_name(written: str) -> str:
 def provider_name_in_rate_cards(provider_text: str) -> str:
     """Return the provider's name in rate cards. In an unknown name, words are joined by `-`."""
     provider = find_provider(provider_text)
-    return _fold_name(provider_text.lower()) if provider is None else provider.card
+    return _comparable_provider_name(provider_text.lower()) if provider is None else provider.card
 
 
-def display_name(written: str) -> str:
-    provider = find_provider(written)
-    return written if provider is None or not provider.display else provider.display
+def provider_display_name(provider_text: str) -> str:
+    provider = find_provider(provider_text)
+    return provider_text if provider is None or not provider.display else provider.display
 
 
 @lru_cache(maxsize=2048)
-def company_name(written: str) -> str:
+def company_of_provider(written: str) -> str:
     """Return the name of the company that sells a model: Google for Vertex AI and for the Gemini API."""
     card = provider_name_in_rate_cards(written)
     return _FAMILIES.get(card, card)
 
 
-def is_self_hosted(written: str) -> bool:
+def is_self_hosted(provider_text: str) -> bool:
     """Return whether the provider is a model server that people run themselves, without a listed price."""
-    return _fold_name(written.lower()) in _SELF_HOSTED
+    return _comparable_provider_name(provider_text.lower()) in _SELF_HOSTED
 
 
-def _fold_name(name: str) -> str:
+def _comparable_provider_name(name: str) -> str:
     return _CALLED.sub("", name).translate(_SEPARATORS)

@@ -249,12 +249,12 @@ def unpack_records(packed: bytes) -> list[Record]:
     return _decoder.decode(packed)
 
 
-def further_dedup_names(record: Record) -> Iterable[bytes]:
+def further_dedup_keys(record: Record) -> Iterable[bytes]:
     also = record.also if isinstance(record, Inference) else None
     return () if also is None else (also[at : at + 16] for at in range(0, len(also), 16))
 
 
-def request_dedup_names(record: Record) -> Iterable[bytes]:
+def request_dedup_keys(record: Record) -> Iterable[bytes]:
     names = record.request if isinstance(record, KeyedRecord) else None
     return () if names is None else (names[:16], names[16:])
 

@@ -52,7 +52,7 @@ def nearly_full_keys(limit: str, held: Mapping[str, int], max_entries: int) -> I
             yield KeyShare(limit, key, own, max(share, own))
 
 
-def keys_about_to_lose_entries(limit: str, held: Mapping[str, int], max_entries: int) -> Iterator[KeyShare]:
+def key_next_to_lose_entries(limit: str, held: Mapping[str, int], max_entries: int) -> Iterator[KeyShare]:
     """
     Yield the key whose oldest entries will soon be dropped, if the limit `max_entries` is nearly reached. It is the
     key with the most entries.
@@ -173,7 +173,7 @@ def entries_to_remove(
         yield name
 
 
-class SharedSlots(Generic[K]):
+class FairlySharedNames(Generic[K]):
     """
     Names that share `slot_count` places. Each has an owner. They are ordered by insertion or renewal.
 
@@ -190,27 +190,27 @@ class SharedSlots(Generic[K]):
     def __len__(self) -> int:
         return self._places
 
-    def add_name(self, name: K, owner: str, slots: int) -> None:
+    def add_name(self, name: K, owner: str, size: int) -> None:
         names = self._names_of.get(owner)
         if names is None:
             names = self._names_of[owner] = OrderedDict()
         names[name] = None
-        self._places += slots
-        self.held.add_use(owner, slots)
+        self._places += size
+        self.held.add_use(owner, size)
 
-    def add_slots(self, owner: str, slots: int) -> None:
-        self._places += slots
-        self.held.add_use(owner, slots)
+    def add_slots(self, owner: str, size: int) -> None:
+        self._places += size
+        self.held.add_use(owner, size)
 
     def move_name_to_newest(self, name: K, owner: str) -> None:
         self._names_of[owner].move_to_end(name)
 
-    def remove_name(self, name: K, owner: str, slots: int) -> None:
+    def remove_name(self, name: K, owner: str, size: int) -> None:
         names = self._names_of[owner]
         del names[name]
         if not names:
             del self._names_of[owner]
-        self.add_slots(owner, -slots)
+        self.add_slots(owner, -size)
 
     def oldest_name(self, owner: str) -> K | None:
         names = self._names_of.get(owner)

@@ -130,7 +130,7 @@ class StatementMonth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Revision:
+class ChangedStatementDay:
     """A day that a later report changed."""
 
     day: int
@@ -148,7 +148,7 @@ class StatementOutcome:
     days: int
     days_new: int
     days_changed: int
-    revisions: tuple[Revision, ...] = ()
+    revisions: tuple[ChangedStatementDay, ...] = ()
 
 
 # -- rules ---------------------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ def group_by_day(statement: Statement) -> dict[int, list[StatementRow]]:
     return rows_by_day
 
 
-def rows_outside(rows: Iterable[StatementRow], start: int, end: int) -> Iterator[StatementRow]:
+def rows_starting_outside(rows: Iterable[StatementRow], start: int, end: int) -> Iterator[StatementRow]:
     """Yield the rows that start outside a span. A statement of the span does not replace them."""
     return (row for row in rows if not start <= row.start < end)
 

@@ -153,7 +153,7 @@ def apply_operations(
             _delete_totals(stream_rows, operation)
 
 
-def described_stream(operation: UnitCostOperation) -> TelemetryStream:
+def stream_of_operation(operation: UnitCostOperation) -> TelemetryStream:
     names_keys = operation.operation in (SUM, REPLACE) or bool(operation.dimensions)
     return TelemetryStream(
         name=operation.stream,
@@ -243,7 +243,7 @@ class StreamBook:
     def learn_streams(self, operations: Iterable[UnitCostOperation]) -> None:
         for operation in operations:
             known = self._known.get(operation.stream)
-            self._known[operation.stream] = merge_streams(known, described_stream(operation))
+            self._known[operation.stream] = merge_streams(known, stream_of_operation(operation))
 
 
 def merge_streams(known_stream: TelemetryStream | None, described: TelemetryStream) -> TelemetryStream:
@@ -265,7 +265,7 @@ def is_same_stream(known_stream: TelemetryStream | None, described: TelemetryStr
 
 def _define_stream(stream_rows: StreamRows, operation: UnitCostOperation, now: float) -> None:
     known = stream_rows.find_stream(operation.stream)
-    stream = merge_streams(known, described_stream(operation))
+    stream = merge_streams(known, stream_of_operation(operation))
     if stream != known:
         stream_rows.put_stream(stream if known else replace(stream, created_at=now))
 

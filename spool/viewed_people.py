@@ -63,7 +63,7 @@ def note_viewed_people(filter: Mapping[str, Collection[str]], lines: Collection[
         seen.people.add(SEVERAL)
 
 
-def note_viewed_page(page: str, *, shows_own_data_only: bool) -> None:
+def set_viewed_page(page: str, *, shows_own_data_only: bool) -> None:
     seen = _seen.get()
     if seen is not None:
         seen.page, seen.is_own_only = page, shows_own_data_only

@@ -25,7 +25,7 @@ from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures, start_ho
 from spool.log.values import LogEntry
 from spool.meters import METERS, quantity_from_millionths
 from spool.printable import csv_lines
-from spool.providers import display_name
+from spool.providers import provider_display_name
 from spool.record import CURRENCY, Correction, Record, UsageMetric
 
 # The first column must be a text: the repair of a file takes a valid JSON last line as complete, such as a
@@ -149,7 +149,7 @@ def charge_row(charge: Charge, *, account: str) -> dict[str, str]:
     quantity, unit = charge.quantity_and_unit
     is_change = bool(charge.corrects) or quantity < 0 or not charge.calls
     is_credit = Decimal(charge.cost) < 0 and not is_change
-    provider = display_name(charge.provider) if charge.provider else UNKNOWN
+    provider = provider_display_name(charge.provider) if charge.provider else UNKNOWN
     model = charge.model or ""
     return {
         "BilledCost": charge.cost,
@@ -316,10 +316,11 @@ def _correction_key(record: Record | None, committed_at: float) -> _CorrectionKe
 
 
 def _amounts_by_foreign_currency(meters: Mapping[str, int]) -> Mapping[str, str]:
-    from spool.currencies import charges_in_meters  # most charges have no meters
+    from spool.currencies import charge_units_by_currency  # most charges have no meters
 
     return {
-        currency: money.units_to_text(units) for currency, units in charges_in_meters(meters.items()).items()
+        currency: money.units_to_text(units)
+        for currency, units in charge_units_by_currency(meters.items()).items()
     }
 
 

@@ -423,7 +423,7 @@ def _meter_quantities_by_group(day: ExportedDay) -> Mapping[tuple[str, ...], Map
         lines = (row["price_lines"] or {}).get("lines", ())
         for line in lines:
             meter = line["meter"]
-            if meter in METERS and not METERS[meter].is_part:
+            if meter in METERS and not METERS[meter].is_part_of_token_count:
                 usage[_group_values(day, row)][meter] += quantity_in_millionths(line["quantity"])
     return usage
 

@@ -33,7 +33,7 @@ from exporters.lake.stores import LakeStore
 from exporters.lake.tables import table_for_route
 from exporters.probe import OK, Probe
 from spool.clock import Clock
-from spool.deliveries.protocols import LakeDeliveries, store_landing_time
+from spool.deliveries.protocols import LakeDeliveries, store_last_lake_write_at
 from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, LakeDelivery, RouteState, Settlement
 from spool.disks import make_directory
@@ -207,7 +207,7 @@ async def store_manifest(
     directory: Path,
 ) -> bytes:
     """Store a manifest that has the hash of the route's previous one. Return the stored bytes."""
-    before = await landings.landing_before(lake_manifest.route, lake_manifest.first)
+    before = await landings.lake_delivery_before(lake_manifest.route, lake_manifest.first)
     body = manifest.encode_manifest(
         replace(
             lake_manifest,
@@ -386,7 +386,7 @@ class LandingRecorder:
 
     async def _store_landing_time(self) -> None:
         try:
-            await store_landing_time(self._verdicts, self._route, self._clock.now())
+            await store_last_lake_write_at(self._verdicts, self._route, self._clock.now())
         except SpoolError as error:  # only the storing failed, because the delivery has landed
             extra = {"action": "landing_not_noted", "route": self._route}
             _log.warning("cannot store when %s last landed: %s", self._route, error, extra=extra)

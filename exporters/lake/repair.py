@@ -61,7 +61,9 @@ class LakeRepair:
             async for stored_object in self.store.list_objects(names.data_prefix(self._table.name))
         }
         after, route = 0, f"{self.destination}/{self.topic}"
-        while page := await self.landings.landings_after(route, after_number=after, max_deliveries=_PAGE):
+        while page := await self.landings.lake_deliveries_after(
+            route, after_number=after, max_deliveries=_PAGE
+        ):
             for landing in page:
                 contents = await asyncio.to_thread(manifest.decode_manifest, landing.body)
                 missing = [

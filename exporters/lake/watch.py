@@ -238,7 +238,7 @@ class _StoredManifests:
                 # The restored copy never had these record numbers, so it has no manifest for them.
                 yield await self._read_adopted_delivery_manifest(lake_manifest.manifest, scratch)
         after = 0
-        while page := await self._landings.landings_after(
+        while page := await self._landings.lake_deliveries_after(
             self._route, after_number=after, max_deliveries=_PAGE
         ):
             for landing in page:

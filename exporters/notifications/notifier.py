@@ -109,7 +109,7 @@ class ChannelSender:
         while True:
             now = self._clock.now()
             self._seen = self._table.version
-            self._changes = await self._table.change_count(self.name)
+            self._changes = await self._table.notification_change_count(self.name)
             waiting = [
                 notification
                 for notification in await self._table.waiting_notifications()
@@ -138,7 +138,7 @@ class ChannelSender:
         if self._table.version == self._seen:
             return False
         self._seen = self._table.version
-        return await self._table.change_count(self.name) != self._changes
+        return await self._table.notification_change_count(self.name) != self._changes
 
     def _has_new_files(self) -> bool:
         return self.state == PARKED and self._channel.secret_file_state() != self._stamp
@@ -147,7 +147,7 @@ class ChannelSender:
         first = group[0]
         if first.message is None:
             group = [replace(notification, message=first.number) for notification in group]
-            await self._table.update(group)
+            await self._table.store_changed_notifications(group)
         await self._table.wait_until_durable()
         self._stamp = self._channel.secret_file_state()
         try:
@@ -182,7 +182,7 @@ class ChannelSender:
                 for notification in waiting
                 if notification.failing_since is not None and notification.id not in in_group
             ]
-            await self._table.update([*sent, *recovered])
+            await self._table.store_changed_notifications([*sent, *recovered])
 
     async def _postpone_message(
         self,
@@ -215,7 +215,7 @@ class ChannelSender:
                 after = replace(after, state=FAILED, error=str(error))
             if after != notification:
                 changed.append(after)
-        await self._table.update(changed)
+        await self._table.store_changed_notifications(changed)
 
     async def _handle_rejection(self, group: Sequence[Notification], error: SendError) -> None:
         """
@@ -229,10 +229,10 @@ class ChannelSender:
                 replace(notification, message=notification.number, attempts=notification.attempts + 1)
                 for notification in group
             ]
-            await self._table.update(alone)
+            await self._table.store_changed_notifications(alone)
             return
         [failed] = group
-        await self._table.update(
+        await self._table.store_changed_notifications(
             [replace(failed, state=FAILED, attempts=failed.attempts + 1, error=str(error))]
         )
 

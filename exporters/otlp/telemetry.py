@@ -42,7 +42,7 @@ from exporters.otlp.spans import (
     native_module_for_packed_entries,
 )
 from spool.deliveries.values import Delivery, Settlement
-from spool.identity import derived_id
+from spool.identity import derived_dedup_key
 from spool.ledger.cost_kinds import call_cost_source, call_pricing_status
 from spool.ledger.sums import OUTCOME_TAGS
 from spool.log.values import LogEntry
@@ -292,7 +292,7 @@ def correction_counters(record: Correction) -> Iterable[UsageMetric]:
     for cost_source, amount in cost_differences(record).items():
         counter = _correction_metric(record, "cost", None, decimal_text(amount), CURRENCY)
         if cost_source != "reported":
-            counter.id = derived_id(record.id, f"cost {cost_source}")
+            counter.id = derived_dedup_key(record.id, f"cost {cost_source}")
         counter.tags = {**counter.tags, OUTCOME_TAGS[1]: cost_source}
         yield counter
     for currency, amount in charge_differences(record).items():
@@ -309,7 +309,7 @@ def correction_counters(record: Correction) -> Iterable[UsageMetric]:
 def _call_count_metric(record: Correction, call: Inference, count_change: int) -> UsageMetric:
     counter = _correction_metric(record, "calls", None, count_change, CALL_UNIT)
     if count_change > 0:
-        counter.id = derived_id(record.id, f"calls {CALL_UNIT} again")
+        counter.id = derived_dedup_key(record.id, f"calls {CALL_UNIT} again")
     outcome = zip(OUTCOME_TAGS, (call.status, call_cost_source(call)), strict=True)
     counter.tags = {**counter.tags, **dict(outcome)}
     return counter
@@ -322,7 +322,7 @@ def _meter_differences(record: Correction) -> dict[str, int]:
     """
     before = record.before.meters
     after = record.after.meters
-    names = [name for name in {**before, **after} if name in METERS and METERS[name].is_part]
+    names = [name for name in {**before, **after} if name in METERS and METERS[name].is_part_of_token_count]
     differences = {
         name: quantity_in_millionths(after.get(name, 0)) - quantity_in_millionths(before.get(name, 0))
         for name in names
@@ -342,7 +342,7 @@ def _correction_metric(
     call = record.after
     own_name = counted_name if unit == CURRENCY else f"{counted_name} {unit}"
     return UsageMetric(
-        id=derived_id(record.id, meter or token_type or own_name),
+        id=derived_dedup_key(record.id, meter or token_type or own_name),
         meter=meter,
         source=record.source,
         name=f"tollhouse.correction.{counted_name}",

@@ -25,7 +25,7 @@ from exporters.pace import Backoff
 from exporters.service.upstream_client import UpstreamClient
 from spool.clock import Clock
 from spool.deliveries.values import PARKED, RUNNING, RouteState
-from spool.devices.device import ENROLLED, REVOKED, REVOKED_UPSTREAM, Device, fail_if_device_deleted
+from spool.devices.device import ENROLLED, REVOKED, REVOKED_UPSTREAM, Device, change_for_existing_device
 from spool.devices.table import DeviceTable
 from spool.errors import NotThere, SpoolError
 
@@ -279,7 +279,9 @@ class DeviceSync:
     async def _update_device(self, id: str, **changes: Any) -> None:
         if self._table.find(id) is not None:
             with suppress(NotThere):
-                await self._table.update(id, fail_if_device_deleted(lambda known: replace(known, **changes)))
+                await self._table.update(
+                    id, change_for_existing_device(lambda known: replace(known, **changes))
+                )
 
     def _note_success(self) -> None:
         if self._state != RUNNING:

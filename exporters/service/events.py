@@ -24,7 +24,7 @@ from exporters.service.paths import UpstreamPaths
 from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import EventStream, UpstreamSettings
 from spool.deliveries.values import Delivery, Settlement
-from spool.identity import RecordIdentity, derived_id
+from spool.identity import RecordIdentity, derived_dedup_key
 from spool.log.protocols import Log
 from spool.log.values import LogEntry, Submission
 from spool.record import NS, UNIT_COST, Record, Scalar, UnitCostOperation, UsageEvent, rfc3339
@@ -226,7 +226,7 @@ def event_operation(event: UsageEvent, stream: EventStream, committed_at: float)
     if amount is None or (stream.type == "allocation" and element is None) or None in dimensions.values():
         return None
     return UnitCostOperation(
-        id=derived_id(event.id, stream.stream),
+        id=derived_dedup_key(event.id, stream.stream),
         stream=stream.stream,
         stream_type=stream.type,
         operation="sum",

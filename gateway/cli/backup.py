@@ -20,7 +20,7 @@ from gateway.devices import states
 from spool.clock import SystemClock
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import RouteState
-from spool.erasing import erase_from_storage, overwrite_deleted
+from spool.erasing import erase_from_storage, overwrite_deleted_data
 from spool.erasure import MAX_FILE_BYTES, Erasure, read_erasures
 from spool.errors import NotAllowed, SpoolError
 from spool.registry.operators import Actor
@@ -116,12 +116,12 @@ async def _restore_backup(backup: Path, config: Config, queued: str | None, late
             await storage.deliveries.reopen_after_restore(
                 unknown_outcome_reason=reason if queued == HOLD else None
             )
-            await storage.small.open_table(LANDINGS).begin_edition()
+            await storage.small.open_table(LANDINGS).begin_log_edition()
             actor = Actor(local_address(config), "command line")
             after = {"backup": str(backup.absolute()), "made_at": manifest.made_at, "queued": queued}
             await storage.registry.audit_change(actor, "restore", "data", after=after)
             count = await _repeat_later_erasures(storage, storage.registry, later, actor)
-        backups.put_in_place(draft, directory)
+        backups.flush_and_rename_draft(draft, directory)
     except BaseException:
         backups.delete_draft(draft)
         raise
@@ -142,7 +142,7 @@ async def _repeat_later_erasures(
             storage, erasure, revoke_device=states.device_revoker(""), actor=actor, overwrites_remains=False
         )
     if missing:
-        await overwrite_deleted(storage)
+        await overwrite_deleted_data(storage)
     return len(missing)
 
 

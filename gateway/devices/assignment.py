@@ -187,7 +187,7 @@ def _identify_as_device_reports(outcome: ReadOutcome, device: str) -> None:
     for position in outcome.forwarded:
         record = outcome.records[position]
         stated = identity.identity_from_ids(record) if isinstance(record, Inference) else None
-        record_identity = stated or RecordIdentity(identity.derived_id(record.id, f"device {device}"))
+        record_identity = stated or RecordIdentity(identity.derived_dedup_key(record.id, f"device {device}"))
         record.id, outcome.identities[position] = record_identity.id, record_identity
     # the sending Tollhouse has already decided which counters repeat calls
     outcome.forwarded = {

@@ -50,14 +50,14 @@ from spool.devices.device import (
     DeviceChange,
     TokenUsedUp,
     TooManyDevices,
-    fail_if_device_deleted,
+    change_for_existing_device,
     intern_labels,
     is_device_id,
 )
 from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, SpoolError
 from spool.installation import derive_secret
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.people import People
 from spool.registry.audit import AuditedChange
 from spool.registry.enrolment_tokens import EnrolmentToken, EnrolmentTokenTable
@@ -233,7 +233,9 @@ class DeviceLifecycle:
             is_moved = abs((offset or 0.0) - (device.clock_offset_s or 0.0)) > CLOCK_MOVED_S
             device = set_clock_offset(device, offset, now=now)
             uses = updated_remembered_evidence_json(device, heartbeat, now=now, is_clock_moved=is_moved)
-            device = device.with_changes(last_heartbeat=now, last_seen=now, heartbeat=heartbeat, uses=uses)
+            device = device.with_changes_and_next_version(
+                last_heartbeat=now, last_seen=now, heartbeat=heartbeat, uses=uses
+            )
             return (
                 states.device_after_leaving(device, report.leaving, now)
                 if is_own and report.leaving
@@ -253,12 +255,12 @@ class DeviceLifecycle:
         """
         now = self._clock.now()
         change = AuditedChange(actor=_bearer_actor(bearer, address), action="device.copied", target=device.id)
-        copied = fail_if_device_deleted(lambda known: replace(known, copied_at=now))
+        copied = change_for_existing_device(lambda known: replace(known, copied_at=now))
         return await self.table.update(device.id, copied, change, expected_versions=bearer.expects)
 
     def _apply_privacy_rules(self, report: DeviceReport) -> DeviceReport:
-        user = self._people.recorded_text(report.user)
-        labels = intern_labels(self._people.recorded_values(report.labels))
+        user = self._people.text_for_record(report.user)
+        labels = intern_labels(self._people.texts_for_record(report.labels))
         return replace(report, user=user or "", labels=labels)
 
     def note_revoked_and_build_refusal(self, device: Device, bearer: Bearer) -> Refusal:
@@ -302,7 +304,7 @@ class DeviceLifecycle:
             except Refusal as refusal:
                 extra = {"action": "device_not_enrolled"}
                 _log.warning("a device was not enrolled: %s", refusal.message, extra=extra)
-        self.table.note_unenrolled(
+        self.table.store_unenrolled_name(
             id, key=bearer.name, now=self._clock.now(), expected_versions=bearer.expects
         )
         return None
@@ -499,7 +501,9 @@ class DeviceLifecycle:
             raise self.note_revoked_and_build_refusal(device_before, bearer)
         if has_other_fingerprint(device_before, report):
             await self._flag_second_fingerprint(device_before, bearer, address)
-        return fail_if_device_deleted(lambda newest: self._device_after_report(newest, report, bearer)), None
+        return change_for_existing_device(
+            lambda newest: self._device_after_report(newest, report, bearer)
+        ), None
 
     def _device_after_report(self, device: Device, report: DeviceReport, bearer: Bearer) -> Device:
         """
@@ -521,7 +525,7 @@ class DeviceLifecycle:
         if (device.fingerprint or device.has_key) and not is_from_device(device, report, bearer):
             return device
         facts = {name: value for name, value in report.facts().items() if getattr(device, name) != value}
-        return device.with_changes(changes_enrolment=True, **facts) if facts else device
+        return device.with_changes_and_next_version(changes_enrolment=True, **facts) if facts else device
 
     async def _adopt_upstream_state(
         self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
@@ -553,7 +557,7 @@ class DeviceLifecycle:
             actor = Actor(f"key {bearer.name}", address)
             change = AuditedChange(actor=actor, action="device.second_fingerprint", target=device.id)
         now = self._clock.now()
-        flagged = fail_if_device_deleted(lambda known: replace(known, flagged_at=now))
+        flagged = change_for_existing_device(lambda known: replace(known, flagged_at=now))
         await self.table.update(device.id, flagged, change, expected_versions=bearer.expects)
 
     def _may_receive_key(self, device: Device, report: DeviceReport) -> bool:
@@ -598,7 +602,7 @@ class DeviceLifecycle:
         """Add the uses of enrolment tokens by devices that are deleted or reset, so that they still count."""
         uses = Counter(device.token for device in devices if device.token)
         if uses and self._tokens is not None:
-            await self._tokens.add_spent_uses(uses, actor=actor)
+            await self._tokens.add_uses_of_deleted_devices(uses, actor=actor)
 
     async def delete_silent_devices(self) -> int:
         """
@@ -741,11 +745,13 @@ class DeviceLifecycle:
             checked_labels = check_labels(
                 {name: value for name, value in merged.items() if value is not None}
             )
-            return device.with_changes(changes_enrolment=True, operator_labels=checked_labels)
+            return device.with_changes_and_next_version(
+                changes_enrolment=True, operator_labels=checked_labels
+            )
 
         device = self._require_device(id)
         if device_with_labels(device).operator_labels == device.operator_labels:
-            return await self.table.update(id, fail_if_device_deleted(lambda known: known))
+            return await self.table.update(id, change_for_existing_device(lambda known: known))
         return await self._change_with_audit(id, device_with_labels, "device.label", actor)
 
     async def _change_with_audit(
@@ -755,7 +761,7 @@ class DeviceLifecycle:
         action: str,
         actor: Actor,
         *,
-        expected_versions: Collection[Expectation] = (),
+        expected_versions: Collection[ExpectedVersion] = (),
     ) -> Device:
         before = self._require_device(id)
         descriptions = _audited_fields(before), _audited_fields(change(before))
@@ -763,7 +769,7 @@ class DeviceLifecycle:
             actor=actor, action=action, target=id, before=descriptions[0], after=descriptions[1]
         )
         return await self.table.update(
-            id, fail_if_device_deleted(change), audited, expected_versions=expected_versions
+            id, change_for_existing_device(change), audited, expected_versions=expected_versions
         )
 
     def _require_device(self, id: str) -> Device:

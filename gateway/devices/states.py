@@ -39,7 +39,7 @@ def approved_device(device: Device, now: float) -> Device:
     }
     # a copied device stayed enrolled, so calls from before the approval can still be lost
     since = device.enrolled_at if device.state == ENROLLED else now
-    return device.with_changes(
+    return device.with_changes_and_next_version(
         changes_enrolment=True, state=ENROLLED, revoked_by="", held=None, enrolled_at=since, **settled
     )
 
@@ -59,7 +59,7 @@ def device_after_reset(device: Device, now: float) -> Device:
 
 def _without_key(device: Device, **changes: Any) -> Device:
     generation = device.generation + device.has_key
-    return device.with_changes(
+    return device.with_changes_and_next_version(
         changes_enrolment=True, generation=generation, has_key=False, key_used=False, **changes
     )
 

@@ -135,7 +135,7 @@ class Attribution:
             return None
         rules = (rule.set["user"] for rule in self._rules if "user" in rule.set and rule.matches(record))
         user = labels.get("user", device_labels.get("user")) or next(rules, None)
-        return None if user is None else self._people.recorded_text(user, _start_time_ns(record))
+        return None if user is None else self._people.text_for_record(user, _start_time_ns(record))
 
     def apply_to_event(self, event: UsageEvent, labels: Mapping[str, str]) -> None:
         """
@@ -149,10 +149,10 @@ class Attribution:
             event.shadow = True
         at = _start_time_ns(event)
         if event.subject is not None:
-            event.subject = self._people.recorded_text(event.subject, at)
-        event.tags = self._people.recorded_values(event.tags, at)
+            event.subject = self._people.text_for_record(event.subject, at)
+        event.tags = self._people.texts_for_record(event.tags, at)
         texts = {name: value for name, value in event.data.items() if isinstance(value, str)}
-        protected = self._people.recorded_values(texts, at)
+        protected = self._people.texts_for_record(texts, at)
         if self._branches != KEEP:
             event.tags, protected = (
                 self._tags_with_hashed_or_no_git_branch(event.tags),
@@ -167,7 +167,7 @@ class Attribution:
     def _tags_with_hashed_or_no_git_branch(self, tags: Mapping[str, str]) -> dict[str, str]:
         protected = dict(tags)
         branch = protected.pop(BRANCH, None)
-        carried = None if branch is None else self._people.recorded_branch(branch, self._branches)
+        carried = None if branch is None else self._people.recorded_git_branch(branch, self._branches)
         return protected if carried is None else {**protected, BRANCH: carried}
 
     def _apply_email_setting(self, record: AiRecord) -> None:
@@ -190,12 +190,12 @@ class Attribution:
         for name in _IDS:
             value = getattr(record, name, None)
             if value is not None and "@" in value:
-                setattr(record, name, self._people.recorded_text(value, at))
+                setattr(record, name, self._people.text_for_record(value, at))
         if ancestors is not None and isinstance(record, Inference):
-            carried = (self._people.recorded_text(name, at) for name in ancestors.split())
+            carried = (self._people.text_for_record(name, at) for name in ancestors.split())
             record.ancestors = " ".join(filter(None, carried)) or None
         if any("@" in value for value in record.tags.values()):
-            record.tags = self._people.recorded_values(record.tags, at)
+            record.tags = self._people.texts_for_record(record.tags, at)
 
 
 class _Rule:

@@ -122,7 +122,7 @@ class BillingConnections:
         from the time when the file arrived.
         """
         connection = None if self._registry is None else self._registry.connections.find(drop.connection_id)
-        return connection.id_upstream if connection else drop.upstream_id or drop.connection_id
+        return connection.connection_id_upstream if connection else drop.upstream_id or drop.connection_id
 
     def is_open(self, id: str) -> bool:
         """

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from spool.shares import SharedSlots
+from spool.shares import FairlySharedNames
 
 WINDOW_S = 3600.0  # seconds before a counter's time; calls reported in them may be repeated by the counter
 # seconds for which a caller is known, a minute more than WINDOW_S because counters wait before they count
@@ -96,7 +96,7 @@ class KnownCallers:
     def __init__(self, max_callers: int) -> None:
         self.entries: dict[str, ReportedCalls] = {}
         self.pushed_out = 0  # number of entries removed early because of the limit
-        self._queue: SharedSlots[str] = SharedSlots(max_callers)
+        self._queue: FairlySharedNames[str] = FairlySharedNames(max_callers)
 
     def __len__(self) -> int:
         return len(self._queue)

@@ -15,9 +15,9 @@ from gateway.core.errors import Refusal
 from gateway.intake.attribution import Attribution
 from gateway.people.authentication.bearer import Bearer, key_ended_refusal
 from spool.errors import KeyEnded, KeyReused
-from spool.identity import RecordIdentity, RequestNames
+from spool.identity import RecordIdentity, RequestDedupKeys
 from spool.log.counted_names import AmountOf
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
@@ -42,7 +42,7 @@ class RecordDeposits:
         self._attribution = attribution
         self._amount_of = amount_of
 
-    def has_request(self, request: RequestNames) -> bool:
+    def has_request(self, request: RequestDedupKeys) -> bool:
         """
         Return whether this process stored the same request before. If not, another process may have stored
         it.
@@ -50,7 +50,7 @@ class RecordDeposits:
         return self._log.knows_request(request)
 
     async def store_events(
-        self, events: ReadEvents, bearer: Bearer, *, request: RequestNames | None = None
+        self, events: ReadEvents, bearer: Bearer, *, request: RequestDedupKeys | None = None
     ) -> Receipt:
         """Store usage events. Labels of the key fill missing tags, and `privacy.emails` applies to ids."""
         for record in events.records:
@@ -75,8 +75,8 @@ class RecordDeposits:
         identities: Sequence[RecordIdentity],
         bearer: Bearer | None = None,
         *,
-        expected_versions: Sequence[Expectation] = (),
-        request: RequestNames | None = None,
+        expected_versions: Sequence[ExpectedVersion] = (),
+        request: RequestDedupKeys | None = None,
         is_repeat: bool = False,
     ) -> Receipt:
         """
@@ -93,7 +93,7 @@ class RecordDeposits:
         identity: RecordIdentity,
         bearer: Bearer,
         *,
-        request: RequestNames | None = None,
+        request: RequestDedupKeys | None = None,
         is_repeat: bool = False,
     ) -> Receipt:
         """
@@ -110,9 +110,9 @@ class RecordDeposits:
         topic: str,
         records: Sequence[UnitCostOperation | BillingDrop],
         identities: Sequence[RecordIdentity],
-        expected_versions: Sequence[Expectation],
+        expected_versions: Sequence[ExpectedVersion],
         *,
-        request: RequestNames | None,
+        request: RequestDedupKeys | None,
         is_repeated_request: bool,
     ) -> Receipt:
         return await self._append_submission(
@@ -144,5 +144,5 @@ def _key_reused_refusal() -> Refusal:
     return Refusal(422, "idempotency_key_reused", message)
 
 
-def _row_expectations_of_bearer(bearer: Bearer | None) -> Sequence[Expectation]:
+def _row_expectations_of_bearer(bearer: Bearer | None) -> Sequence[ExpectedVersion]:
     return () if bearer is None else bearer.expects

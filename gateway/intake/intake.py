@@ -25,7 +25,7 @@ from gateway.normalise.outcome import PART, TEST_SPAN, ReadOutcome, RejectedPayl
 from gateway.people.authentication.bearer import NO_LABELS, Bearer, key_ended_refusal
 from spool.clock import SteadyClock
 from spool.errors import KeyEnded
-from spool.identity import identity_of_uncounted_report
+from spool.identity import identity_for_uncounted_source
 from spool.log.partial_reports import PendingChange
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
@@ -176,7 +176,7 @@ class Intake:
         if self._clock is None:
             return self._shadows.now()
         began = outcome.records[-1].start_time if outcome.records else None
-        return self._clock.observe_call_start(began) if began else self._clock.now()
+        return self._clock.correct_clock_and_return_arrival_time(began) if began else self._clock.now()
 
     async def _attribute_items_and_list_default_users(
         self, outcome: ReadOutcome, bearer: Bearer
@@ -315,5 +315,5 @@ def _replace_identity_of_uncounted_duplicate(outcome: ReadOutcome, position: int
     """
     identity = outcome.identities[position]
     if identity.certain:
-        outcome.identities[position] = identity_of_uncounted_report(identity)
+        outcome.identities[position] = identity_for_uncounted_source(identity)
         outcome.records[position].id = outcome.identities[position].id

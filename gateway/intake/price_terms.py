@@ -112,7 +112,7 @@ def covering_terms(
     Return the terms that cover a call, whatever their dates are. `models` are its model's names, the most
     exact first. For each kind of term, the first name with terms decides.
     """
-    seller = providers.canonical_name(provider) if provider else None
+    seller = providers.canonical_provider_name(provider) if provider else None
     found: list[PriceTerm] = []
     for kind in KINDS:
         of_kind = [term for term in terms if (term.kind, term.provider) == (kind, seller)]

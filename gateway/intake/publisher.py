@@ -31,10 +31,10 @@ from spool.streams import (
     REPLACE,
     StreamBook,
     StreamReader,
-    described_stream,
     merge_streams,
     operation_key,
     rounded_text,
+    stream_of_operation,
 )
 
 PUBLISH_EVERY_S = 60.0
@@ -142,7 +142,7 @@ class UnitCostPublisher:
     async def _store_operations(self, operations: Sequence[UnitCostOperation]) -> None:
         if not operations:
             return
-        first = described_stream(operations[0])
+        first = stream_of_operation(operations[0])
         existing = self._book.find_stream(first.name)
         stream = merge_streams(existing, first)
         if (stream.type, stream.granularity, stream.keys) != (first.type, first.granularity, first.keys):

@@ -21,8 +21,8 @@ from gateway.intake.callers import WINDOW_S
 from gateway.intake.shadows import CallReporter, CallReporters, ReportedCallers, reporters_of_record
 from spool.clock import Clock
 from spool.errors import EntryUnreadable, NotThere
-from spool.identity import RecordIdentity, derived_id, point_id
-from spool.log.partial_reports import COUNTED, NOTHING, Expectation, PartialReport, report_version
+from spool.identity import RecordIdentity, dedup_key_of_metric_point, derived_dedup_key
+from spool.log.partial_reports import COUNTED, NOTHING, ExpectedVersion, PartialReport, report_version
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, LogEntry, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
@@ -93,7 +93,7 @@ class _RecordsOfCountedGroup:
         end = record.end_time or 0
         span_ids = self._of_span.get((begin, end))
         if span_ids is None:
-            span_ids = {point_id(series, begin, end) for series in self._series.get(end, ())}
+            span_ids = {dedup_key_of_metric_point(series, begin, end) for series in self._series.get(end, ())}
             self._of_span[begin, end] = span_ids
         return record.id in span_ids
 
@@ -276,7 +276,7 @@ class RetractableCounters:
                 identities=[RecordIdentity(record.id) for record in corrections],
                 keep=stays,
                 forget=() if stays else [key],
-                expects=[Expectation(key, version)] if self._is_shared else (),
+                expects=[ExpectedVersion(key, version)] if self._is_shared else (),
             )
         )
         if stays:
@@ -335,7 +335,7 @@ def reversal_record(record: UsageMetric, record_number: int, committed_at: float
     if start is None or not 0 < start < arrived + _BELIEVED_NS:
         start = arrived
     value = -record.value if isinstance(record.value, int) else f"-{record.value}"
-    id = derived_id(record.id, "taken back")
+    id = derived_dedup_key(record.id, "taken back")
     return msgspec.structs.replace(
         record, id=id, value=value, start_time=start, reverses_number=record_number
     )

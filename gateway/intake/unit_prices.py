@@ -76,7 +76,7 @@ _PER: Final = {
 
 def _non_token_units_by_name() -> Iterator[tuple[str, Unit]]:
     for name, meter in METERS.items():
-        if not meter.is_part:
+        if not meter.is_part_of_token_count:
             per, description = _PER[meter.unit]
             dimensions = {(whole, "") for whole in meter.wholes} | {(name, "")}
             yield name, Unit(name.replace("_", " "), frozenset(dimensions), per, description)
@@ -349,7 +349,11 @@ def _quantities_with_missing_totals(reported_quantities: Quantities) -> Quantiti
     quantities = dict(reported_quantities)
     for name in reported_quantities:
         for whole in METERS[name].wholes if name in METERS else ():
-            if whole in METERS and not METERS[whole].is_part and whole not in reported_quantities:
+            if (
+                whole in METERS
+                and not METERS[whole].is_part_of_token_count
+                and whole not in reported_quantities
+            ):
                 quantities[whole] = (quantities.get(whole) or 0) + (reported_quantities[name] or 0)
     return quantities
 

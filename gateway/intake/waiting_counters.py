@@ -27,7 +27,7 @@ from spool.identity import RecordIdentity
 from spool.log.partial_reports import (
     COUNTED,
     COUNTERS,
-    Expectation,
+    ExpectedVersion,
     PartialReport,
     PartialReports,
     report_version,
@@ -519,7 +519,7 @@ class WaitingCounters:
                 pending=-everything.count,
                 keep=[*reports],
                 forget=[*due_groups, *old],
-                expects=[Expectation(key, waiting.version) for key, waiting in due_groups.items()]
+                expects=[ExpectedVersion(key, waiting.version) for key, waiting in due_groups.items()]
                 if self._shared
                 else (),
             )

@@ -43,7 +43,7 @@ from gateway.operations.services import OperatorServices
 from spool.errors import AskedTooMuch, NotAllowed, NotThere
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import COUNTED_TYPES
-from spool.viewed_people import note_viewed_page
+from spool.viewed_people import set_viewed_page
 
 MODERN = "2026-07-28"
 LEGACY = ("2025-11-25", "2025-06-18")
@@ -222,7 +222,7 @@ async def _call_tool(
         raise McpError(INSUFFICIENT_SCOPE, message, status=403, challenge=call_context.step_up)
     await call_context.charge()
     people = call_context.shared.people
-    note_viewed_page(
+    set_viewed_page(
         tool.name,
         shows_own_data_only=is_limited_to_self(call_context.rights, call_context.actor.name, people),
     )

@@ -148,7 +148,7 @@ def _limit_rows(rows: Iterable[list[str]], lines: BoundedLines) -> Iterator[list
     """Yield rows of limited length. Raises RatesUnreadable for a longer row."""
     try:
         for row in rows:
-            lines.reset_row_size()
+            lines.start_counting_next_row()
             yield row
     except Invalid as error:
         raise RatesUnreadable(str(error)) from error

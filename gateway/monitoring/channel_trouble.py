@@ -24,7 +24,7 @@ def strip_response_text(error: str) -> str:
 
 def channel_trouble_title_and_text(channel: ChannelState, now: float) -> tuple[str, str] | None:
     """Return a title and a sentence for a channel that is down, or None for any other channel."""
-    if not channel.needs_repair(now):
+    if not channel.needs_operator(now):
         return None
     title = f"The channel {channel.name} sends no notifications"
     why = f"{title}: {channel.reason}" if channel.reason else title

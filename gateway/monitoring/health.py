@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from spool.clock import Clock, clock_ahead_and_delay_s
+from spool.clock import Clock, clock_ahead_and_deletion_delay_s
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import ORPHANED, PARKED, RouteState
 from spool.errors import SpoolError
@@ -166,7 +166,7 @@ class ServerHealth:
         obstacles = self._reasons_not_ready(stats)
         routes = await self._read_routes() if stats else []
         now = self._clock.now()
-        step_s, held_s = clock_ahead_and_delay_s(self._clock)
+        step_s, held_s = clock_ahead_and_deletion_delay_s(self._clock)
         return {
             "ready": not obstacles,
             "reasons": obstacles,
@@ -260,7 +260,7 @@ def _describe_mount(stats: LogStats) -> dict[str, object]:
     if stats.mount is None:
         return {"mount": None, "durability": stats.durability, "warning": None}
     mount = stats.mount
-    return {"mount": mount.kind, "durability": mount.durability, "warning": mount.warning or None}
+    return {"mount": mount.kind, "durability": mount.flush_durability, "warning": mount.warning or None}
 
 
 def _describe_space(stats: LogStats) -> dict[str, object]:

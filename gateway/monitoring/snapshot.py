@@ -239,7 +239,7 @@ def _seconds_since(moment: float | None, now: float) -> float:
 
 def _data_filesystem_samples(snapshot: Snapshot) -> MetricSamples | None:
     mount = snapshot.stats.mount
-    return None if mount is None else [((mount.kind, mount.durability), 1.0)]
+    return None if mount is None else [((mount.kind, mount.flush_durability), 1.0)]
 
 
 def _count_synchronous_standbys(health: DatabaseHealth) -> int | None:
@@ -558,7 +558,7 @@ FIGURES: Sequence[SnapshotFamily] = (
     _channel_figure(
         "notification_channel_down",
         "1 if the channel is parked, has failed for 15 minutes or holds a critical notice back, else 0",
-        lambda channel, now: float(channel.needs_repair(now)),
+        lambda channel, now: float(channel.needs_operator(now)),
     ),
     _budget_figure("spent_dollars", "Dollars spent in the running period", lambda gauge: gauge.spent),
     _budget_figure("limit_dollars", "Dollars planned for the running period", lambda gauge: gauge.limit),

@@ -27,7 +27,7 @@ from gateway.normalise.payload.large_items import LARGE, SmallValues
 from gateway.normalise.reading import tags
 from gateway.normalise.reading.content import is_content
 from gateway.normalise.reading.times import parse_instant
-from spool.identity import RecordIdentity, cloud_event_id, random_identity
+from spool.identity import RecordIdentity, dedup_key_of_cloud_event, random_identity
 from spool.record import Scalar, UsageEvent
 
 # A longer id or source is rejected, because cutting it would change the dedup key.
@@ -199,7 +199,7 @@ def _event_dedup_key(source: str | None, event_id: str | None, stated_id: Any) -
     if isinstance(stated_id, str) and _HEX_ID.fullmatch(stated_id):
         return RecordIdentity(bytes.fromhex(stated_id))
     if source and event_id:
-        return RecordIdentity(cloud_event_id(source, event_id))
+        return RecordIdentity(dedup_key_of_cloud_event(source, event_id))
     return random_identity()
 
 

@@ -11,7 +11,14 @@ import msgspec
 from gateway.normalise.reading.operations import EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION
 from gateway.normalise.reading.request_ids import RequestIdHeaders, dedup_keys_from_headers
 from gateway.normalise.reading.values import Other, struct_or_empty, struct_or_none
-from spool.identity import AS_CALL, AS_COUNT, RecordIdentity, call_identity, exact_start_names, response_links
+from spool.identity import (
+    AS_CALL,
+    AS_COUNT,
+    RecordIdentity,
+    call_identity,
+    dedup_keys_by_exact_start,
+    links_by_common_id,
+)
 from spool.record import Inference
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -73,7 +80,7 @@ def further_dedup_keys(
     """
     if not _may_lack_id_in_reports(record, call_type):
         return ()
-    return exact_start_names(record, dict.fromkeys((*trace_ids, call_id)))
+    return dedup_keys_by_exact_start(record, dict.fromkeys((*trace_ids, call_id)))
 
 
 def links_to_openmeter_count(
@@ -84,7 +91,7 @@ def links_to_openmeter_count(
     no start time.
     """
     return (
-        response_links(record, call_id, own_side=AS_CALL, other_side=AS_COUNT)
+        links_by_common_id(record, call_id, own_report_kind=AS_CALL, other_report_kind=AS_COUNT)
         if _may_lack_id_in_reports(record, call_type)
         else ()
     )

@@ -29,9 +29,9 @@ from spool.streams import (
     DELETE,
     GRANULARITIES,
     TelemetryStream,
-    described_stream,
     merge_streams,
     rounded_text,
+    stream_of_operation,
 )
 
 MAX_BYTES: Final = 5 * 1024**2
@@ -169,7 +169,7 @@ def read_stream_creation(
         _require_same_stream(known, operation)
     except _Bad as error:
         raise Refusal(409, "stream_exists", f"The stream already exists, and {error}.") from error
-    return operation, merge_streams(known, described_stream(operation))
+    return operation, merge_streams(known, stream_of_operation(operation))
 
 
 def read_force_flag(body: bytes) -> bool:
@@ -223,7 +223,7 @@ def _add_operation(
     if operation == DELETE and known is None:
         raise _Bad("the stream does not exist")
     _require_same_stream(known, operation_record)
-    operations.streams[name] = merge_streams(known, described_stream(operation_record))
+    operations.streams[name] = merge_streams(known, stream_of_operation(operation_record))
     operations.records.append(operation_record)
     operations.ids.append(
         bytes.fromhex(hex_id) if isinstance(hex_id, str) and _HEX_ID.fullmatch(hex_id) else None

@@ -257,7 +257,7 @@ class TollhouseApp:
         refusing: StartWaitListeners | None = None
         try:
             while True:
-                was_full = disks.is_full(self.config.data_dir)
+                was_full = disks.is_disk_full(self.config.data_dir)
                 try:
                     return await self._open_or_salvage()
                 except SpoolLocked:

@@ -16,7 +16,7 @@ from spool.container_files.values import (
 )
 from spool.errors import SpoolUnavailable
 from spool.listing import ListPage, ListQuery
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.sql.small import SmallTable
 
 LONGEST_REST_S = 3600.0  # longest pause after a failed delivery
@@ -88,7 +88,7 @@ class ContainerRows(Protocol):
         removed_files: Sequence[ContainerFile],
         changes: Sequence[FileCountChange],
         *,
-        expected_versions: Collection[Expectation] = (),
+        expected_versions: Collection[ExpectedVersion] = (),
         max_rows: int | None = None,
     ) -> None:
         """

@@ -53,7 +53,7 @@ from spool.container_files.values import (
 )
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.listing import ListPage, ListQuery
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.settings import ContainerSettings
 
 # -- uploads: bytes are limited and hashed as they arrive
@@ -110,7 +110,7 @@ class ContainerUpload:
         store_upload: Callable[[ContainerUpload], Awaitable[bool]],
         file: ContainerFile,
         draft: ContentDraft,
-        expected_versions: Collection[Expectation] = (),
+        expected_versions: Collection[ExpectedVersion] = (),
     ) -> None:
         self.file = file
         self.expects = expected_versions
@@ -295,7 +295,7 @@ class ContainerFiles:
         return before
 
     async def begin_upload(
-        self, id: str, expected_versions: Collection[Expectation] = ()
+        self, id: str, expected_versions: Collection[ExpectedVersion] = ()
     ) -> ContainerUpload | UploadOfStoredFile:
         """
         Begin the upload of an announced file. If the file is already stored, the upload stores nothing.

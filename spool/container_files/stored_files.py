@@ -33,7 +33,7 @@ from spool.container_files.values import (
     FileCountChange,
 )
 from spool.errors import SpoolFull
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.settings import ContainerSettings
 from spool.shares import is_within_share
 
@@ -354,7 +354,7 @@ class StoredContainerFiles:
         *,
         removed_files: Sequence[ContainerFile] = (),
         changes: Sequence[FileCountChange] = (),
-        expected_versions: Collection[Expectation] = (),
+        expected_versions: Collection[ExpectedVersion] = (),
         is_limited_by_max_files: bool = False,
     ) -> None:
         """

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 
 FILE, REMOTE_WRITE, STATUS = "file", "remote-write", "status"
 KINDS = (FILE, REMOTE_WRITE, STATUS)
@@ -56,7 +56,7 @@ class ContainerSender:
     key: str
     shipper: str = ""
     agent_version: str = ""
-    expects: tuple[Expectation, ...] = ()
+    expects: tuple[ExpectedVersion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,7 @@ class Deliveries(Protocol):
         """Return when the earliest waiting delivery of the route is due, or None."""
         ...
 
-    async def store_mark(self, delivery: Delivery, mark: str) -> None:
+    async def store_delivery_mark(self, delivery: Delivery, mark: str) -> None:
         """
         Store, before writing, what a file destination needs to undo a half-written delivery.
 
@@ -136,7 +136,9 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def requeue_as_ambiguous(self, delivery: Delivery, *, reason: str, not_before: float) -> None:
+    async def requeue_as_possibly_received(
+        self, delivery: Delivery, *, reason: str, not_before: float
+    ) -> None:
         """
         Make a delivery due again whose outcome is unknown, and mark it as ambiguous.
 
@@ -188,7 +190,7 @@ class Deliveries(Protocol):
 
     async def route_states(self) -> Sequence[RouteState]: ...
 
-    async def delete_route(self, route: str) -> int:
+    async def delete_route_and_count_discarded(self, route: str) -> int:
         """
         Delete an orphaned route. Return the number of waiting records discarded. Raises NotAllowed if it is
         configured.
@@ -245,7 +247,7 @@ class LakeDeliveries(Protocol):
         """
         ...
 
-    async def begin_edition(self) -> str:
+    async def begin_log_edition(self) -> str:
         """
         Begin and return a new edition (one life of the log) for all numbers that are in no delivery.
 
@@ -254,11 +256,11 @@ class LakeDeliveries(Protocol):
         """
         ...
 
-    async def landing_before(self, route: str, first_number: int) -> LakeDelivery | None:
+    async def lake_delivery_before(self, route: str, first_number: int) -> LakeDelivery | None:
         """Return the delivery written to the lake directly before the number `first_number`."""
         ...
 
-    async def landings_after(
+    async def lake_deliveries_after(
         self, route: str, *, after_number: int, max_deliveries: int
     ) -> Sequence[LakeDelivery]:
         """Return at most `max_deliveries` deliveries written to the lake that begin after a number, in order."""
@@ -291,7 +293,7 @@ class PastDates(NamedTuple):
 
 
 class PastRecords(Protocol):
-    def has_unstored_dimension(self, dimensions: Collection[str]) -> bool:
+    def has_dimension_missing_in_lake(self, dimensions: Collection[str]) -> bool:
         """
         Return whether the lake does not store the values of one of these dimensions, so that all of them
         appear as unknown.
@@ -355,13 +357,13 @@ async def store_lake_verdict(table: StatementStore, verdict: LakeVerdict) -> Non
     await table.store_pull_state(_KEPT_AS + verdict.route, state)
 
 
-async def read_landing_time(table: StatementStore, route: str) -> float | None:
+async def read_last_lake_write_at(table: StatementStore, route: str) -> float | None:
     """Return when a file was last written to the lake, rounded to minutes. Return None if there was none."""
     stored = await table.read_pull_state(_LANDED_AS + route)
     return None if stored is None else float(stored["at"])
 
 
-async def store_landing_time(table: StatementStore, route: str, landed_at: float) -> None:
+async def store_last_lake_write_at(table: StatementStore, route: str, landed_at: float) -> None:
     await table.store_pull_state(_LANDED_AS + route, {"at": landed_at})
 
 

@@ -43,7 +43,7 @@ def require_route(route: StoredRoute | None, name: str) -> StoredRoute:
     return route
 
 
-def require_orphaned(route: StoredRoute) -> None:
+def require_unconfigured_route(route: StoredRoute) -> None:
     if not route.orphaned:
         raise NotAllowed(f"{route.name} is in the configuration. Remove its destination there first")
 
@@ -64,14 +64,14 @@ def sum_backlog(deliveries: Iterable[StoredDelivery]) -> RouteBacklog:
     )
 
 
-def queued_count(route: StoredRoute, backlog: RouteBacklog, *, accepted: int) -> int:
+def unsent_record_count(route: StoredRoute, backlog: RouteBacklog, *, accepted: int) -> int:
     """Return the number of records that wait to be sent, including records that are in no delivery yet."""
     return backlog.records + accepted + 1 - route.next_number
 
 
 def route_accounting_counts(route: StoredRoute, backlog: RouteBacklog, *, accepted: int) -> dict[str, int]:
     counted = {term: route.counts[term] for term in TERMS}
-    return {**counted, "queued": queued_count(route, backlog, accepted=accepted)}
+    return {**counted, "queued": unsent_record_count(route, backlog, accepted=accepted)}
 
 
 def lowest_unsettled_number(route: StoredRoute, backlog: RouteBacklog) -> int:
@@ -87,7 +87,7 @@ def route_state(
     now: float,
 ) -> RouteState:
     """Return a route as operators see it. `committed_at`: commit time of its lowest unsettled record."""
-    waiting = queued_count(route, backlog, accepted=accepted)
+    waiting = unsent_record_count(route, backlog, accepted=accepted)
     times = [at for at in (backlog.kept_at, committed_at) if at is not None]
     return RouteState(
         name=route.name,
@@ -125,10 +125,12 @@ async def routes_with_refusals(deliveries: Deliveries, now: float) -> list[Route
     for refusal in await deliveries.partial_refusals():
         if refusal.at > now - RECENT_S:
             recent.setdefault(refusal.route, []).append(refusal)
-    return [_with_refusals(route, recent.get(route.name, ())) for route in await deliveries.route_states()]
+    return [
+        _with_recent_refusals(route, recent.get(route.name, ())) for route in await deliveries.route_states()
+    ]
 
 
-def _with_refusals(route: RouteState, refusals: Sequence[PartialRefusal]) -> RouteState:
+def _with_recent_refusals(route: RouteState, refusals: Sequence[PartialRefusal]) -> RouteState:
     if not refusals:
         return route
     newest = max(refusals, key=lambda refusal: refusal.at)

@@ -34,11 +34,11 @@ class SentDeliveries(ABC):
         """
         Apply a transition if the delivery is still open: it may have been skipped or deleted meanwhile.
 
-        If another worker has taken the delivery, nothing changes, and `_report_taken_over` logs this. Even if
+        If another worker has taken the delivery, nothing changes, and `_count_and_log_takeover` logs this. Even if
         this fails, the process no longer treats the delivery as being sent, so an open one becomes due.
         """
 
-    def _report_taken_over(self, delivery: Delivery) -> TakenOver:
+    def _count_and_log_takeover(self, delivery: Delivery) -> TakenOver:
         self.fenced += 1
         message = f"{delivery.route}: another worker took over records {delivery.first} to {delivery.last}"
         _log.warning(
@@ -63,7 +63,7 @@ class SentDeliveries(ABC):
         second_first_number: int | None = None,
         refused: bool = False,
     ) -> None:
-        second = transitions.first_of_second_half(delivery, second_first_number)
+        second = transitions.first_number_after_split(delivery, second_first_number)
         transition = partial(
             transitions.split_delivery, second_first_number=second, reason=reason, refused=refused
         )
@@ -113,9 +113,11 @@ class SentDeliveries(ABC):
         )
         await self._apply_transition(delivery, transition)
 
-    async def requeue_as_ambiguous(self, delivery: Delivery, *, reason: str, not_before: float) -> None:
+    async def requeue_as_possibly_received(
+        self, delivery: Delivery, *, reason: str, not_before: float
+    ) -> None:
         await self._apply_transition(
-            delivery, partial(transitions.requeue_as_ambiguous, reason=reason, not_before=not_before)
+            delivery, partial(transitions.requeue_as_possibly_received, reason=reason, not_before=not_before)
         )
 
     async def mark_outcome_unknown(self, delivery: Delivery, *, reason: str) -> None:

@@ -50,11 +50,15 @@ def make_next_delivery(
     return RouteChange(route=route.name, added=[delivery], counts={"next": end - first})
 
 
-def replay_route(
-    route: StoredRoute, *, committed: Iterable[Range], unsettled: Iterable[Range], is_data_lake: bool = False
+def replay_settled_ranges(
+    route: StoredRoute,
+    *,
+    committed_ranges: Iterable[Range],
+    unsettled_ranges: Iterable[Range],
+    is_data_lake: bool = False,
 ) -> RouteChange:
     """
-    Make deliveries that send records again: those in the ranges `committed` that the route has settled.
+    Make deliveries that send records again: those in the ranges `committed_ranges` that the route has settled.
 
     Raises NotAllowed if the route writes to a data lake (`is_data_lake`).
     """
@@ -63,7 +67,7 @@ def replay_route(
             f"{route.name} is a data lake, which has each record once, so nothing can be sent to it again"
         )
     cut_so_far = route.counts["before_start"] + 1, route.next_number - 1
-    settled = ranges.subtract_ranges(ranges.clip_ranges(committed, cut_so_far), unsettled)
+    settled = ranges.subtract_ranges(ranges.clip_ranges(committed_ranges, cut_so_far), unsettled_ranges)
     return RouteChange(
         route=route.name,
         added=[
@@ -156,7 +160,7 @@ def settle_delivery(delivery: StoredDelivery, settlement: Settlement, *, settled
     )
 
 
-def first_of_second_half(delivery: Delivery, second_first_number: int | None) -> int:
+def first_number_after_split(delivery: Delivery, second_first_number: int | None) -> int:
     """
     Return the number at which to split: `second_first_number`, or the middle. Raises ValueError if a half
     would be empty.
@@ -244,7 +248,7 @@ def retry_later(
     return RouteChange(route=delivery.route, changed=changed, counts={"ambiguous": became_ambiguous})
 
 
-def requeue_as_ambiguous(delivery: StoredDelivery, *, reason: str, not_before: float) -> RouteChange:
+def requeue_as_possibly_received(delivery: StoredDelivery, *, reason: str, not_before: float) -> RouteChange:
     """
     Make a delivery due again whose outcome is unknown, and mark it as ambiguous. Nothing changes if its
     outcome is stored.
@@ -370,7 +374,7 @@ def replace_delivery_by_dead_letter(
     return RouteChange(route=delivery.route, removed=[delivery.id], dead=letter, counts=counts)
 
 
-def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
+def retry_dead_letter(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
     """
     Make a delivery that contains the rejected record itself, because the log may have deleted it. Raises
     NotAllowed if the route is deleted.
@@ -394,7 +398,7 @@ def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChan
     return RouteChange(route=route.name, added=[delivery], no_longer_dead=letter.id, counts=counts)
 
 
-def edit_dead(letters: Sequence[StoredDeadLetter], record: Record) -> StoredDeadLetter:
+def edit_first_dead_letter(letters: Sequence[StoredDeadLetter], record: Record) -> StoredDeadLetter:
     """
     Return the first of `letters` with `record` in place of its own. Raises NotThere if `letters` is empty.
     """
@@ -403,7 +407,7 @@ def edit_dead(letters: Sequence[StoredDeadLetter], record: Record) -> StoredDead
     return dataclasses.replace(letters[0], record=record)
 
 
-def discard_dead(letter: StoredDeadLetter) -> RouteChange:
+def discard_dead_letter(letter: StoredDeadLetter) -> RouteChange:
     """
     Delete a rejected record without sending it, and count it as discarded. A deleted route has no count to
     change.

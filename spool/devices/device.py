@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from spool.errors import NotAllowed, NotThere, SpoolUnavailable
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 
 PENDING, ENROLLED, REVOKED = "pending", "enrolled", "revoked"
 HEARD_EVERY_S = 15.0  # seconds; precision of the time of the last telemetry
@@ -88,7 +88,7 @@ class Device:
         """Return the time of the last report or, if the device never reported, of its admission."""
         return self.last_seen or self.enrolled_at
 
-    def with_changes(self, *, changes_enrolment: bool = False, **changes: Any) -> Device:
+    def with_changes_and_next_version(self, *, changes_enrolment: bool = False, **changes: Any) -> Device:
         """
         Return the device with these changes and the next version, so that it is sent upstream.
 
@@ -103,7 +103,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unenrolled:
+class UnenrolledName:
     """A device name in telemetry whose key may not enrol devices."""
 
     name: str
@@ -118,7 +118,7 @@ MAPPINGS = (*LABELS, "newest_calls")  # columns with JSON
 MOST_SHARED = 4096  # number of different labels that devices share
 
 
-def decode_mappings(columns: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def decode_json_columns(columns: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Decode the columns with JSON. Devices share equal labels and names of assistants."""
     newest = json.loads(columns["newest_calls"])
     return {
@@ -140,7 +140,7 @@ def _labels_of_items(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
 DeviceChange = Callable[[Device | None], Device]
 
 
-def fail_if_device_deleted(change: Callable[[Device], Device]) -> DeviceChange:
+def change_for_existing_device(change: Callable[[Device], Device]) -> DeviceChange:
     """Wrap `change` so that it raises NotThere if the device's row was deleted."""
 
     def require_device_and_change(known_device: Device | None) -> Device:
@@ -154,7 +154,7 @@ def fail_if_device_deleted(change: Callable[[Device], Device]) -> DeviceChange:
 # -- the storage protocol ------------------------------------------------------------------------------------
 
 
-Expectations = frozenset[Expectation]
+Expectations = frozenset[ExpectedVersion]
 NO_EXPECTATIONS: Expectations = frozenset()
 
 
@@ -194,7 +194,7 @@ class DeviceWrite:
     """
 
     devices: Sequence[Device]
-    names: Sequence[Unenrolled]
+    names: Sequence[UnenrolledName]
     gone: Collection[str]
     deleted: Collection[str]
     conditions: WriteConditions
@@ -211,7 +211,7 @@ class DevicesRefused(SpoolUnavailable):
     def __init__(
         self,
         *,
-        ended: Collection[Expectation] = (),
+        ended: Collection[ExpectedVersion] = (),
         over: Collection[str] = (),
         unpaid: Collection[str] = (),
     ) -> None:
@@ -227,7 +227,7 @@ class DeviceRows(Protocol):
         """Whether other processes write the rows of devices as well."""
         ...
 
-    async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]: ...
+    async def load(self) -> tuple[Sequence[Device], Sequence[UnenrolledName]]: ...
 
     async def write(self, device_write: DeviceWrite) -> Mapping[str, Device | None]:
         """
@@ -257,6 +257,6 @@ class DeviceRows(Protocol):
         """
         ...
 
-    async def unenrolled_names(self) -> Sequence[Unenrolled]:
+    async def unenrolled_names(self) -> Sequence[UnenrolledName]:
         """Return the names without enrolment that any process has seen in telemetry."""
         ...

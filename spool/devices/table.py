@@ -26,12 +26,12 @@ from spool.devices.device import (
     Expectations,
     TokenUsedUp,
     TooManyDevices,
-    Unenrolled,
+    UnenrolledName,
     WriteConditions,
-    fail_if_device_deleted,
+    change_for_existing_device,
 )
 from spool.errors import KeyEnded, SpoolError, SpoolUnavailable
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.registry.audit import AuditedChange, Auditor
 from spool.turns.fair_turns import current_work
 
@@ -49,16 +49,16 @@ class DeviceUpdate:
     audited: AuditedChange | None
     error: Exception | None = None
 
-    def fail_if_refused(self, id: str, refused: DevicesRefused) -> bool:
+    def set_error_if_refused(self, id: str, refusal: DevicesRefused) -> bool:
         """
-        If `refused` applies to this change, set `error`, so that the waiting caller receives it. Return
+        If `refusal` applies to this change, set `error`, so that the waiting caller receives it. Return
         whether it applies.
         """
-        if refused.ended & self.expects:
+        if refusal.ended & self.expects:
             self.error = KeyEnded("the key of this request has ended, so nothing was stored")
-        elif self.most is not None and id in refused.over:
+        elif self.most is not None and id in refusal.over:
             self.error = TooManyDevices()
-        elif self.token is not None and id in refused.unpaid:
+        elif self.token is not None and id in refusal.unpaid:
             self.error = TokenUsedUp()
         else:
             return False
@@ -114,14 +114,14 @@ class DeviceBatch:
     def add_unenrolled_name(self, name: str, expected_versions: Expectations) -> None:
         self.names[name] = self.names.get(name, NO_EXPECTATIONS) | expected_versions
 
-    def remove_refused_changes(self, refused: DevicesRefused) -> tuple[Collection[str], Collection[str]]:
+    def remove_refused_changes(self, refusal: DevicesRefused) -> tuple[Collection[str], Collection[str]]:
         """
         Remove the changes that were refused, and set their errors. Return the ids and names of the removed
         changes.
         """
         ids = []
         for id, updates in list(self.updates.items()):
-            may_stay = [not update.fail_if_refused(id, refused) for update in updates]
+            may_stay = [not update.set_error_if_refused(id, refusal) for update in updates]
             staying = list(compress(updates, may_stay))
             if len(staying) < len(updates):
                 ids.append(id)
@@ -131,7 +131,7 @@ class DeviceBatch:
                     self.deleted[id] = sum(may_stay[: self.deleted[id]])
             if not staying:
                 del self.updates[id]
-        names = [name for name, expects in self.names.items() if refused.ended & expects]
+        names = [name for name, expects in self.names.items() if refusal.ended & expects]
         for name in names:
             del self.names[name]
         return ids, names
@@ -145,7 +145,7 @@ class DeviceBatch:
         return known_device
 
 
-def write_conditions(
+def merge_write_conditions(
     batches: Sequence[DeviceBatch], ids: Collection[str], names: Collection[str]
 ) -> WriteConditions:
     updates = [(id, update) for batch in batches for id in ids for update in batch.updates.get(id, ())]
@@ -187,7 +187,7 @@ class DeviceTable:
         self._by_token: Counter[str] = Counter()  # devices
         self._by_hardware: defaultdict[str, set[str]] = defaultdict(set)  # devices by hardware id
         self._durable: dict[str, Device] = {}
-        self._unenrolled: dict[str, Unenrolled] = {}
+        self._unenrolled: dict[str, UnenrolledName] = {}
         self._batch = DeviceBatch()
         self._writing: DeviceBatch | None = (
             None  # the batch that is being written, until all its rows are written
@@ -233,7 +233,7 @@ class DeviceTable:
         ids = self._by_hardware.get(hardware_id, ()) if hardware_id else ()
         return [self._devices[id] for id in sorted(ids)]
 
-    def unenrolled_names(self) -> list[Unenrolled]:
+    def unenrolled_names(self) -> list[UnenrolledName]:
         return list(self._unenrolled.values())
 
     def __len__(self) -> int:
@@ -245,7 +245,7 @@ class DeviceTable:
         change: DeviceChange,
         audited: AuditedChange | None = None,
         *,
-        expected_versions: Collection[Expectation] = (),
+        expected_versions: Collection[ExpectedVersion] = (),
         max_devices: int | None = None,
         token: tuple[str, int] | None = None,
     ) -> Device:
@@ -264,7 +264,7 @@ class DeviceTable:
             raise SpoolUnavailable("the storage is closing: try again")
         if max_devices is not None and id not in self._devices and len(self._devices) >= max_devices:
             raise TooManyDevices
-        update = self._queue_change(
+        update = self._apply_change_and_queue_it(
             id,
             change,
             expected_versions=frozenset(expected_versions),
@@ -301,17 +301,19 @@ class DeviceTable:
         await asyncio.shield(batch.done)
 
     def change_and_write_soon(
-        self, id: str, change: Callable[[Device], Device], *, expectations: Collection[Expectation] = ()
+        self, id: str, change: Callable[[Device], Device], *, expectations: Collection[ExpectedVersion] = ()
     ) -> None:
         """
         Change a device without waiting. The change is written within seconds, and a crash may lose it, so it
         must be data such as the last contact.
         """
         if id in self._devices:
-            self._queue_change(id, fail_if_device_deleted(change), expected_versions=frozenset(expectations))
+            self._apply_change_and_queue_it(
+                id, change_for_existing_device(change), expected_versions=frozenset(expectations)
+            )
             self._start_flush_timer()
 
-    def _queue_change(
+    def _apply_change_and_queue_it(
         self,
         id: str,
         change: DeviceChange,
@@ -336,12 +338,12 @@ class DeviceTable:
             audited=audited,
         )
         self._put_in_memory(id, update.device)
-        self._forget_unenrolled_name(id)
+        self._delete_unenrolled_name(id)
         self._batch.add_updates(id, [update])
         return update
 
-    def note_unenrolled(
-        self, name: str, *, key: str, now: float, expected_versions: Collection[Expectation] = ()
+    def store_unenrolled_name(
+        self, name: str, *, key: str, now: float, expected_versions: Collection[ExpectedVersion] = ()
     ) -> None:
         """
         Store a device name that could not be enrolled. Beyond MAX_UNENROLLED names, the oldest name of the
@@ -349,7 +351,7 @@ class DeviceTable:
         """
         known = self._unenrolled.pop(name, None)
         first, count = (known.first_seen, known.count) if known else (now, 0)
-        self._unenrolled[name] = Unenrolled(
+        self._unenrolled[name] = UnenrolledName(
             name=name, first_seen=first, last_seen=now, count=count + 1, key=key
         )
         self._batch.add_unenrolled_name(name, frozenset(expected_versions))
@@ -357,7 +359,7 @@ class DeviceTable:
         if len(self._unenrolled) > MAX_UNENROLLED:
             held = Counter(unenrolled.key for unenrolled in self._unenrolled.values())
             fullest = max(held, key=lambda holder: (held[holder], holder == key))
-            self._forget_unenrolled_name(
+            self._delete_unenrolled_name(
                 next(
                     unenrolled_name.name
                     for unenrolled_name in self._unenrolled.values()
@@ -372,7 +374,7 @@ class DeviceTable:
             changed_rows = await self._rows.rows_changed_elsewhere(ids)
             names = await self._rows.unenrolled_names() if ids is None else None
             for id, stored_row in changed_rows.items():
-                self._remember_stored(id, stored_row)
+                self._remember_stored_with_pending_changes(id, stored_row)
                 if stored_row is not None and self._unenrolled.pop(id, None) is not None:
                     self._batch.names.pop(id, None)
             if names is not None:
@@ -402,7 +404,7 @@ class DeviceTable:
                 await self._flusher
         await self.flush()
 
-    def _forget_unenrolled_name(self, name: str) -> None:
+    def _delete_unenrolled_name(self, name: str) -> None:
         if self._unenrolled.pop(name, None) is not None:
             self._batch.names.pop(name, None)
             self._batch.gone.add(name)
@@ -458,7 +460,7 @@ class DeviceTable:
                 self._durable.pop(id, None)
             while overwritten:
                 for id, newest in overwritten.items():
-                    self._remember_stored(id, newest)
+                    self._remember_stored_with_pending_changes(id, newest)
                 overwritten = await self._write_unrefused_rows(batch, overwritten.keys())
             self._writing = None  # rows read from now on contain this batch
         # outside the lock, so that other processes' rows can be read
@@ -475,20 +477,20 @@ class DeviceTable:
         batches: Sequence[DeviceBatch],
         ids: Collection[str],
         names: Collection[str],
-        gone: Collection[str],
-        deleted: Collection[str],
+        names_to_delete: Collection[str],
+        ids_to_delete: Collection[str],
     ) -> DeviceWrite:
         devices = [self._devices[id] for id in ids if id in self._devices]
         noted = [self._unenrolled[name] for name in names if name in self._unenrolled]
-        conditions = write_conditions(
+        conditions = merge_write_conditions(
             batches, [row.id for row in devices], [unenrolled.name for unenrolled in noted]
         )
         is_answered = any(batch.waiting for batch in batches)
         return DeviceWrite(
             devices=devices,
             names=noted,
-            gone=gone,
-            deleted=deleted,
+            gone=names_to_delete,
+            deleted=ids_to_delete,
             conditions=conditions,
             is_answered=is_answered,
         )
@@ -498,8 +500,8 @@ class DeviceTable:
         batch: DeviceBatch,
         ids: Collection[str],
         names: Collection[str] = (),
-        gone: Collection[str] = (),
-        deleted: Collection[str] = (),
+        names_to_delete: Collection[str] = (),
+        ids_to_delete: Collection[str] = (),
     ) -> Mapping[str, Device | None]:
         """
         Write a batch's rows. Refused changes are removed from it, and the others written. Return the rows
@@ -507,7 +509,9 @@ class DeviceTable:
         """
         while True:
             # Rows in memory have the next batch's changes, so its conditions apply.
-            device_write = self._rows_to_write([batch, self._batch], ids, names, gone, deleted)
+            device_write = self._rows_to_write(
+                [batch, self._batch], ids, names, names_to_delete, ids_to_delete
+            )
             try:
                 overwritten = await self._rows.write(device_write)
             except DevicesRefused as refused:
@@ -518,15 +522,15 @@ class DeviceTable:
         self._durable.update({row.id: row for row in device_write.devices if row.id not in overwritten})
         return overwritten
 
-    def _refuse_changes(self, batch: DeviceBatch, refused: DevicesRefused) -> None:
+    def _refuse_changes(self, batch: DeviceBatch, refusal: DevicesRefused) -> None:
         for changed_batch in (batch, self._batch):
-            ids, names = changed_batch.remove_refused_changes(refused)
+            ids, names = changed_batch.remove_refused_changes(refusal)
             for id in ids:
-                self._remember_stored(id, self._durable.get(id))
+                self._remember_stored_with_pending_changes(id, self._durable.get(id))
             for name in names:  # other processes stored these names, so they are read again
                 self._unenrolled.pop(name, None)
 
-    def _remember_stored(self, id: str, stored: Device | None) -> None:
+    def _remember_stored_with_pending_changes(self, id: str, stored: Device | None) -> None:
         device = stored
         for batch in (self._writing, self._batch):
             if batch is not None:
@@ -573,7 +577,7 @@ class DeviceTable:
             self._start_flush_timer()
             return
         for id in {*batch.ids, *batch.deleted} - self._batch.deleted.keys():
-            self._remember_stored(id, self._durable.get(id))
+            self._remember_stored_with_pending_changes(id, self._durable.get(id))
         known = isinstance(error, SpoolError)
         batch.done.set_exception(error if known else SpoolUnavailable("the devices could not be written"))
         batch.done.exception()  # asyncio logs it otherwise if the waiter was cancelled

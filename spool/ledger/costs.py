@@ -454,11 +454,11 @@ class _GroupTotal:
             self._limbs.setdefault(charged.start, Counter())[charged.meter] += charged.quantity
 
     def convert_charges(self, converter: CurrencyConverter) -> None:
-        from spool.currencies import charges_in_meters
+        from spool.currencies import charge_units_by_currency
 
         charges, unconverted = self._charges or Counter(), self._unconverted or Counter()
         for start, limbs in (self._limbs or {}).items():
-            for currency, units in charges_in_meters(limbs.items()).items():
+            for currency, units in charge_units_by_currency(limbs.items()).items():
                 charges[currency] += units
                 rate = converter.rate(currency, start)
                 self._cost += units * (rate or 0)
@@ -473,9 +473,9 @@ class _GroupTotal:
     def _units_without_rate_scale(self, scaled_units: int) -> int:
         if not self._is_multiplied:
             return scaled_units
-        from spool.currencies import divide_by_scale
+        from spool.currencies import round_product_to_units
 
-        return divide_by_scale(scaled_units)
+        return round_product_to_units(scaled_units)
 
     def cost_row(self, start: datetime, group: tuple[str | None, ...]) -> CostRow:
         calls, input_tokens, output, read, written, thought, written_1h = self._sums[: len(COUNTS)]

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spool.clock import Clock, now_for_deletion
+from spool.clock import Clock, conservative_now_for_deletion
 from spool.erasure import rename_person_in_tags
 from spool.errors import Invalid, LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
 from spool.ledger import comparing, counting
@@ -467,7 +467,7 @@ class Ledger:
             state = await self._read_rows(read_state)
             if state["rebuilding"]:
                 return False
-            now = int(now_for_deletion(self._clock))
+            now = int(conservative_now_for_deletion(self._clock))
             # after one rollup another is usually missing, so only the write searches for it
             if not self._has_made_rollup and not await self._read_rows(
                 lambda rows: rollups.next_missing_rollup(rows, state["daily"], now)
@@ -506,7 +506,7 @@ class Ledger:
         async with self._turn:
             if (await self._read_state())["rebuilding"]:
                 return 0
-            now = int(now_for_deletion(self._clock))
+            now = int(conservative_now_for_deletion(self._clock))
             while await self._change_rows(lambda rows: counting.sum_up_next_unsummed_day(rows, now - LATE_S)):
                 pass
             old = (now - HOURS_KEPT_S) // DAY_S * DAY_S
@@ -615,7 +615,7 @@ class Ledger:
         Return the time (epoch seconds) before which pull requests and tickets expire, and kind and number of
         each with calls since. None if the sums do not reach back to that time or are incomplete.
         """
-        since = int(now_for_deletion(self._clock) - self._work.retention_units_s)
+        since = int(conservative_now_for_deletion(self._clock) - self._work.retention_units_s)
         span = await self.stored_span()
         if span is None or span[0].timestamp() > since or not await self.has_all_counted_records():
             return None

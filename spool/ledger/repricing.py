@@ -250,6 +250,6 @@ def join_price_lines(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[
 
 
 def _meters_without_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
-    from spool.currencies import without_charges
+    from spool.currencies import meters_without_charges
 
-    return without_charges(meters)
+    return meters_without_charges(meters)

@@ -32,7 +32,7 @@ from spool.ledger.sums import OTHER
 from spool.ledger.usages import UsageByGroup
 from spool.ledger.work import OF_PEOPLE, RunLineage
 from spool.log.protocols import ReadableLog
-from spool.people import SECOND_NAME, USER, values_for_filter
+from spool.people import SECOND_NAME, USER, filter_values_of_dimension
 from spool.registry.roles import IS, LedgerSlice, RoleFilter
 
 _YES = "yes"
@@ -50,7 +50,7 @@ class SlicedLedger:
 
     def __init__(self, ledger: Ledger, slice: LedgerSlice, *, person: str = "") -> None:
         self._ledger = ledger
-        self._slice = slice.without_unknown(ledger.dimensions())
+        self._slice = slice.without_unknown_dimensions(ledger.dimensions())
         self._derived = {dimension.name: dimension for dimension in ledger.derived_dimensions()}
         self._parts = [
             _SlicePart(part, frozenset(self._stored_dimensions(part))) for part in self._slice.parts
@@ -298,7 +298,7 @@ class _SlicePart:
 
     def is_met_by(self, value_of: Callable[[str], str]) -> bool:
         return all(
-            condition.is_met_by(*values_for_filter(condition.dimension, value_of))
+            condition.is_met_by(*filter_values_of_dimension(condition.dimension, value_of))
             for condition in self._filters
         )
 

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from struct import pack
 from typing import Any, NamedTuple, TypeVar
 
-from spool.identity import is_unique_id
+from spool.identity import has_unique_id_form
 from spool.installation import derive_secret
 
 REST, NONE = 0, -1  # ids for all unlisted units of a kind, and for no unit
@@ -204,7 +204,7 @@ def is_digest(unit: str, text: str) -> bool:
 
 
 def _run_name(session: str | None, run: str) -> str:
-    return run if is_unique_id(run) else f"{session or ''}\0{run}"
+    return run if has_unique_id_form(run) else f"{session or ''}\0{run}"
 
 
 def names_to_store(units: Units, tags: Mapping[str, str]) -> dict[int, str]:

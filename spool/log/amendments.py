@@ -166,7 +166,7 @@ def _merged_meters(
 
 
 def _is_partial_meter_of_zero(meter_name: str, quantity: int | str) -> bool:
-    return not quantity and meter_name in METERS and METERS[meter_name].is_part
+    return not quantity and meter_name in METERS and METERS[meter_name].is_part_of_token_count
 
 
 def _has_different_meters(first_record: Inference, later_record: Inference) -> bool:

@@ -88,7 +88,7 @@ def advance_series(
 
 def delta_record(point: CounterPoint, delta: Delta) -> tuple[UsageMetric, RecordIdentity]:
     """Return the record of an increase. Its dedup key follows rule 7 of `spool.identity`."""
-    known_as = RecordIdentity(identity.point_id(point.series, delta.start_time, delta.time))
+    known_as = RecordIdentity(identity.dedup_key_of_metric_point(point.series, delta.start_time, delta.time))
     record = msgspec.structs.replace(
         point.template,
         id=known_as.id,

@@ -25,7 +25,7 @@ from spool.installation import derive_secret
 from spool.log.log_positions import NO_PLACES, RecentLogPositions
 from spool.log.runs import IdRun, build_id_run, count_repeats, merge_sorted_ids
 from spool.packed.native import NativeModule
-from spool.record import AI_TELEMETRY, NS, TOPICS, Record, further_dedup_names, request_dedup_names
+from spool.record import AI_TELEMETRY, NS, TOPICS, Record, further_dedup_keys, request_dedup_keys
 
 HOUR_NS = 3600 * 10**9
 NEAR_NS = HOUR_NS // 4  # largest difference between the start times of two reports of a call
@@ -540,9 +540,9 @@ class SearchHoursCache:
 def dedup_keys_with_storage_hours(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
     hour, _ = id_storage_and_search_hours(record, now_ns)
     yield record.id, hour
-    for name in further_dedup_names(record):
+    for name in further_dedup_keys(record):
         yield name, hour
-    for name in request_dedup_names(record):
+    for name in request_dedup_keys(record):
         yield name, now_ns // HOUR_NS
 
 

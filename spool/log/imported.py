@@ -14,7 +14,7 @@ import msgspec
 from spool.identity import RecordIdentity
 from spool.log.partial_reports import RECOVERED, PartialReport
 from spool.log.values import Submission
-from spool.record import Record, further_dedup_names
+from spool.record import Record, further_dedup_keys
 
 _ranges = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
@@ -51,7 +51,7 @@ def build_import_submission(
             RecordIdentity(
                 record.id,
                 certain=checks_duplicates and times[record.id] == 1,
-                also=tuple(further_dedup_names(record)),
+                also=tuple(further_dedup_keys(record)),
             )
             for record in records
         ],

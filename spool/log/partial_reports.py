@@ -34,7 +34,7 @@ class PartialReport(NamedTuple):
     body: bytes
 
 
-class Expectation(NamedTuple):
+class ExpectedVersion(NamedTuple):
     """
     The version of a waiting report when it was read. If the report has changed since, the submission is
     refused.
@@ -52,7 +52,7 @@ class PendingChange:
     keep: list[PartialReport] = field(default_factory=list)
     forget: list[bytes] = field(default_factory=list)  # keys of reports that no longer wait
     # versions that the submission relies on, if other processes may change them
-    expects: list[Expectation] = field(default_factory=list)
+    expects: list[ExpectedVersion] = field(default_factory=list)
 
 
 class PartialReports(Protocol):
@@ -101,7 +101,7 @@ NOTHING = 0  # version that stands for no report
 
 class PartialReportChanges(Protocol):
     @property
-    def expects(self) -> Sequence[Expectation]: ...
+    def expects(self) -> Sequence[ExpectedVersion]: ...
 
     @property
     def keep(self) -> Sequence[PartialReport]: ...
@@ -112,12 +112,12 @@ class PartialReportChanges(Protocol):
 
 def expected_report_versions(
     keys: Iterable[bytes], found_reports: Mapping[bytes, PartialReport]
-) -> list[Expectation]:
+) -> list[ExpectedVersion]:
     """
     Return the versions of the reports that were found under these keys. A key without a report must still
     have none.
     """
-    return [Expectation(key, report_version(found_reports.get(key))) for key in sorted(set(keys))]
+    return [ExpectedVersion(key, report_version(found_reports.get(key))) for key in sorted(set(keys))]
 
 
 def report_version(report: PartialReport | None) -> int:

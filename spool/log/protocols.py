@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
-from spool.identity import RequestNames
+from spool.identity import RequestDedupKeys
 from spool.log.counted_names import EventType
 from spool.log.duplicates import IdPosition
 from spool.log.values import Commit, LogAccounting, LogEntry, LogStats, Receipt, Submission
@@ -101,7 +101,7 @@ class Log(ReadableLog, Protocol):
         """Return where the record with this id is, or None if the duplicate window does not know the id."""
         ...
 
-    def knows_request(self, request: RequestNames) -> bool:
+    def knows_request(self, request: RequestDedupKeys) -> bool:
         """
         Return whether this process knows that the request was stored, so that its sender can get the same
         success again.

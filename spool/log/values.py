@@ -10,9 +10,9 @@ import msgspec
 
 from spool.disks import FSYNC, DiskMount
 from spool.erasure import Renaming
-from spool.identity import RecordIdentity, RequestNames
+from spool.identity import RecordIdentity, RequestDedupKeys
 from spool.log.counted_names import AmountOf
-from spool.log.partial_reports import Expectation, PartialReport
+from spool.log.partial_reports import ExpectedVersion, PartialReport
 from spool.log.pending_spans import SpanStep
 from spool.record import Inference, Record, UsageMetric
 
@@ -52,7 +52,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     keep: Sequence[PartialReport] = ()
     forget: Sequence[bytes] = ()  # keys of reports to delete
     # if one of these versions has changed, the submission is refused with Stale
-    expects: Sequence[Expectation] = ()
+    expects: Sequence[ExpectedVersion] = ()
     heard: Sequence[bytes] = ()  # keys of senders (spool.log.recent_senders)
     heard_by: str = ""  # the Tollhouse key under which the calls and steps arrived
     steps: Sequence[SpanStep] = ()  # spans that may link calls to agents' runs
@@ -69,7 +69,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     renaming: Renaming | None = None  # of erased people, for values of earlier spans
     amount_of: AmountOf | None = None  # amount of a usage event
     # if the sender chose an idempotency key; a known request adds nothing
-    request: RequestNames | None = None
+    request: RequestDedupKeys | None = None
     # the request was known when this was made; if it is not known at the commit, the submission is refused
     # with Stale
     is_repeat: bool = False

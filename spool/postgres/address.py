@@ -76,7 +76,7 @@ def read_secret(settings: StorageSettings) -> bytes:
     return secret
 
 
-def make_secret_file(settings: StorageSettings) -> bool:
+def create_secret_file_if_missing(settings: StorageSettings) -> bool:
     path = settings.secret_file
     if path is None or path.exists():
         return False
@@ -117,14 +117,17 @@ def certificate_files(settings: StorageSettings) -> Iterator[tuple[str, Path]]:
     for name in ("sslcert", DATABASE_AUTHORITIES):
         path = _value_used_by_libpq(parameters, name)
         if path and path != SYSTEM:
-            yield f"{name} in {setting if name in parameters else _variable_name(name)}", Path(path)
+            yield (
+                f"{name} in {setting if name in parameters else _libpq_environment_variable(name)}",
+                Path(path),
+            )
 
 
 def _value_used_by_libpq(parameters: dict[str, str], name: str) -> str:
-    return parameters.get(name, os.environ.get(_variable_name(name), ""))
+    return parameters.get(name, os.environ.get(_libpq_environment_variable(name), ""))
 
 
-def _variable_name(parameter: str) -> str:
+def _libpq_environment_variable(parameter: str) -> str:
     return f"PG{parameter.upper()}"
 
 
@@ -173,15 +176,15 @@ async def read_or_store_facts(
     own = {
         "incarnation": secrets.token_hex(8).encode(),
         "secret": check,
-        "settings": _encode_settings({name: getattr(settings, name) for name in SHARED}),
+        "settings": _settings_json({name: getattr(settings, name) for name in SHARED}),
     }
 
     def store_missing_installation_facts(connection: Connection) -> dict[str, bytes]:
-        stored = _read_facts(database, connection)
+        stored = _read_installation_facts(database, connection)
         if len(stored) < len(own):
             for name, value in sorted(own.items()):
                 facts.add_fact(PostgresConnection(connection, database.fill_in_table_names), name, value)
-            stored = _read_facts(database, connection)
+            stored = _read_installation_facts(database, connection)
         return stored
 
     found = await database.transaction(store_missing_installation_facts)
@@ -207,37 +210,39 @@ async def read_settings(database: Database) -> dict[str, float]:
     """Return the shared settings, empty before the first start."""
 
     def read_settings_text(connection: Connection) -> bytes:
-        return _read_facts(database, connection).get("settings", b"{}")
+        return _read_installation_facts(database, connection).get("settings", b"{}")
 
     settings: dict[str, float] = json.loads(await database.read(read_settings_text))
     return settings
 
 
 async def read_log_id(database: Database) -> str:
-    found = await database.read(lambda connection: _read_facts(database, connection))
+    found = await database.read(lambda connection: _read_installation_facts(database, connection))
     return found.get("incarnation", b"").decode()
 
 
-async def change_settings(database: Database, changes: Mapping[str, float]) -> dict[str, float]:
+async def change_stored_settings(database: Database, changes: Mapping[str, float]) -> dict[str, float]:
     """
     Change settings that all nodes share, and return all settings. Each node applies the changes at its next start.
     """
 
-    def change_stored_settings(connection: Connection) -> dict[str, float]:
+    def merge_changes_into_stored_settings(connection: Connection) -> dict[str, float]:
         database.require_standby(connection)
         connection.execute(database.fill_in_table_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
-        before = _read_facts(database, connection)["settings"]
+        before = _read_installation_facts(database, connection)["settings"]
         after = {**json.loads(before), **changes}
-        connection.execute(database.fill_in_table_names(CHANGE), (_encode_settings(after), before))
+        connection.execute(database.fill_in_table_names(CHANGE), (_settings_json(after), before))
         return after
 
-    return await database.transaction(change_stored_settings, needs_standby=lambda _: database.needs_standby)
+    return await database.transaction(
+        merge_changes_into_stored_settings, needs_standby=lambda _: database.needs_standby
+    )
 
 
-def _read_facts(database: Database, connection: Connection) -> dict[str, bytes]:
+def _read_installation_facts(database: Database, connection: Connection) -> dict[str, bytes]:
     rows: list[tuple[str, bytes]] = connection.execute(database.fill_in_table_names(READ)).fetchall()
     return dict(rows)
 
 
-def _encode_settings(settings: Mapping[str, float]) -> bytes:
+def _settings_json(settings: Mapping[str, float]) -> bytes:
     return json.dumps(settings, sort_keys=True).encode()

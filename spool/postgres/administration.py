@@ -11,8 +11,8 @@ from spool.errors import NOT_FINISHED, NotAllowed, OtherSchema
 from spool.postgres.address import (
     address_problems,
     certificate_files,
-    change_settings,
-    make_secret_file,
+    change_stored_settings,
+    create_secret_file_if_missing,
     open_database,
     read_log_id,
     read_or_store_facts,
@@ -29,7 +29,7 @@ from spool.postgres.migrations import (
     read_schema_version,
     read_usable_schema,
 )
-from spool.postgres.transfer.unfinished import is_marked_unfinished
+from spool.postgres.transfer.unfinished import has_unfinished_copy_mark
 from spool.settings import NO_POOLER, REPLICATED, SHARED, SpoolSettings, StorageSettings
 from spool.storage import Administration
 
@@ -46,7 +46,7 @@ LOOK = """
 
 async def create_storage(storage: StorageSettings, settings: SpoolSettings) -> Mapping[str, object]:
     """Create the secret, the schema and its facts, as far as they do not exist."""
-    secret_made = make_secret_file(storage)
+    secret_made = create_secret_file_if_missing(storage)
     secret = read_secret(storage)
     async with _open_database(storage) as database:
         before = await read_schema_version(database)
@@ -77,12 +77,12 @@ async def describe_database(storage: StorageSettings) -> Mapping[str, object]:
     async with _open_database(storage) as database:
         began = time.perf_counter()
         server, standbys, connected, size = await database.read(
-            lambda connection: _read_server_state(database, connection)
+            lambda connection: _read_version_standbys_and_size(database, connection)
         )
         elapsed_s = time.perf_counter() - began
         found = await read_schema(database)
         shared = await read_settings(database) if found.version else {}
-        is_unfinished = await is_marked_unfinished(database)
+        is_unfinished = await has_unfinished_copy_mark(database)
     problem = ""
     if other := _schema_problem(found):
         problem = other
@@ -139,10 +139,10 @@ async def change_shared_settings(
         after = {**before, **changes}
         if after["hold"] >= after["retention"]:
             raise NotAllowed("hold must be shorter than retention, or records expire before they are sent")
-        return await change_settings(database, changes)
+        return await change_stored_settings(database, changes)
 
 
-async def describe_losses(storage: StorageSettings, directory: Path) -> Sequence[str]:
+async def describe_lost_commits(storage: StorageSettings, directory: Path) -> Sequence[str]:
     """
     Describe commits that are lost: this node knows that the database confirmed them, but the database no
     longer has them.
@@ -166,7 +166,9 @@ async def _open_database(storage: StorageSettings) -> AsyncIterator[Database]:
         await database.close()
 
 
-def _read_server_state(database: Database, connection: Connection) -> tuple[str, str, int | None, int]:
+def _read_version_standbys_and_size(
+    database: Database, connection: Connection
+) -> tuple[str, str, int | None, int]:
     row = connection.execute(LOOK, (database.name,)).fetchone()
     assert row is not None
     return row[0], row[1], row[2], row[3]
@@ -179,5 +181,5 @@ ADMINISTRATION = Administration(
     bring_up_to_date=upgrade_schema,
     status=describe_database,
     change=change_shared_settings,
-    lost=describe_losses,
+    lost=describe_lost_commits,
 )

@@ -10,7 +10,7 @@ from functools import partial
 from spool.container_files.container_rows import ContainerFileMoved, TooManyFiles
 from spool.container_files.stored_files import ROW_TERMS
 from spool.container_files.values import ContainerFile, FileCountChange
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.postgres.database import (
     Connection,
     Database,
@@ -48,7 +48,7 @@ class PostgresContainerRows(SqlContainerRows):
         removed_files: Sequence[ContainerFile],
         changes: Sequence[FileCountChange],
         *,
-        expected_versions: Collection[Expectation] = (),
+        expected_versions: Collection[ExpectedVersion] = (),
         max_rows: int | None = None,
     ) -> None:
         before = {
@@ -69,7 +69,7 @@ class PostgresContainerRows(SqlContainerRows):
                 if {file.id: file for file in stored} != before:
                     raise ContainerFileMoved
             lock_keys(on, sql, expected_versions)
-            require_valid_keys(on, sql, expected_versions, now=self._database.now_parameter())
+            require_valid_keys(on, sql, expected_versions, now=self._database.now_unless_database_clock())
             # Lock the accounting rows first, so that the second of two transactions sees the file rows of the
             # first. Otherwise, two that add the same name could wait for each other: one for accounting rows,
             # the other for the name.
@@ -124,7 +124,7 @@ class PostgresContents:
     async def begin_draft(self, id: str, header_line: bytes) -> PostgresDraft:
         database = self._database
         draft = secrets.token_hex(16)
-        values = {"draft": draft, "head": header_line, "now": database.now_parameter()}
+        values = {"draft": draft, "head": header_line, "now": database.now_unless_database_clock()}
         await database.run(
             lambda connection: connection.execute(database.fill_in_table_names(_BEGIN), values)
         )
@@ -138,7 +138,7 @@ class PostgresContents:
             raise FileNotFoundError(id)
         for n in itertools.count():
             piece_key = (row[0], n)
-            piece = await read(partial(_read_piece, self._database, piece_key))
+            piece = await read(partial(_read_content_piece, self._database, piece_key))
             if piece is None:
                 return
             yield piece
@@ -158,7 +158,7 @@ class PostgresContents:
         database = self._database
 
         def read_header_lines(connection: Connection) -> dict[str, bytes]:
-            values = {"now": database.now_parameter(), "age_s": DRAFTS_S}
+            values = {"now": database.now_unless_database_clock(), "age_s": DRAFTS_S}
             leftover_rows = connection.execute(database.fill_in_table_names(_LEFT), values).fetchall()
             _remove_drafts(connection, database, [draft for (draft,) in leftover_rows])
             return dict(connection.execute(database.fill_in_table_names(_HEADS)).fetchall())
@@ -185,7 +185,7 @@ class PostgresDraft:
 
     async def store_draft(self) -> None:
         database = self._database
-        values = {"id": self._id, "draft": self._draft, "now": database.now_parameter()}
+        values = {"id": self._id, "draft": self._draft, "now": database.now_unless_database_clock()}
 
         def store_content(connection: Connection) -> None:
             drafts = connection.execute(database.fill_in_table_names(_DRAFTS), ([self._id],)).fetchall()
@@ -220,7 +220,9 @@ class PostgresDraft:
         self._pieces += 1
 
 
-def _read_piece(database: Database, piece_key: tuple[str, int], connection: Connection) -> bytes | None:
+def _read_content_piece(
+    database: Database, piece_key: tuple[str, int], connection: Connection
+) -> bytes | None:
     row = connection.execute(database.fill_in_table_names(_PIECE), piece_key).fetchone()
     return None if row is None else bytes(row[0])
 

@@ -14,8 +14,8 @@ from functools import cache, partial
 from typing import Any, TypeVar
 
 from spool.clock import Clock, SteadyClock, SystemClock
-from spool.listing import small_letters
-from spool.postgres.connections.joined import Connection, JoinedTransaction, QueryCursor
+from spool.listing import small_letter_by_capital
+from spool.postgres.connections.joined import Connection, PipelinedTransaction, QueryCursor
 from spool.postgres.connections.lane import ConnectionLane, Reachability
 from spool.postgres.connections.session import long_snapshot
 from spool.postgres.connections.standby import STANDBY_NAMES, has_no_standby_names, no_standby_error
@@ -23,7 +23,7 @@ from spool.postgres.connections.target import (
     ALREADY_THERE,
     CommitUnknown,
     DatabaseTarget,
-    LockWaited,
+    LockWaitTimedOut,
     Unconfirmed,
     UniqueViolation,
     quote_name,
@@ -37,8 +37,8 @@ __all__ = [
     "Connection",
     "ConnectionLane",
     "Database",
-    "JoinedTransaction",
-    "LockWaited",
+    "LockWaitTimedOut",
+    "PipelinedTransaction",
     "Unconfirmed",
     "UniqueViolation",
 ]
@@ -125,7 +125,7 @@ class Database:
         """
         return long_snapshot(self._target)
 
-    def now_parameter(self) -> float | None:
+    def now_unless_database_clock(self) -> float | None:
         """Return the value of the parameter `now`: the time, or None to use the database's clock."""
         return (
             None
@@ -198,7 +198,7 @@ class PostgresTransactions:
 
 @cache
 def _case_folding_parameters() -> Mapping[str, object]:
-    letters = {letter: small for letter, small in small_letters().items() if not letter.isascii()}
+    letters = {letter: small for letter, small in small_letter_by_capital().items() if not letter.isascii()}
     capitals = "".join(letters)
     return {"any_capital": f"[{capitals}]", "capitals": capitals, "small": "".join(letters.values())}
 

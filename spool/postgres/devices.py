@@ -21,12 +21,12 @@ from spool.devices.device import (
     DevicesRefused,
     DeviceWrite,
     Expectations,
-    Unenrolled,
+    UnenrolledName,
     WriteConditions,
-    decode_mappings,
+    decode_json_columns,
 )
 from spool.errors import SpoolUnavailable
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.postgres.database import (
     CommitUnknown,
     Connection,
@@ -35,7 +35,7 @@ from spool.postgres.database import (
     PostgresTransactions,
 )
 from spool.postgres.registry.key_checks import (
-    ended_keys,
+    failed_key_expectations,
     lock_keys,
     require_valid_keys,
     wait_for_running_commits,
@@ -112,10 +112,12 @@ class PostgresDevices:
         # earlier commits that use an ended key may still run
         self._ends_keys = False
 
-    async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
+    async def load(self) -> tuple[Sequence[Device], Sequence[UnenrolledName]]:
         def read_devices_and_names(connection: Connection) -> tuple[list[Any], list[Any], float]:
             sql = self._database.fill_in_table_names
-            [[at]] = connection.execute(sql(_TIME), {"now": self._database.now_parameter()}).fetchall()
+            [[at]] = connection.execute(
+                sql(_TIME), {"now": self._database.now_unless_database_clock()}
+            ).fetchall()
             return (
                 connection.execute(sql(_ALL)).fetchall(),
                 PostgresConnection(connection, sql).all(devices.ALL_NAMES),
@@ -125,7 +127,7 @@ class PostgresDevices:
         rows, names, self._looked_at = await self._database.snapshot(read_devices_and_names)
         return [self._remember_row(row) for row in rows], [_read_unenrolled(row) for row in names]
 
-    async def unenrolled_names(self) -> Sequence[Unenrolled]:
+    async def unenrolled_names(self) -> Sequence[UnenrolledName]:
         rows = await PostgresTransactions(self._database).read(lambda rows: rows.all(devices.ALL_NAMES))
         return [_read_unenrolled(row) for row in rows]
 
@@ -133,12 +135,14 @@ class PostgresDevices:
         database = self._database
         expects = device_write.conditions.expects
 
-        def read_ended_keys(connection: Connection) -> Collection[Expectation]:
-            if not self._is_write_ending_keys(device_write):
+        def read_failed_key_expectations(connection: Connection) -> Collection[ExpectedVersion]:
+            if not self._has_key_ending_change(device_write):
                 database.require_standby(connection)
-            return ended_keys(connection, database.fill_in_table_names, expects, now=database.now_parameter())
+            return failed_key_expectations(
+                connection, database.fill_in_table_names, expects, now=database.now_unless_database_clock()
+            )
 
-        return frozenset(await database.read(read_ended_keys))
+        return frozenset(await database.read(read_failed_key_expectations))
 
     async def write(self, device_write: DeviceWrite) -> Mapping[str, Device | None]:
         changes = self._row_changes(device_write)
@@ -153,7 +157,7 @@ class PostgresDevices:
             self._forget_row(id)
         for id in written:
             self._versions[id] = changes.versions[id]
-            self._told[id] = _device_with_urgent_fields_only(changes.devices[id])
+            self._told[id] = _device_without_activity_fields(changes.devices[id])
         lost: dict[str, Device | None] = dict.fromkeys(changes.devices.keys() - written)
         return lost | {device.id: device for device in map(self._remember_row, replaced)}
 
@@ -163,14 +167,14 @@ class PostgresDevices:
         changed_ids = {
             device.id
             for device in ordered
-            if _device_with_urgent_fields_only(device) != self._told.get(device.id)
+            if _device_without_activity_fields(device) != self._told.get(device.id)
         }
         return _RowChanges(
             devices={device.id: device for device in ordered},
             read=read,
             versions={id: _next_version(version) for id, version in read.items()},
             urgent=changed_ids | set(device_write.deleted),
-            ends_keys=self._is_write_ending_keys(device_write),
+            ends_keys=self._has_key_ending_change(device_write),
         )
 
     def _write_and_read_back(
@@ -183,7 +187,7 @@ class PostgresDevices:
         If a condition fails, raises DevicesRefused and writes nothing.
         """
         self._lock_keys(connection, device_write, changes)
-        self._check_conditions(connection, device_write.conditions, changes)
+        self._require_write_conditions(connection, device_write.conditions, changes)
         written = self._write_rows(connection, changes, device_write.deleted)
         replaced = self._read_rows(connection, sorted(changes.devices.keys() - written))
         before = {row[1] for row in replaced if changes.has_written(row)}
@@ -207,15 +211,18 @@ class PostgresDevices:
         if not changes.ends_keys:
             self._database.require_standby(connection)
 
-    def _check_conditions(
+    def _require_write_conditions(
         self, connection: Connection, conditions: WriteConditions, changes: _RowChanges
     ) -> None:
         database = self._database
-        ended = ended_keys(
-            connection, database.fill_in_table_names, conditions.expects, now=database.now_parameter()
+        ended = failed_key_expectations(
+            connection,
+            database.fill_in_table_names,
+            conditions.expects,
+            now=database.now_unless_database_clock(),
         )
         new = [id for id, version in changes.read.items() if version is None]
-        over = self._ids_over_limit(connection, new, conditions)
+        over = self._new_ids_over_limit(connection, new, conditions)
         unpaid = self._ids_with_used_up_token(connection, changes.devices, conditions.tokens)
         if ended or over or unpaid:
             raise DevicesRefused(ended=ended, over=over, unpaid=unpaid)
@@ -255,7 +262,9 @@ class PostgresDevices:
 
         def read_foreign_rows(connection: Connection) -> tuple[list[Any], float]:
             sql = self._database.fill_in_table_names
-            [[at]] = connection.execute(sql(_TIME), {"now": self._database.now_parameter()}).fetchall()
+            [[at]] = connection.execute(
+                sql(_TIME), {"now": self._database.now_unless_database_clock()}
+            ).fetchall()
             if sorted_ids is None:
                 return connection.execute(sql(f"{_ALL} WHERE written_at >= %s"), (since,)).fetchall(), at
             return connection.execute(sql(f"{_ALL} WHERE id = ANY(%s)"), (sorted_ids,)).fetchall(), at
@@ -271,21 +280,21 @@ class PostgresDevices:
             devices[id] = None
         return devices
 
-    def _ids_over_limit(
-        self, connection: Connection, new: Sequence[str], conditions: WriteConditions
+    def _new_ids_over_limit(
+        self, connection: Connection, new_ids: Sequence[str], conditions: WriteConditions
     ) -> Sequence[str]:
         """
         Return the ids of new devices beyond the limit. The caller must hold the registry's lock, so that no
         other process adds devices.
         """
-        bounded = [id for id in new if id in conditions.bounded]
+        bounded = [id for id in new_ids if id in conditions.bounded]
         if conditions.most is None or not bounded:
             return ()
         [[known, existing]] = connection.execute(
             self._database.fill_in_table_names(_COUNT), (bounded,)
         ).fetchall()
         adds = [id for id in bounded if id not in set(existing or ())]
-        room = max(0, conditions.most - known - (len(new) - len(bounded)))
+        room = max(0, conditions.most - known - (len(new_ids) - len(bounded)))
         return adds[room:]
 
     def _ids_with_used_up_token(
@@ -307,14 +316,17 @@ class PostgresDevices:
             unpaid += adds[max(0, most - len(known)) :]
         return unpaid
 
-    def _is_write_ending_keys(self, device_write: DeviceWrite) -> bool:
-        return any(map(self._is_change_ending_key, device_write.devices)) or bool(device_write.deleted)
+    def _has_key_ending_change(self, device_write: DeviceWrite) -> bool:
+        return any(map(self._is_key_ending_change, device_write.devices)) or bool(device_write.deleted)
 
-    def _is_change_ending_key(self, device: Device) -> bool:
-        known = self._told.get(device.id)
+    def _is_key_ending_change(self, changed_device: Device) -> bool:
+        known = self._told.get(changed_device.id)
         if known is None or not known.has_key:
             return False
-        return not device.has_key or (device.generation, device.state) != (known.generation, known.state)
+        return not changed_device.has_key or (changed_device.generation, changed_device.state) != (
+            known.generation,
+            known.state,
+        )
 
     def _write_rows(self, connection: Connection, changes: _RowChanges, deleted: Collection[str]) -> set[str]:
         """
@@ -323,7 +335,7 @@ class PostgresDevices:
         Rows are written in the order of their ids, so that two processes with the same rows cannot deadlock.
         """
         sql = self._database.fill_in_table_names
-        now = self._database.now_parameter()
+        now = self._database.now_unless_database_clock()
         written = dict[str, Any]()
         with connection.pipeline():
             for id in sorted({*changes.devices, *deleted}):
@@ -337,7 +349,7 @@ class PostgresDevices:
         return {id for id, cursor in written.items() if cursor.fetchone()}
 
     def _write_names(
-        self, connection: Connection, names: Sequence[Unenrolled], gone: Collection[str]
+        self, connection: Connection, names: Sequence[UnenrolledName], gone: Collection[str]
     ) -> None:
         sql = self._database.fill_in_table_names
         noted = {unenrolled.name: unenrolled for unenrolled in names}
@@ -357,7 +369,7 @@ class PostgresDevices:
         version, *values = row
         device = _read_device(values)
         self._versions[device.id] = version
-        self._told[device.id] = _device_with_urgent_fields_only(device)
+        self._told[device.id] = _device_without_activity_fields(device)
         return device
 
     def _forget_row(self, id: str) -> None:
@@ -365,7 +377,7 @@ class PostgresDevices:
         self._told.pop(id, None)
 
 
-def _device_with_urgent_fields_only(device: Device) -> Device:
+def _device_without_activity_fields(device: Device) -> Device:
     """
     Return the device with only the fields that other processes must learn at once. Other fields reach them
     within seconds.
@@ -391,9 +403,9 @@ def _next_version(version: int | None) -> int:
     return secrets.randbits(60) if version is None else version + 1
 
 
-def _read_unenrolled(row: Sequence[Any]) -> Unenrolled:
+def _read_unenrolled(row: Sequence[Any]) -> UnenrolledName:
     name, first_seen, last_seen, count, key = row
-    return Unenrolled(name=name, first_seen=first_seen, last_seen=last_seen, count=count, key=key)
+    return UnenrolledName(name=name, first_seen=first_seen, last_seen=last_seen, count=count, key=key)
 
 
 def _device_values(device: Device) -> dict[str, object]:
@@ -403,7 +415,7 @@ def _device_values(device: Device) -> dict[str, object]:
 
 def _read_device(row: Sequence[Any]) -> Device:
     values = dict(zip(_NAMES, row, strict=True))
-    values.update(decode_mappings(values))
+    values.update(decode_json_columns(values))
     return Device(**values)
 
 
@@ -428,7 +440,7 @@ class PostgresClusters(SqlClusters):
         self,
         cluster: Cluster,
         *,
-        expected_versions: Collection[Expectation] = (),
+        expected_versions: Collection[ExpectedVersion] = (),
         max_rows: int | None = None,
     ) -> None:
         """Write a cluster. Changes that another process has made since this process read the row are kept."""
@@ -437,13 +449,18 @@ class PostgresClusters(SqlClusters):
         def write_merged_cluster(on: Connection) -> Cluster:
             connection = self._lock_registry_and_require_standby(on)
             require_valid_keys(
-                on, self._database.fill_in_table_names, expected_versions, now=self._database.now_parameter()
+                on,
+                self._database.fill_in_table_names,
+                expected_versions,
+                now=self._database.now_unless_database_clock(),
             )
             row = connection.first_row(f"{CLUSTERS} WHERE id = :id", id=cluster.id)
             if row is None and max_rows is not None and connection.first_row(_COUNT_CLUSTERS)[0] >= max_rows:
                 raise TooManyClusters
             merged = (
-                cluster if row is None or known is None else _copy_changes(known, cluster, read_cluster(row))
+                cluster
+                if row is None or known is None
+                else _apply_changed_fields_to_stored(known, cluster, read_cluster(row))
             )
             connection.run(PUT, **CLUSTER.stored_values(merged))
             announce_changes_and_return_position(on, self._database, [(following.CLUSTERS, cluster.id)])
@@ -468,6 +485,6 @@ class PostgresClusters(SqlClusters):
         return await self._database.transaction(work, needs_standby=lambda _: self._database.needs_standby)
 
 
-def _copy_changes(known: Cluster, changed: Cluster, stored: Cluster) -> Cluster:
-    pairs = ((name, getattr(changed, name), getattr(known, name)) for name in CLUSTER.names)
+def _apply_changed_fields_to_stored(previous: Cluster, edited: Cluster, stored: Cluster) -> Cluster:
+    pairs = ((name, getattr(edited, name), getattr(previous, name)) for name in CLUSTER.names)
     return replace(stored, **{name: value for name, value, before in pairs if value != before})

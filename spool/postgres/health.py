@@ -47,7 +47,7 @@ async def read_health(database: Database, durability: str) -> DatabaseHealth:
     def read_database_health(connection: Connection) -> DatabaseHealth:
         def read_one_row(statement: str) -> tuple[Any, ...]:
             row = connection.execute(
-                database.fill_in_table_names(statement), {"now": database.now_parameter()}
+                database.fill_in_table_names(statement), {"now": database.now_unless_database_clock()}
             ).fetchone()
             assert row is not None
             return row

@@ -29,7 +29,7 @@ from spool.postgres.database import LIVE, SESSION_S, Connection, Database
 from spool.postgres.migrations import (
     MAY_JOIN,
     VERSION,
-    accepted_version_parameters,
+    accepted_schema_version_parameters,
     require_schema_not_upgraded,
 )
 
@@ -111,7 +111,7 @@ class _ReportedSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Held:
+class _StoredLeases:
     """The leases of this gateway's session as stored in the database. `is_live`: the session still exists."""
 
     is_live: bool
@@ -155,17 +155,17 @@ class PostgresLeases:
     def running_leases(self) -> Collection[str]:
         return frozenset(self._tasks.held)
 
-    def lease_holding_id(self, name: str) -> object:
+    def lease_tenure_id(self, lease_name: str) -> object:
         """
         Return a value that changes whenever this session loses and regains the lease.
 
         Work that was started under another value has ended.
         """
-        return self.session, self._gains[name]
+        return self.session, self._gains[lease_name]
 
     async def run_while_leased(
         self,
-        name: str,
+        lease_name: str,
         work: Work,
         *,
         finish: Callable[[], None] | None = None,
@@ -174,7 +174,7 @@ class PostgresLeases:
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._renew_forever(), name="leases")
         self._asked.set()
-        await self._tasks.run_while_leased(name, work, finish=finish, wake=wake)
+        await self._tasks.run_while_leased(lease_name, work, finish=finish, wake=wake)
 
     async def node_states(self) -> Sequence[NodeState]:
         def read_node_states(connection: Connection) -> list[NodeState]:
@@ -202,7 +202,7 @@ class PostgresLeases:
             self._told = _ReportedSettings(digests=dict(digests), since=self._clock.now())
             self._is_written = False
 
-    async def node_settings(self) -> Sequence[NodeSettings]:
+    async def differing_node_settings(self) -> Sequence[NodeSettings]:
         rows = await self._database.read(lambda connection: self._execute(connection, SETTINGS).fetchall())
         return [
             NodeSettings(node=str(id), name=name, since=note["since"], digests=note["settings"])
@@ -214,11 +214,11 @@ class PostgresLeases:
         self.routes = frozenset(routes)
         await self.renew_session()
 
-    async def wake_tasks(self, name: str) -> None:
-        self._tasks.wake_running_tasks(name)
+    async def wake_tasks(self, lease_name: str) -> None:
+        self._tasks.wake_running_tasks(lease_name)
         # the holder of the lease still checks for work later
         with suppress(SpoolError):
-            await self._database.run(lambda connection: self._execute(connection, WAKE, name=name))
+            await self._database.run(lambda connection: self._execute(connection, WAKE, name=lease_name))
 
     async def renew_session(self) -> None:
         """
@@ -227,7 +227,7 @@ class PostgresLeases:
         """
         async with self._turn:
             if self._has_joined and self._clock.monotonic() >= self._trusted_until:
-                self._begin_new_session()
+                self._stop_tasks_and_begin_session()
             for _ in range(2):
                 session = self.session
                 began = self._clock.monotonic()
@@ -243,9 +243,9 @@ class PostgresLeases:
                 if state.is_live and session == self.session and self._clock.monotonic() < began + TRUST_S:
                     self._has_joined = True
                     self._trusted_until = began + TRUST_S
-                    self._apply_leases(state)
+                    self._apply_stored_leases(state)
                     return
-                self._begin_new_session()
+                self._stop_tasks_and_begin_session()
             raise SpoolUnavailable("the database responds too slowly to keep a session")
 
     async def close(self) -> None:
@@ -253,7 +253,7 @@ class PostgresLeases:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
-        self._lose_all()
+        self._lose_all_leases()
         await asyncio.gather(*self._going.values(), return_exceptions=True)
         if not self._may_be_live:
             return
@@ -304,20 +304,23 @@ class PostgresLeases:
         deliveries stay assigned to the old one.
         """
         if (self._tasks.held or self._going) and self._clock.monotonic() >= self._trusted_until:
-            self._begin_new_session()
+            self._stop_tasks_and_begin_session()
 
     def _renew_session_and_leases(
         self, connection: Connection, *, session: UUID, begins_session: bool, wanted_leases: Sequence[str]
-    ) -> _Held:
+    ) -> _StoredLeases:
         execute = partial(self._execute, connection, id=session)
         if begins_session:
             execute(FORGET)
             about = {"name": self._name, "version": self._version, "schema_version": VERSION}
-            if execute(JOIN, **about, **accepted_version_parameters(), wants=wanted_leases).rowcount != 1:
+            if (
+                execute(JOIN, **about, **accepted_schema_version_parameters(), wants=wanted_leases).rowcount
+                != 1
+            ):
                 require_schema_not_upgraded(self._database, connection)
-                return _Held(is_live=False)
+                return _StoredLeases(is_live=False)
         elif execute(RENEW, wants=wanted_leases).rowcount != 1:
-            return _Held(is_live=False)
+            return _StoredLeases(is_live=False)
         settings = self._told
         if settings is not None and (begins_session or not self._is_written):
             execute(TELL, **settings.encode_report())
@@ -340,7 +343,7 @@ class PostgresLeases:
         if unwanted:  # routes of this gateway's earlier configuration, which other gateways may still want
             execute(RELEASE, names=unwanted)
             own.difference_update(unwanted)
-        return _Held(
+        return _StoredLeases(
             is_live=True,
             leases={name: woken[name] for name in own},
             surplus=_lease_to_give_up(session, holders, wants_by_node, share) if len(own) > share else None,
@@ -353,13 +356,13 @@ class PostgresLeases:
     def _execute(self, connection: Connection, statement: str, **values: object) -> Any:
         parameters = {
             "id": self.session,
-            "now": self._database.now_parameter(),
+            "now": self._database.now_unless_database_clock(),
             "routes": sorted(self.routes),
             **values,
         }
         return connection.execute(self._database.fill_in_table_names(statement), parameters)
 
-    def _apply_leases(self, held_leases: _Held) -> None:
+    def _apply_stored_leases(self, held_leases: _StoredLeases) -> None:
         for name in self._tasks.held - held_leases.leases.keys():
             self._tasks.lose_lease(name)
         for name in sorted(self._tasks.held):
@@ -376,29 +379,29 @@ class PostgresLeases:
                 self._finish_and_release(held_leases.surplus), name="let go"
             )
 
-    async def _finish_and_release(self, name: str) -> None:
+    async def _finish_and_release(self, lease_name: str) -> None:
         try:
-            await self._tasks.finish_tasks(name)
+            await self._tasks.finish_tasks_and_wait(lease_name)
             async with self._turn:
                 with suppress(SpoolError):  # this gateway otherwise gains the lease again
                     await self._database.control.run(
-                        lambda connection: self._execute(connection, RELEASE, names=[name])
+                        lambda connection: self._execute(connection, RELEASE, names=[lease_name])
                     )
-                del self._going[name]
+                del self._going[lease_name]
         finally:
-            self._going.pop(name, None)
+            self._going.pop(lease_name, None)
 
-    def _lose_all(self) -> None:
+    def _lose_all_leases(self) -> None:
         for name in [*self._tasks.held, *self._going]:
             self._tasks.lose_lease(name)
 
-    def _begin_new_session(self) -> None:
+    def _stop_tasks_and_begin_session(self) -> None:
         """Begin a new session, because other gateways may already run the tasks of this one."""
         _log.error(
             "the session has ended: tasks were stopped",
             extra={"action": "session_over"},
         )
-        self._lose_all()
+        self._lose_all_leases()
         self.session = uuid4()
         self._has_joined = False
 
@@ -409,10 +412,13 @@ def _fair_share(wants_by_node: Mapping[UUID, frozenset[str]]) -> int:
 
 
 def _lease_to_give_up(
-    own: UUID, holders: Mapping[str, UUID | None], wants_by_node: Mapping[UUID, frozenset[str]], share: int
+    own_session: UUID,
+    holders: Mapping[str, UUID | None],
+    wants_by_node: Mapping[UUID, frozenset[str]],
+    share: int,
 ) -> str | None:
-    for name in sorted(name for name, node in holders.items() if node == own):
+    for name in sorted(name for name, node in holders.items() if node == own_session):
         for id, wants in wants_by_node.items():
-            if id != own and name in wants and sum(node == id for node in holders.values()) < share:
+            if id != own_session and name in wants and sum(node == id for node in holders.values()) < share:
                 return name
     return None

@@ -114,13 +114,13 @@ def _is_digest_of_dimensions_wrong(digest: bytes, tags: str, *dimensions: Any) -
     replaced a character, because it was computed before.
     """
     of = Dimensions(*dimensions)
-    if json.loads(tags) != json.loads(tags_json(of.tags)):
+    if json.loads(tags) != json.loads(storable_tags_json(of.tags)):
         return True
     return "\ufffd" not in "".join(map(str, of)) and bytes(digest) != dimensions_digest(of)
 
 
-def tags_json(tags: str) -> str:
-    values = json.loads(tags) if tags else {}
+def storable_tags_json(tags_text: str) -> str:
+    values = json.loads(tags_text) if tags_text else {}
     return json.dumps(
         {storable_value(name): storable_value(value) for name, value in values.items()}, ensure_ascii=False
     )
@@ -173,7 +173,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         found = self._all("SELECT digest, id FROM {schema}.ledger_keys WHERE digest = ANY(%s)", digests)
         numbers: dict[bytes, int] = dict(found)
         new = {
-            digest: (digest, tags_json(Dimensions._make(values).tags), *map(storable_value, values))
+            digest: (digest, storable_tags_json(Dimensions._make(values).tags), *map(storable_value, values))
             for digest, values in zip(digests, dimensions, strict=True)
             if digest not in numbers
         }
@@ -185,7 +185,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _put_dimensions(self, dimension_set_number: int, dimensions: Dimensions) -> None:
         values = (
             dimensions_digest(dimensions),
-            tags_json(dimensions.tags),
+            storable_tags_json(dimensions.tags),
             *map(storable_value, dimensions),
         )
         self._run(PUT_KEY, *values, dimension_set_number)
@@ -242,7 +242,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         # Joining the dimensions to each row would cost more than adding up the rows first. But sums of units of work
         # would lose their unit.
         if query.unit_of_work is None and not groups_by_start and (len(spans) > 1 or until - since > width):
-            summed = self._sums_by_number_sql(spans, chosen, wanted_sums, parameters)
+            summed = self._sums_by_dimension_number_sql(spans, chosen, wanted_sums, parameters)
         else:
             summed = f"(SELECT * FROM {self._span_sums_sql(spans[0], chosen, parameters, query)})"
         rows = self._run_unprepared(
@@ -265,7 +265,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         chosen = self._chosen_dimensions_sql(
             query, self._dimension_expressions(query, parameters), parameters
         )
-        summed = self._sums_by_number_sql(spans, chosen, (*COUNTS[:5], *MONEY), parameters)
+        summed = self._sums_by_dimension_number_sql(spans, chosen, (*COUNTS[:5], *MONEY), parameters)
         counts = ", ".join(f"{name}::bigint" for name in COUNTS[:5])
         amounts = ", ".join(f"{name}::text" for name in MONEY)
         for *values, reported, estimated in self._run_unprepared(
@@ -296,7 +296,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         names = [known[name] for name in query.group_by]
         chosen = self._chosen_dimensions_sql(query, known, parameters)
         if query.unit_of_work is None:
-            summed = self._sums_by_number_sql(spans, chosen, MONEY, parameters)
+            summed = self._sums_by_dimension_number_sql(spans, chosen, MONEY, parameters)
         else:
             summed = f"(SELECT * FROM {self._span_sums_sql(spans[0], chosen, parameters, query)})"
         rows = self._run_unprepared(
@@ -341,29 +341,32 @@ class PostgresLedgerRows(SqlLedgerRows):
         return not fails_any
 
     def _chosen_dimensions_sql(
-        self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
+        self, query: CostQuery, sql_by_dimension: Mapping[str, str], parameters: StatementParameters
     ) -> str:
         terms = [
             *self._filter_conditions(
-                query.without_units() if query.unit_of_work else query, known, parameters
+                query.without_units() if query.unit_of_work else query, sql_by_dimension, parameters
             )
         ]
         if not terms:
             return ""
-        return f"{self._visible_dimensions(known, parameters)} {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
+        visible = self._visible_dimensions_sql(sql_by_dimension, parameters)
+        return f"{visible} {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
 
-    def _visible_dimensions(self, known: Mapping[str, str], parameters: StatementParameters) -> str:
+    def _visible_dimensions_sql(
+        self, sql_by_dimension: Mapping[str, str], parameters: StatementParameters
+    ) -> str:
         """
         Return SQL for the dimensions of calls that a person may see. OFFSET 0 keeps the server from applying
         other filters first, because its running time would then reveal whether a hidden value exists.
         """
-        if SLICE not in known:
+        if SLICE not in sql_by_dimension:
             return "{schema}.ledger_keys k"
-        is_seen = known[SLICE]
+        is_seen = sql_by_dimension[SLICE]
         [join] = [join for join in parameters.joins if is_seen.removesuffix("value") in join]
         return f"(SELECT k.* FROM {{schema}}.ledger_keys k {join} WHERE {is_seen} <> '' OFFSET 0) k"
 
-    def _sums_by_number_sql(
+    def _sums_by_dimension_number_sql(
         self,
         spans: Sequence[Span],
         chosen_keys_sql: str,
@@ -397,11 +400,11 @@ class PostgresLedgerRows(SqlLedgerRows):
         return self._filtered_sums_sql(table, width, since, until, chosen_keys_sql, parameters)
 
     def _only_groups_sql(
-        self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
+        self, query: CostQuery, sql_by_dimension: Mapping[str, str], parameters: StatementParameters
     ) -> str:
         if query.only is None or query.work_unit_group_index is None or query.aggregated:
             return ""
-        [term] = self._filter_conditions(replace(query, include={}, exclude={}), known, parameters)
+        [term] = self._filter_conditions(replace(query, include={}, exclude={}), sql_by_dimension, parameters)
         return f" WHERE {term}"
 
     def _filtered_sums_sql(
@@ -507,7 +510,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         columns = ", ".join([begin, *names, "k.status", "h.meter"])
         rows = self._run_unprepared(
             f"SELECT {columns}, SUM(h.whole)::bigint, SUM(h.millionths)::bigint"
-            f" FROM {{schema}}.ledger_meters h JOIN {self._visible_dimensions(known, parameters)} ON k.id = h.key"
+            f" FROM {{schema}}.ledger_meters h JOIN {self._visible_dimensions_sql(known, parameters)} ON k.id = h.key"
             f" {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
             f" GROUP BY {', '.join(str(index) for index in range(1 if begin != '0' else 2, len(names) + 4))}",
             parameters,
@@ -564,17 +567,19 @@ class PostgresLedgerRows(SqlLedgerRows):
         yield from billed.parse_group_sums(rows)
 
     def _filter_conditions(
-        self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
+        self, query: CostQuery, sql_by_dimension: Mapping[str, str], parameters: StatementParameters
     ) -> Iterator[str]:
         for word, chosen in (("= ANY", query.include), ("<> ALL", query.exclude)):
             for name, wanted_values in chosen.items():
-                yield f"{known[name]} {word}({parameters.add(list(map(storable_value, wanted_values)))}::text[])"
+                values = parameters.add(list(map(storable_value, wanted_values)))
+                yield f"{sql_by_dimension[name]} {word}({values}::text[])"
         if query.only is not None:
             columns = [list(map(storable_value, values)) for values in zip(*query.only, strict=True)]
             listed = ", ".join(
                 [f"{parameters.add([value or '' for value in values])}::text[]" for values in columns]
             )
-            yield f"({', '.join([known[name] for name in query.group_by])}) IN (SELECT * FROM unnest({listed}))"
+            dimensions = ", ".join([sql_by_dimension[name] for name in query.group_by])
+            yield f"({dimensions}) IN (SELECT * FROM unnest({listed}))"
 
     def first_period_start_with_dimension(self, period_s: int, dimension: str) -> int | None:
         parameters = StatementParameters()
@@ -600,9 +605,12 @@ class PostgresLedgerRows(SqlLedgerRows):
         return [value for (value,) in self._run_unprepared(statement, parameters)]
 
     def _dimension_expressions(
-        self, query: CostQuery, parameters: StatementParameters, known: Mapping[str, str] | None = None
+        self,
+        query: CostQuery,
+        parameters: StatementParameters,
+        sql_by_dimension: Mapping[str, str] | None = None,
     ) -> dict[str, str]:
-        expressions = dict(known or {})
+        expressions = dict(sql_by_dimension or {})
         for name in query.used_dimensions:
             if name in UNITS:
                 expressions[name] = self._unit_name_sql(name, query)

@@ -18,7 +18,14 @@ from functools import cache, partial
 from importlib.resources import files
 
 from spool.errors import BeingMigrated, NotAllowed, OtherSchema
-from spool.postgres.database import ALREADY_THERE, LIVE, Connection, Database, LockWaited, PostgresConnection
+from spool.postgres.database import (
+    ALREADY_THERE,
+    LIVE,
+    Connection,
+    Database,
+    LockWaitTimedOut,
+    PostgresConnection,
+)
 from spool.sql import facts
 from spool.sql.schemas import FIRST, schema_digests
 
@@ -173,14 +180,14 @@ async def try_to_migrate(
         if not found.version:
             await database.transaction(partial(_create_installation_facts, database, for_copy=for_copy))
         await database.transaction(partial(_migrate_in_transaction, database, versions), takes_long=True)
-    except LockWaited as error:
+    except LockWaitTimedOut as error:
         raise BeingMigrated(f"another process has locked the tables of the schema {database.name}") from error
 
 
-def accepted_version_parameters(own: int = VERSION) -> dict[str, list[bytes]]:
+def accepted_schema_version_parameters(own_version: int = VERSION) -> dict[str, list[bytes]]:
     return {
-        "versions": [str(version).encode() for version in range(FIRST, own + 2)],
-        "oldest": [str(oldest).encode() for oldest in range(FIRST, own + 1)],
+        "versions": [str(version).encode() for version in range(FIRST, own_version + 2)],
+        "oldest": [str(oldest).encode() for oldest in range(FIRST, own_version + 1)],
     }
 
 
@@ -241,7 +248,7 @@ def _require_no_older_nodes(
     database: Database, connection: Connection, oldest_version: int, target_version: int
 ) -> None:
     """Raise NotAllowed while a node runs that could not use the version `target_version`."""
-    parameters = {"oldest": oldest_version, "now": database.now_parameter()}
+    parameters = {"oldest": oldest_version, "now": database.now_unless_database_clock()}
     older = connection.execute(database.fill_in_table_names(OLDER_NODES), parameters).fetchall()
     if older:
         nodes = ", ".join(

@@ -97,14 +97,14 @@ async def open_spool(
     reports = PostgresPartialReports(database)
     heard = PostgresStoredSenders(database)
 
-    def query_tables_outside_log(
+    def query_and_return_other_tables_writer(
         connection: Connection, submissions: Sequence[Submission]
     ) -> Callable[[CommitPlan], None]:
         """
         Query what a commit's other tables need. The returned function writes them in the transaction of the
         commit.
         """
-        follow_streams = streams.query_for_commit(connection, database, submissions)
+        follow_streams = streams.query_and_return_totals_writer(connection, database, submissions)
 
         def write_other_tables(plan: CommitPlan) -> None:
             if follow_streams is not None:
@@ -119,14 +119,18 @@ async def open_spool(
 
     async def delete_old_totals(now: float) -> bool:
 
-        def find_next_old_totals(connection: Connection) -> streams.SettledTotals | None:
+        def find_next_old_totals(connection: Connection) -> streams.DeletableTotals | None:
             first = lowest_stored_number(database, connection, UNIT_COST)
             at = read_committed_at(database, connection, UNIT_COST, first)
-            return streams.deletable_totals(connection, database, now=now, settings=settings, oldest_at=at)
+            return streams.oldest_deletable_totals(
+                connection, database, now=now, settings=settings, oldest_at=at
+            )
 
         totals = await database.read(find_next_old_totals)
         if totals is not None:
-            await database.pool.run_joined(partial(streams.remove_totals, database=database, totals=totals))
+            await database.pool.run_pipelined(
+                partial(streams.delete_unchanged_totals, database=database, totals=totals)
+            )
         return totals is not None
 
     claims = streams.versions_with_stream_claims(
@@ -140,7 +144,7 @@ async def open_spool(
         routes=PostgresRoutes(database),
         observer=observer,
         versions=with_key_versions(database, claims),
-        move=query_tables_outside_log,
+        move=query_and_return_other_tables_writer,
         trim=delete_old_totals,
         durability=durability,
         cache_bytes=cache_bytes,

@@ -16,7 +16,7 @@ from spool.log.values import Submission
 from spool.postgres.database import (
     Connection,
     Database,
-    JoinedTransaction,
+    PipelinedTransaction,
     PostgresConnection,
     PostgresTransactions,
 )
@@ -68,11 +68,11 @@ class PostgresStreamRows(SqlStreamRows):
         }
         totals = self._pipelined.send_query(_FIND, **_key_parameters(sorted(sums))) if sums else ()
 
-        def cache_fetched_rows() -> None:
+        def cache_fetched_streams_and_totals() -> None:
             self._streams = {**dict.fromkeys(names), **{row[0]: STREAM.read_row(row) for row in rows}}
             self._cache_rows(sums, totals)
 
-        return cache_fetched_rows
+        return cache_fetched_streams_and_totals
 
     def _stored_values(self, total: StreamTotal) -> Mapping[str, object]:
         # PostgreSQL rejects JSON with U+0000.
@@ -110,7 +110,7 @@ def versions_with_stream_claims(database: Database, read_versions: Versions, *, 
     def query_stream_versions(
         connection: Connection, keys: Sequence[bytes]
     ) -> Callable[[], Mapping[bytes, int]]:
-        claimed = shared.claimed_streams(keys)
+        claimed = shared.decode_claimed_streams(keys)
         rest = [key for key in keys if key not in claimed]
         other_versions = read_versions(connection, rest) if rest else dict
         names = sorted({stream.name for stream in claimed.values()})
@@ -124,7 +124,7 @@ def versions_with_stream_claims(database: Database, read_versions: Versions, *, 
             known = {row[0]: STREAM.read_row(row) for row in rows}
             return {
                 **other_versions(),
-                **shared.satisfied_expectations(claimed, known, free_streams=max_streams - count),
+                **shared.versions_of_accepted_claims(claimed, known, free_streams=max_streams - count),
             }
 
         return read_stream_versions
@@ -132,7 +132,7 @@ def versions_with_stream_claims(database: Database, read_versions: Versions, *, 
     return query_stream_versions
 
 
-def query_for_commit(
+def query_and_return_totals_writer(
     connection: Connection, database: Database, submissions: Sequence[Submission]
 ) -> Callable[[CommitPlan], None] | None:
     """
@@ -165,7 +165,7 @@ def _unit_cost_operations(records: Iterable[Record]) -> list[UnitCostOperation]:
     return [record for record in records if isinstance(record, UnitCostOperation)]
 
 
-class SettledTotals(NamedTuple):
+class DeletableTotals(NamedTuple):
     """Totals that may be deleted, as they were read: one per index in each list."""
 
     streams: list[str]
@@ -175,14 +175,14 @@ class SettledTotals(NamedTuple):
     since: float  # time from which on totals count as complete, if they are not deleted
 
 
-def deletable_totals(
+def oldest_deletable_totals(
     connection: Connection,
     database: Database,
     *,
     now: float,
     settings: SpoolSettings,
     oldest_at: float | None,
-) -> SettledTotals | None:
+) -> DeletableTotals | None:
     """
     Return some of the oldest totals that may be deleted, or None.
 
@@ -208,7 +208,7 @@ def deletable_totals(
             removable.append(total)
     if not removable:
         return None
-    return SettledTotals(
+    return DeletableTotals(
         [total.stream for total in removable],
         [total.key for total in removable],
         [total.updated_at for total in removable],
@@ -217,7 +217,9 @@ def deletable_totals(
     )
 
 
-def remove_totals(transaction: JoinedTransaction, database: Database, *, totals: SettledTotals) -> None:
+def delete_unchanged_totals(
+    transaction: PipelinedTransaction, database: Database, *, totals: DeletableTotals
+) -> None:
     """
     Delete the totals that have not changed since they were read. The lock for commits is held for one round
     trip.
@@ -225,9 +227,9 @@ def remove_totals(transaction: JoinedTransaction, database: Database, *, totals:
     A later operation on the same record starts a new total. It is incomplete, so it never replaces the cost
     service's total. From now on, totals that start before `since` count as incomplete.
     """
-    with transaction.begin_with_statements():
+    with transaction.begin_in_pipeline():
         pass
-    with transaction.commit_with_statements():
+    with transaction.commit_in_pipeline():
         execute = transaction.connection.execute
         execute(database.fill_in_table_names(LOCK_HEAD))
         execute(database.fill_in_table_names(_REMOVE_SETTLED), totals._asdict())

@@ -110,7 +110,7 @@ class ToolCallTable:
         id = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
         def count_if_below_limit(registry_rows: RegistryRows) -> bool:
-            registry_rows.check_actor(actor)
+            registry_rows.require_valid_actor_key(actor)
             counter = registry_rows.document(CALLS_KIND, id)
             is_first = counter is None or counter["day"] != day
             calls = 0 if counter is None or is_first else int(counter["calls"])

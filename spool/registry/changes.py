@@ -203,7 +203,7 @@ class DraftChanges(RegistryChanges):
         super().__init__(changes._store, clock=changes.clock, secret=changes._secret)
         self._rows = registry_rows
         self._newest = 0.0
-        self.now = self._next_time
+        self.now = self._next_distinct_time
         self.read = self._read
 
     async def change_rows(
@@ -214,7 +214,7 @@ class DraftChanges(RegistryChanges):
             apply(result)
         return result
 
-    def _next_time(self) -> float:
+    def _next_distinct_time(self) -> float:
         """
         Return a time later than every earlier one, so that rows of one transaction with many changes (a
         draft) have an order.

@@ -62,7 +62,7 @@ class BillingConnection:
     last_updated: float
 
     @property
-    def id_upstream(self) -> str:
+    def connection_id_upstream(self) -> str:
         return self.upstream_id or self.id
 
 

@@ -43,7 +43,7 @@ def row_counts_by_creator_key(
     return {**counts_by_maker, "": max(0, row_count - counts_by_maker.total())}
 
 
-def check_key_share_of_rows(
+def require_key_within_row_share(
     registry_rows: RegistryRows, limit_name: str, row_ids: Collection[str], max_rows: int, actor: Actor
 ) -> None:
     """
@@ -51,7 +51,7 @@ def check_key_share_of_rows(
     `row_ids`: the ids of all rows.
     """
     if actor.is_key:
-        _require_key_share_of_rows(
+        _require_within_row_share(
             actor.name,
             list(creator_keys_of_rows(registry_rows, limit_name, row_ids)),
             len(row_ids),
@@ -60,7 +60,7 @@ def check_key_share_of_rows(
         )
 
 
-def check_recorded_key_share_of_rows(
+def require_key_within_recorded_share(
     registry_rows: RegistryRows, limit_name: str, row_count: int, max_rows: int, actor: Actor
 ) -> None:
     """
@@ -68,7 +68,7 @@ def check_recorded_key_share_of_rows(
     makers of rows are recorded, so every deletion of a row must call `delete_creator_key`.
     """
     if actor.is_key:
-        _require_key_share_of_rows(
+        _require_within_row_share(
             actor.name,
             list(creator_key_by_row_id(registry_rows, limit_name).values()),
             row_count,
@@ -77,15 +77,22 @@ def check_recorded_key_share_of_rows(
         )
 
 
-def check_key_share_of_comments(authors: Sequence[str], n: int, max_rows: int, actor: Actor) -> None:
-    if actor.is_key and not is_within_share(authors.count(actor.name), len(authors) + n - 1, n, max_rows):
+def require_key_within_comment_share(
+    authors_of_comments: Sequence[str], new_comments: int, max_rows: int, actor: Actor
+) -> None:
+    if actor.is_key and not is_within_share(
+        authors_of_comments.count(actor.name),
+        len(authors_of_comments) + new_comments - 1,
+        new_comments,
+        max_rows,
+    ):
         raise NotAllowed(
-            f"the comment was not added: {len(authors)} of {max_rows} comments exist, and a key gets at "
+            f"the comment was not added: {len(authors_of_comments)} of {max_rows} comments exist, and a key gets at "
             "most half of what others leave free"
         )
 
 
-def _require_key_share_of_rows(
+def _require_within_row_share(
     key: str, creator_keys: Sequence[str], row_count: int, maximum: int, limit_name: str
 ) -> None:
     own = creator_keys.count(key)
@@ -96,18 +103,21 @@ def _require_key_share_of_rows(
         )
 
 
-def store_creator_key(registry_rows: RegistryRows, limit_name: str, id: str, actor: Actor) -> None:
+def store_key_that_created_row(
+    registry_rows: RegistryRows, limit_name: str, row_id: str, actor: Actor
+) -> None:
     if actor.is_key:
-        registry_rows.put_document(_creator_key_kind(limit_name), id, {"key": actor.name})
+        registry_rows.put_document(_document_kind_of_creator_keys(limit_name), row_id, {"key": actor.name})
 
 
-def delete_creator_key(registry_rows: RegistryRows, limit_name: str, id: str) -> None:
-    registry_rows.delete_document(_creator_key_kind(limit_name), id)
+def delete_creator_key(registry_rows: RegistryRows, limit_name: str, row_id: str) -> None:
+    registry_rows.delete_document(_document_kind_of_creator_keys(limit_name), row_id)
 
 
 def creator_key_by_row_id(registry_rows: RegistryRows, limit_name: str) -> Mapping[str, str]:
     return {
-        id: str(body["key"]) for id, body in registry_rows.documents(_creator_key_kind(limit_name)).items()
+        id: str(body["key"])
+        for id, body in registry_rows.documents(_document_kind_of_creator_keys(limit_name)).items()
     }
 
 
@@ -118,7 +128,7 @@ def creator_keys_of_rows(
     return (maker_of.get(id, "") for id in row_ids)
 
 
-def _creator_key_kind(limit_name: str) -> str:
+def _document_kind_of_creator_keys(limit_name: str) -> str:
     return f"made by key: {limit_name}"
 
 
@@ -245,11 +255,11 @@ class DocumentTable(Generic[Row]):
                 setting = "" if self.most else f" ({self.limit})"
                 raise NotAllowed(f"the limit of {max_rows} {noun}s{setting} is reached: delete one first")
             if max_rows is not None:
-                check_key_share_of_rows(registry_rows, self.limit, stored, max_rows, actor)
+                require_key_within_row_share(registry_rows, self.limit, stored, max_rows, actor)
             if check is not None:
                 check(registry_rows, stored, row)
             self.kind.store_row(registry_rows, row)
-            store_creator_key(registry_rows, self.limit, row.id, actor)
+            store_key_that_created_row(registry_rows, self.limit, row.id, actor)
             registry_rows.add_audit(
                 row.created, actor, f"{self.action}.create", row.id, after=self._audited_fields(row)
             )
@@ -350,10 +360,10 @@ class ManagedTable(DocumentTable[Row]):
         """Return a draft in its stored form. Raises Invalid with the field and the broken rule."""
         return draft
 
-    def check_changed_dimensions(
-        self, draft: Any, given: Collection[str], known_dimensions: Collection[str]
+    def require_known_dimensions(
+        self, draft: Any, changed_fields: Collection[str], known_dimensions: Collection[str]
     ) -> None:
-        """Raise Invalid if a field in `given` uses a dimension that is not in `known_dimensions`."""
+        """Raise Invalid if a field in `changed_fields` uses a dimension that is not in `known_dimensions`."""
 
     def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         """Return the fields of a new row that its draft does not have, except id and times."""
@@ -375,7 +385,7 @@ class ManagedTable(DocumentTable[Row]):
 
     async def create(
         self,
-        namespace_fields: Any,
+        draft: Any,
         *,
         id: str | None = None,
         max_rows: int | None,
@@ -390,8 +400,8 @@ class ManagedTable(DocumentTable[Row]):
         Raises NotAllowed beyond `max_rows` rows (None: no limit), or if a key would have too many.
         """
         now = self._changes.now()
-        drafted = self.check_draft(namespace_fields)
-        self.check_changed_dimensions(drafted, field_names(self.draft), known_dimensions)
+        drafted = self.check_draft(draft)
+        self.require_known_dimensions(drafted, field_names(self.draft), known_dimensions)
         row: Row = self.kind.row(
             **draft_fields(drafted),
             **self.creation_fields(actor, now),
@@ -419,7 +429,7 @@ class ManagedTable(DocumentTable[Row]):
 
         def edit_row(before: Row) -> Row:
             drafted = self.check_draft(self._changed_draft(before, changes))
-            self.check_changed_dimensions(drafted, changes, known_dimensions)
+            self.require_known_dimensions(drafted, changes, known_dimensions)
             after: Row = replace_fields(before, **draft_fields(drafted))
             return before if after == before else self.with_reset_progress(before, after, actor, now)
 

@@ -160,9 +160,9 @@ def row_version(row: object) -> str:
     return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=12).hexdigest()
 
 
-def check_version_unchanged(version: str, read: str | None) -> None:
-    """Raise NotAllowed if the row's version is no longer the one that was `read`. None checks nothing."""
-    if read is not None and read != version:
+def check_version_unchanged(version: str, version_read: str | None) -> None:
+    """Raise NotAllowed if the row's version is no longer the one that was `version_read`. None checks nothing."""
+    if version_read is not None and version_read != version:
         raise NotAllowed(
             "this was changed after you read it, so your edit was not stored. Read it again, then "
             "repeat your edit"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.registry.changes import RegistryChanges
 from spool.registry.document_table import DocumentTable, field_names
 from spool.registry.documents import DocumentKind, with_change_fields_if_changed
@@ -107,14 +107,14 @@ def new_token_text() -> str:
     return f"{PREFIX}{secrets.token_hex(8)}_{secrets.token_hex(32)}"
 
 
-def _check_not_taken(
-    stored: Mapping[str, EnrolmentToken], made: Iterable[EnrolmentToken], now: float
+def _require_new_ids_and_live_names(
+    stored: Mapping[str, EnrolmentToken], new_tokens: Iterable[EnrolmentToken], now: float
 ) -> None:
     """
     Raise AlreadyThere if a stored token has the same id, or is live and has the same name and serial number.
     """
     live = {token.name_and_serial for token in stored.values() if token.is_live(now)}
-    for token in made:
+    for token in new_tokens:
         if token.name_and_serial in live or token.id in stored:
             of = f" for {token.serial}" if token.serial else ""
             raise AlreadyThere(
@@ -151,7 +151,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
             raise NotThere("no token has this id or name")
         return tokens
 
-    def not_revoked_expectations(self, token: EnrolmentToken) -> tuple[Expectation, ...]:
+    def not_revoked_expectations(self, token: EnrolmentToken) -> tuple[ExpectedVersion, ...]:
         """
         Return the expectation that the token is not revoked. Return none if no other process changes tokens.
         """
@@ -173,7 +173,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
 
         def store_tokens(registry_rows: RegistryRows) -> dict[str, EnrolmentToken]:
             stored = self._stored_rows(registry_rows)
-            _check_not_taken(stored, tokens.values(), now)
+            _require_new_ids_and_live_names(stored, tokens.values(), now)
             old = [id for id, token in stored.items() if token.ended_at < now - KEPT_S]
             if len(stored) - len(old) + len(tokens) > self.most:
                 raise NotAllowed(
@@ -227,7 +227,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         ids = [token.id for token in self.find_by_id_or_name(id_or_name)]
         return await self._change_tokens(ids, with_revocation, "token.revoke", id_or_name, actor)
 
-    async def add_spent_uses(self, devices_by_token: Mapping[str, int], *, actor: Actor) -> None:
+    async def add_uses_of_deleted_devices(self, devices_by_token: Mapping[str, int], *, actor: Actor) -> None:
         """Add the uses of devices that will be deleted to `spent`, except for ended tokens."""
         now = self._changes.now()
 

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from spool.erasure import EVER, Erasure, erased_name, pseudonyms_by_digest, rename_words
+from spool.erasure import EVER, Erasure, erased_word_if_renamed, pseudonyms_by_digest, rename_words
 from spool.errors import NotAllowed
 from spool.people import ERASED, SECOND_NAME, USER, USER_EMAIL, People, Pseudonyms, is_address
 from spool.registry.changes import RegistryChanges
-from spool.registry.file_owners import FILE_OWNERS, owned_object_id
+from spool.registry.file_owners import FILE_OWNERS, owner_document_id
 from spool.registry.operators import Actor, Operator
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.tables import enforcers
@@ -80,16 +80,16 @@ async def erase_in_registry(
             registry_rows.put_document(ERASURE, erasure.id, {**asdict(erasure)})
         registry_rows.add_audit(now, actor, "person.erase", erasure.id)
         if is_trial:
-            raise _Trial(erasing.done)
+            raise _TrialRolledBack(erasing.done)
         return erasing.done
 
     try:
         return await changes.change_any_table(erase_rows)
-    except _Trial as trial:
+    except _TrialRolledBack as trial:
         return trial.done
 
 
-class _Trial(Exception):
+class _TrialRolledBack(Exception):
     """Raised to undo the transaction of a trial."""
 
     def __init__(self, erased_rows: ErasedRows) -> None:
@@ -115,8 +115,8 @@ class _RegistryErasure:
             raise NotAllowed("somebody else must erase you, because the audit list names who did it")
         self._delete_people()
         self._delete_accounts(now)
-        self._rows.rewrite_texts(self._rewrite_row, (ERASURE, KIND, NAME))
-        self._rows.cancel_change_announcements()
+        self._rows.rewrite_texts(self._erase_person_in_row, (ERASURE, KIND, NAME))
+        self._rows.announce_changes_without_ids()
 
     def replace_name(self, text: str) -> str:
         return self._named(text)
@@ -147,45 +147,47 @@ class _RegistryErasure:
 
     # -- texts -----------------------------------------------------------------------------------------------
 
-    def _rewrite_row(self, table: str, id: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _erase_person_in_row(
+        self, table: str, id: str, column_values: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         """Return a row with names replaced, and count it. `table`: name of a table or kind of a document."""
         if table == enforcers.KIND:
-            after = enforcers.rename_in_reading(values, self.replace_name)
-            self.done.rows += after != values
+            after = enforcers.rename_in_reading(column_values, self.replace_name)
+            self.done.rows += after != column_values
             return after
         everywhere = table in ("audit", "sessions")
         after = {
-            name: self._rewrite_value(value, TextPlace(table, id, name), everywhere)
-            for name, value in values.items()
+            name: self._erase_person_in_value(value, TextPlace(table, id, name), everywhere)
+            for name, value in column_values.items()
         }
-        if after != dict(values):
+        if after != dict(column_values):
             self.done.rows += 1
-            stated = [name for name in values if name not in AUTHORS and not name.endswith("_by")]
-            owner = self._owners.get(owned_object_id(table, id))
-            if owner and any(after[name] != values[name] for name in stated):
-                self.done.managed.append(owner.file_position)
+            stated = [name for name in column_values if name not in AUTHORS and not name.endswith("_by")]
+            owner = self._owners.get(owner_document_id(table, id))
+            if owner and any(after[name] != column_values[name] for name in stated):
+                self.done.managed.append(owner.set_name_file_and_line)
         return after
 
-    def _rewrite_value(self, value: Any, place: TextPlace, everywhere: bool) -> Any:
+    def _erase_person_in_value(self, value: Any, place: TextPlace, replaces_in_all_fields: bool) -> Any:
         name = place.field
         if isinstance(value, Mapping):
-            return self._rewrite_mapping(value, place, everywhere)
+            return self._erase_person_in_mapping(value, place, replaces_in_all_fields)
         if isinstance(value, list | tuple):
             if name == MEMBERS:
                 return [each for each in value if self.replace_name(each) == each]
-            return [self._rewrite_value(each, place, everywhere) for each in value]
+            return [self._erase_person_in_value(each, place, replaces_in_all_fields) for each in value]
         if not isinstance(value, str) or not value:
             return value
         if name == FINDING:  # the text identifies the insight, so it must stay unique
             return rename_words(value, self.replace_name)
-        if everywhere or name in AUTHORS or name.endswith("_by"):
+        if replaces_in_all_fields or name in AUTHORS or name.endswith("_by"):
             return self._erase_names(value)
         if name in PEOPLE:
             return self.replace_name(value)
-        return self._rewrite_text(value, place)
+        return self._erase_person_in_text(value, place)
 
-    def _rewrite_mapping(
-        self, value: Mapping[str, Any], place: TextPlace, everywhere: bool
+    def _erase_person_in_mapping(
+        self, value: Mapping[str, Any], place: TextPlace, replaces_in_all_fields: bool
     ) -> dict[str, Any]:
         dimension = value.get("dimension")
         after = {}
@@ -193,10 +195,10 @@ class _RegistryErasure:
             of_person = name in ("value", "values") and dimension in PEOPLE
             inner = place._replace(field=USER if of_person else name)
             key = self.replace_name(name) if place.field in PEOPLE else name
-            after[key] = self._rewrite_value(each, inner, everywhere)
+            after[key] = self._erase_person_in_value(each, inner, replaces_in_all_fields)
         return after
 
-    def _rewrite_text(self, text: str, place: TextPlace) -> str:
+    def _erase_person_in_text(self, text: str, place: TextPlace) -> str:
         after = self._erase_names(text)
         if after == text:
             return text
@@ -212,7 +214,7 @@ class _RegistryErasure:
             return ERASED
         for label in self._labels:
             text = re.sub(rf"(?<!\w){re.escape(label)}(?!\w)", ERASED, text, flags=re.IGNORECASE)
-        return rename_words(text, lambda name: erased_name(name, self.replace_name))
+        return rename_words(text, lambda name: erased_word_if_renamed(name, self.replace_name))
 
 
 def find_pseudonym(people: People, erased: Pseudonyms, name: str) -> str:

@@ -31,12 +31,12 @@ class FileOwner:
     secret_file: str = ""
 
     @property
-    def file_position(self) -> str:
+    def set_name_file_and_line(self) -> str:
         return f"{self.set}, {self.file}:{self.line}"
 
     def managed_by_file_error(self) -> Managed:
         return Managed(
-            f"managed by {self.file_position}. Change that file and apply it, or take the object out with "
+            f"managed by {self.set_name_file_and_line}. Change that file and apply it, or take the object out with "
             "`tollhouse apply --release`"
         )
 
@@ -44,19 +44,21 @@ class FileOwner:
 FILE_OWNERS = DocumentKind("file_owner", FileOwner, "owner of an object")
 
 
-def owned_object_id(action: str, id: str) -> str:
+def owner_document_id(action_prefix: str, id: str) -> str:
     """
-    Return the id under which the owner of an object is stored. `action`: the part of its audit actions before
+    Return the id under which the owner of an object is stored. `action_prefix`: the part of its audit actions before
     the dot.
     """
-    return f"{action} {id}"
+    return f"{action_prefix} {id}"
 
 
-def check_unmanaged(changes: RegistryChanges, registry_rows: RegistryRows, action: str, id: str) -> None:
+def check_unmanaged(
+    changes: RegistryChanges, registry_rows: RegistryRows, action_prefix: str, id: str
+) -> None:
     """Raise Managed if a file manages the object. In a draft, which applies files, do nothing."""
     if changes.is_draft:
         return
-    owner = FILE_OWNERS.find(registry_rows, owned_object_id(action, id))
+    owner = FILE_OWNERS.find(registry_rows, owner_document_id(action_prefix, id))
     if owner is not None:
         raise owner.managed_by_file_error()
 
@@ -80,12 +82,12 @@ class FileOwnerTable:
         """Return the owners by id. Every change creates a new mapping."""
         return self._owners
 
-    def check_unmanaged(self, action: str, id: str) -> None:
+    def check_unmanaged(self, action_prefix: str, id: str) -> None:
         """
         Raise Managed if a file of configuration manages the object, as far as this process knows. In an
         uncommitted draft of changes, do nothing.
         """
-        owner = self._owners.get(owned_object_id(action, id))
+        owner = self._owners.get(owner_document_id(action_prefix, id))
         if owner is not None and not self._changes.is_draft:
             raise owner.managed_by_file_error()
 
@@ -103,7 +105,7 @@ class FileOwnerTable:
         def delete_owner(registry_rows: RegistryRows) -> None:
             FILE_OWNERS.delete(registry_rows, owner.id)
             registry_rows.add_audit(
-                now, actor, "files.release", owner.id, before={"file": owner.file_position}
+                now, actor, "files.release", owner.id, before={"file": owner.set_name_file_and_line}
             )
 
         await self._changes.change_rows(delete_owner, lambda _: self._set_owners(left))

@@ -131,7 +131,7 @@ class Comment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
+class FindingMergeCounts:
     """How many insights one run of detectors changed. `left_out`: findings beyond MAX_INSIGHTS."""
 
     new: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 
 # prefixes of the keys of expectations about keys and devices; keys of partial reports begin otherwise
 KEYS, NUMBERS, DEVICES, TOKENS = b"bearer/key/", b"bearer/number/", b"bearer/device/", b"bearer/token/"
@@ -17,28 +17,28 @@ BEARERS = (KEYS, NUMBERS, DEVICES, TOKENS)
 GOOD = 1
 
 
-class Brought(Protocol):
+class KeyExpectingSubmission(Protocol):
     @property
-    def expects(self) -> Sequence[Expectation]: ...
+    def expects(self) -> Sequence[ExpectedVersion]: ...
 
 
-def valid_key_expectation(digest: bytes) -> Expectation:
+def valid_key_expectation(digest: bytes) -> ExpectedVersion:
     """
     Return the expectation that the secret with this keyed hash is still valid, for a submission or change.
     """
-    return Expectation(KEYS + digest, GOOD)
+    return ExpectedVersion(KEYS + digest, GOOD)
 
 
-def enabled_key_expectation(id: int) -> Expectation:
-    return Expectation(NUMBERS + str(id).encode(), GOOD)
+def enabled_key_expectation(id: int) -> ExpectedVersion:
+    return ExpectedVersion(NUMBERS + str(id).encode(), GOOD)
 
 
-def current_device_expectation(id: str, generation: int) -> Expectation:
-    return Expectation(DEVICES + f"{generation}/{id}".encode(), GOOD)
+def current_device_expectation(id: str, generation: int) -> ExpectedVersion:
+    return ExpectedVersion(DEVICES + f"{generation}/{id}".encode(), GOOD)
 
 
-def live_token_expectation(id: str) -> Expectation:
-    return Expectation(TOKENS + id.encode(), GOOD)
+def live_token_expectation(id: str) -> ExpectedVersion:
+    return ExpectedVersion(TOKENS + id.encode(), GOOD)
 
 
 def parse_key_digests(keys: Iterable[bytes]) -> list[bytes]:
@@ -58,10 +58,12 @@ def parse_device_generations(keys: Iterable[bytes]) -> list[tuple[str, int]]:
     return sorted((id, int(generation)) for generation, _, id in key_parts)
 
 
-def positions_with_ended_bearers(group: Sequence[Brought], version: Callable[[bytes], int]) -> set[int]:
+def indexes_with_ended_bearers(
+    group: Sequence[KeyExpectingSubmission], current_version: Callable[[bytes], int]
+) -> set[int]:
     return {
         index
         for index, submission in enumerate(group)
         for key, expected in submission.expects
-        if key.startswith(BEARERS) and version(key) != expected
+        if key.startswith(BEARERS) and current_version(key) != expected
     }

@@ -143,7 +143,7 @@ class ChannelState:
     failing_since: float | None = None
     critical: int = 0
 
-    def needs_repair(self, now: float) -> bool:
+    def needs_operator(self, now: float) -> bool:
         if self.state == PARKED:
             return True
         if self.critical and self.state in (FAILING, REMOVED):
@@ -159,7 +159,7 @@ class InsightSubscription:
     severity: str
     categories: tuple[str, ...] = ()
 
-    def is_for(self, notice: Notice, category: str) -> bool:
+    def is_subscribed_to(self, notice: Notice, category: str) -> bool:
         is_severe = SEVERITIES.index(notice.severity) >= SEVERITIES.index(self.severity)
         return is_severe and (not self.categories or category in self.categories)
 
@@ -268,7 +268,8 @@ def add_notices(registry_rows: RegistryRows, notices: Iterable[Notice], channels
             id = notification_id(channel, notice.id)
             if registry_rows.document(_WAITING, id) is None and registry_rows.document(_OVER, id) is None:
                 books.store_notification(
-                    books.assign_number(Notification(notice=notice, channel=channel, number=0)), now=notice.at
+                    books.assign_next_number(Notification(notice=notice, channel=channel, number=0)),
+                    now=notice.at,
                 )
         books.store_counts()
 
@@ -290,7 +291,7 @@ def add_insight_notices(
     for subscription in subscriptions:
         add_notices(
             registry_rows,
-            [notice for notice, category in notices if subscription.is_for(notice, category)],
+            [notice for notice, category in notices if subscription.is_subscribed_to(notice, category)],
             [subscription.channel],
         )
 
@@ -366,7 +367,7 @@ class NoticeTable:
         """
         await self._changes.wait_until_durable()
 
-    async def change_count(self, channel: str) -> int:
+    async def notification_change_count(self, channel: str) -> int:
         """
         Return how often a channel's notifications have changed. This is faster to read than the
         notifications.
@@ -388,7 +389,7 @@ class NoticeTable:
 
         return await self._changes.read(read_channel_counts)
 
-    async def update(self, changed: Sequence[Notification]) -> None:
+    async def store_changed_notifications(self, changed: Sequence[Notification]) -> None:
         """Store changed notifications, except those that no longer wait."""
         now = self._changes.now()
 
@@ -422,7 +423,7 @@ class NoticeTable:
             if notification.state == WAITING:
                 return replace(notification, not_before=0.0)
             resent = Notification(notice=notification.notice, channel=notification.channel, number=0)
-            return books.assign_number(replace(resent, reached=notification.reached))
+            return books.assign_next_number(replace(resent, reached=notification.reached))
 
         return await self._change_notifications("notification.retry", ids, retried_notification, actor)
 
@@ -505,7 +506,7 @@ class _ChannelNotifications:
         self._changes: int = body.get("changes", 0)
         self._counts = _decode_counts(body)
 
-    def assign_number(self, notification: Notification) -> Notification:
+    def assign_next_number(self, notification: Notification) -> Notification:
         self._next += 1
         return replace(notification, number=self._next - 1)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import scrypt
 
 from spool.errors import Invalid
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 
 NO_ROLE, VIEWER, OPERATOR, ADMIN = "none", "viewer", "operator", "admin"
 ENABLED, DISABLED = "Enabled", "Disabled"
@@ -51,7 +51,7 @@ class Actor:
 
     name: str
     address: str
-    expects: tuple[Expectation, ...] = field(default=(), compare=False, repr=False)
+    expects: tuple[ExpectedVersion, ...] = field(default=(), compare=False, repr=False)
     is_key: bool = field(default=False, compare=False)
 
 

@@ -29,7 +29,7 @@ from spool.registry.tables.cluster_configs import ClusterConfigTable
 from spool.registry.tables.cluster_settings import ClusterSettingsTable
 from spool.registry.tables.connections import ConnectionTable
 from spool.registry.tables.enforcers import EnforcerTable
-from spool.registry.tables.expired_tries import ExpiredTryTable
+from spool.registry.tables.expired_tries import ExpiredKeyUseTable
 from spool.registry.tables.export_tests import ExportTestTable
 from spool.registry.tables.insights import InsightTable
 from spool.registry.tables.inventory import InventoryTable
@@ -62,7 +62,7 @@ T = TypeVar("T")
 Table = TypeVar("Table", bound=DeclaredTable)
 
 
-class _Undone(Exception):
+class _DraftRolledBack(Exception):
     """Raised to end a transaction without a change."""
 
     def __init__(self, result: Any) -> None:
@@ -98,7 +98,7 @@ class Registry:
         self.enforcers = EnforcerTable(changes)
         self.sender_hours = SenderHoursTable(changes)
         self.export_tests = ExportTestTable(changes)
-        self.expired_tries = ExpiredTryTable(changes)
+        self.expired_tries = ExpiredKeyUseTable(changes)
         self.cluster_configs = ClusterConfigTable(changes)
         self.cluster_settings = ClusterSettingsTable(changes)
         self.inventory = InventoryTable(changes)
@@ -173,18 +173,18 @@ class Registry:
         """
 
         def run_draft_or_undo(registry_rows: RegistryRows) -> T:
-            result = run_without_waiting(self._run_on_draft_registry(registry_rows, work))
+            result = run_without_waiting(self._run_on_registry_in_transaction(registry_rows, work))
             if not keeps(result):
-                raise _Undone(result)
+                raise _DraftRolledBack(result)
             return result
 
         try:
             return await self._changes.change_any_table(run_draft_or_undo)
-        except _Undone as undone:
+        except _DraftRolledBack as undone:
             result: T = undone.result
             return result
 
-    async def _run_on_draft_registry(
+    async def _run_on_registry_in_transaction(
         self, registry_rows: RegistryRows, work: Callable[[Registry], Coroutine[Any, Any, T]]
     ) -> T:
         draft = Registry(DraftChanges(self._changes, registry_rows), self._declared)
@@ -206,7 +206,7 @@ class Registry:
 
     def set_email_policy(self, policy: str) -> None:
         self.people.policy = policy
-        self.persons.reapply_links()
+        self.persons.notify_watchers_of_links()
 
     def set_min_group_size(self, min_people: int, dimension_order: Sequence[str] = ()) -> None:
         self.people.min_group = min_people
@@ -218,20 +218,20 @@ class Registry:
         assert isinstance(declared_table, kind)
         return declared_table
 
-    def fixed_limits(self) -> Mapping[str, int]:
+    def max_rows_by_limit(self) -> Mapping[str, int]:
         return {table.limit: table.most for table in self._documents if table.most}
 
-    async def row_counts_by_maker(self) -> Mapping[str, Mapping[str, int]]:
+    async def row_counts_by_limit_and_key(self) -> Mapping[str, Mapping[str, int]]:
         counts = {table.limit: table.count() for table in self._documents}
 
-        def count_by_limit_and_maker(registry_rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
+        def count_rows_by_limit_and_key(registry_rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
             numbers = {**counts, INSIGHTS: registry_rows.count_insights()}
             return {
                 limit: row_counts_by_creator_key(registry_rows, limit, number)
                 for limit, number in numbers.items()
             }
 
-        shares = dict(await self._changes.read(count_by_limit_and_maker))
+        shares = dict(await self._changes.read(count_rows_by_limit_and_key))
         for table in self._documents:
             shares |= table.item_counts_by_limit_and_key()
         return shares

@@ -49,14 +49,14 @@ class RegistryRows(DocumentRows, Protocol):
         """
         ...
 
-    def cancel_change_announcements(self) -> None:
+    def announce_changes_without_ids(self) -> None:
         """
         Do not announce the ids of rows changed so far, because ids of the kinds in NAMED are names of people.
         Other processes then read everything.
         """
         ...
 
-    def check_actor(self, actor: Actor) -> None:
+    def require_valid_actor_key(self, actor: Actor) -> None:
         """Raise KeyEnded if the actor's key has ended. `add_audit` does the same."""
         ...
 
@@ -80,9 +80,9 @@ class RegistryRows(DocumentRows, Protocol):
         """Store when keys were last used. Times before the stored one, and unknown ids, are ignored."""
         ...
 
-    def access_times(self, since: float) -> Mapping[int, float]: ...
+    def key_access_times_by_id(self, since: float) -> Mapping[int, float]: ...
 
-    def touch_session(self, digest: bytes, seen_at: float) -> None: ...  # ignores deleted sessions
+    def store_session_seen_at(self, digest: bytes, seen_at: float) -> None: ...  # ignores deleted sessions
 
     def delete_sessions_of(self, account: str) -> None:
         """Delete the account's sessions, the sessions of its console links, and its unused links."""
@@ -92,7 +92,7 @@ class RegistryRows(DocumentRows, Protocol):
         """Delete sessions that began, or were last seen, at or before a time."""
         ...
 
-    def take_link(self, digest: bytes) -> ConsoleLink | None: ...  # deletes the link
+    def find_and_delete_sign_in_link(self, digest: bytes) -> ConsoleLink | None: ...  # deletes the link
 
     def delete_links_before(self, ends_at: float) -> None: ...
 
@@ -102,7 +102,7 @@ class RegistryRows(DocumentRows, Protocol):
 
     def open_insights(self) -> Sequence[Insight]: ...
 
-    def put_insights(self, insights: Iterable[Insight]) -> None: ...
+    def store_insights(self, insights: Iterable[Insight]) -> None: ...
 
     def delete_findings_before(self, found_at: float) -> None:
         """
@@ -130,7 +130,7 @@ class RegistryRows(DocumentRows, Protocol):
         before: Mapping[str, object] | None = None,
         after: Mapping[str, object] | None = None,
     ) -> None:
-        """Add an audit row. `before` and `after` are JSON objects. Raises KeyEnded like `check_actor`."""
+        """Add an audit row. `before` and `after` are JSON objects. Raises KeyEnded if the actor's key has ended."""
         ...
 
     def audit_page(self, query: ListQuery) -> ListPage[AuditRow]: ...

@@ -18,7 +18,7 @@ import msgspec
 
 from spool.errors import Invalid, NotAllowed
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, WantedValues
-from spool.people import USER, values_for_filter
+from spool.people import USER, filter_values_of_dimension
 from spool.registry.changes import RegistryChanges
 from spool.registry.document_table import DocumentCheck, NamedTable, check_name_free, draft_fields
 from spool.registry.documents import DocumentKind, replace_fields, row_version
@@ -56,7 +56,7 @@ COUNTED_TYPES = tuple(COST_TYPES)
 ROLE_COST_TYPES = (*COUNTED_TYPES, *BILLED_TYPES)
 
 
-def shown_cost_types(named: Collection[str]) -> frozenset[str]:
+def expand_named_cost_types(named: Collection[str]) -> frozenset[str]:
     """
     Return the named cost types, or all if none is named.
 
@@ -141,7 +141,7 @@ class LedgerSlice:
     def has_call(self, value_of: Callable[[str], str]) -> bool:
         return any(
             all(
-                role_filter.is_met_by(*values_for_filter(role_filter.dimension, value_of))
+                role_filter.is_met_by(*filter_values_of_dimension(role_filter.dimension, value_of))
                 for role_filter in part
             )
             for part in self.parts
@@ -168,7 +168,7 @@ class LedgerSlice:
             for combination in choices
         )
 
-    def without_unknown(self, known_dimensions: Collection[str]) -> LedgerSlice:
+    def without_unknown_dimensions(self, known_dimensions: Collection[str]) -> LedgerSlice:
         """
         Return the slice without parts that filter by unknown dimensions, because no call matches such a
         filter.
@@ -272,7 +272,7 @@ class Role(NewRole, frozen=True, kw_only=True, forbid_unknown_fields=False):
         return self.id in BUILTIN
 
     @property
-    def is_limiting(self) -> bool:
+    def has_hidden_calls_or_cost_types(self) -> bool:
         """Return whether the role shows only some calls or cost types."""
         return self.data_access == LIMITED or bool(self.cost_types)
 
@@ -316,12 +316,12 @@ class Rights:
             return LedgerSlice(parts=tuple(parts))
         return LedgerSlice(parts=((),), hides_money=(frozenset(ROLE_COST_TYPES), ()) not in self.shown)
 
-    def limited_to_own(self, own: RoleFilter | None) -> Rights:
+    def limited_to_own_calls(self, own_calls: RoleFilter | None) -> Rights:
         """
-        Return the rights limited to calls that pass the filter `own` (None: no calls). The other calls of
+        Return the rights limited to calls that pass the filter `own_calls` (None: no calls). The other calls of
         the present `slice` stay visible only in large groups.
         """
-        shown = () if own is None else tuple((types, (*part, own)) for types, part in self.shown)
+        shown = () if own_calls is None else tuple((types, (*part, own_calls)) for types, part in self.shown)
         rights = replace(self, shown=shown, groups=self.slice)
         return replace(rights, slice=rights.slice_for_cost_types(COUNTED_TYPES))
 
@@ -425,7 +425,7 @@ class Roles:
         own = (BASES[base],) if base in BASES else ()
         roles = (*own, *self.assigned_roles(person, groups))
         shown = dict.fromkeys(
-            (shown_cost_types(role.cost_types), part)
+            (expand_named_cost_types(role.cost_types), part)
             for role in roles
             for part in _visible_data_filters(role)
         )
@@ -575,16 +575,16 @@ class RoleTable(NamedTable[Role]):
         """
         Return the holder's rights under `privacy.min_group`. They are equal for every address of a person.
         """
-        return self._apply_min_group(self._in_force.holder_rights(holder))
+        return self._limit_to_own_if_min_group(self._in_force.holder_rights(holder))
 
     def rights_if_saved(self, holder: RoleHolder, draft: NewRole, replaced: str | None = None) -> Rights:
         tried_role = Role(id="", **draft_fields(draft))
         other_roles = (role for id, role in self._rows.items() if id != replaced)
-        return self._apply_min_group(
+        return self._limit_to_own_if_min_group(
             Roles(map(self._expand_people_in_filters, [*other_roles, tried_role])).holder_rights(holder)
         )
 
-    def _apply_min_group(self, rights: Rights) -> Rights:
+    def _limit_to_own_if_min_group(self, rights: Rights) -> Rights:
         """
         Apply `privacy.min_group`: without VIEW_NAMES, people see their own calls, and other calls only in
         sums over enough people (see spool.ledger.groups). Other sums are not shown, because their safety
@@ -598,14 +598,14 @@ class RoleTable(NamedTable[Role]):
             if rights.person
             else None
         )
-        return rights.limited_to_own(own)
+        return rights.limited_to_own_calls(own)
 
     def get(self, id: str) -> Role:
         return BUILTIN.get(id) or super().get(id)
 
     async def create(
         self,
-        namespace_fields: NewRole,
+        draft: NewRole,
         *,
         known_dimensions: Collection[str],
         limits: RoleLimits,
@@ -616,7 +616,7 @@ class RoleTable(NamedTable[Role]):
         Create a role. Raises NotAllowed beyond the maximum number of roles, or if a key would have too many.
         """
         now = self._changes.now()
-        drafted = check_role_draft(namespace_fields, limits)
+        drafted = check_role_draft(draft, limits)
         check_dimensions(role_dimensions(drafted), known_dimensions)
         id = new_role_id()
         role = Role(id=id, created=now, last_updated=now, last_updated_by=actor.name, **draft_fields(drafted))
@@ -678,7 +678,7 @@ def read_roles(registry_rows: RegistryRows) -> Roles:
     return Roles(ROLES.all(registry_rows).values())
 
 
-def check_admin_remains(were: Collection[str], remaining: Collection[str]) -> None:
+def require_remaining_admin(were: Collection[str], remaining: Collection[str]) -> None:
     """Raise NotAllowed if no enabled account could do everything."""
     if were and not remaining:
         raise NotAllowed(
@@ -687,7 +687,7 @@ def check_admin_remains(were: Collection[str], remaining: Collection[str]) -> No
         )
 
 
-def _check_rights_that_remain(
+def _require_remaining_admin_rights(
     registry_rows: RegistryRows,
     before: Mapping[str, Role],
     after: Mapping[str, Role],
@@ -696,7 +696,7 @@ def _check_rights_that_remain(
     were = Roles(before.values())
     become = Roles(after.values())
     operators = registry_rows.all(Operator)
-    check_admin_remains(were.enabled_admins(operators), become.enabled_admins(operators))
+    require_remaining_admin(were.enabled_admins(operators), become.enabled_admins(operators))
     if asker is None:
         return
     had = were.holder_rights(asker)
@@ -711,7 +711,7 @@ def _check_rights_that_remain(
 def _build_role_check(asker: RoleHolder | None) -> DocumentCheck[Role]:
     def check_name_and_rights(registry_rows: RegistryRows, kept: Mapping[str, Role], role: Role) -> None:
         check_name_free((*BUILTIN.values(), *kept.values()), role, noun="role")
-        _check_rights_that_remain(registry_rows, kept, {**kept, role.id: role}, asker)
+        _require_remaining_admin_rights(registry_rows, kept, {**kept, role.id: role}, asker)
 
     return check_name_and_rights
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.streams import TelemetryStream, is_same_stream
 
 # prefix of the keys of expectations about streams; keys of partial reports begin otherwise
@@ -19,18 +19,20 @@ STREAMS = b"stream/"
 AGREES = 1
 
 
-def stream_expectation(stream: TelemetryStream) -> Expectation:
+def stream_expectation(stream: TelemetryStream) -> ExpectedVersion:
     facts = (stream.name, stream.type, stream.granularity, stream.keys)
-    return Expectation(STREAMS + _encode(facts), AGREES)
+    return ExpectedVersion(STREAMS + _encode(facts), AGREES)
 
 
-def claimed_streams(keys: Iterable[bytes]) -> Mapping[bytes, TelemetryStream]:
-    return {key: _decode_stream(key.removeprefix(STREAMS)) for key in keys if key.startswith(STREAMS)}
+def decode_claimed_streams(expectation_keys: Iterable[bytes]) -> Mapping[bytes, TelemetryStream]:
+    return {
+        key: _decode_stream(key.removeprefix(STREAMS)) for key in expectation_keys if key.startswith(STREAMS)
+    }
 
 
-def satisfied_expectations(
+def versions_of_accepted_claims(
     claimed_streams: Mapping[bytes, TelemetryStream],
-    known: Mapping[str, TelemetryStream],
+    known_streams: Mapping[str, TelemetryStream],
     *,
     free_streams: int,
 ) -> dict[bytes, int]:
@@ -39,12 +41,12 @@ def satisfied_expectations(
     each with AGREES, the version that a submission expects. `free_streams`: the number of streams that may
     still be added.
     """
-    new = sorted({stream.name for stream in claimed_streams.values()} - known.keys())
+    new = sorted({stream.name for stream in claimed_streams.values()} - known_streams.keys())
     over = set(new[max(0, free_streams) :])
     return {
         key: AGREES
         for key, stream in claimed_streams.items()
-        if stream.name not in over and is_same_stream(known.get(stream.name), stream)
+        if stream.name not in over and is_same_stream(known_streams.get(stream.name), stream)
     }
 
 

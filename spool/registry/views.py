@@ -26,7 +26,7 @@ from spool.ledger.queries import (
     WantedValues,
 )
 from spool.ledger.work import BOUNDED, TREES, UNITS
-from spool.people import values_for_filter
+from spool.people import filter_values_of_dimension
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name_free
 from spool.registry.documents import DocumentKind, StoredForm, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
@@ -221,7 +221,7 @@ class View(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
 
     def has_call(self, value_of: Callable[[str], str]) -> bool:
         def has_value_in(name: str, values: Collection[str]) -> bool:
-            return any(value in values for value in values_for_filter(name, value_of))
+            return any(value in values for value in filter_values_of_dimension(name, value_of))
 
         return all(has_value_in(name, values) for name, values in self.include.items()) and not any(
             has_value_in(name, values) for name, values in self.exclude.items()
@@ -334,14 +334,14 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
     def check_draft(self, draft: NewView) -> NewView:
         return check_view(draft)
 
-    def check_changed_dimensions(
-        self, draft: NewView, given: Collection[str], known_dimensions: Collection[str]
+    def require_known_dimensions(
+        self, draft: NewView, changed_fields: Collection[str], known_dimensions: Collection[str]
     ) -> None:
         """
         Check dimensions of changed fields only, so that a view with an unknown dimension can be renamed or
         repaired.
         """
-        if DIMENSIONAL.isdisjoint(given):
+        if DIMENSIONAL.isdisjoint(changed_fields):
             return
         for name in view_dimensions(draft):
             if name in TREES:
@@ -366,19 +366,19 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
                 f"a plan uses this view, so its filter cannot have {row.unit_of_work}. Create another view"
             )
 
-    async def delete(self, id: str, *, actor: Actor, names_users: bool = True) -> None:
+    async def delete(self, id: str, *, actor: Actor, shows_users: bool = True) -> None:
         """
-        Delete a view. Raises NotAllowed while a document of a kind in ON_VIEWS uses it. With `names_users`,
+        Delete a view. Raises NotAllowed while a document of a kind in ON_VIEWS uses it. With `shows_users`,
         the message names these documents.
         """
-        await self._remove_row(id, check=partial(_check_view_unused, names_users=names_users), actor=actor)
+        await self._remove_row(id, check=partial(_require_view_unused, shows_users=shows_users), actor=actor)
 
 
-def _check_view_unused(registry_rows: RegistryRows, view: View, *, names_users: bool) -> None:
+def _require_view_unused(registry_rows: RegistryRows, view: View, *, shows_users: bool) -> None:
     for kind, plural in ON_VIEWS.items():
         bodies = registry_rows.documents(kind).values()
         names = sorted(str(body["name"]) for body in bodies if body.get("view_id") == view.id)
-        if names and not names_users:
+        if names and not shows_users:
             raise NotAllowed(
                 "budgets or plans use this view, and you may not see all of them. Ask the people who "
                 "manage them to delete or move them"

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from spool.clusters import FROM_SETTINGS, Cluster, ClusterCheck
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.sql.columns import ColumnForm, RowColumns, select_sql, upsert_sql
 from spool.sql.connection import SqlTransactions
 from spool.turns.threads import prepare_types_for_msgspec
@@ -40,7 +40,7 @@ class SqlClusters:
         self,
         cluster: Cluster,
         *,
-        expected_versions: Collection[Expectation] = (),
+        expected_versions: Collection[ExpectedVersion] = (),
         max_rows: int | None = None,
     ) -> None:
         values = CLUSTER.stored_values(cluster)

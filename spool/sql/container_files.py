@@ -15,7 +15,7 @@ from spool.container_files.values import (
     WaitingFiles,
 )
 from spool.listing import ListPage, ListQuery
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.sql.columns import RowColumns, select_sql, upsert_sql
 from spool.sql.connection import SqlConnection, SqlTransactions
 from spool.sql.lists import CachedFieldValues, read_page
@@ -108,7 +108,7 @@ class SqlContainerRows:
         removed_files: Sequence[ContainerFile],
         changes: Sequence[FileCountChange],
         *,
-        expected_versions: Collection[Expectation] = (),
+        expected_versions: Collection[ExpectedVersion] = (),
         max_rows: int | None = None,
     ) -> None:
         await self._transactions.transaction(

@@ -48,7 +48,7 @@ class SqlLakeDeliveries:
             lambda connection: _begin_log_edition(connection, route)
         )
 
-    async def begin_edition(self) -> str:
+    async def begin_log_edition(self) -> str:
         edition = new_log_edition_id()
 
         def add_edition(connection: SqlConnection) -> None:
@@ -61,14 +61,14 @@ class SqlLakeDeliveries:
         await self._transactions.transaction(add_edition)
         return edition
 
-    async def landing_before(self, route: str, first_number: int) -> LakeDelivery | None:
+    async def lake_delivery_before(self, route: str, first_number: int) -> LakeDelivery | None:
         statement = f"{_LANDINGS} WHERE route = :route AND first < :first ORDER BY first DESC LIMIT 1"
         row = await self._transactions.read(
             lambda connection: connection.first_row(statement, route=route, first=first_number)
         )
         return None if row is None else LANDING.read_row(row)
 
-    async def landings_after(
+    async def lake_deliveries_after(
         self, route: str, *, after_number: int, max_deliveries: int
     ) -> Sequence[LakeDelivery]:
         statement = f"{_LANDINGS} WHERE route = :route AND first > :after ORDER BY first LIMIT :most"

@@ -136,8 +136,8 @@ class SqlRegistryRows:
     """
     Implements `spool.registry.registry_rows.RegistryRows`.
 
-    A shared engine overrides `_announce_change`, `cancel_change_announcements`, `_lock_key`, `check_actor` and
-    `_prepare_write`, and `_new_id` if tables assign no numbers.
+    A shared engine overrides `_announce_change`, `announce_changes_without_ids`, `_lock_key`,
+    `require_valid_actor_key` and `_prepare_write`, and `_new_id` if tables assign no numbers.
     """
 
     facts: ClassVar = "facts"
@@ -203,11 +203,11 @@ class SqlRegistryRows:
     def store_access_times(self, times: Mapping[int, float]) -> None:
         self._write_each(_ACCESSED, [{"id": id, "at": at} for id, at in sorted(times.items())])
 
-    def access_times(self, since: float) -> Mapping[int, float]:
+    def key_access_times_by_id(self, since: float) -> Mapping[int, float]:
         statement = f"{select_sql('keys', ('id', 'last_accessed'))} WHERE last_accessed >= :since"
         return dict(self._read_rows(statement, since=since))
 
-    def touch_session(self, digest: bytes, seen_at: float) -> None:
+    def store_session_seen_at(self, digest: bytes, seen_at: float) -> None:
         self._write(_TOUCH_SESSION, digest=digest, seen_at=seen_at)
 
     def delete_sessions_of(self, account: str) -> None:
@@ -217,7 +217,7 @@ class SqlRegistryRows:
     def delete_sessions_before(self, *, created_at: float, seen_at: float) -> None:
         self._write(_END_SESSIONS, created_at=created_at, seen_at=seen_at)
 
-    def take_link(self, digest: bytes) -> ConsoleLink | None:
+    def find_and_delete_sign_in_link(self, digest: bytes) -> ConsoleLink | None:
         row = self._write_and_return_row(_TAKE_LINK, id=digest)
         return _LINK.columns.read_row(row) if row else None
 
@@ -235,7 +235,7 @@ class SqlRegistryRows:
     def open_insights(self) -> Sequence[Insight]:
         return [_INSIGHT.columns.read_row(row) for row in self._read_rows(_OPEN_INSIGHTS)]
 
-    def put_insights(self, insights: Iterable[Insight]) -> None:
+    def store_insights(self, insights: Iterable[Insight]) -> None:
         rows = [
             _INSIGHT.columns.stored_values(insight)
             for insight in sorted(insights, key=lambda insight: insight.id)
@@ -336,7 +336,7 @@ class SqlRegistryRows:
         before: Mapping[str, object] | None = None,
         after: Mapping[str, object] | None = None,
     ) -> None:
-        self.check_actor(actor)
+        self.require_valid_actor_key(actor)
         self.is_audited = True
         self._write(
             _ADD_AUDIT,
@@ -385,10 +385,10 @@ class SqlRegistryRows:
     def _lock_key(self, id: int, *, ends_all_secrets: bool) -> None:
         """Lock a key's row in shared engines. `ends_all_secrets`: no secret of the key works after the change."""
 
-    def cancel_change_announcements(self) -> None:
+    def announce_changes_without_ids(self) -> None:
         """Do nothing, because the only process announces nothing."""
 
-    def check_actor(self, actor: Actor) -> None:
+    def require_valid_actor_key(self, actor: Actor) -> None:
         """Do nothing, because the only process has checked its keys."""
 
     def _prepare_write(self) -> None:

@@ -14,8 +14,8 @@ from spool.devices.device import (
     Device,
     DeviceWrite,
     Expectations,
-    Unenrolled,
-    decode_mappings,
+    UnenrolledName,
+    decode_json_columns,
 )
 from spool.errors import SpoolUnavailable
 from spool.sql.devices import ALL_NAMES, DELETE, FORGET_NAME
@@ -39,10 +39,12 @@ class SqliteDevices:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
-        def read_devices_and_names(connection: sqlite3.Connection) -> tuple[list[Device], list[Unenrolled]]:
+    async def load(self) -> tuple[Sequence[Device], Sequence[UnenrolledName]]:
+        def read_devices_and_names(
+            connection: sqlite3.Connection,
+        ) -> tuple[list[Device], list[UnenrolledName]]:
             names = [
-                Unenrolled(name=name, first_seen=first, last_seen=last, count=count, key=key)
+                UnenrolledName(name=name, first_seen=first, last_seen=last, count=count, key=key)
                 for name, first, last, count, key in SqliteConnection(connection).all(ALL_NAMES)
             ]
             return [_read_device(row) for row in connection.execute(_ALL)], names
@@ -81,7 +83,7 @@ class SqliteDevices:
     async def failed_expectations(self, device_write: DeviceWrite) -> Expectations:
         return NO_EXPECTATIONS
 
-    async def unenrolled_names(self) -> Sequence[Unenrolled]:
+    async def unenrolled_names(self) -> Sequence[UnenrolledName]:
         return (await self.load())[1]
 
     async def rows_changed_elsewhere(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
@@ -96,6 +98,6 @@ def _device_values(device: Device) -> list[Any]:
 
 def _read_device(row: Sequence[Any]) -> Device:
     values = dict(zip(_COLUMNS, row, strict=True))
-    values.update(decode_mappings(values))
+    values.update(decode_json_columns(values))
     values.update({name: bool(values[name]) for name in _FLAGS})
     return Device(**values)

@@ -66,12 +66,12 @@ class DiskReserve:
         even to read it.
         """
         for name in (FILE, START_FILE):
-            if disks.is_full(self._directory):
+            if disks.is_disk_full(self._directory):
                 self._delete_file(name)
 
     def is_disk_full(self) -> bool:
         """Return whether a full disk or quota may have caused an input or output error."""
-        return disks.is_full(self._directory)
+        return disks.is_disk_full(self._directory)
 
     def _allocate(self, name: str, size: int) -> bool:
         if self._has_full_size(name, size):

@@ -26,7 +26,7 @@ import msgspec
 from spool.disks import create_flushed_file, flush_directory
 from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
 from spool.storage import StorageEngine, StorageOptions
-from spool.transfer.copying import CopiedStorage, fill_storage, recount_storage
+from spool.transfer.copying import CopiedStorage, fill_and_compare_storage, recount_storage
 from spool.transfer.tables import (
     KeptContent,
     KeptTable,
@@ -119,7 +119,9 @@ async def import_archive(
     """
     progress("checking the archive", 0)
     manifest = await asyncio.to_thread(check_archive, archive)
-    return await fill_storage(partial(_open_archive, archive), manifest.books, target, engine, progress)
+    return await fill_and_compare_storage(
+        partial(_open_archive, archive), manifest.books, target, engine, progress
+    )
 
 
 def check_archive(archive: Path) -> ArchiveManifest:

@@ -64,7 +64,7 @@ async def back_up(
         manifest = Manifest(version=version, made_at=made_at, records=records, files=files)
         with create_flushed_file(draft / MANIFEST) as file:
             file.write(_encode_manifest(manifest))
-        put_in_place(draft, target)
+        flush_and_rename_draft(draft, target)
         return manifest
 
     try:
@@ -111,7 +111,7 @@ def read_checked_manifest(backup: Path) -> Manifest:
 
 def unpack_backup(backup: Path, manifest: Manifest, directory: Path) -> Path:
     """
-    Unpack a backup into a temporary directory, which `put_in_place` renames. Return its path.
+    Unpack a backup into a temporary directory, which `flush_and_rename_draft` renames. Return its path.
 
     Raises NotAllowed if `directory` is not empty.
     """
@@ -127,7 +127,7 @@ def unpack_backup(backup: Path, manifest: Manifest, directory: Path) -> Path:
     return draft
 
 
-def put_in_place(draft: Path, directory: Path) -> None:
+def flush_and_rename_draft(draft: Path, directory: Path) -> None:
     for place in (draft, *filter(Path.is_dir, draft.iterdir())):
         flush_directory(place)
     draft.rename(directory)

@@ -45,10 +45,10 @@ async def copy_storage(
     opened = await source_engine.tables(source)
     progress("recounting the source", 0)
     before = await recount_storage(source, source_engine)
-    return await fill_storage(opened, before, target, target_engine, progress)
+    return await fill_and_compare_storage(opened, before, target, target_engine, progress)
 
 
-async def fill_storage(
+async def fill_and_compare_storage(
     open_tables: OpenTables,
     before: CopiedStorage,
     target: StorageOptions,
@@ -62,7 +62,7 @@ async def fill_storage(
     try:
         progress("recounting the copy", 0)
         after = await recount_storage(replace(target, is_unfinished_copy=True), engine)
-        _require_equal(before, after)
+        _require_equal_accounting(before, after)
     except BaseException:
         await made_copy.discard()
         raise
@@ -91,7 +91,7 @@ async def recount_storage(options: StorageOptions, engine: StorageEngine) -> Cop
     )
 
 
-def _require_equal(before: CopiedStorage, after: CopiedStorage) -> None:
+def _require_equal_accounting(before: CopiedStorage, after: CopiedStorage) -> None:
     for name in ("topics", "routes", "numbers"):
         before_terms = getattr(before, name)
         after_terms = getattr(after, name)

@@ -225,7 +225,7 @@ async def test_a_route_sends_while_its_lease_is_held(tmp_path: Path) -> None:
         assert not gate.sending.is_set()
         leases.gain_lease(ROUTE)
         await gate.sending.wait()
-        ending = asyncio.create_task(leases.finish_tasks(ROUTE))
+        ending = asyncio.create_task(leases.finish_tasks_and_wait(ROUTE))
         await until_all_wait()
         assert not ending.done()
         gate.open.set()

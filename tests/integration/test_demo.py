@@ -65,7 +65,7 @@ from spool.clock import SystemClock
 from spool.errors import NotAllowed
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import HOUR_S
-from spool.providers import canonical_name
+from spool.providers import canonical_provider_name
 from spool.record import AI_TELEMETRY, NS, Inference, record_to_json
 from spool.registry.recommendations import TypeSettings
 from spool.settings import SpoolSettings
@@ -732,4 +732,4 @@ def test_providers_have_the_names_of_real_traffic() -> None:
     have two rows.
     """
     written = {each.provider for each in (*WORKLOADS, *SAVINGS.values())}
-    assert written == {canonical_name(each) for each in written}
+    assert written == {canonical_provider_name(each) for each in written}

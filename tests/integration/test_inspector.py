@@ -18,7 +18,7 @@ from gateway.operations.money.insights import make_insight_updater
 from spool.deliveries.values import RouteSpec
 from spool.errors import SpoolUnavailable
 from spool.record import AI_TELEMETRY
-from spool.registry.insights import Finding, Merged
+from spool.registry.insights import Finding, FindingMergeCounts
 from spool.registry.views import Anomalies, NewView
 from tests.integration.conftest import ACTOR
 from tests.integration.operations.server import OperatorServer, operator_server
@@ -199,7 +199,7 @@ async def test_failed_inspection_is_postponed_and_the_next_one_runs(
         looked.set()
         await asyncio.sleep(3600)
         return inspecting.InspectionReport(
-            merged=Merged(new=0, again=0, reopened=0, gone=0, left_out=0), failed=()
+            merged=FindingMergeCounts(new=0, again=0, reopened=0, gone=0, left_out=0), failed=()
         )
 
     monkeypatch.setattr(task_of, "find_and_store_insights", inspect)

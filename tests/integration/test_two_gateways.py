@@ -245,7 +245,7 @@ async def test_streams_that_are_defined_twice_at_once(
     async def no_look(self: Follower) -> None:
         """Hide new streams from both gateways."""
 
-    monkeypatch.setattr(Follower, "read_unannounced_tables", no_look)
+    monkeypatch.setattr(Follower, "read_tables_without_announcements", no_look)
     scopes = ["unit-cost_v1:create_telemetry_stream", "unit-cost_v1:manage_telemetry_records"]
     keys = [
         await gateway.make_key(f"streams {place}", scopes=scopes) for place, gateway in enumerate(gateways)

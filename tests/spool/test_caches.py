@@ -30,15 +30,17 @@ def test_the_newest_texts_are_computed_once() -> None:
 
 def test_a_text_recurs_when_it_is_seen_again() -> None:
     seen = SeenKeys()
-    assert [False, False, True, True] == [seen.check_and_add(text) for text in ("a", "b", "a", "a")]
+    assert [False, False, True, True] == [
+        seen.add_and_return_whether_known(text) for text in ("a", "b", "a", "a")
+    ]
 
 
 def test_seen_keys_are_limited() -> None:
     seen = SeenKeys()
     for number in range(2 * MOST_SEEN):
-        seen.check_and_add(f"text {number}")
+        seen.add_and_return_whether_known(f"text {number}")
         assert len(seen) <= MOST_SEEN
-    assert seen.check_and_add(f"text {2 * MOST_SEEN - 1}")
+    assert seen.add_and_return_whether_known(f"text {2 * MOST_SEEN - 1}")
 
 
 def test_long_texts_are_not_stored() -> None:

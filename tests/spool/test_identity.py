@@ -12,16 +12,16 @@ from spool.identity import (
     LONG_ENOUGH,
     STEP_NS,
     call_identity,
-    cloud_event_id,
-    exact_start_names,
+    dedup_key_of_cloud_event,
+    dedup_key_of_metric_point,
+    dedup_key_of_span,
+    dedup_keys_by_exact_start,
+    dedup_keys_of_request_id,
+    identity_for_uncounted_source,
     identity_from_ids,
-    identity_of_uncounted_report,
     is_encrypted_id,
     is_long_id,
-    long_request_id_prefix,
-    point_id,
-    provider_request_names,
-    span_call_id,
+    request_id_type_prefix,
 )
 from spool.record import Inference
 
@@ -80,9 +80,9 @@ def test_an_id_longer_than_those_of_providers_is_sealed() -> None:
     """Providers' ids have at most 96 characters. A longer id is sealed and identifies no call."""
     longest = "msg_" + "x" * 92
     assert not is_encrypted_id(longest)
-    assert "msg_" == long_request_id_prefix(call(request_id=longest))
+    assert "msg_" == request_id_type_prefix(call(request_id=longest))
     assert is_encrypted_id(longest + "x")
-    assert long_request_id_prefix(call(request_id=longest + "x")) is None
+    assert request_id_type_prefix(call(request_id=longest + "x")) is None
 
 
 def test_a_long_response_id_alone_is_the_identity() -> None:
@@ -102,9 +102,9 @@ def test_the_providers_request_id_is_the_name_under_which_others_know_the_call()
     """A further name from a request id equals the id of a report that has only this request id."""
     request_id = "req_011CSHoEeqs5C35K2UUqR7Fy"
     only_request = call_identity(call("claude_code"), response_id=request_id)
-    assert (only_request.id,) == provider_request_names(call(), request_id)
+    assert (only_request.id,) == dedup_keys_of_request_id(call(), request_id)
     for record, nothing in ((call(), None), (call(), "req_1"), (call(status="cached"), request_id)):
-        assert () == provider_request_names(record, nothing)
+        assert () == dedup_keys_of_request_id(record, nothing)
 
 
 def test_a_short_id_needs_outcome_tokens_and_step() -> None:
@@ -135,7 +135,7 @@ def test_a_span_with_a_short_id_is_known_by_its_own_ids(short: str | None, share
     span, other = (
         call_identity(spanned(id), span=True, response_id=short, shared_id=shared) for id in ("b", "c")
     )
-    assert span.id == span_call_id("a", "b") != other.id
+    assert span.id == dedup_key_of_span("a", "b") != other.id
     assert () == span.lookups
     log = call_identity(call("litellm"), response_id=short, shared_id=shared)
     assert log.id in {name for _, name in span.links}
@@ -145,8 +145,8 @@ def test_a_span_with_a_short_id_is_known_by_its_own_ids(short: str | None, share
 
 def test_a_shadow_finds_the_other_side_of_a_short_id() -> None:
     span, log = (call_identity(spanned(), span=span, response_id="chatcmpl-0") for span in (True, False))
-    assert log.id in identity_of_uncounted_report(span).lookups
-    assert span.keys_to_remember[0] in identity_of_uncounted_report(log).lookups
+    assert log.id in identity_for_uncounted_source(span).lookups
+    assert span.keys_to_remember[0] in identity_for_uncounted_source(log).lookups
 
 
 def test_a_spans_record_states_its_dedup_key() -> None:
@@ -196,11 +196,11 @@ def test_nobody_but_a_shadow_finds_a_shadow() -> None:
     """A shadow finds the call that it reports, also at neighbor steps."""
     counts, shadow = (
         call_identity(call(), response_id="x"),
-        identity_of_uncounted_report(call_identity(call(), response_id="x")),
+        identity_for_uncounted_source(call_identity(call(), response_id="x")),
     )
     assert {counts.id, *counts.lookups} < {*shadow.lookups}
     assert shadow.id not in (counts.id, *counts.lookups)
-    later = identity_of_uncounted_report(call_identity(call(start_time=START + STEP_NS), response_id="x"))
+    later = identity_for_uncounted_source(call_identity(call(start_time=START + STEP_NS), response_id="x"))
     assert shadow.id in later.lookups
 
 
@@ -224,9 +224,9 @@ def test_points_and_events_do_not_collide() -> None:
     Under rule 7 the border between the parts matters. For example, the events ("a", "b") and ("ab", "")
     have different ids.
     """
-    assert point_id(b"\0" * 16, 1, 2) != point_id(b"\0" * 16, 2, 1)
-    assert cloud_event_id("a", "b") != cloud_event_id("ab", "")
-    assert 16 == len(cloud_event_id("a", "b"))
+    assert dedup_key_of_metric_point(b"\0" * 16, 1, 2) != dedup_key_of_metric_point(b"\0" * 16, 2, 1)
+    assert dedup_key_of_cloud_event("a", "b") != dedup_key_of_cloud_event("ab", "")
+    assert 16 == len(dedup_key_of_cloud_event("a", "b"))
 
 
 def test_start_time_distinguishes_calls_of_a_group() -> None:
@@ -234,12 +234,12 @@ def test_start_time_distinguishes_calls_of_a_group() -> None:
     Calls of a group are distinguished by model, outcome, counts and the microsecond of the start. A prefix of
     the model's name makes no difference.
     """
-    name = exact_start_names(call(request_model="gpt-4o"), ["trace-1"])
-    assert name == exact_start_names(
+    name = dedup_keys_by_exact_start(call(request_model="gpt-4o"), ["trace-1"])
+    assert name == dedup_keys_by_exact_start(
         call("litellm", request_model="openai/gpt-4o", start_time=START + 400), ["trace-1"]
     )
     others = [
-        exact_start_names(call(request_model="gpt-4o", **other), ["trace-1"])
+        dedup_keys_by_exact_start(call(request_model="gpt-4o", **other), ["trace-1"])
         for other in (
             {"start_time": START + 1000},
             {"status": "error"},
@@ -248,8 +248,8 @@ def test_start_time_distinguishes_calls_of_a_group() -> None:
         )
     ]
     others += [
-        exact_start_names(call(request_model="gpt-4o"), ["trace-2"]),
-        exact_start_names(call(request_model="o3"), ["trace-1"]),
+        dedup_keys_by_exact_start(call(request_model="gpt-4o"), ["trace-2"]),
+        dedup_keys_by_exact_start(call(request_model="o3"), ["trace-1"]),
     ]
     assert 7 == len({name, *others})
-    assert () == exact_start_names(call(start_time=None), ["trace-1"])
+    assert () == dedup_keys_by_exact_start(call(start_time=None), ["trace-1"])

@@ -72,7 +72,7 @@ async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
     await settled()
     held.gain_lease("route")
     await asyncio.gather(polite.running.wait(), other.running.wait())
-    await held.finish_tasks("route")
+    await held.finish_tasks_and_wait("route")
     assert (0, 1, False, False) == (polite.cut, other.cut, *(task.done() for task in tasks))
     held.gain_lease("route")
     await asyncio.gather(polite.running.wait(), other.running.wait())

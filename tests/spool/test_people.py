@@ -6,7 +6,7 @@ import pytest
 
 from spool.erasure import new_erasure, pseudonyms_by_digest
 from spool.errors import Invalid
-from spool.people import DROP, HASH, KEEP, People, is_hash
+from spool.people import DROP, HASH, KEEP, People, is_address_hash
 from spool.record import NS
 
 ANN = "ann@example.com"
@@ -20,9 +20,9 @@ def people(policy: str) -> People:
 @pytest.mark.parametrize("written", [ANN, "Ann@Example.COM", " ann@example.com\n"])
 def test_an_address_is_one_person_however_it_is_written(written: str) -> None:
     """Records contain the address in lower case, its hash, or nothing, as configured."""
-    hashed = people(HASH).recorded_text(ANN)
-    assert hashed is not None and is_hash(hashed)
-    assert [hashed, ANN, None] == [people(policy).recorded_text(written) for policy in (HASH, KEEP, DROP)]
+    hashed = people(HASH).text_for_record(ANN)
+    assert hashed is not None and is_address_hash(hashed)
+    assert [hashed, ANN, None] == [people(policy).text_for_record(written) for policy in (HASH, KEEP, DROP)]
     for policy in (HASH, KEEP, DROP):
         assert {ANN, hashed} <= set(people(policy).all_recorded_names(written))
         assert hashed == people(policy).person_identity(written)
@@ -36,7 +36,7 @@ def test_other_names_stay_as_they_are(name: str, policy: str) -> None:
     A name that contains an address is unchanged. Only a text that is an address as a whole counts as one.
     """
     known = people(policy)
-    assert known.recorded_text(name) == name
+    assert known.text_for_record(name) == name
     assert known.all_recorded_names(name) == (name,)
     assert known.hash_address(name) == name
     assert {"user": (name,)} == known.check_and_expand_filter({"user": (name,)})
@@ -66,9 +66,9 @@ def test_only_calls_after_an_erasure_are_met() -> None:
     """The address of a call is reported with its time. Seats, and calls from before an erasure, report nothing."""
     known, met = people(HASH), list[tuple[str, str, int]]()
     known.persons.meets = lambda *each: met.append(each)
-    hashed = known.recorded_text(ANN)
-    known.recorded_values({"a": ANN})
+    hashed = known.text_for_record(ANN)
+    known.texts_for_record({"a": ANN})
     assert hashed == known.recorded_name_or_hash(ANN) and [] == met
     known.persons.erased = pseudonyms_by_digest([new_erasure([known.erasure_digest(str(hashed))], 2.0)])
-    assert [hashed] * 2 == [known.recorded_text(f" {ANN.upper()} ", at) for at in (NS, 3 * NS)]
+    assert [hashed] * 2 == [known.text_for_record(f" {ANN.upper()} ", at) for at in (NS, 3 * NS)]
     assert [(ANN, hashed, 3 * NS)] == met

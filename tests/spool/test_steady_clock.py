@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from spool.clock import EARLIEST, SteadyClock, SystemClock, now_for_deletion, time_since_boot
+from spool.clock import EARLIEST, SteadyClock, SystemClock, conservative_now_for_deletion, time_since_boot
 
 NOON = 1_790_000_000.0
 HOUR, DAY = 3600.0, 86_400.0
@@ -46,7 +46,7 @@ def test_small_adjustments_are_followed() -> None:
         machine.wall += 299
         assert machine.wall == clock.now()
     assert clock.wall_clock_ahead_s == 0.0
-    assert clock.deletion_delay_s == 0.0
+    assert clock.deletion_delay_after_clock_jump_s == 0.0
 
 
 @pytest.mark.parametrize("step", [8 * DAY, 400 * DAY, 301.0, -301.0, -DAY, -NOON])
@@ -61,9 +61,9 @@ def test_a_step_is_not_followed(step: float, caplog: pytest.LogCaptureFixture) -
         machine.go_on(60)
     assert NOON + 600 == clock.now()
     assert step == pytest.approx(clock.wall_clock_ahead_s)
-    assert clock.now_for_deletion() <= NOON + 600
+    assert clock.conservative_now_for_deletion() <= NOON + 600
     machine.wall -= step
-    assert NOON + 600 == clock.now() == clock.now_for_deletion()
+    assert NOON + 600 == clock.now() == clock.conservative_now_for_deletion()
     actions = [
         getattr(record, "action", "") for record in caplog.records if record.levelno >= logging.WARNING
     ]
@@ -83,9 +83,9 @@ def test_step_of_the_clock_is_believed_after_an_hour() -> None:
     assert NOON + HOUR / 2 == clock.now()
     machine.go_on(HOUR - 1)
     assert NOON + 1.5 * HOUR - 1 == clock.now()
-    assert 1.0 == clock.deletion_delay_s
+    assert 1.0 == clock.deletion_delay_after_clock_jump_s
     machine.go_on(1)
-    assert machine.wall == clock.now() == clock.now_for_deletion()
+    assert machine.wall == clock.now() == clock.conservative_now_for_deletion()
 
 
 def test_clock_set_back_during_a_comparison_stays_back(caplog: pytest.LogCaptureFixture) -> None:
@@ -97,12 +97,12 @@ def test_clock_set_back_during_a_comparison_stays_back(caplog: pytest.LogCapture
     clock = machine.steady()
     machine.wall += 8 * DAY
     for _ in range(4):
-        clock.observe_call_start(int(NOON * NS))
+        clock.correct_clock_and_return_arrival_time(int(NOON * NS))
     walls = iter([machine.wall])
     machine.now = lambda: next(walls, NOON)  # type: ignore[method-assign]
-    clock.observe_call_start(int(NOON * NS))
-    assert clock.now_for_deletion() == NOON
-    assert clock.deletion_delay_s == 0.0
+    clock.correct_clock_and_return_arrival_time(int(NOON * NS))
+    assert clock.conservative_now_for_deletion() == NOON
+    assert clock.deletion_delay_after_clock_jump_s == 0.0
     actions = [getattr(record, "action", "") for record in caplog.records]
     assert ["clock_stepped", "clock_back"] == actions
 
@@ -116,13 +116,13 @@ def test_calls_that_agree_with_a_step_confirm_it() -> None:
     clock = machine.steady()
     machine.wall += 8 * DAY
     for _ in range(4):
-        clock.observe_call_start(int((machine.wall - 5) * NS))
+        clock.correct_clock_and_return_arrival_time(int((machine.wall - 5) * NS))
         assert NOON == clock.now()
-    clock.observe_call_start(int((machine.wall - 60) * NS))
+    clock.correct_clock_and_return_arrival_time(int((machine.wall - 60) * NS))
     assert machine.wall == clock.now()
-    assert NOON == clock.now_for_deletion()
+    assert NOON == clock.conservative_now_for_deletion()
     machine.go_on(HOUR)
-    assert machine.wall == clock.now_for_deletion()
+    assert machine.wall == clock.conservative_now_for_deletion()
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_calls_that_do_not_agree_leave_it_in_doubt(told: float) -> None:
     clock = machine.steady()
     machine.wall += 8 * DAY
     for _ in range(50):
-        clock.observe_call_start(int(told * NS))
+        clock.correct_clock_and_return_arrival_time(int(told * NS))
     assert NOON == clock.now()
 
 
@@ -148,7 +148,7 @@ def test_an_operator_may_agree() -> None:
     machine.wall -= DAY
     assert NOON == clock.now()
     assert -DAY == clock.accept_wall_clock_and_return_change_s()
-    assert machine.wall == clock.now() == clock.now_for_deletion()
+    assert machine.wall == clock.now() == clock.conservative_now_for_deletion()
 
 
 def test_clock_that_was_never_set_accepts_the_time_of_calls() -> None:
@@ -160,13 +160,13 @@ def test_clock_that_was_never_set_accepts_the_time_of_calls() -> None:
     clock = machine.steady()
     assert EARLIEST == clock.now()
     machine.go_on(10)
-    clock.observe_call_start(int((NOON - 1) * NS))
+    clock.correct_clock_and_return_arrival_time(int((NOON - 1) * NS))
     assert NOON - 1 == clock.now()
     machine.go_on(5)
     assert NOON + 4 == clock.now()
     machine.wall = NOON + 6
     assert NOON + 6 == clock.now()
-    assert clock.now_for_deletion() <= NOON + 6
+    assert clock.conservative_now_for_deletion() <= NOON + 6
 
 
 def test_start_before_the_last_record_continues_after_it() -> None:
@@ -185,12 +185,12 @@ def test_a_start_after_a_long_stop_removes_nothing_for_an_hour() -> None:
     clock = machine.steady()
     clock.start_no_earlier_than_last_commit(NOON - 9 * DAY)
     assert clock.now() == NOON
-    assert clock.now_for_deletion() == NOON - 9 * DAY
-    assert HOUR == clock.deletion_delay_s
+    assert clock.conservative_now_for_deletion() == NOON - 9 * DAY
+    assert HOUR == clock.deletion_delay_after_clock_jump_s
     machine.go_on(HOUR)
-    assert machine.wall == clock.now_for_deletion()
+    assert machine.wall == clock.conservative_now_for_deletion()
     clock.start_no_earlier_than_last_commit(machine.wall - 60)
-    assert machine.wall == clock.now_for_deletion()
+    assert machine.wall == clock.conservative_now_for_deletion()
 
 
 def test_the_clock_of_the_machine() -> None:
@@ -200,4 +200,4 @@ def test_the_clock_of_the_machine() -> None:
     assert time_since_boot() <= time_since_boot()
     clock = SteadyClock()
     assert abs(clock.now() - SystemClock().now()) < 1
-    assert abs(now_for_deletion(clock) - now_for_deletion(SystemClock())) < 1
+    assert abs(conservative_now_for_deletion(clock) - conservative_now_for_deletion(SystemClock())) < 1

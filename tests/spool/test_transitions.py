@@ -111,14 +111,14 @@ def test_letter_is_counted_as_dead_queued_or_discarded() -> None:
         delivery, call(7), topic=AI_TELEMETRY, committed_at=1.0, error="400", status="400", rejected_at=2.0
     )
     assert aside.dead is not None
-    again = transitions.retry_dead(aside.dead, route())
-    discarded = transitions.discard_dead(aside.dead)
+    again = transitions.retry_dead_letter(aside.dead, route())
+    discarded = transitions.discard_dead_letter(aside.dead)
     assert [{"dead": 1}, {"dead": -1}, {"dead": -1, "discarded": 1}] == [
         dict(change.counts) for change in (aside, again, discarded)
     ]
     assert [(7, 7)] == [one.span for one in again.added]
     with pytest.raises(NotAllowed, match=ROUTE):
-        transitions.retry_dead(aside.dead, None)
+        transitions.retry_dead_letter(aside.dead, None)
 
 
 def test_only_settled_numbers_are_replayed() -> None:
@@ -126,8 +126,10 @@ def test_only_settled_numbers_are_replayed() -> None:
     A replay leaves out numbers that are open, without a delivery or before the route's start. Adjacent ranges
     become one delivery.
     """
-    change = transitions.replay_route(
-        route(next=21, before_start=4), committed=[(1, 6), (7, 12), (15, 30)], unsettled=[(10, 10)]
+    change = transitions.replay_settled_ranges(
+        route(next=21, before_start=4),
+        committed_ranges=[(1, 6), (7, 12), (15, 30)],
+        unsettled_ranges=[(10, 10)],
     )
     assert [(5, 9), (11, 12), (15, 20)] == [one.span for one in change.added]
     assert all(one.replay for one in change.added)
@@ -142,6 +144,6 @@ def test_ranges_are_cut_and_pierced() -> None:
 def test_a_route_in_the_configuration_is_not_dropped() -> None:
     """The error for an unknown route names it."""
     with pytest.raises(NotAllowed):
-        routes.require_orphaned(route())
+        routes.require_unconfigured_route(route())
     with pytest.raises(NotThere, match=ROUTE):
         routes.require_route(None, ROUTE)

@@ -52,7 +52,7 @@ class LakeHistory:
     directory: Path
     leave_out: Collection[str] = ()
 
-    def has_unstored_dimension(self, dimensions: Collection[str]) -> bool:
+    def has_dimension_missing_in_lake(self, dimensions: Collection[str]) -> bool:
         left_out = {*_NO_COLUMN, *self.leave_out}
         if _MODEL & left_out:
             left_out.add("model")
@@ -95,7 +95,7 @@ class LakeHistory:
     async def _find_files(self, dates: PastDates, below_number: int) -> list[LakeFile]:
         since = datetime.fromisoformat(dates.first).replace(tzinfo=UTC).timestamp() - AHEAD_S
         after, files = await self._find_record_number_landed_before(since, below_number), list[LakeFile]()
-        while page := await self.landings.landings_after(
+        while page := await self.landings.lake_deliveries_after(
             self.route, after_number=after, max_deliveries=_PAGE
         ):
             files += await asyncio.to_thread(_files_in_dates, page, dates, below_number)
@@ -108,12 +108,12 @@ class LakeHistory:
         low, high = 0, below_number
         while low < high:
             middle = (low + high + 1) // 2
-            landing = await self.landings.landing_before(self.route, middle)
+            landing = await self.landings.lake_delivery_before(self.route, middle)
             if landing is None or _landing_time(landing) < moment:
                 low = middle
             else:
                 high = min(landing.first, middle - 1)
-        landing = await self.landings.landing_before(self.route, low)
+        landing = await self.landings.lake_delivery_before(self.route, low)
         return 0 if landing is None else landing.first
 
     async def _read_rows(

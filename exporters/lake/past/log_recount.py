@@ -51,7 +51,7 @@ class LogRecount:
         compared = numbers = 0
         after_number = min(after_number, _ANY)
         while numbers < MOST_NUMBERS:
-            page = await self.landings.landings_after(
+            page = await self.landings.lake_deliveries_after(
                 self._route, after_number=after_number, max_deliveries=1
             )
             if not page:

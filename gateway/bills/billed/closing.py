@@ -159,7 +159,7 @@ def parse_invoice(fields: Mapping[str, Any]) -> Invoice:
     if not 1 <= lines <= MAX_LINES:
         raise Invalid(f"lines must be a number from 1 to {MAX_LINES}")
     return Invoice(
-        provider=providers.canonical_name(check_text("provider", fields["provider"], MAX_TEXT)),
+        provider=providers.canonical_provider_name(check_text("provider", fields["provider"], MAX_TEXT)),
         month=parse_month_name(fields["month"]),
         number=check_text("number", fields["number"], MAX_TEXT),
         account=check_optional_text("account", fields.get("account") or "", MAX_TEXT),

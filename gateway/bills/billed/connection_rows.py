@@ -103,7 +103,7 @@ class ConnectionRowRules:
         """Return the team, user, device and key that the tags name. If a tag is missing, the value is ""."""
         owner_tags = self.owner_tags.items()
         return {
-            name: self.people.recorded_text(tags.get(tag, "")) or ""
+            name: self.people.text_for_record(tags.get(tag, "")) or ""
             for name, tag in owner_tags
             if name in OWNERS
         }

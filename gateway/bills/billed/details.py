@@ -18,7 +18,7 @@ from itertools import chain, groupby
 import msgspec
 
 from gateway.bills.reconciliation.counting import find_seller
-from spool.currencies import CurrencyConverter, divide_by_scale, find_no_rate
+from spool.currencies import CurrencyConverter, find_no_rate, round_product_to_units
 from spool.ledger import money
 from spool.ledger.billed import AMORTIZED, CLOSED, COUNTED, FROZEN, INVOICED, OPEN, PROVISIONAL, BilledDay
 from spool.ledger.costs import combine_rows, periods_of_query
@@ -73,7 +73,7 @@ async def billed_cost_details(
             if query.arranged & AMORTIZED:
                 reasons.update({name: amount * rate for name, amount in day.accrued.items()})
         foreign.update(day.foreign)
-    reasons = Counter({name: divide_by_scale(product) for name, product in reasons.items()})
+    reasons = Counter({name: round_product_to_units(product) for name, product in reasons.items()})
     return {
         **fields,
         "unallocated": money.units_to_text(sum(reasons.values())),

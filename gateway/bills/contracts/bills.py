@@ -23,7 +23,7 @@ from gateway.bills.contracts.declared import (
 )
 from gateway.bills.reconciliation.matching import middle_day_of_row
 from gateway.intake.price_terms import PREPAID, PRIORITY
-from spool.currencies import CurrencyConverter, divide_by_scale
+from spool.currencies import CurrencyConverter, round_product_to_units
 from spool.ledger import money
 from spool.statements import ACCRUED, StatementRow
 
@@ -80,5 +80,5 @@ def _sum_rows(rows: Iterable[StatementRow], converter: CurrencyConverter) -> int
         rate = converter.rate(str(row.currency), middle_day_of_row(row))
         if rate is None:
             return None
-        amounts.append(divide_by_scale(money.text_to_units(f"{row.amount:f}") * rate))
+        amounts.append(round_product_to_units(money.text_to_units(f"{row.amount:f}") * rate))
     return sum(amounts) if amounts else None

@@ -39,7 +39,7 @@ from gateway.bills.contracts.workloads import (
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.bills import final_bill_rows
 from gateway.bills.reconciliation.counting import TokenPrices
-from spool.currencies import CurrencyConverter, divide_by_scale, find_no_rate
+from spool.currencies import CurrencyConverter, find_no_rate, round_product_to_units
 from spool.ledger import money
 from spool.ledger.queries import CostQuery, next_full_hour
 from spool.ledger.sums import DAY_S, HOUR_S
@@ -263,7 +263,7 @@ def _add_workload_cost_and_sum_unconverted(
             if rate is None:
                 unconverted += part
             else:
-                parts[contract, charge, team, "containers"] += divide_by_scale(part * rate)
+                parts[contract, charge, team, "containers"] += round_product_to_units(part * rate)
     return unconverted
 
 
@@ -313,7 +313,7 @@ def _divide_charges_among_teams(
         if rate is None:
             unconverted[(each.contract.name, each.charge), each.contract.currency] += each.amount
             continue
-        for team, part in divide_among_teams(divide_by_scale(each.amount * rate), each.use):
+        for team, part in divide_among_teams(round_product_to_units(each.amount * rate), each.use):
             parts[each.contract.name, each.charge, team or ""] += part
     return parts
 
@@ -361,8 +361,8 @@ def _capacity_row(term: PrepaidCapacity, use: CapacityUse, question: ContractQue
     for day, own in term.by_day.items():
         rate, of_dollars = converter.rate(contract.currency, day), converter.rate(CURRENCY, day)
         teams = use.by_day.get(day, {})
-        value += divide_by_scale(sum(team.value for team in teams.values()) * (of_dollars or 0))
-        amount = divide_by_scale(own * (rate or 0))
+        value += round_product_to_units(sum(team.value for team in teams.values()) * (of_dollars or 0))
+        amount = round_product_to_units(own * (rate or 0))
         cost += amount
         unused += 0 if teams else amount
     of_teams = [team for teams in use.by_day.values() for team in teams.values()]

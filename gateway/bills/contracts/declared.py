@@ -253,7 +253,7 @@ def check_contract(draft: NewContract) -> NewContract:
     checked = replace_fields(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
-        provider=providers.canonical_name(check_text("provider", draft.provider, MAX_NAME)),
+        provider=providers.canonical_provider_name(check_text("provider", draft.provider, MAX_NAME)),
         since=since,
         until=until,
         terms=tuple(_check_term(number, term, first, end) for number, term in enumerate(draft.terms, 1)),

@@ -26,7 +26,7 @@ from gateway.bills.plans.charge_rows import (
 )
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
-from spool.currencies import CurrencyConverter, divide_by_scale, find_no_rate
+from spool.currencies import CurrencyConverter, find_no_rate, round_product_to_units
 from spool.errors import Invalid
 from spool.ledger.costs import periods_of_query
 from spool.ledger.ledger import Ledger
@@ -80,7 +80,11 @@ class ContractCharges:
                 continue
             own = each.contract.currency
             rate = converter.rate(own, each.day)
-            amounts = (each.amount, divide_by_scale(each.amount * (rate or 0)), 0 if rate else each.amount)
+            amounts = (
+                each.amount,
+                round_product_to_units(each.amount * (rate or 0)),
+                0 if rate else each.amount,
+            )
             of_teams = zip(*(divide_among_teams(amount, each.use) for amount in amounts), strict=True)
             for (team, own_part), (_, cost), (_, lacking) in of_teams:
                 values = {"provider": each.contract.provider, PLAN: each.contract.name, CHARGE: each.charge}

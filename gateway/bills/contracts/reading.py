@@ -173,7 +173,7 @@ class ContractChargeReader:
         own = [
             row
             for row in rows
-            if row.group[0] and providers.canonical_name(row.group[0]) == contract.provider
+            if row.group[0] and providers.canonical_provider_name(row.group[0]) == contract.provider
         ]
         return await asyncio.to_thread(_model_uses, own, self.prices)
 

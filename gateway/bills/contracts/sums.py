@@ -219,6 +219,6 @@ def _uses_by_team(uses: Iterable[ModelUse], days: Collection[int]) -> Mapping[st
 
 def _price_covers(price: PriceTerm, called: CalledModel) -> bool:
     names = (called.model, called.request_model)
-    return providers.canonical_name(called.provider) == price.provider and any(
+    return providers.canonical_provider_name(called.provider) == price.provider and any(
         price.covers(name, called.mode) for name in names if name
     )

@@ -147,7 +147,7 @@ def add_served_tokens(workloads: Sequence[WorkloadMonth], served: Iterable[Serve
     tokens of its own provider.
     """
     for counted in served:
-        name = providers.canonical_name(counted.source)
+        name = providers.canonical_provider_name(counted.source)
         at = counted.hour * NS
         fitting = [
             (term.price.provider != name, place)

@@ -32,7 +32,7 @@ from spool.ledger.queries import (
     WantedValues,
     narrow_query,
 )
-from spool.people import SECOND_NAME, USER, People, values_for_filter
+from spool.people import SECOND_NAME, USER, People, filter_values_of_dimension
 from spool.registry.registry import Registry
 from spool.registry.views import View, view_dimensions
 from spool.statements import day_text, parse_day
@@ -143,7 +143,7 @@ class SeatCoverageRule:
         @lru_cache(_MEMO)  # cached, because many calls have the same dimension values
         def seat_id_of_call(values: tuple[str, ...]) -> str:
             value_of = partial(self._dimension_value, values)
-            names = map(self._people.person_identity, values_for_filter(USER, value_of))
+            names = map(self._people.person_identity, filter_values_of_dimension(USER, value_of))
             seats = chain.from_iterable(held.get(name, ()) for name in dict.fromkeys(names))
             marks = (mark for _, mark, view in sorted(seats, key=_PLACE) if view.has_call(value_of))
             return next(marks, "")

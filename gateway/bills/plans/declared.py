@@ -192,7 +192,7 @@ def _check_seat(seat: SeatHeld) -> Seat:
 
 def _check_provider(text: str) -> str:
     stated = check_optional_text("billed_by", text, MAX_NAME)
-    return providers.canonical_name(stated) if stated else ""
+    return providers.canonical_provider_name(stated) if stated else ""
 
 
 def _check_day(field: str, text: str) -> str:

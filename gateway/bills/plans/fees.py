@@ -273,7 +273,7 @@ def ledger_divided_by_plans(
 def _recorded_user_by_seat(registry: Registry) -> Mapping[str, str]:
     """Return the users of seats, by seat id, as records name them. "" if records never name a person."""
     return {
-        make_seat_id(plan, seat_index): registry.people.recorded_text(seat.user) or ""
+        make_seat_id(plan, seat_index): registry.people.text_for_record(seat.user) or ""
         for plan in registry.declared_table(PlanTable).all()
         for seat_index, seat in enumerate(plan.seats)
     }

@@ -18,7 +18,13 @@ from typing import Any, BinaryIO, Final, Protocol
 import msgspec
 
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
-from spool.bounded_reading import SEPARATORS, check_json, column_places, comparable_column_name, table_rows
+from spool.bounded_reading import (
+    SEPARATORS,
+    check_json,
+    column_index_by_field,
+    comparable_column_name,
+    table_rows,
+)
 from spool.errors import Invalid
 from spool.people import People
 from spool.registry.documents import replace_fields
@@ -237,7 +243,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], ListedSeat | None]] = {
 def _parse_table(name: str, content: bytes) -> Iterator[ListedSeat]:
     rows = table_rows(name, content, SEPARATORS)
     _, head = next(rows, (1, []))
-    places = column_places(
+    places = column_index_by_field(
         head,
         {
             "user": _USER,

@@ -19,7 +19,7 @@ from datetime import UTC, date, datetime
 from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.plans.coverage import is_seat_held, make_seat_id
 from gateway.bills.plans.declared import CALLS, USD, AssistantPlan, Seat
-from spool.currencies import CurrencyConverter, divide_by_scale
+from spool.currencies import CurrencyConverter, round_product_to_units
 from spool.ledger import money
 from spool.statements import DAY_S, day_text
 
@@ -159,7 +159,7 @@ class PlanDays:
             if rate is None:
                 unconverted_by_currency[currency] += units
             else:
-                converted += divide_by_scale(units * rate)
+                converted += round_product_to_units(units * rate)
         return converted
 
 

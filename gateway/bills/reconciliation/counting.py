@@ -60,7 +60,7 @@ KIND_OF_FEE = {
     "code_executions": "code_execution",
 }
 
-_BESIDE = {name: meter for name, meter in METERS_OF_CALLS.items() if not meter.is_part}
+_BESIDE = {name: meter for name, meter in METERS_OF_CALLS.items() if not meter.is_part_of_token_count}
 _KINDS = {KIND_OF_FEE.get(name, name) for name in _BESIDE}
 # Word in billed lines -> the unit that it names.
 _UNIT_WORDS = {
@@ -231,9 +231,9 @@ def find_seller(source: str | None, provider: str | None, model: str | None) -> 
     if source in providers.BILLED_BY_SOURCE:
         return providers.BILLED_BY_SOURCE[source]
     if provider:
-        return providers.canonical_name(provider)
+        return providers.canonical_provider_name(provider)
     maker = models.maker_of_model((model or "").lower())
-    return providers.canonical_name(maker) if maker else ""
+    return providers.canonical_provider_name(maker) if maker else ""
 
 
 def seller_filter(seller: str) -> Mapping[str, tuple[str, ...]]:

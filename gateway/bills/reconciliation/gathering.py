@@ -33,7 +33,7 @@ from gateway.bills.reconciliation.sides import DAY_S, Commitment, ContractSum, C
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import RateCard
 from spool import providers
-from spool.currencies import CurrencyConverter, Rates, divide_by_scale, find_no_rate
+from spool.currencies import CurrencyConverter, Rates, find_no_rate, round_product_to_units
 from spool.ledger import money
 from spool.ledger.days.cached_results import DataVersions
 from spool.ledger.ledger import Ledger
@@ -270,7 +270,7 @@ def _contract_commitments(
     converter, found = CurrencyConverter(rates, CURRENCY), []
     for capacity in capacity_terms(contracts, inputs.month.days, now):
         by_day = {
-            day: divide_by_scale(amount * rate)
+            day: round_product_to_units(amount * rate)
             for day, amount in capacity.by_day.items()
             if (rate := converter.rate(capacity.contract.currency, day)) is not None
         }
@@ -291,7 +291,7 @@ def _contract_sums(inputs: ReconciliationInputs, provider: str, rates: Rates) ->
         is_in = inputs.charges is not None and begins < inputs.month.end and inputs.month.start < ends
         for kind in sorted(kinds) if is_in and contract.provider == provider else ():
             amounts = [
-                None if rate is None else divide_by_scale(each.amount * rate)
+                None if rate is None else round_product_to_units(each.amount * rate)
                 for each in own
                 if each.charge == kind
                 for rate in (converter.rate(contract.currency, each.day),)
@@ -383,7 +383,7 @@ def _convert_row(row: StatementRow, rates: Rates) -> StatementRow:
     def in_dollars_at(amount: Decimal | None) -> Decimal | None:
         if amount is None:
             return None
-        return Decimal(money.units_to_text(divide_by_scale(money.text_to_units(f"{amount:f}") * rate)))
+        return Decimal(money.units_to_text(round_product_to_units(money.text_to_units(f"{amount:f}") * rate)))
 
     amounts = RowAmounts.from_row(row).map_amounts(in_dollars_at)
     return replace(row, unit=USD, currency=CURRENCY, **amounts._asdict())

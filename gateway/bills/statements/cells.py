@@ -117,7 +117,7 @@ class ReportCells:
             )
 
     def _mark_seen(self, content: object) -> bool:
-        return self._seen.check_and_add(
+        return self._seen.add_and_return_whether_known(
             blake2b(msgspec.json.encode(content), digest_size=8, key=_KEY).digest()
         )
 

@@ -401,10 +401,10 @@ def _open_csv(name: str, stream: BinaryIO, head: bytes) -> CsvTable:
 def _table_rows(
     name: str, rows: Any, lines: BoundedLines, columns: tuple[str, ...]
 ) -> Iterator[tuple[int, Row]]:
-    lines.reset_row_size()
+    lines.start_counting_next_row()
     try:
         for number, cells in enumerate(rows, start=1):
-            lines.reset_row_size()
+            lines.start_counting_next_row()
             if number > MAX_ROWS:
                 raise Invalid(f"{name} has more than {MAX_ROWS} rows; import a shorter span")
             if any(cells):

@@ -19,7 +19,7 @@ from gateway.configuration.sections import Config
 from gateway.service.assembly.storage import open_storage
 from spool.clock import SystemClock
 from spool.deliveries.protocols import LANDINGS
-from spool.erasing import repeat_erasures_in_all_records
+from spool.erasing import reapply_erasures_to_records
 from spool.errors import NotAllowed, SpoolError
 from spool.registry.operators import Actor
 
@@ -63,7 +63,7 @@ async def adopt_lake(
             )
             result = await adoption.adopt_records(leaves_in_lake=leaves_records_only_in_lake, dry_run=dry_run)
             if not dry_run:
-                await repeat_erasures_in_all_records(storage)
+                await reapply_erasures_to_records(storage)
                 actor = Actor(local_address(config), "command line")
                 await storage.registry.audit_change(
                     actor, "lake.adopt", settings.name, after={"topic": topic, **asdict(result)}

@@ -346,7 +346,7 @@ def read_people(file: IO[str]) -> Iterator[dict[str, object]]:
     """Yield the people of a file. Raises Invalid if a row is too long."""
     lines = BoundedLines(file.name, file)
     for row in csv.reader(lines):
-        lines.reset_row_size()
+        lines.start_counting_next_row()
         user = row[0].strip() if row else ""
         if "@" in user or user.startswith("email:"):  # other lines, such as a header, are skipped
             further = [name.strip() for name in row[2:] if name.strip()]

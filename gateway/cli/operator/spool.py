@@ -226,11 +226,11 @@ async def _salvage_storage_and_check_registry(config: Config, *, new_registry: b
     problem of the registry, or "".
     """
     from gateway.service.assembly.storage import open_storage
-    from spool.erasing import repeat_erasures_in_all_records
+    from spool.erasing import reapply_erasures_to_records
 
     async with open_storage(config, clock=SystemClock(), new_registry=new_registry) as storage:
         if storage.registry is not None:
-            await repeat_erasures_in_all_records(storage)
+            await reapply_erasures_to_records(storage)
         return storage.registry_problem
 
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gateway.devices.fleet.heartbeat_facts import LATEST_TIME
-from spool.bounded_reading import SEPARATORS, column_places, table_rows
+from spool.bounded_reading import SEPARATORS, column_index_by_field, table_rows
 from spool.errors import Invalid
 from spool.printable import replace_unprintable
 from spool.registry.tables.inventory import Machine
@@ -97,7 +97,7 @@ def _parse_machines(
 ) -> Iterator[Machine | None]:
     rows = table_rows(name, content, SEPARATORS)
     _, head = next(rows, (1, []))
-    places = column_places(head, _COLUMNS)
+    places = column_index_by_field(head, _COLUMNS)
     if places["serial"] is None and places["hostname"] is None:
         wanted = ", ".join((*_COLUMNS["serial"], *_COLUMNS["hostname"]))
         raise Invalid(f"{name} has no column of serial numbers or hostnames; name a column one of {wanted}")

@@ -63,7 +63,7 @@ def _model_family(values: tuple[str, ...]) -> str:
 
 def _seller_name(values: tuple[str, ...]) -> str:
     [provider] = values
-    return providers.company_name(provider) if provider else ""
+    return providers.company_of_provider(provider) if provider else ""
 
 
 # grouping -> function that returns the model or provider that all variants count under

@@ -126,7 +126,9 @@ async def answer_reconciliation(
         if arguments.month is None
         else _parse_month(arguments.month)
     )
-    provider_name = None if arguments.provider is None else providers.canonical_name(arguments.provider)
+    provider_name = (
+        None if arguments.provider is None else providers.canonical_provider_name(arguments.provider)
+    )
     try:
         reconciled = await reconciler.reconcile(month)
     except CardUnreadable as error:

@@ -547,7 +547,7 @@ class BudgetTable(ManagedTable[SpendBudget]):
     def check_draft(self, draft: NewBudget) -> NewBudget:
         return check_budget(draft, now=self._changes.now())
 
-    def check_changed_dimensions(
+    def require_known_dimensions(
         self, draft: NewBudget, stated_names: Collection[str], known_dimensions: Collection[str]
     ) -> None:
         if "per" in stated_names and draft.per and draft.per not in known_dimensions:

@@ -14,7 +14,7 @@ from gateway.money.budgets.declared import SpendBudget
 from spool.ledger.queries import PLAN_TYPES
 from spool.ledger.sums import OTHER
 from spool.ledger.work import UNITS
-from spool.people import SECOND_NAME, USER, is_hash
+from spool.people import SECOND_NAME, USER, is_address_hash
 from spool.registry.views import View
 
 # maximum rows of a query for several budgets, estimated from the rows that these budgets had last
@@ -98,7 +98,7 @@ def _similarity_keys_by_dimension(
 def _is_filter_for_one_group(dimension_name: str, filter_value: str) -> bool:
     if dimension_name in UNITS or dimension_name in _OF_PEOPLE or filter_value in ("", OTHER):
         return False
-    return not (is_hash(filter_value.strip().lower()) or "@" in filter_value)
+    return not (is_address_hash(filter_value.strip().lower()) or "@" in filter_value)
 
 
 def _freeze_filter(

@@ -38,5 +38,5 @@ class Invoices:
         Do the same as `only_invoice_number`, but return "" if the month is not closed. `provider` is a name
         that calls report.
         """
-        canonical = providers.canonical_name(provider)
+        canonical = providers.canonical_provider_name(provider)
         return self.only_invoice_number(canonical, month) if (canonical, month) in self.closed else ""

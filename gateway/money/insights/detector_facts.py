@@ -28,7 +28,7 @@ from spool.registry.enrolment_tokens import EnrolmentToken
 from spool.registry.insights import Finding
 from spool.registry.keys import Key
 from spool.registry.notices import ChannelState
-from spool.registry.tables.expired_tries import ExpiredTries
+from spool.registry.tables.expired_tries import ExpiredKeyUses
 from spool.registry.tables.sender_fields import SenderDay
 from spool.registry.tables.sender_hours import SenderHours
 from spool.registry.views import View
@@ -151,7 +151,7 @@ class InsightFacts:
     oldest_transaction_s: float | None = None
     certificates: Sequence[CertificateExpiry] = ()
     keys: Sequence[Key] = ()
-    expired_tries: Mapping[int, ExpiredTries] = field(default_factory=dict)  # by the id of an expired key
+    expired_tries: Mapping[int, ExpiredKeyUses] = field(default_factory=dict)  # by the id of an expired key
     sender_hours: Sequence[SenderHours] = ()  # hours in which records arrived, by source and key
     devices: Sequence[Device] = ()
     tokens: Sequence[EnrolmentToken] = ()

@@ -41,7 +41,7 @@ from spool.record import AI_TELEMETRY, NS, Correction, Inference
 from spool.registry.enrolment_tokens import EnrolmentToken
 from spool.registry.keys import Key
 from spool.registry.notices import ChannelState
-from spool.registry.tables.expired_tries import ExpiredTries
+from spool.registry.tables.expired_tries import ExpiredKeyUses
 from spool.registry.tables.sender_fields import SenderDay
 from spool.registry.tables.sender_hours import SenderHours
 from spool.registry.views import View
@@ -65,7 +65,7 @@ async def _no_certificates() -> Sequence[CertificateExpiry]:
     return ()
 
 
-async def _no_expired_key_uses() -> Mapping[int, ExpiredTries]:
+async def _no_expired_key_uses() -> Mapping[int, ExpiredKeyUses]:
     return {}
 
 
@@ -115,7 +115,7 @@ class FactSources:
     prices: Callable[[], PriceBook]
     tokens: Callable[[], Sequence[EnrolmentToken]] = tuple
     certificates: Callable[[], Awaitable[Sequence[CertificateExpiry]]] = _no_certificates
-    expired_tries: Callable[[], Awaitable[Mapping[int, ExpiredTries]]] = _no_expired_key_uses
+    expired_tries: Callable[[], Awaitable[Mapping[int, ExpiredKeyUses]]] = _no_expired_key_uses
     sender_hours: Callable[[], Awaitable[Sequence[SenderHours]]] = _no_sender_hours
     sender_fields: Callable[[], Awaitable[Mapping[int, SenderDay]]] = _no_sender_fields
     enforcer_faults: Callable[[], Awaitable[Sequence[EnforcerFault]]] = _no_faults
@@ -182,7 +182,7 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
         missed_records=soundness.missed,
         differing_periods=soundness.differing,
         clock_step_s=clock_step_s,
-        node_settings=await sources.leases.node_settings(),
+        node_settings=await sources.leases.differing_node_settings(),
         oldest_transaction_s=None if database is None else database.oldest_transaction_s,
         keys=sources.keys(),
         expired_tries=await sources.expired_tries(),

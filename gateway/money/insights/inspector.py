@@ -24,8 +24,8 @@ from gateway.money.insights.detectors import (
 )
 from gateway.money.insights.findings import MAX_FINDINGS
 from gateway.money.insights.gathering import FactSources, gather_facts, gather_states
-from spool.clock import Clock, clock_ahead_and_delay_s
-from spool.registry.insights import Finding, Merged
+from spool.clock import Clock, clock_ahead_and_deletion_delay_s
+from spool.registry.insights import Finding, FindingMergeCounts
 from spool.registry.notices import CRITICAL, WARNING
 from spool.registry.tables.insights import InsightTable
 
@@ -142,7 +142,7 @@ class InspectionReport:
     The result of an inspection: how stored insights changed, and the names of the detectors that failed.
     """
 
-    merged: Merged
+    merged: FindingMergeCounts
     failed: Sequence[str]
 
 
@@ -155,7 +155,7 @@ class InsightUpdater:
 
     async def find_and_store_insights(self) -> InspectionReport:
         async with self._turn:
-            step_s, _ = clock_ahead_and_delay_s(self._clock)
+            step_s, _ = clock_ahead_and_deletion_delay_s(self._clock)
             facts = await gather_facts(self._sources, now=self._clock.now(), clock_step_s=step_s)
             run = await asyncio.to_thread(run_detectors, facts)
             merged = await self._table.merge_findings(

@@ -12,7 +12,7 @@ from gateway.monitoring.snapshot import KeyGauges
 from spool.record import utc_iso
 from spool.registry.keys import ENABLED, EXPIRED, STATES, Key
 from spool.registry.notices import CRITICAL, INFO, WARNING
-from spool.registry.tables.expired_tries import ExpiredTries
+from spool.registry.tables.expired_tries import ExpiredKeyUses
 
 EXPIRED_KEY, EXPIRING_KEY = "expired_key", "expiring_key"  # the detectors
 IDLE_S = 30 * DAY_S  # seconds without use after which a key no longer counts as used
@@ -50,7 +50,7 @@ def is_recently_used(key: Key, now: float) -> bool:
 
 
 def key_gauges(
-    keys: Sequence[Key], tries: Mapping[int, ExpiredTries], *, now: float, max_keys: int
+    keys: Sequence[Key], tries: Mapping[int, ExpiredKeyUses], *, now: float, max_keys: int
 ) -> KeyGauges:
     """
     Return the metrics of keys for `/metrics`. At most `max_keys` keys that expire first have their own series.
@@ -68,7 +68,7 @@ def key_gauges(
 
 
 def key_troubles(
-    keys: Iterable[Key], tries: Mapping[int, ExpiredTries], *, now: float
+    keys: Iterable[Key], tries: Mapping[int, ExpiredKeyUses], *, now: float
 ) -> Sequence[KeyTrouble]:
     """
     Return the problems. The key that expires first is first. `tries` are requests made with expired keys, by
@@ -84,7 +84,7 @@ def key_troubles(
     return sorted(troubles, key=lambda trouble: (trouble.key.expires_at or 0.0, trouble.key.name))
 
 
-def _expired_key_trouble(key: Key, tries: Mapping[int, ExpiredTries], now: float) -> KeyTrouble | None:
+def _expired_key_trouble(key: Key, tries: Mapping[int, ExpiredKeyUses], now: float) -> KeyTrouble | None:
     tried = tries.get(key.id)
     if key.state(now) != EXPIRED or tried is None:
         return None

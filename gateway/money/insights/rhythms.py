@@ -24,7 +24,7 @@ from spool.registry.tables.sender_hours import (
     MAX_PAIRS,
     RUNNING,
     SenderHours,
-    join_hours,
+    merge_sender_hours,
     newest_record_times,
 )
 
@@ -214,7 +214,7 @@ def sender_gauges(hours: Sequence[SenderHours], keys: Sequence[Key], *, now: flo
 def _find_stop(
     kind: str, name: str, parts: Sequence[SenderHours], running: SenderHours, now: float
 ) -> SenderStop | None:
-    whole = join_hours(parts)
+    whole = merge_sender_hours(parts)
     judged = find_long_silence(whole, running, now=now)
     if judged is None:
         return None

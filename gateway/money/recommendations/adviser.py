@@ -23,7 +23,7 @@ from spool.clock import Clock
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
-from spool.registry.insights import Merged
+from spool.registry.insights import FindingMergeCounts
 from spool.registry.recommendations import Realized, Recommendation, Saving
 from spool.registry.tables.recommendations import RecommendationTable
 
@@ -39,7 +39,7 @@ class AdviserRun:
     The result of a search that stores savings: the changes, and the types of recommendations that failed.
     """
 
-    merged: Merged
+    merged: FindingMergeCounts
     failed: Sequence[str]
 
 

@@ -27,7 +27,7 @@ from gateway.money.recommendations.facts import (
 from gateway.money.recommendations.list import BY_NAME, OF_SEATS
 from gateway.money.recommendations.repricing import format_dollars, format_exact_dollars
 from spool.ledger import money
-from spool.people import values_for_filter
+from spool.people import filter_values_of_dimension
 from spool.registry.insights import IGNORED, MAX_TEXT, MAX_TITLE
 from spool.registry.recommendations import Recommendation, Saving, TypeSettings
 
@@ -230,7 +230,7 @@ def _known_values(saving_facts: SavingFacts, opportunity: Opportunity, dimension
     amounts: dict[str, int] = defaultdict(int)
     for use_index, claim in opportunity.claims.items():
         dimensions = saving_facts.uses[use_index].dimensions
-        for name in values_for_filter(dimension, partial(dimension_value, dimensions)):
+        for name in filter_values_of_dimension(dimension, partial(dimension_value, dimensions)):
             amounts[name] += claim
     for seat in opportunity.seats:
         amounts[seat_dimension_value(seat.person, seat.team, dimension)] += seat.fee

@@ -32,7 +32,7 @@ from spool.ledger.queries import TAG, CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions, DimensionValues, HourlySums
 from spool.log.protocols import Log
-from spool.people import values_for_filter
+from spool.people import filter_values_of_dimension
 from spool.record import NS, Inference
 from spool.registry.registry import Registry
 from spool.registry.views import EXCLUDES
@@ -192,7 +192,9 @@ def _units_or_none(amount: str | None) -> int | None:
 
 
 def _has_one_of_values(dimensions: Dimensions, name: str, values: Sequence[str]) -> bool:
-    return any(value in values for value in values_for_filter(name, partial(dimension_value, dimensions)))
+    return any(
+        value in values for value in filter_values_of_dimension(name, partial(dimension_value, dimensions))
+    )
 
 
 def filter_predicate(filters: Mapping[str, Sequence[str]]) -> DimensionsTest:

@@ -31,7 +31,7 @@ from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
 from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import dict_or_empty, parse_count, text_or_none
-from spool.identity import RecordIdentity, call_identity, cloud_event_id, is_long_id
+from spool.identity import RecordIdentity, call_identity, dedup_key_of_cloud_event, is_long_id
 from spool.record import Inference, UsageMetric
 
 NAME = "azure_apim"
@@ -131,7 +131,11 @@ def _read_token_count(event: AzureApimEvent) -> Iterable[ReadTokenCount]:
         event.ItemCount,
         sorted(dimensions.items()),
     ]
-    return (ReadTokenCount(metric, RecordIdentity(cloud_event_id(NAME, str(key_facts))), metadata.left_out),)
+    return (
+        ReadTokenCount(
+            metric, RecordIdentity(dedup_key_of_cloud_event(NAME, str(key_facts))), metadata.left_out
+        ),
+    )
 
 
 def reason_row_is_ignored(event: AzureApimEvent) -> str:

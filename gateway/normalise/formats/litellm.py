@@ -62,7 +62,7 @@ from gateway.normalise.reading.values import (
     struct_or_none,
     text_or_none,
 )
-from spool.identity import AS_GATEWAY, build_relay, with_names
+from spool.identity import AS_GATEWAY, build_relayed_report, with_dedup_keys_and_links
 from spool.record import Inference
 
 NAME = "litellm"
@@ -192,17 +192,19 @@ def read_calls(event: LiteLLMEvent) -> Iterable[ReadCall]:
     session = _client_headers(struct_or_empty(event.metadata, LiteLLMMeta)).session_id
     # LiteLLM may take a header with the session as the id of a trace. Other traces have ids of 32 characters.
     trace = trace_ids[0] if trace_ids[0] is not None and len(trace_ids[0]) != _TRACE_ID_LENGTH else None
-    relay = build_relay(
+    relay = build_relayed_report(
         record,
         *((record.session, trace) if session is None else (session,)),
-        reporting_side=AS_GATEWAY,
+        report_kind=AS_GATEWAY,
         states_request_id=bool(names_of_request),
         encrypted_id=record.request_id,
     )
     links = links_to_openmeter_count(record, call_type=event.call_type, call_id=named)
     if also or links or relay is not None:
         is_final = session is not None and record.status == "ok"
-        identity = with_names(identity, also, links, (), relay=relay)._replace(is_final=is_final)
+        identity = with_dedup_keys_and_links(identity, also, links, (), relay=relay)._replace(
+            is_final=is_final
+        )
     return (ReadCall(record, identity, left_out),)
 
 

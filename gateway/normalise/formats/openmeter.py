@@ -33,10 +33,10 @@ from spool.identity import (
     AS_COUNT,
     RecordIdentity,
     call_identity,
-    cloud_event_id,
+    dedup_key_of_cloud_event,
     is_long_id,
+    links_by_common_id,
     random_identity,
-    response_links,
 )
 from spool.record import Inference, UsageMetric
 
@@ -121,7 +121,9 @@ def _read_token_count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Re
         tags=metadata.tags,
     )
     known = source is not None and event_id is not None
-    identity = RecordIdentity(cloud_event_id(source or "", event_id or "")) if known else random_identity()
+    identity = (
+        RecordIdentity(dedup_key_of_cloud_event(source or "", event_id or "")) if known else random_identity()
+    )
     return (ReadTokenCount(metric, identity, metadata.left_out),)
 
 
@@ -129,12 +131,12 @@ def _call_identity_of_event(record: Inference, source: str | None) -> RecordIden
     event_id = record.request_id
     if not source or not event_id:
         return call_identity(record, own_id=event_id)
-    event_key = cloud_event_id(source, event_id)
+    event_key = dedup_key_of_cloud_event(source, event_id)
     if not is_long_id(event_id):
         return RecordIdentity(event_key)
     # LiteLLM uses its call id as the event id if the response has no id.
     links = (
-        response_links(record, event_id, own_side=AS_COUNT, other_side=AS_CALL)
+        links_by_common_id(record, event_id, own_report_kind=AS_COUNT, other_report_kind=AS_CALL)
         if has_form_of_call_id(event_id)
         else ()
     )

@@ -25,7 +25,7 @@ from gateway.normalise.reading.regions import region_of_call
 from gateway.normalise.reading.times import end_after_milliseconds, parse_instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, is_true, parse_amount, parse_count, text_or_none
-from spool.identity import call_identity, is_long_id, response_call_id
+from spool.identity import call_identity, dedup_key_of_response_id, is_long_id
 from spool.record import Inference
 
 NAME = "openrouter"
@@ -114,7 +114,7 @@ def read_calls(event: OpenRouterEvent) -> Iterable[ReadCall]:
     upstream_id = text_or_none(stats.upstream_id)
     # the provider's own report of the call has `upstream_id` as its id
     if upstream_id is not None and is_long_id(upstream_id):
-        identity = identity._replace(also=(response_call_id(upstream_id),))
+        identity = identity._replace(also=(dedup_key_of_response_id(upstream_id),))
     return (ReadCall(record, identity, metadata.left_out),)
 
 

@@ -27,9 +27,9 @@ from spool.identity import (
     RecordIdentity,
     call_identity,
     links_to_server_and_caller,
-    with_names,
+    with_dedup_keys_and_links,
+    with_dedup_keys_of_trace,
     with_span_above,
-    with_trace_names,
 )
 from spool.log.pending_spans import PLAIN, RUN, STEP
 from spool.people import USER_EMAIL
@@ -116,7 +116,9 @@ class UnrelatedSpanTemplate(msgspec.Struct, frozen=True, eq=False):
             links = links_to_server_and_caller(
                 record, (trace, row[SPAN_PLACE]), above, states_request_id=False, has_provider_counts=False
             )
-            identity = with_names(with_trace_names(identity, record, chosen, self.scope), (), links, ())
+            identity = with_dedup_keys_and_links(
+                with_dedup_keys_of_trace(identity, record, chosen, self.scope), (), links, ()
+            )
         if not self.has_run and parent is not None:
             identity = with_span_above(identity, parent)
         outcome.add_record(record, identity, device=self.device, version=sender_version)

@@ -32,7 +32,7 @@ from gateway.normalise.otlp.usage_objects import parse_response_fields, parse_us
 from gateway.normalise.reading.token_metrics import DRAFT, OPERATION, TOKEN_USAGE, USAGE
 from gateway.normalise.reading.values import MAX_TOKENS, BadValue
 from spool.caches import cache_by_text
-from spool.identity import span_call_id
+from spool.identity import dedup_key_of_span
 
 LOGGED = LogDialect(
     model=semconv.REQUEST_MODEL,
@@ -116,7 +116,7 @@ def _add_dedup_key_of_span_id(span: Span, call: SpanCall) -> None:
     response id.
     """
     if call.response_id is not None and span.trace_id is not None and span.span_id is not None:
-        call.also += (span_call_id(span.trace_id, span.span_id),)
+        call.also += (dedup_key_of_span(span.trace_id, span.span_id),)
 
 
 _COMPACTION_IN, _COMPACTION_OUT = (f"anthropic.usage.compaction.{end}_tokens" for end in ("input", "output"))

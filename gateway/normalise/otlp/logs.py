@@ -33,12 +33,12 @@ from gateway.normalise.reading.regions import region_of_call
 from gateway.normalise.reading.tokens import set_token_counts
 from spool.identity import (
     AS_ASSISTANT,
-    build_relay,
+    build_relayed_report,
     call_identity,
-    further_name_from_call_id,
+    dedup_key_from_call_id,
+    dedup_keys_of_request_id,
     identity_of_call_end_report,
-    provider_request_names,
-    with_scope,
+    with_span_scope,
 )
 from spool.record import Inference
 
@@ -216,13 +216,13 @@ class LogReader:
             sequence=values.text_or_none(attributes.get("event.sequence")),
         )
         if identity.scope is not None:
-            identity = with_scope(identity, record.scope.name)
+            identity = with_span_scope(identity, record.scope.name)
         also: tuple[bytes, ...] = ()
         if names := (*dialect.provider_request_id, *shape.provider_request_id):
-            also = provider_request_names(call, semconv.first_provider_request_id(attributes, names))
+            also = dedup_keys_of_request_id(call, semconv.first_provider_request_id(attributes, names))
             identity = identity._replace(also=tuple([name for name in also if name != identity.id]))
         if (call_id := semconv.first_text(attributes, dialect.call_id)) is not None:
-            name = further_name_from_call_id(product.source, call_id)
+            name = dedup_key_from_call_id(product.source, call_id)
             if not event.adds_to_call:
                 identity = identity._replace(joins=(name,))
             elif dialect.own_id:
@@ -236,7 +236,9 @@ class LogReader:
         assistant = ASSISTANTS.get(product.source)
         if assistant is not None and not event.adds_to_call:
             session = assistant.session_if_sent_to_gateways(attributes)
-            relay = build_relay(call, session, reporting_side=AS_ASSISTANT, states_request_id=bool(also))
+            relay = build_relayed_report(
+                call, session, report_kind=AS_ASSISTANT, states_request_id=bool(also)
+            )
             identity = identity._replace(relay=relay, is_guess=not assistant.knows_price)
         why = _field_origins_of_call(record, product, event, call) if self._outcome.why is not None else None
         version = self._senders.sender_version(record.resource, record.scope)

@@ -26,9 +26,9 @@ from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, ReadOptio
 from gateway.normalise.reading import values
 from gateway.normalise.reading.ai_names import is_model_attribute, is_usage_word_of_other_meaning
 from gateway.normalise.reading.token_metrics import TOKEN_USAGE
-from spool.identity import RecordIdentity, point_id, random_identity
+from spool.identity import RecordIdentity, dedup_key_of_metric_point, random_identity
 from spool.log.values import CounterPoint
-from spool.meters import modality_meter
+from spool.meters import meter_name_of_modality
 from spool.record import UsageMetric, decimal_text
 
 LONGEST_TYPE = 64
@@ -443,7 +443,7 @@ def _meter_of_point(point: MetricPoint, token_type: str | None) -> str | None:
     if token_type == metric_rules.TOOL_INPUT:
         return "input_tool_tokens"
     modality = point.attributes.get(MODALITY)
-    return None if modality is None else modality_meter(_WHOLES.get(token_type or "", ""), modality)
+    return None if modality is None else meter_name_of_modality(_WHOLES.get(token_type or "", ""), modality)
 
 
 def _declared_token_type(point: MetricPoint, family: MetricFamily) -> str | None:
@@ -454,4 +454,4 @@ def _declared_token_type(point: MetricPoint, family: MetricFamily) -> str | None
 def _point_dedup_key(series: bytes, point: MetricPoint) -> RecordIdentity:
     if not point.time:  # reject it: without a time, all points of the series would have the same dedup key
         return random_identity()
-    return RecordIdentity(point_id(series, point.start_time, point.time))
+    return RecordIdentity(dedup_key_of_metric_point(series, point.start_time, point.time))

@@ -160,7 +160,11 @@ def find_or_build_shape(attributes: Attributes) -> AttributeShape:
 def _find_or_build_shape_of_new_names(names: Names) -> AttributeShape:
     facts = frozenset(map(_facts_by_name, names))
     shape = _shapes.get(facts) or _find_or_remember_shape(facts)
-    if len(names) <= _FEW and _seen_keys.check_and_add(names) and sum(map(len, names)) <= _SHORT:
+    if (
+        len(names) <= _FEW
+        and _seen_keys.add_and_return_whether_known(names)
+        and sum(map(len, names)) <= _SHORT
+    ):
         if len(_by_names) >= _MOST_SHAPES:
             remove_oldest_eighth(_by_names)
         _by_names[names] = shape
@@ -170,7 +174,7 @@ def _find_or_build_shape_of_new_names(names: Names) -> AttributeShape:
 def _find_or_remember_shape(facts: frozenset[NameFacts]) -> AttributeShape:
     global _keys
     shape = _build_shape(facts)
-    if not _seen_shapes.check_and_add(facts):
+    if not _seen_shapes.add_and_return_whether_known(facts):
         return shape
     _keys += len(facts)
     if len(_shapes) >= _MOST_SHAPES or _keys > _MOST_KEYS:

@@ -19,7 +19,7 @@ from gateway.normalise.reading.values import (
     text_or_none,
 )
 from spool.identity import RecordIdentity, call_identity, is_long_id
-from spool.meters import image_meter, quantity_in_millionths
+from spool.meters import meter_name_of_image, quantity_in_millionths
 from spool.processing import PROVISIONED
 from spool.record import Inference
 
@@ -201,7 +201,7 @@ def image_meters(number: Any, size: Any, quality: Any) -> meters.OptionalMeters:
     image_count = meters.parse_quantity(number)
     if not image_count:
         return None
-    of_kind = image_meter(size, quality)
+    of_kind = meter_name_of_image(size, quality)
     return {"output_images": image_count} | ({} if of_kind is None else {of_kind: image_count})
 
 

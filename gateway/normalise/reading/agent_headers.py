@@ -16,7 +16,7 @@ from gateway.normalise.reading.assistants import (
 )
 from gateway.normalise.reading.request_ids import RequestIdHeaders
 from gateway.normalise.reading.values import first_text, struct_or_empty, text_or_none
-from spool.identity import is_unique_id
+from spool.identity import has_unique_id_form
 from spool.record import Inference
 
 
@@ -59,7 +59,7 @@ class AgentHeaders(RequestIdHeaders):
         turn = CodexTurn() if self.codex_turn is None else struct_or_empty(self.codex_turn, CodexTurn)
         stated = (self.of_opencode, self.codex_thread, self.codex_session, turn.thread_id, turn.session_id)
         session = first_text(*stated)
-        return session if session is not None and is_unique_id(session) else None
+        return session if session is not None and has_unique_id_form(session) else None
 
     def fill_session_and_run(self, record: Inference) -> None:
         record.session = self.session_id

@@ -1,7 +1,7 @@
 """
 Coding assistants, and how each states its session to a gateway that it calls.
 
-The session joins the reports of assistant and gateway (`spool.identity.Relay`). An assistant always has a relay. It
+The session joins the reports of assistant and gateway (`RelayedReport`). An assistant always has a relay. It
 proves nothing by itself, because the gateway's log must state the same session.
 """
 

@@ -57,7 +57,7 @@ def stated_provider(written: Any) -> str | None:
     route's path.
     """
     stated = text_or_none(written)
-    return None if stated is None or "/" in stated else providers.canonical_name(stated)
+    return None if stated is None or "/" in stated else providers.canonical_provider_name(stated)
 
 
 @cache_by_text(2048)
@@ -70,7 +70,7 @@ def provider_of_model(model: str) -> str | None:
         return "aws.bedrock"
     segment, slash, _rest = name.partition("/")
     if slash and _is_standard_provider(segment):
-        return providers.canonical_name(segment)
+        return providers.canonical_provider_name(segment)
     return "aws.bedrock" if BEDROCK_ID.match(name) else maker_of_model(name)
 
 
@@ -98,7 +98,7 @@ def _remove_provider_prefix(model: str, stated: str | None) -> str:
     segment, slash, rest = model.partition("/")
     if not slash or not rest or not _is_provider_prefix(segment.lower(), stated):
         return model
-    if providers.canonical_name(segment) == "aws.bedrock":
+    if providers.canonical_provider_name(segment) == "aws.bedrock":
         rest = rest.removeprefix("converse/").removeprefix("invoke/")
         return rest.rpartition("/")[2] if rest.startswith("arn:") else rest
     return rest

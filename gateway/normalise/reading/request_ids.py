@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.reading.values import text_or_none
-from spool.identity import provider_request_names
+from spool.identity import dedup_keys_of_request_id
 from spool.record import Inference
 
 # Form of ids that the provider gave. Any other id in these headers may be from a caller or a proxy, because
@@ -35,7 +35,7 @@ def dedup_keys_from_headers(record: Inference, headers: RequestIdHeaders) -> tup
     names = dedup_keys_from_ids(record, headers.request_id, headers.x_request_id)
     for id in (headers.of_amazon, headers.of_azure):
         if id is not None:
-            names += provider_request_names(record, text_or_none(id))
+            names += dedup_keys_of_request_id(record, text_or_none(id))
     return names
 
 
@@ -45,9 +45,11 @@ def dedup_keys_from_field(record: Inference, id: Any) -> tuple[bytes, ...]:
     provider.
     """
     names = dedup_keys_from_ids(record, id)
-    return names if names or record.provider != _BEDROCK else provider_request_names(record, text_or_none(id))
+    return (
+        names if names or record.provider != _BEDROCK else dedup_keys_of_request_id(record, text_or_none(id))
+    )
 
 
 def dedup_keys_from_ids(record: Inference, *ids: Any) -> tuple[bytes, ...]:
     stated = dict.fromkeys(id for id in map(text_or_none, ids) if id is not None and id.startswith(_FORM))
-    return tuple([name for id in stated for name in provider_request_names(record, id)])
+    return tuple([name for id in stated for name in dedup_keys_of_request_id(record, id)])

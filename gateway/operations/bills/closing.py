@@ -458,7 +458,7 @@ def _invoice_id(invoice: Invoice) -> str:
 
 
 def _canonical_provider(text: str) -> str:
-    return providers.canonical_name(text)
+    return providers.canonical_provider_name(text)
 
 
 def _parse_month(text: str) -> CalendarMonth:

@@ -91,7 +91,7 @@ def describe_connection(row: ShownConnection) -> dict[str, object]:
         state=row.state,
         in_costs=row.in_costs,
         in_costs_reason=row.in_costs_reason,
-        upstream_connection_id=connection.id_upstream,
+        upstream_connection_id=connection.connection_id_upstream,
         created=format_seconds(connection.created),
         creation_date=format_seconds(connection.created),
         last_updated=format_seconds(connection.last_updated),
@@ -388,9 +388,9 @@ async def _connection_answer(
 async def _double_count_reason(
     caller: OperationCaller[MoneyServices], connection: BillingConnection
 ) -> str | None:
-    name = providers.canonical_name(connection.cloud_provider)
+    name = providers.canonical_provider_name(connection.cloud_provider)
     known = await caller.services.known_dimension_values()
-    if name in map(providers.canonical_name, known.get("provider", ())):
+    if name in map(providers.canonical_provider_name, known.get("provider", ())):
         return f"calls of {connection.cloud_provider} are already counted, so its bill would count them twice"
     statements = await caller.registry.statements.statements()
     if name in {info.provider for info in statements}:

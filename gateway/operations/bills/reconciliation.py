@@ -342,7 +342,7 @@ async def claim(request: OperatorRequest[MoneyServices, None]) -> Result:
     if "provider" not in request.http.query:
         raise Invalid("provider is required")
     reconciled = await _reconcile_request(request)
-    name = providers.canonical_name(request.http.query["provider"])
+    name = providers.canonical_provider_name(request.http.query["provider"])
     result = next((each for each in reconciled.providers if each.provider == name), None)
     if result is None:
         raise Invalid(f"{reconciled.month.name} has no bill of this provider; import one first")
@@ -370,7 +370,7 @@ async def _reconcile_request(
     try:
         return await request.services.require_reconciler().reconcile(
             month,
-            None if provider_name is None else providers.canonical_name(provider_name),
+            None if provider_name is None else providers.canonical_provider_name(provider_name),
             has_causes=has_causes,
         )
     except CardUnreadable as error:

@@ -19,7 +19,7 @@ from gateway.operations.answers import DeletedItem
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
-from spool.devices.device import Device, Unenrolled
+from spool.devices.device import Device, UnenrolledName
 from spool.errors import Invalid, NotThere
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
@@ -107,7 +107,7 @@ def describe_device_details(row: DeviceWithState) -> dict[str, object]:
     }
 
 
-def describe_unenrolled(name: Unenrolled) -> dict[str, object]:
+def describe_unenrolled(name: UnenrolledName) -> dict[str, object]:
     return {
         "name": name.name,
         "key": name.key,
@@ -149,7 +149,7 @@ DEVICES: ListDefinition[DeviceWithState] = ListDefinition(
     },
 )
 
-UNENROLLED: ListDefinition[Unenrolled] = ListDefinition(
+UNENROLLED: ListDefinition[UnenrolledName] = ListDefinition(
     root="unenrolled",
     show=describe_unenrolled,
     identity=Sort(value=lambda name: name.name),

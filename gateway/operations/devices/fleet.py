@@ -475,7 +475,7 @@ async def replace_inventory(request: OperatorRequest[SenderServices, None]) -> R
     check_one_of("admit", admits, YES_NO)
     fleet = request.services.require_fleet()
     content = await _read_csv(request)
-    carried = request.shared.people.recorded_text
+    carried = request.shared.people.text_for_record
     listed = await asyncio.to_thread(read_inventory_list, "the list", content, to_recorded_user=carried)
     change = await request.registry.inventory.replace_machines(
         listed.machines, source=source, confirmed=confirmed == "true", actor=request.actor

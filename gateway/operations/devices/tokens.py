@@ -28,7 +28,7 @@ from spool.registry.enrolment_tokens import (
     new_token_text,
 )
 from spool.registry.field_notes import example, words
-from spool.registry.file_owners import owned_object_id
+from spool.registry.file_owners import owner_document_id
 from spool.registry.permission_sets import API_KEY_MANAGEMENT, OPERATE_SPOOL, VIEW_OPERATION
 from spool.registry.registry import Registry
 
@@ -235,7 +235,7 @@ class TokenKind(FileKind):
         stated = [
             token
             for token in table.all()
-            if token.id in live or owned_object_id(self.action, token.id) in owners
+            if token.id in live or owner_document_id(self.action, token.id) in owners
         ]
         return {token.id: token for token in stated}
 

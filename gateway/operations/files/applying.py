@@ -25,7 +25,7 @@ from gateway.operations.managed import OperationCaller
 from gateway.operations.services import OperatorServices
 from spool.errors import NotAllowed, NotThere
 from spool.registry.audit import AuditedChange
-from spool.registry.file_owners import FileOwner, owned_object_id
+from spool.registry.file_owners import FileOwner, owner_document_id
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 
@@ -164,7 +164,7 @@ class _ApplyRun:
         found = []
         for name, kind in reversed(tuple(file_kinds().items())):
             for id, row in (await kind.rows_by_id(self._draft)).items():
-                owner = owners.get(owned_object_id(kind.action, id))
+                owner = owners.get(owner_document_id(kind.action, id))
                 if owner is None or owner.set != self._files.name:
                     continue
                 key = kind.normalized_key(kind.object_key_of_fields(await kind.file_fields(self._draft, row)))
@@ -255,10 +255,10 @@ class _ApplyRun:
     async def _change_object(self, stated_object: StatedObject, id: str, were: ObjectFields) -> None:
         """Make an object equal to its file. `were` are all of its fields now."""
         kind, key = stated_object.kind, stated_object.key
-        owner = self._draft.file_owners.all().get(owned_object_id(kind.action, id))
+        owner = self._draft.file_owners.all().get(owner_document_id(kind.action, id))
         is_own = owner is not None and owner.set == self._files.name
         if not is_own and not self._how.adopt:
-            made = "made by hand" if owner is None else f"managed by {owner.file_position}"
+            made = "made by hand" if owner is None else f"managed by {owner.set_name_file_and_line}"
             self._outcome.conflicts.append(_conflict_difference(kind, key, made))
             return
         before = await kind.find(self._draft, id)
@@ -343,7 +343,7 @@ class _ApplyRun:
 
     async def _store_owner(self, stated_object: StatedObject, id: str) -> None:
         owners = self._draft.file_owners
-        owner = owned_object_id(stated_object.kind.action, id)
+        owner = owner_document_id(stated_object.kind.action, id)
         after = FileOwner(
             id=owner,
             set=self._files.name,

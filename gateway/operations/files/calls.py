@@ -139,7 +139,7 @@ async def show_object(request: OperatorRequest[MoneyServices, None]) -> Result:
         has_limited_data_access=request.has_limited_data_access,
     )
     owner = find_owner(request.registry, kind, row)
-    managed = None if owner is None else owner.file_position
+    managed = None if owner is None else owner.set_name_file_and_line
     return {"object": {"yaml": await object_text(request.registry, kind, row), "managed": managed}}
 
 

@@ -26,7 +26,7 @@ from gateway.operations.files.text import (
     without_defaults,
 )
 from spool.errors import Invalid
-from spool.registry.file_owners import FileOwner, owned_object_id
+from spool.registry.file_owners import FileOwner, owner_document_id
 from spool.registry.registry import Registry
 from spool.registry.texts import check_text
 
@@ -216,7 +216,7 @@ async def files_from_registry(registry: Registry) -> Mapping[str, str]:
         objects: dict[Key, Mapping[str, Any]] = {}
         for id, row in (await kind.rows_by_id(registry)).items():
             fields = await kind.file_fields(registry, row)
-            owner = owners.get(owned_object_id(kind.action, id))
+            owner = owners.get(owner_document_id(kind.action, id))
             objects[kind.object_key_of_fields(fields)] = _fields_without_defaults(
                 registry, kind, row, fields, owner
             )
@@ -241,7 +241,7 @@ async def object_text(registry: Registry, kind: FileKind, row: Any) -> str:
 
 
 def find_owner(registry: Registry, kind: FileKind, row: Any) -> FileOwner | None:
-    return registry.file_owners.all().get(owned_object_id(kind.action, kind.id_of(row)))
+    return registry.file_owners.all().get(owner_document_id(kind.action, kind.id_of(row)))
 
 
 def _file_text_of_folder_object(kind: FileKind, fields: Mapping[str, Any]) -> str:

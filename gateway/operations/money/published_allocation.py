@@ -68,7 +68,7 @@ from gateway.operations.requests.requests import RequestBody
 from gateway.operations.services import AllServices
 from spool.errors import NotThere
 from spool.registry.field_notes import example, words
-from spool.registry.file_owners import owned_object_id
+from spool.registry.file_owners import owner_document_id
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 from spool.registry.registry import Registry
@@ -571,7 +571,7 @@ class DefinitionKind(FileKind):
         return {
             namespace: await self.find(registry, namespace)
             for namespace, version in table.versions_in_force().items()
-            if version.dimensions or owned_object_id(self.action, namespace) in owners
+            if version.dimensions or owner_document_id(self.action, namespace) in owners
         }
 
     async def find(self, registry: Registry, id: str) -> DefinitionInFile:

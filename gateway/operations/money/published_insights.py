@@ -354,7 +354,7 @@ async def update_insight(request: KeyRequest[MoneyServices, InsightChanges]) -> 
     gives={JSON: DeletedInsight},
 )
 async def delete_insight(request: KeyRequest[MoneyServices, None]) -> Result:
-    id, comments = await _require_registry(request).insights.delete(
+    id, comments = await _require_registry(request).insights.delete_with_comments(
         request.path_parameter("id"), actor=request.actor
     )
     return {"insight": {"id": id}, "comments": [{"id": str(comment)} for comment in comments]}

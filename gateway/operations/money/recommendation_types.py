@@ -10,7 +10,7 @@ from gateway.operations.files.kinds import FileKind, MoneyCaller
 from gateway.operations.files.text import suggestion
 from gateway.operations.requests.requests import RequestBody
 from spool.errors import Invalid, NotThere
-from spool.registry.file_owners import owned_object_id
+from spool.registry.file_owners import owner_document_id
 from spool.registry.permission_sets import VIEW_RECOMMENDATIONS
 from spool.registry.recommendations import TypeSettings
 from spool.registry.registry import Registry
@@ -54,7 +54,7 @@ class RecommendationTypeKind(FileKind):
         return {
             name: row
             for name, row in types.items()
-            if row != TypeInFile(type=name) or owned_object_id(self.action, name) in owners
+            if row != TypeInFile(type=name) or owner_document_id(self.action, name) in owners
         }
 
     async def find(self, registry: Registry, id: str) -> TypeInFile:

@@ -113,7 +113,7 @@ class ViewResource(ManagedResource[View, MoneyServices]):
     async def delete(self, caller: OperationCaller[MoneyServices], id_or_name: str) -> str:
         id = (await self.find(caller, id_or_name)).id
         names_users = (await caller.sees()).is_whole
-        await caller.registry.views.delete(id, actor=caller.actor, names_users=names_users)
+        await caller.registry.views.delete(id, actor=caller.actor, shows_users=names_users)
         return id
 
 

@@ -103,7 +103,7 @@ async def list_operators(request: OperatorRequest[PeopleServices, None]) -> Resu
 )
 async def add_operator(request: OperatorRequest[PeopleServices, NewOperator]) -> Result:
     body = request.body
-    is_limiting = any(role.is_limiting for role in request.registry.roles.all())
+    is_limiting = any(role.has_hidden_calls_or_cost_types for role in request.registry.roles.all())
     usual = NO_ROLE if is_limiting else VIEWER
     operator = await request.registry.operators.add(
         body.email, role=body.role or usual, password=body.password, actor=request.actor

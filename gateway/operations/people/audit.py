@@ -102,9 +102,9 @@ def _stated_name(row: AuditRow) -> str | None:
 
 async def _audit_target_names_by_id(registry: Registry, kind: str, ids: set[str]) -> Mapping[str, str]:
     if kind == INSIGHT:
-        return await registry.insights.titles(ids)
+        return await registry.insights.titles_by_id(ids)
     if kind == RECOMMENDATION:
-        return await registry.recommendations.titles(ids)
+        return await registry.recommendations.titles_by_id(ids)
     if kind == OPERATOR:
         return {
             operator.email: operator.email

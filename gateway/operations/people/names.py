@@ -19,7 +19,7 @@ from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid
-from spool.people import is_hash, is_hash_address_or_pseudonym
+from spool.people import is_address_hash, is_hash_address_or_pseudonym
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, VIEW_NAMES
 from spool.registry.tables.persons import LIMIT, LinkedPerson
@@ -121,7 +121,7 @@ async def list_people(request: OperatorRequest[PeopleServices, None]) -> Result:
     accounts = {
         user: operator.email
         for operator in await request.registry.operators.all()
-        if is_hash(user := request.shared.people.hash_address(operator.email))
+        if is_address_hash(user := request.shared.people.hash_address(operator.email))
     }
     known = [_listed_person(person, accounts) for person in await request.registry.persons.all()]
     named = {name for row in known for name in row.names}
@@ -174,7 +174,7 @@ def _read_person(request: OperatorRequest[PeopleServices, StatedPeople], entry: 
 )
 async def split_person(request: OperatorRequest[PeopleServices, SplitName]) -> Result:
     """Let reports show the name as a person of its own again. No sum changes."""
-    await request.registry.persons.split_name(request.body.user.strip(), actor=request.actor)
+    await request.registry.persons.unlink_name(request.body.user.strip(), actor=request.actor)
     return {"people": {"split": 1}}
 
 

@@ -40,7 +40,7 @@ from spool.erasure import erasures_to_json, new_erasure
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.ledger.queries import TOTAL, CostQuery, next_full_hour
 from spool.listing import ListQuery, SortField
-from spool.people import SECOND_NAME, USER, is_address, values_for_filter
+from spool.people import SECOND_NAME, USER, filter_values_of_dimension, is_address
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, Correction, Record, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ANSWER_PRIVACY_REQUESTS
@@ -645,7 +645,7 @@ def _is_about_person(record: Record, forms: frozenset[str]) -> bool:
             return str(getattr(record, "tags", {}).get(SECOND_NAME.removeprefix("tag:"), ""))
         return getattr(record, "user", None) or getattr(record, "subject", None) or ""
 
-    return not forms.isdisjoint(values_for_filter(USER, person_name_in_record))
+    return not forms.isdisjoint(filter_values_of_dimension(USER, person_name_in_record))
 
 
 def _make_directory(directory: Path) -> None:

@@ -341,7 +341,7 @@ async def list_operators_who_see_more_than_role(request: OperatorRequest[PeopleS
     The role may be assigned by name, or by a group that the OpenID provider reported at the newest active sign-in.
     """
     role = request.registry.roles.require_by_id_or_name(request.path_parameter("role"))
-    operators = await request.registry.operators.all() if role.is_limiting else ()
+    operators = await request.registry.operators.all() if role.has_hidden_calls_or_cost_types else ()
     newest = {
         session.account: session
         for session in sorted(

@@ -31,7 +31,7 @@ from gateway.normalise.billing import BillingFile
 from gateway.operations.answers import BillingDropItem
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest, item_identity, names_for_repeat_detection
-from spool.identity import RequestNames
+from spool.identity import RequestDedupKeys
 from spool.log.values import Receipt
 from spool.record import BillingDrop
 from spool.registry.field_notes import example, words
@@ -129,7 +129,7 @@ async def create_billing_drop(request: KeyRequest[TopicServices, bytes]) -> web.
 async def _store_hourly_file(
     request: KeyRequest[TopicServices, bytes],
     connection_id: str,
-    names: RequestNames | None,
+    names: RequestDedupKeys | None,
     *,
     upstream_id: str = "",
     is_repeat: bool = False,

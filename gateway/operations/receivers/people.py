@@ -116,7 +116,7 @@ async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures])
         # add the installation to the name, because gateways may share a key
         name += f" {request.body.installation}"
     persons = _require_registry(request.services).persons
-    await persons.note_lower_installation(name, request.body.done, actor=request.actor)
+    await persons.store_agent_or_gateway_below(name, request.body.done, actor=request.actor)
     key = request.shared.people.erasure_key
     return erasures_to_json(
         erasure_order_for_lower_installations(erasure, key)

@@ -40,7 +40,7 @@ from gateway.normalise.unit_cost import ReadOperations
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest, item_identity, names_for_repeat_detection
 from spool.errors import Stale
-from spool.identity import RequestNames
+from spool.identity import RequestDedupKeys
 from spool.listing import ListPage, SortField
 from spool.log.values import Receipt
 from spool.record import NS, UnitCostOperation, rfc3339
@@ -419,7 +419,7 @@ async def _store_record_operation(request: KeyRequest[TopicServices, bytes], ope
 async def _store_operations(
     request: KeyRequest[TopicServices, bytes],
     operations: ReadOperations,
-    names: RequestNames | None = None,
+    names: RequestDedupKeys | None = None,
     *,
     is_repeat: bool = False,
 ) -> Receipt:

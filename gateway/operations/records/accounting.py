@@ -16,7 +16,7 @@ from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.requests.address import OPERATION, operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
-from spool.clock import SteadyClock, clock_ahead_and_delay_s
+from spool.clock import SteadyClock, clock_ahead_and_deletion_delay_s
 from spool.log.values import AcceptedTwice, LogAccounting
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
@@ -201,7 +201,7 @@ class ConflictItem(msgspec.Struct, kw_only=True):
     answers=OneClock,
 )
 async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
-    step_s, held_s = clock_ahead_and_delay_s(request.shared.clock)
+    step_s, held_s = clock_ahead_and_deletion_delay_s(request.shared.clock)
     return {
         "clock": {
             "now": utc_iso(request.now()),
@@ -222,7 +222,7 @@ async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
 async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> Result:
     """Accept the wall clock now, so that the retention of records follows it again."""
     clock = request.shared.clock
-    step_s, held_s = clock_ahead_and_delay_s(clock)
+    step_s, held_s = clock_ahead_and_deletion_delay_s(clock)
     if not isinstance(clock, SteadyClock) or not held_s:
         return {"clock": {"moved_s": 0.0, "was_held_s": 0.0}}
     async with request.audited_change("clock.accept", "clock", {"step_s": step_s}):

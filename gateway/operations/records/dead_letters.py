@@ -287,10 +287,10 @@ def edit_record_and_list_changes(
 
 def _to_value_with_recorded_names(value: Any, field_name: str, people: People) -> Any:
     if field_name in _PEOPLE and isinstance(value, str):
-        return people.recorded_text(value)
+        return people.text_for_record(value)
     if not isinstance(value, dict):
         return value
-    texts = people.recorded_values({key: text for key, text in value.items() if isinstance(text, str)})
+    texts = people.texts_for_record({key: text for key, text in value.items() if isinstance(text, str)})
     return {
         key: texts.get(key, item) for key, item in value.items() if key in texts or not isinstance(item, str)
     }

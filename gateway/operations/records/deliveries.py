@@ -341,7 +341,7 @@ async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
     if name not in {route.name for route in await services.deliveries.route_states()}:
         raise NotThere(f"there is no route named {name!r}")
     async with request.audited_change("route.drop", name, {}):
-        discarded = await services.deliveries.delete_route(name)
+        discarded = await services.deliveries.delete_route_and_count_discarded(name)
     return {"route": name, "discarded": discarded}
 
 

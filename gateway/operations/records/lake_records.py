@@ -85,7 +85,7 @@ async def _lake_reader_and_first_log_number(
     """
     past = spool.past()
     if past is None or (
-        request.has_limited_data_access and past.has_unstored_dimension(request.ledger.slice_sources)
+        request.has_limited_data_access and past.has_dimension_missing_in_lake(request.ledger.slice_sources)
     ):
         return None, 0
     floor = await first_number_after(spool.log, AI_TELEMETRY, 0.0, spool.log.next_number(AI_TELEMETRY))

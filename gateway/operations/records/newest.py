@@ -40,7 +40,7 @@ from gateway.operations.requests.requests import OperatorRequest
 from spool.ledger.own_records import SliceRecord
 from spool.ledger.work import SESSION, UNITS
 from spool.ledger.work_links import BRANCH
-from spool.people import values_for_filter
+from spool.people import filter_values_of_dimension
 from spool.record import AI_TELEMETRY, TOPICS, Record
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_RECORDS
@@ -51,7 +51,7 @@ MOST_SOURCES = 50
 
 def _value_filter(name: str) -> Filter[KeptRecord]:
     return Filter(
-        values=lambda stored: values_for_filter(name, stored.value_for_filters),
+        values=lambda stored: filter_values_of_dimension(name, stored.value_for_filters),
         is_open=name in OPEN_SETS,
         names_people=True,
     )
@@ -136,7 +136,9 @@ async def record_list_with_current_filters(
         if name in UNITS:
             return replace(_work_unit_filter(name), values=lambda stored: unit_values(stored, name))
         return Filter(
-            values=lambda stored: values_for_filter(name, partial(dimension_value_in_totals, stored)),
+            values=lambda stored: filter_values_of_dimension(
+                name, partial(dimension_value_in_totals, stored)
+            ),
             names_people=True,
         )
 

@@ -33,7 +33,7 @@ from spool.ledger.work import UNITS
 from spool.log.planning.corrections import MOST, correction_id
 from spool.log.protocols import Log
 from spool.log.values import LogEntry
-from spool.people import USER, values_for_filter
+from spool.people import USER, filter_values_of_dimension
 from spool.record import TOPICS, Correction, Inference, Record, counted_cost, decimal_text, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_RECORDS
@@ -191,7 +191,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
             "ids: it may have been deleted after spool.retention, or be older; search further back "
             "with since"
         )
-    note_viewed_people({USER: values_for_filter(USER, stored.value_for_filters)})
+    note_viewed_people({USER: filter_values_of_dimension(USER, stored.value_for_filters)})
     try:
         book = await asyncio.to_thread(services.money.prices)
     except CardUnreadable as error:

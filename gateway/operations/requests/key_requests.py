@@ -19,7 +19,13 @@ from gateway.http.requests import IDEMPOTENCY_KEY, AdmittedRequest
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.people.authentication.bearer import Bearer
-from spool.identity import RecordIdentity, RequestNames, build_request_names, random_identity, request_item_id
+from spool.identity import (
+    RecordIdentity,
+    RequestDedupKeys,
+    build_request_dedup_keys,
+    dedup_key_of_request_item,
+    random_identity,
+)
 from spool.registry.operators import Actor
 
 Held = TypeVar("Held")
@@ -60,7 +66,7 @@ class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
         return await self.read_list_page(list_definition, rows, self.shared)
 
 
-def names_for_repeat_detection(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | None:
+def names_for_repeat_detection(request: KeyRequest[Any, bytes], *more: bytes) -> RequestDedupKeys | None:
     """
     Return the names for recognizing a repeated request, from its Idempotency-Key. Return None without the
     header.
@@ -70,10 +76,12 @@ def names_for_repeat_detection(request: KeyRequest[Any, bytes], *more: bytes) ->
     key = request.http.headers.get(IDEMPOTENCY_KEY)
     if not key:
         return None
-    return build_request_names(request.bearer.name, request.http.path, key, request.body, *more)
+    return build_request_dedup_keys(request.bearer.name, request.http.path, key, request.body, *more)
 
 
-def item_identity(names: RequestNames | None, item_index: int, relayed_id: bytes | None) -> RecordIdentity:
+def item_identity(
+    names: RequestDedupKeys | None, item_index: int, relayed_id: bytes | None
+) -> RecordIdentity:
     """
     Return the dedup key of an item: the id that another Tollhouse gave it, or its position in the request.
     Without an Idempotency-Key, the key is random.
@@ -82,4 +90,4 @@ def item_identity(names: RequestNames | None, item_index: int, relayed_id: bytes
         return RecordIdentity(relayed_id)
     if names is None:
         return random_identity()
-    return RecordIdentity(request_item_id(names, item_index))
+    return RecordIdentity(dedup_key_of_request_item(names, item_index))

@@ -24,7 +24,7 @@ from gateway.people.authentication.legacy_key import DEPLOYMENT, LegacyKey
 from spool.caches import remove_oldest_eighth
 from spool.clock import Clock
 from spool.errors import AlreadyThere, KeyEnded, NotAllowed, NotThere, SpoolError
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.record import utc_iso
 from spool.registry import enrolment_tokens
 from spool.registry.enrolment_tokens import EnrolmentToken
@@ -39,7 +39,7 @@ from spool.registry.scopes import (
     WITHOUT_FIGURES,
     granting_use_case,
 )
-from spool.registry.tables.expired_tries import ExpiredTries
+from spool.registry.tables.expired_tries import ExpiredKeyUses
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class ListedKey(Key):
     listed_at: float
     last_test: float | None
     last_record: float | None
-    expired_tries: ExpiredTries | None
+    expired_tries: ExpiredKeyUses | None
     addresses: tuple[str, ...]
 
 
@@ -139,7 +139,7 @@ class KeyAccess:
         self._tests: dict[int, float] = {}  # key number -> time of the last test span since the start
         self._unwritten_tests: set[int] = set()
         # key number -> uses of the expired key that are not stored yet
-        self._unwritten_tries: dict[int, ExpiredTries] = {}
+        self._unwritten_tries: dict[int, ExpiredKeyUses] = {}
         self._task: asyncio.Task[None] | None = None
         self.failed_attempts = 0
         # function that returns the time of the newest record by key name
@@ -310,12 +310,14 @@ class KeyAccess:
             for key in self.keys()
         ]
 
-    async def expired_tries(self) -> Mapping[int, ExpiredTries]:
+    async def expired_tries(self) -> Mapping[int, ExpiredKeyUses]:
         """Return the requests with expired keys at all gateways, by the key's number."""
         if self._registry is None:
             return {}
-        tries = dict(await self._registry.expired_tries.all())
-        tries |= {id: each.combine(tries.get(id)) for id, each in self._unwritten_tries.items()}
+        tries = dict(await self._registry.expired_tries.expired_uses_by_key_id())
+        tries |= {
+            id: each.add_or_keep_later_expiry(tries.get(id)) for id, each in self._unwritten_tries.items()
+        }
         now = self._clock.now()
         expired = {key.id: key.expires_at for key in self.keys() if key.state(now) == EXPIRED}
         return {id: each for id, each in tries.items() if expired.get(id) == each.expires_at}
@@ -453,7 +455,7 @@ class KeyAccess:
             await registry.expired_tries.add(batch, keys=registry.keys.all())
         except SpoolError as error:
             for id, tries in batch.items():
-                self._unwritten_tries[id] = tries.combine(self._unwritten_tries.get(id))
+                self._unwritten_tries[id] = tries.add_or_keep_later_expiry(self._unwritten_tries.get(id))
             extra = {"action": "expired_tries_not_stored"}
             _log.warning("uses of expired keys could not be stored and are retried: %s", error, extra=extra)
 
@@ -605,7 +607,7 @@ class KeyAccess:
             self._bearers[key.id] = key, bearer
         return bearer
 
-    async def upload_expectations_of_key(self, key_number: int) -> tuple[Expectation, ...]:
+    async def upload_expectations_of_key(self, key_number: int) -> tuple[ExpectedVersion, ...]:
         """
         Return conditions for requests to an upload address returned earlier.
 
@@ -643,8 +645,8 @@ class KeyAccess:
             return self._refuse_disabled()
         now = self._clock.now()
         expiry = key.expires_at or now
-        tried = ExpiredTries(expires_at=expiry, count=1, newest=now)
-        self._unwritten_tries[key.id] = tried.combine(self._unwritten_tries.get(key.id))
+        tried = ExpiredKeyUses(expires_at=expiry, count=1, newest=now)
+        self._unwritten_tries[key.id] = tried.add_or_keep_later_expiry(self._unwritten_tries.get(key.id))
         message = (
             f"this API key expired on {utc_iso(expiry)}; use another key, or ask an operator to move the date"
         )

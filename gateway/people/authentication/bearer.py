@@ -12,7 +12,7 @@ from spool.record import DEVICE_KEYS
 
 if TYPE_CHECKING:
     from gateway.people.authentication.assistant_people import AssistantPerson
-    from spool.log.partial_reports import Expectation
+    from spool.log.partial_reports import ExpectedVersion
 
 LISTED_DEVICE_KEYS = "keys of listed devices"
 
@@ -48,7 +48,7 @@ class Bearer:
     may_chain: bool = False
     is_local: bool = False
     is_gateway: bool = False
-    expects: tuple[Expectation, ...] = ()
+    expects: tuple[ExpectedVersion, ...] = ()
     number: int | None = None
     person: AssistantPerson | None = None
     token: str | None = None

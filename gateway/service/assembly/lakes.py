@@ -28,7 +28,7 @@ async def lake_states(config: Config, storage: Storage) -> Sequence[LakeState]:
     if not config.destinations or storage.registry is None:
         return ()
     from exporters.destinations.catalogue import TYPES
-    from spool.deliveries.protocols import LakeState, read_lake_verdict, read_landing_time
+    from spool.deliveries.protocols import LakeState, read_lake_verdict, read_last_lake_write_at
 
     landings = storage.small.open_table(LANDINGS)
     table = storage.registry.statements
@@ -37,7 +37,8 @@ async def lake_states(config: Config, storage: Storage) -> Sequence[LakeState]:
     return [
         LakeState(
             route=route,
-            landed_at=await _newest_landing_at(landings, route) or await read_landing_time(table, route),
+            landed_at=await _newest_landing_at(landings, route)
+            or await read_last_lake_write_at(table, route),
             verdict=await read_lake_verdict(table, route),
         )
         for route in routes
@@ -142,7 +143,7 @@ def _file_lake_settings(config: Config, destination: str) -> DestinationSettings
 async def _newest_landing_at(landings: LakeDeliveries, route: str) -> float | None:
     from exporters.lake import manifest
 
-    newest = await landings.landing_before(route, _ANY)
+    newest = await landings.lake_delivery_before(route, _ANY)
     return (
         None
         if newest is None

@@ -16,7 +16,7 @@ from spool.registry.document_table import INSIGHTS
 from spool.registry.insights import MAX_INSIGHTS
 from spool.registry.roles import RoleLimits
 from spool.settings import MAX_SENDERS, MAX_SERIES
-from spool.shares import HeldByKey, KeyShare, keys_about_to_lose_entries, nearly_full_keys
+from spool.shares import HeldByKey, KeyShare, key_next_to_lose_entries, nearly_full_keys
 from spool.storage import Storage
 from spool.streams import StreamSize
 
@@ -89,7 +89,7 @@ async def nearly_used_shares(
             storage.container_files.sums.waiting_bytes_by_key,
             config.container.max_bytes,
         ),
-        *keys_about_to_lose_entries(MAX_SENDERS, senders, config.spool.max_senders),
+        *key_next_to_lose_entries(MAX_SENDERS, senders, config.spool.max_senders),
     ]
     streams = Counter[str]()
     stream_bytes = Counter[str]()
@@ -99,15 +99,15 @@ async def nearly_used_shares(
     limits += nearly_full_keys("spool.max_streams", streams, config.spool.max_streams)
     limits += nearly_full_keys("spool.max_stream_bytes", stream_bytes, config.spool.max_stream_bytes)
     for of, amount in waiting.items():
-        limits += keys_about_to_lose_entries(
+        limits += key_next_to_lose_entries(
             f"spool.pending_items{of}", amount.items, config.spool.pending_items
         )
-        limits += keys_about_to_lose_entries(
+        limits += key_next_to_lose_entries(
             f"spool.pending_bytes{of}", amount.bytes, config.spool.pending_bytes
         )
     if storage.registry is not None:
-        held = await storage.registry.row_counts_by_maker()
-        fixed = {INSIGHTS: MAX_INSIGHTS, **storage.registry.fixed_limits()}
+        held = await storage.registry.row_counts_by_limit_and_key()
+        fixed = {INSIGHTS: MAX_INSIGHTS, **storage.registry.max_rows_by_limit()}
         for limit, counts_by_key in held.items():
             limits += nearly_full_keys(limit, counts_by_key, fixed.get(limit) or config.limit_value(limit))
     return limits

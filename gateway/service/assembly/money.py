@@ -206,7 +206,7 @@ def _to_matching_owner(key_owner: KeyOwner) -> Owner:
     from spool import providers
 
     return Owner(
-        provider=providers.canonical_name(key_owner.provider),
+        provider=providers.canonical_provider_name(key_owner.provider),
         billed=key_owner.billed,
         api_key=key_owner.api_key,
         team=key_owner.team,

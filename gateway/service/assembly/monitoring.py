@@ -18,7 +18,7 @@ from gateway.operations.money.reports.declared import REPORT_STATES, ScheduledRe
 from gateway.service.assembly.lakes import lake_states
 from gateway.service.assembly.limits import current_limits
 from gateway.service.assembly.parts import Assembler
-from spool.clock import clock_ahead_and_delay_s
+from spool.clock import clock_ahead_and_deletion_delay_s
 from spool.installation import public_id
 from spool.registry.notices import ChannelState
 from spool.settings import MAX_SENDERS
@@ -61,7 +61,7 @@ def build_exposition(
 
     async def take_snapshot() -> Snapshot:
         stats = await storage.log.stats()
-        step_s, held_s = clock_ahead_and_delay_s(parts.clock)
+        step_s, held_s = clock_ahead_and_deletion_delay_s(parts.clock)
         channels = await parts.channel_states()
         states = await storage.deliveries.route_states()
         soundness = await storage.ledger.comparison_state()

@@ -39,7 +39,7 @@ from gateway.service.demo.workloads import CLAUDE_CODE, PEOPLE, WORKLOADS
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import PARKED, RouteSpec
 from spool.devices.device import Device
-from spool.identity import RecordIdentity, cloud_event_id
+from spool.identity import RecordIdentity, dedup_key_of_cloud_event
 from spool.ledger.ledger import Ledger
 from spool.log.accounting import route_topic
 from spool.log.values import Submission
@@ -244,7 +244,7 @@ def _unit_cost_submission(now: float) -> Submission:
 def _submission_of_shop_orders(now: float) -> Submission:
     events = [
         UsageEvent(
-            id=cloud_event_id("shop", f"order-{number}"),
+            id=dedup_key_of_cloud_event("shop", f"order-{number}"),
             source="shop",
             event_id=f"order-{number}",
             event_type=EVENT_TYPE,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from spool.identity import derived_id
+from spool.identity import derived_dedup_key
 from spool.log.amendments import TOKENS, is_person_changed, is_processing_mode_changed, replace_fields
 from spool.record import RUNS, Correction, Inference, Record
 
@@ -37,7 +37,7 @@ Find = Callable[[bytes], Record | None]
 
 def correction_id(record_id: bytes, ordinal: int) -> bytes:
     """Return the id of a record's correction with this position. Positions begin at 1."""
-    return derived_id(record_id, f"correction {ordinal}")
+    return derived_dedup_key(record_id, f"correction {ordinal}")
 
 
 def state_after_corrections_and_their_count(

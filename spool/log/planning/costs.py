@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 
-from spool.identity import RecordIdentity, derived_id
+from spool.identity import RecordIdentity, derived_dedup_key
 from spool.record import Inference
 
 
@@ -126,16 +126,16 @@ class CostRules:
 
 
 def _guessed_cost_dedup_flag(record_id: bytes) -> bytes:
-    return derived_id(record_id, "guessed cost")
+    return derived_dedup_key(record_id, "guessed cost")
 
 
 def _final_cost_dedup_flag(record_id: bytes) -> bytes:
-    return derived_id(record_id, "final cost")
+    return derived_dedup_key(record_id, "final cost")
 
 
 def _later_cost_dedup_flag(record_id: bytes) -> bytes:
-    return derived_id(record_id, "cost of a later report")
+    return derived_dedup_key(record_id, "cost of a later report")
 
 
 def _cost_from_key_dedup_flag(record_id: bytes, sender_key: str | None) -> bytes:
-    return derived_id(record_id, f"cost from {sender_key}")
+    return derived_dedup_key(record_id, f"cost from {sender_key}")

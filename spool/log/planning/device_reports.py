@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from spool.identity import derived_id, hash_parts
+from spool.identity import dedup_key_of_parts, derived_dedup_key
 from spool.log.amendments import TOKENS, replace_fields
 from spool.log.planning.costs import has_cost
 from spool.people import USER_EMAIL
@@ -190,7 +190,7 @@ def changed_fields(known_record: Inference, new: Inference, *, is_open: bool) ->
 
 # Every later report is looked up under this name. Flipping the bits of a hash is ten times as fast as a new
 # hash.
-_HEARD: Final = int.from_bytes(hash_parts(8, "reported by a device"))
+_HEARD: Final = int.from_bytes(dedup_key_of_parts(8, "reported by a device"))
 
 
 def _reported_by_device_dedup_flag(record_id: bytes) -> bytes:
@@ -198,16 +198,16 @@ def _reported_by_device_dedup_flag(record_id: bytes) -> bytes:
 
 
 def _measured_by_device_dedup_flag(record_id: bytes) -> bytes:
-    return derived_id(record_id, "measured by a device")
+    return derived_dedup_key(record_id, "measured by a device")
 
 
 def _measured_by_server_dedup_flag(record_id: bytes) -> bytes:
-    return derived_id(record_id, "decided by a server")
+    return derived_dedup_key(record_id, "decided by a server")
 
 
 def _stated_by_device_dedup_flag(record_id: bytes, field_name: str) -> bytes:
-    return derived_id(record_id, f"a device states {field_name}")
+    return derived_dedup_key(record_id, f"a device states {field_name}")
 
 
 def _stated_by_server_dedup_flag(record_id: bytes, field_name: str) -> bytes:
-    return derived_id(record_id, f"a server states {field_name}")
+    return derived_dedup_key(record_id, f"a server states {field_name}")

@@ -18,10 +18,10 @@ from spool.identity import (
     ANY_SCOPE,
     NestedReport,
     RecordIdentity,
-    derived_id,
-    is_log_to_span_name,
-    limit_to_sender,
-    long_request_id_prefix,
+    derived_dedup_key,
+    is_log_to_span_dedup_key,
+    limit_to_sender_key,
+    request_id_type_prefix,
     scope_dedup_flags,
 )
 from spool.log import accounting, duplicates
@@ -133,7 +133,7 @@ class KnownCalls:
         if pair_keys:
             self._used_names.update(pair_keys)
             self._used_names.update(
-                derived_id(known.id, _GUESSED) for known in self._records_of_call(log_position)[-1:]
+                derived_dedup_key(known.id, _GUESSED) for known in self._records_of_call(log_position)[-1:]
             )
 
     def can_be_of_another_call(
@@ -169,14 +169,14 @@ class KnownCalls:
         )
 
     def _has_uncertain_match(self, known_record: Inference, search_hours: Iterable[int]) -> bool:
-        return self.find_log_position(derived_id(known_record.id, _GUESSED), search_hours) is not None
+        return self.find_log_position(derived_dedup_key(known_record.id, _GUESSED), search_hours) is not None
 
     def _has_id_with_prefix(
         self, known_record: Inference, id_prefix: str, search_hours: Iterable[int]
     ) -> bool:
         return (
-            long_request_id_prefix(known_record) == id_prefix
-            or self.find_log_position(derived_id(known_record.id, id_prefix), search_hours) is not None
+            request_id_type_prefix(known_record) == id_prefix
+            or self.find_log_position(derived_dedup_key(known_record.id, id_prefix), search_hours) is not None
         )
 
     def find_call_by_nested_report(
@@ -205,7 +205,7 @@ class KnownCalls:
 
     def _mark_relay_key_as_used(self, log_position: int) -> None:
         for known in self._records_of_call(log_position)[-1:]:
-            self._used_names.update((relay_name(known), derived_id(known.id, _GUESSED)))
+            self._used_names.update((relay_name(known), derived_dedup_key(known.id, _GUESSED)))
 
     @property
     def used_dedup_keys(self) -> Sequence[bytes]:
@@ -466,11 +466,11 @@ class KnownCalls:
         # the names of a new record were looked up before
         known_in = search_hours if number < self._plan.first.get(topic, 1) else ()
         form, known = (
-            long_request_id_prefix(record) if isinstance(record, Inference) else None,
+            request_id_type_prefix(record) if isinstance(record, Inference) else None,
             self._read_record(log_position),
         )
-        if form is not None and isinstance(known, Inference) and form != long_request_id_prefix(known):
-            self._used_names.add(derived_id(known.id, form))
+        if form is not None and isinstance(known, Inference) and form != request_id_type_prefix(known):
+            self._used_names.add(derived_dedup_key(known.id, form))
         if identity.scope is not None and isinstance(known, Inference):
             self._used_names.update(scope_dedup_flags(known.id, "", identity.scope))
         if known is record and isinstance(record, Inference):
@@ -587,7 +587,7 @@ class KnownCalls:
         """
         if record.shadow:
             return log_position
-        is_of_log = any(is_log_to_span_name(other_name) for _, other_name in identity.links)
+        is_of_log = any(is_log_to_span_dedup_key(other_name) for _, other_name in identity.links)
         links = self._unambiguous_links(identity.links, search_hours)
         pairs = list(self._linked_positions_and_pair_keys(record, identity.nesting, links, search_hours))
         nested = self._find_call_by_nested_report(record, identity, search_hours, log_position)
@@ -650,7 +650,7 @@ class KnownCalls:
         if nesting is None or self._nested is record:
             return None
         self._nested = record
-        nesting = limit_to_sender(nesting, record.sender_key)
+        nesting = limit_to_sender_key(nesting, record.sender_key)
         found = self._nested_report_search(search_hours).find_match(record, nesting, own_position)
         self._used_names.update(found.names)
         return found.place
@@ -722,7 +722,7 @@ class KnownCalls:
             log_position = self.find_log_position(other_name, search_hours)
             if (
                 log_position is not None
-                and is_log_to_span_name(own)
+                and is_log_to_span_dedup_key(own)
                 and self._has_span_of_scope(log_position, "", search_hours)
             ):
                 continue
@@ -732,7 +732,7 @@ class KnownCalls:
             ):
                 continue
             pair_names = (
-                [derived_id(name, "told") for name in (own, other_name)]
+                [derived_dedup_key(name, "told") for name in (own, other_name)]
                 if _has_several_links(own, links)
                 else []
             )
@@ -743,7 +743,7 @@ class KnownCalls:
                 yield log_position, pair_names
 
     def _has_another_id(self, log_position: int, record: Inference, search_hours: Iterable[int]) -> bool:
-        form = long_request_id_prefix(record)
+        form = request_id_type_prefix(record)
         return form is not None and any(
             known.request_id != record.request_id and self._has_id_with_prefix(known, form, search_hours)
             for known in self._records_of_call(log_position)
@@ -790,7 +790,7 @@ class KnownCalls:
         ):
             return False
         forms = {
-            form for each in (*both, joining_report) if (form := long_request_id_prefix(each)) is not None
+            form for each in (*both, joining_report) if (form := request_id_type_prefix(each)) is not None
         }
         return any(all(self._has_id_with_prefix(each, form, search_hours) for each in both) for form in forms)
 

@@ -20,13 +20,13 @@ from typing import Final, NamedTuple
 from spool.identity import (
     STEP_NS,
     NestedReport,
-    derived_id,
-    name_encoding_times,
-    nested_report_name,
+    decode_times_from_dedup_keys,
+    dedup_key_of_nested_report,
+    derived_dedup_key,
+    encode_times_as_dedup_key,
     possible_input_counts,
-    times_encoded_in_names,
 )
-from spool.record import Inference, further_dedup_names
+from spool.record import Inference, further_dedup_keys
 
 MOST_IN_STEP: Final = 4096  # limit of reports with one key in a step; further reports are not joined
 MOST_READ: Final = 32  # records read per key and step, newest first
@@ -79,7 +79,7 @@ def counterpart_keys_and_positions(
             )
             for ordinal in range(count - 1, max(count - MOST_READ, 0) - 1, -1):
                 log_position = find_log_position(
-                    nested_report_name(key, step, ordinal, is_inner=not nested_report.is_inner)
+                    dedup_key_of_nested_report(key, step, ordinal, is_inner=not nested_report.is_inner)
                 )
                 if log_position is not None:
                     yield key, log_position
@@ -89,7 +89,8 @@ def _count_stored_nested_reports(
     key: str, time_step: int, find_log_position: LogPositionFinder, *, is_inner: bool
 ) -> int:
     return count_stored_reports(
-        lambda ordinal: nested_report_name(key, time_step, ordinal, is_inner=is_inner), find_log_position
+        lambda ordinal: dedup_key_of_nested_report(key, time_step, ordinal, is_inner=is_inner),
+        find_log_position,
     )
 
 
@@ -112,7 +113,7 @@ def count_stored_reports(
 
 
 def nested_pair_dedup_flag(counted_record: Inference) -> bytes:
-    return derived_id(counted_record.id, "nested")
+    return derived_dedup_key(counted_record.id, "nested")
 
 
 class NestedReportSearch:
@@ -127,7 +128,7 @@ class NestedReportSearch:
         Find the SDK's report if `nested_report` is its caller's, or the other way round. `own_position`: position of
         the record that has this report under another id.
         """
-        filed = name_encoding_times(nested_report)
+        filed = encode_times_as_dedup_key(nested_report)
         if self._place_of(filed) is not None:
             return NestedMatch(None, ())  # this report was already filed, so it is a repeat
         counting = None if own_position is None else self._record_that_counts(own_position)
@@ -156,7 +157,9 @@ class NestedReportSearch:
         return not any(
             is_one_within_other(own, times)
             for record in records
-            for times in times_encoded_in_names(further_dedup_names(record), is_inner=nested_report.is_inner)
+            for times in decode_times_from_dedup_keys(
+                further_dedup_keys(record), is_inner=nested_report.is_inner
+            )
         )
 
     def _record_that_counts(self, log_position: int) -> Inference | None:
@@ -180,7 +183,7 @@ class NestedReportSearch:
                 continue
             other = records[0]
             # a report that joined a closed record could not add its times
-            stated = times_encoded_in_names(further_dedup_names(other), is_inner=not is_inner)
+            stated = decode_times_from_dedup_keys(further_dedup_keys(other), is_inner=not is_inner)
             slack = SLACK_NS if stated else LATEST_END_NS
             for other_times in stated or [_start_and_end(other)]:
                 nested = (times, other_times) if is_inner else (other_times, times)
@@ -196,7 +199,7 @@ class NestedReportSearch:
         if any(self._place_of(nested_pair_dedup_flag(record)) is not None for record in call_records):
             return False
         return not any(
-            times_encoded_in_names(further_dedup_names(record), is_inner=is_inner_report)
+            decode_times_from_dedup_keys(further_dedup_keys(record), is_inner=is_inner_report)
             for record in call_records
         )
 
@@ -213,7 +216,7 @@ class NestedReportSearch:
         for key in nested_report.keys:
             step = nested_report.end // STEP_NS
             count = _count_stored_nested_reports(key, step, self._place_of, is_inner=nested_report.is_inner)
-            yield nested_report_name(key, step, count, is_inner=nested_report.is_inner)
+            yield dedup_key_of_nested_report(key, step, count, is_inner=nested_report.is_inner)
 
 
 def _start_and_end(record: Inference) -> Times:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from spool.identity import NestedReport, RecordIdentity, Relay, limit_to_sender, scope_dedup_flags
+from spool.identity import NestedReport, RecordIdentity, RelayedReport, limit_to_sender_key, scope_dedup_flags
 from spool.log import accounting, duplicates
 from spool.log.accounting import SubmissionCounts
 from spool.log.counted_names import sum_by_type
@@ -36,9 +36,9 @@ from spool.record import (
     Inference,
     KeyedRecord,
     Record,
-    request_dedup_names,
+    request_dedup_keys,
 )
-from spool.registry.key_expectations import positions_with_ended_bearers
+from spool.registry.key_expectations import indexes_with_ended_bearers
 
 _log = logging.getLogger(__name__)
 _source = attrgetter("source")
@@ -84,7 +84,7 @@ class Planner:
             for record, identity in zip(submission.records, submission.identities, strict=True):
                 _, near = hours.id_storage_and_search_hours(record)
                 if identity.nesting is not None:
-                    nesting = limit_to_sender(identity.nesting, getattr(record, "sender_key", None))
+                    nesting = limit_to_sender_key(identity.nesting, getattr(record, "sender_key", None))
                     log_positions.update(self._nested_report_positions(nesting, near, now))
                 if identity.relay is not None:
                     log_positions.update(self._positions_of_other_side_reports(identity.relay, near, now))
@@ -120,7 +120,7 @@ class Planner:
         )
 
     def _positions_of_other_side_reports(
-        self, relay: Relay, search_hours: Iterable[int], now: float
+        self, relay: RelayedReport, search_hours: Iterable[int], now: float
     ) -> Iterator[int]:
         return filter(
             None, positions_of_other_side_reports(relay, self._log_position_finder(search_hours, now))
@@ -142,7 +142,7 @@ class Planner:
         called before each submission, and may raise to abort.
         """
         failed = indexes_of_stale_submissions(group, reader.partial_report_version)
-        gone = positions_with_ended_bearers(group, reader.partial_report_version) if failed else set()
+        gone = indexes_with_ended_bearers(group, reader.partial_report_version) if failed else set()
         plan = CommitPlan(at=now, first=dict(self._next), stale=failed, ended=gone)
         self.spans.undo_new_spans()
         hours = SearchHoursCache(int(now * NS))
@@ -387,7 +387,7 @@ class _SubmissionPlanner:
         if request is not None and new and isinstance(new[0], KeyedRecord):
             new[0].request = request.key + request.body
         for number, record in enumerate(new, self._first + first_new_index):
-            for name in request_dedup_names(record):
+            for name in request_dedup_keys(record):
                 self._known.store_dedup_key_if_new(
                     name, duplicates.encode_log_position(self._terms.topic, number), hour
                 )

@@ -12,7 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from spool.identity import AS_ASSISTANT, AS_GATEWAY, STEP_NS, Relay, derived_id, relayed_report_name
+from spool.identity import (
+    AS_ASSISTANT,
+    AS_GATEWAY,
+    STEP_NS,
+    RelayedReport,
+    dedup_key_of_relayed_report,
+    derived_dedup_key,
+)
 from spool.log.planning.nested_reports import (
     MOST_READ,
     LogPositionFinder,
@@ -28,7 +35,9 @@ CONTAINED_NS: Final = 100_000_000  # a span that extends outside by less counts 
 Distance = tuple[int, int]
 
 
-def positions_of_other_side_reports(relay: Relay, find_log_position: LogPositionFinder) -> Iterator[int]:
+def positions_of_other_side_reports(
+    relay: RelayedReport, find_log_position: LogPositionFinder
+) -> Iterator[int]:
     side = AS_GATEWAY if relay.side == AS_ASSISTANT else AS_ASSISTANT
     for names_request in (False,) if relay.names_request else (False, True):
         yield from _positions_of_stored_reports(
@@ -37,7 +46,7 @@ def positions_of_other_side_reports(relay: Relay, find_log_position: LogPosition
 
 
 def relayed_pair_dedup_flag(counted_record: Inference) -> bytes:
-    return derived_id(counted_record.id, "relayed")
+    return derived_dedup_key(counted_record.id, "relayed")
 
 
 class RelayedReportSearch:
@@ -56,7 +65,7 @@ class RelayedReportSearch:
         self._records_of = records_of
         self._is_of_another = is_of_another
 
-    def find_match(self, record: Inference, relay: Relay, own_position: int | None) -> NestedMatch:
+    def find_match(self, record: Inference, relay: RelayedReport, own_position: int | None) -> NestedMatch:
         own_records = [] if own_position is None else self._records_of(own_position)
         if self._are_paired(own_records):
             return NestedMatch(None, ())
@@ -72,7 +81,7 @@ class RelayedReportSearch:
         return NestedMatch(None, tuple(self._dedup_keys_to_store(relay)))
 
     def _fitting_calls(
-        self, record: Inference, relay: Relay
+        self, record: Inference, relay: RelayedReport
     ) -> Iterator[tuple[int, tuple[Sequence[Inference], Distance]]]:
         for log_position in positions_of_other_side_reports(relay, self._place_of):
             records = self._records_of(log_position)
@@ -85,7 +94,9 @@ class RelayedReportSearch:
     def _are_paired(self, call_records: Sequence[Inference]) -> bool:
         return any(self._place_of(relayed_pair_dedup_flag(each)) is not None for each in call_records)
 
-    def _has_records_stored_under_relay(self, call_records: Sequence[Inference], relay: Relay) -> bool:
+    def _has_records_stored_under_relay(
+        self, call_records: Sequence[Inference], relay: RelayedReport
+    ) -> bool:
         ids = {each.id for each in call_records}
         for names_request in (False, True):
             for log_position in _positions_of_stored_reports(
@@ -95,7 +106,7 @@ class RelayedReportSearch:
                     return True
         return False
 
-    def _dedup_keys_to_store(self, relay: Relay) -> Iterator[bytes]:
+    def _dedup_keys_to_store(self, relay: RelayedReport) -> Iterator[bytes]:
         for key in relay.keys:
             name = _ordinal_to_dedup_key(
                 relay.side, key, relay.end // STEP_NS, states_request_id=relay.names_request
@@ -106,13 +117,17 @@ class RelayedReportSearch:
 def _ordinal_to_dedup_key(
     reporting_side: str, relay_key: str, time_step: int, *, states_request_id: bool
 ) -> Callable[[int], bytes]:
-    return lambda ordinal: relayed_report_name(
+    return lambda ordinal: dedup_key_of_relayed_report(
         reporting_side, relay_key, time_step, ordinal, states_request_id=states_request_id
     )
 
 
 def _positions_of_stored_reports(
-    relay: Relay, reporting_side: str, find_log_position: LogPositionFinder, *, states_request_id: bool
+    relay: RelayedReport,
+    reporting_side: str,
+    find_log_position: LogPositionFinder,
+    *,
+    states_request_id: bool,
 ) -> Iterator[int]:
     own = relay.end // STEP_NS
     for key in relay.keys:
@@ -125,7 +140,7 @@ def _positions_of_stored_reports(
                     yield log_position
 
 
-def _call_distance(relay: Relay, other: Inference) -> Distance | None:
+def _call_distance(relay: RelayedReport, other: Inference) -> Distance | None:
     """
     Return how much the times of two reports differ, or None if they are of different calls.
 

@@ -18,9 +18,14 @@ from spool.postgres.connections.standby import (
     STANDBY_STATE,
     StandbyState,
     no_standby_error,
-    standby_state,
+    read_standby_state,
 )
-from spool.postgres.connections.target import CommitUnknown, Unconfirmed, error_line, local_settings_sql
+from spool.postgres.connections.target import (
+    CommitUnknown,
+    Unconfirmed,
+    describe_error_in_one_line,
+    local_settings_sql,
+)
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 READ_COMMITTED = b"BEGIN ISOLATION LEVEL READ COMMITTED"
@@ -41,7 +46,7 @@ class WatchedConnection(Connection):
         self.execute(statement)
 
     @contextmanager
-    def begin_with_statements(self) -> Iterator[psycopg.Pipeline]:
+    def begin_in_pipeline(self) -> Iterator[psycopg.Pipeline]:
         """Begin a transaction in the same round trip as the statements of the block."""
         with self.pipeline() as pipeline:
             self.begin(READ_COMMITTED)
@@ -95,7 +100,7 @@ WAITS_FOR_NOBODY = local_settings_sql({"synchronous_commit": "off"})
 QueryCursor = psycopg.Cursor[tuple[Any, ...]]
 
 
-class JoinedTransaction:
+class PipelinedTransaction:
     """
     A transaction in two round trips, one for each block.
 
@@ -116,19 +121,19 @@ class JoinedTransaction:
         return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
 
     @contextmanager
-    def begin_with_statements(self, *, needs_standby: bool = False) -> Iterator[None]:
+    def begin_in_pipeline(self, *, needs_standby: bool = False) -> Iterator[None]:
         """
         Begin the transaction. Use this exactly once, before any other statement, with the same
         `needs_standby` as the commit.
         """
-        with self.connection.begin_with_statements():
+        with self.connection.begin_in_pipeline():
             cursor = self.connection.execute(STANDBY_STATE) if needs_standby else None
             yield
-        self._before = None if cursor is None else standby_state(cursor)
+        self._before = None if cursor is None else read_standby_state(cursor)
 
     @contextmanager
-    def commit_with_statements(
-        self, *, in_two_steps: bool = False, needs_standby: bool = False
+    def commit_in_pipeline(
+        self, *, releases_locks_early: bool = False, needs_standby: bool = False
     ) -> Iterator[None]:
         """
         Commit the transaction. Use this exactly once, as the last block; without it, nothing is stored.
@@ -137,7 +142,7 @@ class JoinedTransaction:
         With `needs_standby`, this sets the attribute `doubt` to the standbys' state, unless one of them
         certainly has the commit, whatever the server's settings.
 
-        With `in_two_steps`, the first transaction does not wait for a standby, so its locks are released and
+        With `releases_locks_early`, the first transaction does not wait for a standby, so its locks are released and
         other sessions see the changes early. An empty second transaction waits for the standby, which applies
         everything in order.
         """
@@ -145,49 +150,51 @@ class JoinedTransaction:
         barrier = behind = None
         with self._translate_commit_errors(cursor), self.connection.pipeline():
             yield
-            if in_two_steps:
+            if releases_locks_early:
                 self.connection.execute(WAITS_FOR_NOBODY)
             self._is_committing = True
             cursor.execute(COMMIT)
-            if in_two_steps:
-                barrier = self._send_barrier()
+            if releases_locks_early:
+                barrier = self._send_barrier_transaction()
             behind = self.connection.execute(STANDBY_STATE) if needs_standby else None
         if behind is not None:
             assert self._before is not None
             self._note_if_standbys_confirmed(self._before, behind, barrier)
 
-    def run_alone(self, statement: bytes, values: Params, *, needs_standby: bool) -> QueryCursor:
+    def run_as_whole_transaction(
+        self, statement: bytes, values: Params, *, needs_standby: bool
+    ) -> QueryCursor:
         """Run a statement in a transaction of its own, in one round trip."""
         cursor = self.connection.cursor()
         self._is_committing = True
         if not needs_standby:
             with self._translate_commit_errors():
                 return self.connection.execute(statement, values)
-        with self._translate_commit_errors(cursor), self.connection.begin_with_statements():
+        with self._translate_commit_errors(cursor), self.connection.begin_in_pipeline():
             before = self.connection.execute(STANDBY_STATE)
             self.connection.execute(WAITS_FOR_NOBODY)
             answer = self.connection.execute(statement, values)
             cursor.execute(COMMIT)
-            barrier = self._send_barrier()
+            barrier = self._send_barrier_transaction()
             behind = self.connection.execute(STANDBY_STATE)
-        self._note_if_standbys_confirmed(standby_state(before), behind, barrier)
+        self._note_if_standbys_confirmed(read_standby_state(before), behind, barrier)
         return answer
 
-    def wait_for_standby(self) -> None:
+    def confirm_earlier_commits_on_standby(self) -> None:
         """Wait until a standby has every earlier commit. If that cannot be proven, set `doubt`."""
-        with self.connection.begin_with_statements():
+        with self.connection.begin_in_pipeline():
             before = self.connection.execute(STANDBY_STATE)
             barrier = self.connection.execute(BARRIER)
             self.connection.execute(COMMIT)
             behind = self.connection.execute(STANDBY_STATE)
-        self._note_if_standbys_confirmed(standby_state(before), behind, barrier)
+        self._note_if_standbys_confirmed(read_standby_state(before), behind, barrier)
 
     def check_standby(self) -> None:
-        """Raise an error if the server requires no standby. Call this after `begin_with_statements`."""
+        """Raise an error if the server requires no standby. Call this after `begin_in_pipeline`."""
         if self._before is not None and not self._before.names:
             raise no_standby_error()
 
-    def _send_barrier(self) -> QueryCursor:
+    def _send_barrier_transaction(self) -> QueryCursor:
         # before the same Sync message, so that no pooler gives the session to another client in between
         self.connection.execute(READ_COMMITTED)
         barrier = self.connection.execute(BARRIER)
@@ -202,7 +209,7 @@ class JoinedTransaction:
             row = barrier_query.fetchone()
             assert row is not None
             position = row[1]
-        state = standby_state(standby_query)
+        state = read_standby_state(standby_query)
         self.sees_standbys = state.confirmed is not None
         self.doubt = None if state.has_confirmed(before, position) else state
 
@@ -214,13 +221,15 @@ class JoinedTransaction:
         except psycopg.OperationalError as error:
             if done is not None and done.statusmessage == "COMMIT":
                 raise Unconfirmed(
-                    f"the standby may not have the committed data: {error_line(error)}"
+                    f"the standby may not have the committed data: {describe_error_in_one_line(error)}"
                 ) from error
             # if a statement before COMMIT failed, nothing was committed
             status = self.connection.pgconn.transaction_status
             if not self._is_committing or status in (TransactionStatus.INERROR, TransactionStatus.IDLE):
                 raise
-            raise CommitUnknown(f"the connection was lost while committing: {error_line(error)}") from error
+            raise CommitUnknown(
+                f"the connection was lost while committing: {describe_error_in_one_line(error)}"
+            ) from error
         if done is not None and done.statusmessage != "COMMIT":
             raise SpoolUnavailable(
                 "nothing was committed, because an earlier statement of the transaction failed"

@@ -19,9 +19,9 @@ import psycopg
 from psycopg import errors
 
 from spool.errors import SpoolUnavailable
-from spool.postgres.connections.joined import Connection, JoinedTransaction
+from spool.postgres.connections.joined import Connection, PipelinedTransaction
 from spool.postgres.connections.session import ServerSession
-from spool.postgres.connections.target import DatabaseTarget, error_line, translate_error
+from spool.postgres.connections.target import DatabaseTarget, describe_error_in_one_line, translate_error
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # seconds between connection attempts, with jitter
 # For these seconds after a connection was cut, or until the server responds, other connections use a
@@ -42,7 +42,7 @@ class Reachability:
     def is_silent(self) -> bool:
         return time.monotonic() < self._silent_until
 
-    def note_silence(self) -> None:
+    def note_server_silence(self) -> None:
         self._silent_until = time.monotonic() + SILENT_S
 
     def note_answer(self) -> None:
@@ -151,12 +151,12 @@ class ConnectionLane:
             lambda session: session.transaction(work, needs_standby), repeatable=True, takes_long=takes_long
         )
 
-    async def run_joined(self, work: Callable[[JoinedTransaction], T]) -> T:
+    async def run_pipelined(self, work: Callable[[PipelinedTransaction], T]) -> T:
         """
         Run `work` in one transaction with as few round trips as it needs. `work` must commit the transaction.
         Otherwise it is rolled back.
         """
-        return await self._run_in_thread(lambda session: session.run_joined(work), repeatable=True)
+        return await self._run_in_thread(lambda session: session.run_pipelined(work), repeatable=True)
 
     async def wait_until_confirmed(self, *, needs_standby: bool = False) -> None:
         """Wait until a standby has every earlier commit. Raises Unconfirmed if that cannot be proven."""
@@ -187,11 +187,11 @@ class ConnectionLane:
         )
         answer_s = math.inf if takes_long else self._answer_s
         first_look_s = min(self._target.commit_timeout_s, answer_s)
-        watch = loop.call_later(first_look_s, self._end_if_too_long, loop, future, sessions, answer_s)
+        watch = loop.call_later(first_look_s, self._end_overlong_work, loop, future, sessions, answer_s)
         future.add_done_callback(lambda finished: _cancel_watch(finished, watch))
         return await asyncio.shield(future)  # cancelling the caller does not cancel the query
 
-    def _end_if_too_long(
+    def _end_overlong_work(
         self,
         loop: asyncio.AbstractEventLoop,
         future: asyncio.Future[Any],
@@ -223,34 +223,41 @@ class ConnectionLane:
                     next_s = min(next_s, left_s)
                 else:
                     _log.error("the database does not respond: the connection was cut", extra=BROKEN_OFF)
-                    self._reachability.note_silence()
+                    self._reachability.note_server_silence()
                     session.cut_connection()
-        loop.call_later(next_s, self._end_if_too_long, loop, future, sessions, answer_s)
+        loop.call_later(next_s, self._end_overlong_work, loop, future, sessions, answer_s)
 
     def _run_and_repeat(
-        self, run_on_session: Callable[[ServerSession], T], repeatable: bool, sessions: list[ServerSession]
+        self,
+        run_on_session: Callable[[ServerSession], T],
+        repeatable: bool,
+        used_sessions: list[ServerSession],
     ) -> T:
         try:
-            return self._run_once(run_on_session, sessions)
+            return self._run_once(run_on_session, used_sessions)
         # locks are always taken in the same order, so a deadlock is a defect
         except errors.DeadlockDetected as error:
             _log.error(
-                "a deadlock: %s", error_line(error), extra={"action": "deadlock", "where": error.diag.context}
+                "a deadlock: %s",
+                describe_error_in_one_line(error),
+                extra={"action": "deadlock", "where": error.diag.context},
             )
             if not repeatable:
                 raise translate_error(error) from error
         except LOST as error:
-            if not repeatable or not sessions[-1].is_lost:
+            if not repeatable or not used_sessions[-1].is_lost:
                 raise translate_error(error) from error
         except psycopg.Error as error:
             raise translate_error(error) from error
         try:
-            return self._run_once(run_on_session, sessions)
+            return self._run_once(run_on_session, used_sessions)
         except psycopg.Error as error:
             raise translate_error(error) from error
 
-    def _run_once(self, run_on_session: Callable[[ServerSession], T], sessions: list[ServerSession]) -> T:
-        session = self._take_session(sessions)
+    def _run_once(
+        self, run_on_session: Callable[[ServerSession], T], used_sessions: list[ServerSession]
+    ) -> T:
+        session = self._take_session(used_sessions)
         try:
             result = run_on_session(session)
             self._reachability.note_answer()
@@ -266,29 +273,29 @@ class ConnectionLane:
             else:
                 session.close()
 
-    def _take_session(self, sessions: list[ServerSession]) -> ServerSession:
+    def _take_session(self, used_sessions: list[ServerSession]) -> ServerSession:
         while self._idle:
             session = self._idle.pop()
             if session.is_usable() and not self._reachability.note_and_compare_timeline(session.timeline):
-                sessions.append(session)
+                used_sessions.append(session)
                 return session
             session.close()
         self._reachability.pause.raise_while_paused()
         try:
-            session = self._connect_to_newest(sessions)
+            session = self._connect_to_current_primary(used_sessions)
         except psycopg.Error as error:
             hint = (
                 ' (with a connection pooler, set storage.pooler = "transaction")'
                 if NO_OPTIONS in str(error)
                 else ""
             )
-            why = f"the database cannot be reached: {error_line(error)}{hint}"
+            why = f"the database cannot be reached: {describe_error_in_one_line(error)}{hint}"
             self._reachability.pause.lengthen_pause(why)
             raise SpoolUnavailable(why) from error
         self._reachability.pause.end_pause()
         return session
 
-    def _connect_to_newest(self, sessions: list[ServerSession]) -> ServerSession:
+    def _connect_to_current_primary(self, used_sessions: list[ServerSession]) -> ServerSession:
         """
         Connect to a server that is not an old primary, which may still run after another server was promoted.
         """
@@ -303,9 +310,9 @@ class ConnectionLane:
                     raise
                 failed = error
                 continue
-            sessions.append(session)
+            used_sessions.append(session)
             try:
-                session.read_timeline()
+                session.read_and_keep_timeline()
                 if not self._reachability.note_and_compare_timeline(session.timeline):
                     return session
             except psycopg.Error as error:
@@ -323,7 +330,7 @@ class ConnectionLane:
                 suppress(psycopg.Error),
                 closing(ServerSession(self._target, address, self._task)) as session,
             ):
-                session.read_timeline()
+                session.read_and_keep_timeline()
                 self._reachability.note_and_compare_timeline(session.timeline)
         self._reachability.was_looked_at = True
 
@@ -342,6 +349,6 @@ def _cancel_session(session: ServerSession) -> None:
     except psycopg.Error as error:
         _log.warning(
             "the wait of a commit could not be canceled: %s",
-            error_line(error),
+            describe_error_in_one_line(error),
             extra={"action": "cancel_failed"},
         )

@@ -16,7 +16,12 @@ from psycopg.abc import Params, QueryNoTemplate
 from psycopg.pq import ConnStatus, PipelineStatus, TransactionStatus
 from psycopg.types.string import StrDumperUnknown
 
-from spool.postgres.connections.joined import READ_COMMITTED, Connection, JoinedTransaction, WatchedConnection
+from spool.postgres.connections.joined import (
+    READ_COMMITTED,
+    Connection,
+    PipelinedTransaction,
+    WatchedConnection,
+)
 from spool.postgres.connections.standby import BARRIER, NOT_CONFIRMED, SETTLED_S
 from spool.postgres.connections.target import (
     CONNECTING,
@@ -24,7 +29,7 @@ from spool.postgres.connections.target import (
     CommitUnknown,
     DatabaseTarget,
     Unconfirmed,
-    error_line,
+    describe_error_in_one_line,
     local_settings_sql,
     session_options,
     translate_error,
@@ -45,7 +50,7 @@ class PooledConnection(WatchedConnection):
         super().execute(statement + b"; " + local_settings_sql(self.settings))
 
     @contextmanager
-    def begin_with_statements(self) -> Iterator[psycopg.Pipeline]:
+    def begin_in_pipeline(self) -> Iterator[psycopg.Pipeline]:
         with super().pipeline() as pipeline:
             super().execute(READ_COMMITTED)
             super().execute(local_settings_sql(self.settings))
@@ -76,7 +81,7 @@ class PooledConnection(WatchedConnection):
     @contextmanager
     def _run_transaction(self) -> Iterator[psycopg.Pipeline]:
         try:
-            with self.begin_with_statements() as pipeline:
+            with self.begin_in_pipeline() as pipeline:
                 yield pipeline
                 super().execute(b"COMMIT")
         finally:
@@ -144,7 +149,7 @@ class ServerSession:
     def is_lost(self) -> bool:
         return self.connection.pgconn.status != ConnStatus.OK
 
-    def read_timeline(self) -> None:
+    def read_and_keep_timeline(self) -> None:
         """
         Read the server's timeline. It stays unknown behind a pooler, and on databases without timelines.
         """
@@ -168,11 +173,11 @@ class ServerSession:
         self, work: Callable[[Connection], T], needs_standby: Callable[[T], bool] | None = None
     ) -> T:
         self._notices.clear()
-        transaction = JoinedTransaction(self.connection)
+        transaction = PipelinedTransaction(self.connection)
         if needs_standby is None:
             self.connection.begin(READ_COMMITTED)
         else:
-            with transaction.begin_with_statements(needs_standby=True):
+            with transaction.begin_in_pipeline(needs_standby=True):
                 pass
         try:
             result = work(self.connection)
@@ -180,22 +185,24 @@ class ServerSession:
             self._roll_back()
             raise
         try:
-            with transaction.commit_with_statements(
+            with transaction.commit_in_pipeline(
                 needs_standby=needs_standby is not None and needs_standby(result)
             ):
                 pass
         except psycopg.OperationalError as error:
             # a different error, so that the work is not repeated
-            raise CommitUnknown(f"the connection was lost while committing: {error_line(error)}") from error
+            raise CommitUnknown(
+                f"the connection was lost while committing: {describe_error_in_one_line(error)}"
+            ) from error
         self._check_confirmed(transaction)
         # if the role cannot see standbys, a transaction without writes has not waited for a standby
         if not transaction.sees_standbys:
             self._wait_for_standby()
         return result
 
-    def run_joined(self, work: Callable[[JoinedTransaction], T]) -> T:
+    def run_pipelined(self, work: Callable[[PipelinedTransaction], T]) -> T:
         self._notices.clear()
-        transaction = JoinedTransaction(self.connection)
+        transaction = PipelinedTransaction(self.connection)
         try:
             result = work(transaction)
         except BaseException:
@@ -251,7 +258,7 @@ class ServerSession:
         if not self.is_lost:
             self.connection.execute("ROLLBACK")
 
-    def _check_confirmed(self, transaction: JoinedTransaction | None = None) -> None:
+    def _check_confirmed(self, transaction: PipelinedTransaction | None = None) -> None:
         ended_waits = WAIT_ENDED.intersection(self._notices)
         self._notices.clear()
         if ended_waits:
@@ -269,17 +276,19 @@ class ServerSession:
         self._notices.clear()
         if self.connection.commits_since is None:
             self.connection.commits_since = time.monotonic()
-        transaction = JoinedTransaction(self.connection)
+        transaction = PipelinedTransaction(self.connection)
         try:
-            transaction.wait_for_standby()
+            transaction.confirm_earlier_commits_on_standby()
             self._check_confirmed()
             doubt = transaction.doubt
             if doubt is not None and doubt.names and doubt.confirmed is None and not doubt.is_settled:
                 time.sleep(SETTLED_S)
-                transaction.wait_for_standby()
+                transaction.confirm_earlier_commits_on_standby()
                 self._check_confirmed()
         except psycopg.Error as error:  # CommitUnknown instead, so that the work is not repeated
-            raise CommitUnknown(f"the connection was lost after a commit: {error_line(error)}") from error
+            raise CommitUnknown(
+                f"the connection was lost after a commit: {describe_error_in_one_line(error)}"
+            ) from error
         if transaction.doubt is not None:
             raise transaction.doubt.unconfirmed_error()
 

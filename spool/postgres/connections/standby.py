@@ -54,7 +54,7 @@ class StandbyState(NamedTuple):
 
     def has_flushed(self, position: int) -> bool:
         confirmed_by = sum(flushed >= position for flushed in self.confirmed or ())
-        return bool(self.names) and confirmed_by >= _needed_standbys(self.names)
+        return bool(self.names) and confirmed_by >= _needed_standby_count(self.names)
 
     def has_confirmed(self, before: StandbyState, position: int | None = None) -> bool:
         """
@@ -72,7 +72,7 @@ class StandbyState(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def _needed_standbys(names: str) -> int:
+def _needed_standby_count(names: str) -> int:
     """
     Return how many standbys must confirm, by synchronous_standby_names. A plain list of names requires 1.
     """
@@ -80,8 +80,8 @@ def _needed_standbys(names: str) -> int:
     return int(match[1]) if match else 1
 
 
-def standby_state(answer: psycopg.Cursor[tuple[Any, ...]]) -> StandbyState:
-    row = answer.fetchone()
+def read_standby_state(cursor: psycopg.Cursor[tuple[Any, ...]]) -> StandbyState:
+    row = cursor.fetchone()
     assert row is not None
     return StandbyState._make(row)
 

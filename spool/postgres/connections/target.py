@@ -93,7 +93,7 @@ class CommitUnknown(NotCertain):
     """Raised if the connection was lost during a commit, so that it may or may not have happened."""
 
 
-class LockWaited(SpoolUnavailable):
+class LockWaitTimedOut(SpoolUnavailable):
     """Another session held a lock for longer than this session may wait."""
 
 
@@ -118,15 +118,15 @@ def translate_error(error: psycopg.Error) -> Exception:
             "the disk of the database is full: free some space there", retry_after_s=FULL_RETRY_S
         )
     if isinstance(error, errors.LockNotAvailable):
-        return LockWaited(f"the database failed: {error_line(error)}")
+        return LockWaitTimedOut(f"the database failed: {describe_error_in_one_line(error)}")
     if isinstance(error, psycopg.IntegrityError):
         return error
     if isinstance(error, psycopg.DataError):
-        return Invalid(f"a value cannot be stored: {error_line(error)}")
-    return SpoolUnavailable(f"the database failed: {error_line(error)}")
+        return Invalid(f"a value cannot be stored: {describe_error_in_one_line(error)}")
+    return SpoolUnavailable(f"the database failed: {describe_error_in_one_line(error)}")
 
 
-def error_line(error: psycopg.Error) -> str:
+def describe_error_in_one_line(error: psycopg.Error) -> str:
     """
     Return the error as one line, without the statement and its values. The errors of several hosts are
     joined.

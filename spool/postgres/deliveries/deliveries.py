@@ -39,15 +39,15 @@ from spool.errors import NotCertain, NotThere, SpoolUnavailable
 from spool.leases import lease_name
 from spool.log.accounting import route_topic
 from spool.postgres.connections.standby import NO_STANDBY
-from spool.postgres.database import Connection, Database, JoinedTransaction, PostgresConnection
+from spool.postgres.database import Connection, Database, PipelinedTransaction, PostgresConnection
 from spool.postgres.deliveries import delivery_rows, queries
 from spool.postgres.deliveries.delivery_rows import (
-    DeliveryChoice,
     DeliveryRows,
+    NextDeliveryChooser,
     PostgresRoutes,
     take_due_delivery,
-    take_never_rejected_single_record,
     take_suspect_delivery,
+    take_untried_single_record_delivery,
 )
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.log.entries import highest_accepted_number, lowest_stored_number, topic_code
@@ -61,7 +61,7 @@ WAITS_S = 60.0  # seconds for which the reason of a waiting route is shown; its 
 ATTEMPTS = 20  # attempts per method while other processes change the same rows
 
 
-class RouteMoved(Exception):
+class RowsChangedMeanwhile(Exception):
     """Raised if rows that a change is based on have changed, so that the method starts again."""
 
 
@@ -119,8 +119,8 @@ class PostgresDeliveries(SentDeliveries):
             if at_start:
                 for delivery, _ in session.read_deliveries(connection, queries.INTERRUPTED, {"in_hand": []}):
                     if delivery.id in ids:
-                        self._check_written(
-                            session.write_change(
+                        self._require_written_rows(
+                            session.write_change_if_rows_unchanged(
                                 connection, transitions.reopen_interrupted(delivery), [delivery]
                             )
                         )
@@ -139,16 +139,19 @@ class PostgresDeliveries(SentDeliveries):
     ) -> Delivery | None:
         async with self._choosing[route]:
             return await self._take_chosen_delivery(
-                partial(take_due_delivery, now=now, max_records=max_records, below_number=below_number), route
+                partial(
+                    take_due_delivery, now=now, max_records=max_records, below_record_number=below_number
+                ),
+                route,
             )
 
     async def take_test_delivery(
         self, route: str, *, now: float, max_rejected_records: int
     ) -> Delivery | None:
-        def choose_probe(choice: DeliveryChoice) -> StoredDelivery | None:
+        def choose_probe(choice: NextDeliveryChooser) -> StoredDelivery | None:
             suspects: int = choice.read_value(queries.SUSPECTS)
             fresh = (
-                take_never_rejected_single_record(choice, now=now)
+                take_untried_single_record_delivery(choice, now=now)
                 if suspects < max_rejected_records
                 else None
             )
@@ -158,7 +161,7 @@ class PostgresDeliveries(SentDeliveries):
             return await self._take_chosen_delivery(choose_probe, route)
 
     async def next_due_at(self, route: str) -> float | None:
-        session, where = self._delivery_rows(), self._renew_statement_parameters(route)
+        session, where = self._delivery_rows(), self._statement_parameters_of_lease(route)
 
         def read_next_due_at(connection: Connection) -> float | None:
             at: float | None = session.execute(connection, queries.NEXT_DUE_AT, where).fetchone()[0]
@@ -172,19 +175,19 @@ class PostgresDeliveries(SentDeliveries):
 
     # -- results of sending ----------------------------------------------------------------------------------
 
-    async def store_mark(self, delivery: Delivery, mark: str) -> None:
+    async def store_delivery_mark(self, delivery: Delivery, mark: str) -> None:
         where = {"id": delivery.id, "fence": delivery.fence, "mark": mark, "state": OPEN}
 
-        def write_delivery_mark(transaction: JoinedTransaction) -> int:
+        def write_mark_and_count_rows(transaction: PipelinedTransaction) -> int:
             writes = self._delivery_rows(transaction)
             return int(
-                writes.execute_in_own_transaction(transaction.connection, queries.MARK, where).rowcount
+                writes.execute_as_whole_transaction(transaction.connection, queries.MARK, where).rowcount
             )
 
-        if not await self._database.pool.run_joined(write_delivery_mark):
+        if not await self._database.pool.run_pipelined(write_mark_and_count_rows):
             if self._in_hand[delivery.route].get(delivery.id) == delivery.fence:
                 del self._in_hand[delivery.route][delivery.id]
-            raise self._report_taken_over(delivery)
+            raise self._count_and_log_takeover(delivery)
 
     async def reopen_after_restore(self, *, unknown_outcome_reason: str | None) -> None:
         session = self._delivery_rows()
@@ -196,7 +199,9 @@ class PostgresDeliveries(SentDeliveries):
                 change = transitions.reopen_after_restore(
                     delivery, unknown_outcome_reason=unknown_outcome_reason
                 )
-                self._check_written(session.write_change(connection, change, [delivery]))
+                self._require_written_rows(
+                    session.write_change_if_rows_unchanged(connection, change, [delivery])
+                )
             for row in (
                 session.execute(connection, queries.EVERY_ROUTE).fetchall()
                 if unknown_outcome_reason is not None
@@ -207,7 +212,9 @@ class PostgresDeliveries(SentDeliveries):
                 change = transitions.hold_unassigned_records(
                     route, accepted=highest, reason=unknown_outcome_reason or ""
                 )
-                self._check_written(session.write_change(connection, change, cut_from=route))
+                self._require_written_rows(
+                    session.write_change_if_rows_unchanged(connection, change, expected_route=route)
+                )
 
         await self._retry_until_unchanged(reopen_all_deliveries)
 
@@ -249,10 +256,10 @@ class PostgresDeliveries(SentDeliveries):
     async def route_states(self) -> Sequence[RouteState]:
         now = self._clock.now()
 
-        def read_route_states(connection: Connection) -> tuple[Sequence[RouteState], bool]:
+        def read_route_states_and_has_standby(connection: Connection) -> tuple[Sequence[RouteState], bool]:
             return self._routes.route_states(connection, now), self._database.has_standby(connection)
 
-        states, has_standby = await self._database.snapshot(read_route_states)
+        states, has_standby = await self._database.snapshot(read_route_states_and_has_standby)
         return [
             replace(state, reason=self._waiting_reason(state, has_standby=has_standby)) for state in states
         ]
@@ -266,11 +273,11 @@ class PostgresDeliveries(SentDeliveries):
         waits = problem if self._clock.monotonic() < at + WAITS_S else self._log.commit_problem
         return f"waits: {waits}" if waits else state.reason
 
-    async def delete_route(self, route: str) -> int:
+    async def delete_route_and_count_discarded(self, route: str) -> int:
         session, where = self._delivery_rows(), {"route": route}
 
-        def drop_route(connection: Connection) -> int:
-            routes.require_orphaned(session.read_route(connection, route))
+        def drop_route_and_count_queued(connection: Connection) -> int:
+            routes.require_unconfigured_route(session.read_route(connection, route))
             queued = self._routes.accounting_counts_by_route(connection)[route]["queued"]
             session.execute(connection, queries.FORGET_DELIVERIES, where)
             session.execute(connection, queries.FORGET_REFUSALS, where)
@@ -278,31 +285,33 @@ class PostgresDeliveries(SentDeliveries):
                 PostgresConnection(connection, self._database.fill_in_table_names), route
             )
             if session.execute(connection, queries.FORGET_ROUTE, where).rowcount != 1:
-                raise RouteMoved  # another configuration names the route again
+                raise RowsChangedMeanwhile  # another configuration names the route again
             return queued
 
-        return await self._retry_until_unchanged(drop_route, is_acknowledged_to_caller=True)
+        return await self._retry_until_unchanged(drop_route_and_count_queued, is_acknowledged_to_caller=True)
 
     async def replay_records(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
-        def store_replayed_range(transaction: JoinedTransaction) -> int:
+        def store_replayed_range(transaction: PipelinedTransaction) -> int:
             connection, session = transaction.connection, self._delivery_rows(transaction)
             known = (
-                session.read_route(connection, route) if dry_run else session.route_to_send(connection, route)
+                session.read_route(connection, route)
+                if dry_run
+                else session.read_route_and_check_standby(connection, route)
             )
             span = {"topic": topic_code(known.topic), "since": since, "until": until}
-            change = transitions.replay_route(
+            change = transitions.replay_settled_ranges(
                 known,
-                committed=session.execute(connection, queries.COMMITTED, span),
-                unsettled=session.execute(connection, queries.UNSETTLED, {"route": route}).fetchall(),
+                committed_ranges=session.execute(connection, queries.COMMITTED, span),
+                unsettled_ranges=session.execute(connection, queries.UNSETTLED, {"route": route}).fetchall(),
                 is_data_lake=lake.is_lake_route(
                     PostgresConnection(connection, self._database.fill_in_table_names), route
                 ),
             )
             if not dry_run:
-                session.write_change(connection, change)
+                session.write_change_if_rows_unchanged(connection, change)
             return sum(ranges.count_numbers(delivery.span) for delivery in change.added)
 
-        replayed = await self._database.pool.run_joined(store_replayed_range)
+        replayed = await self._database.pool.run_pipelined(store_replayed_range)
         if not dry_run:
             self.version += 1
             await self._leases.wake_tasks(lease_name(route))
@@ -333,40 +342,40 @@ class PostgresDeliveries(SentDeliveries):
 
     async def retry_dead_letters(self, ids: Sequence[int]) -> int:
         def retry_dead_letter(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
-            return transitions.retry_dead(letter, route)
+            return transitions.retry_dead_letter(letter, route)
 
         return await self._change_dead_letters(ids, retry_dead_letter)
 
     async def edit_and_retry_dead_letter(self, id: int, record: Record) -> None:
         def edit_and_retry_letter(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
-            return transitions.retry_dead(transitions.edit_dead([letter], record), route)
+            return transitions.retry_dead_letter(transitions.edit_first_dead_letter([letter], record), route)
 
         if not await self._change_dead_letters([id], edit_and_retry_letter):
-            transitions.edit_dead([], record)
+            transitions.edit_first_dead_letter([], record)
 
     async def discard_dead_letters(self, ids: Sequence[int]) -> int:
-        return await self._change_dead_letters(ids, lambda letter, _: transitions.discard_dead(letter))
+        return await self._change_dead_letters(ids, lambda letter, _: transitions.discard_dead_letter(letter))
 
     # -- helpers ---------------------------------------------------------------------------------------------
 
-    def _delivery_rows(self, transaction: JoinedTransaction | None = None) -> DeliveryRows:
+    def _delivery_rows(self, transaction: PipelinedTransaction | None = None) -> DeliveryRows:
         return DeliveryRows(self._database, self._leases.session, transaction)
 
-    def _renew_statement_parameters(self, route: str) -> dict[str, object]:
+    def _statement_parameters_of_lease(self, route: str) -> dict[str, object]:
         lease = lease_name(route)
-        turn = self._leases.lease_holding_id(lease)
+        turn = self._leases.lease_tenure_id(lease)
         if self._turns.get(route) != turn:
             self._in_hand[route].clear()
             self._turns[route] = turn
         return {"route": route, "lease": lease, "in_hand": list(self._in_hand[route])}
 
     @staticmethod
-    def _check_written(written: list[StoredDelivery] | None) -> None:
+    def _require_written_rows(written: list[StoredDelivery] | None) -> None:
         if written is None:
-            raise RouteMoved
+            raise RowsChangedMeanwhile
 
     async def _take_chosen_delivery(
-        self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str
+        self, choose: Callable[[NextDeliveryChooser], StoredDelivery | None], route: str
     ) -> Delivery | None:
         """
         Take the delivery that `choose` selects for this session. If none is due, close records whose waiting
@@ -386,7 +395,7 @@ class PostgresDeliveries(SentDeliveries):
         return delivery
 
     async def _take_delivery_and_read_watermark(
-        self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str
+        self, choose: Callable[[NextDeliveryChooser], StoredDelivery | None], route: str
     ) -> tuple[StoredDelivery | None, int]:
         """
         Take a delivery, and commit it. Return it with the watermark.
@@ -395,17 +404,19 @@ class PostgresDeliveries(SentDeliveries):
         were lost, the same records would be sent in another delivery under a second key.
         """
         where, unsent, deliveries = (
-            self._renew_statement_parameters(route),
+            self._statement_parameters_of_lease(route),
             self._unsent[route],
             list[StoredDelivery](),
         )
 
-        def choose_delivery(transaction: JoinedTransaction) -> tuple[StoredDelivery | None, int]:
+        def choose_delivery_and_read_watermark(
+            transaction: PipelinedTransaction,
+        ) -> tuple[StoredDelivery | None, int]:
             deliveries.clear()
             connection, session = transaction.connection, self._delivery_rows(transaction)
             for _ in range(ATTEMPTS):
-                known = session.route_to_send(connection, route)
-                choice = DeliveryChoice(session, connection, known, where, unsent)
+                known = session.read_route_and_check_standby(connection, route)
+                choice = NextDeliveryChooser(session, connection, known, where, unsent)
                 delivery = choose(choice)
                 if delivery is not None or not choice.has_moved:
                     break
@@ -417,7 +428,7 @@ class PostgresDeliveries(SentDeliveries):
             )
 
         try:
-            chosen = await self._database.pool.run_joined(choose_delivery)
+            chosen = await self._database.pool.run_pipelined(choose_delivery_and_read_watermark)
         except NotCertain as error:
             unsent.update({delivery.id: delivery.fence for delivery in deliveries})
             self._waits[route] = str(error), self._clock.monotonic()
@@ -446,7 +457,9 @@ class PostgresDeliveries(SentDeliveries):
                 if stored.delivery.fence != delivery.fence:
                     return False
                 if (
-                    session.write_change(connection, transition(stored.delivery), [stored.delivery])
+                    session.write_change_if_rows_unchanged(
+                        connection, transition(stored.delivery), [stored.delivery]
+                    )
                     is not None
                 ):
                     return True
@@ -456,7 +469,7 @@ class PostgresDeliveries(SentDeliveries):
 
         try:
             if not await self._database.run(write_transition_unless_taken_over):
-                self._report_taken_over(delivery)
+                self._count_and_log_takeover(delivery)
             self.version += 1
             self._log.note_settled_deliveries()
         finally:
@@ -464,20 +477,22 @@ class PostgresDeliveries(SentDeliveries):
                 del in_hand[delivery.id]
 
     async def _change_delivery(self, id: int, state: str, transition: Transition) -> StoredDelivery | None:
-        def write_delivery_transition(transaction: JoinedTransaction) -> StoredDelivery | None:
+        def write_delivery_transition(transaction: PipelinedTransaction) -> StoredDelivery | None:
             connection, session = transaction.connection, self._delivery_rows(transaction)
             self._database.require_standby(connection)
             for _ in range(ATTEMPTS):
                 stored = session.read_delivery(connection, queries.ONE, {"id": id, "state": state})
                 if (
                     stored is None
-                    or session.write_change(connection, transition(stored.delivery), [stored.delivery])
+                    or session.write_change_if_rows_unchanged(
+                        connection, transition(stored.delivery), [stored.delivery]
+                    )
                     is not None
                 ):
                     return stored and stored.delivery
             raise SpoolUnavailable(f"other processes keep changing the delivery {id}; try again")
 
-        stored = await self._database.pool.run_joined(write_delivery_transition)
+        stored = await self._database.pool.run_pipelined(write_delivery_transition)
         if stored is None:  # an earlier call may have changed the row without a confirmation
             await self._database.wait_until_confirmed()
         self.version += 1
@@ -495,7 +510,7 @@ class PostgresDeliveries(SentDeliveries):
             letters.sort(key=attrgetter("route"))
             changes = [change(letter, session.find_route(connection, letter.route)) for letter in letters]
             for route_change in changes:
-                self._check_written(session.write_change(connection, route_change))
+                self._require_written_rows(session.write_change_if_rows_unchanged(connection, route_change))
             return changes
 
         changes = await self._retry_until_unchanged(change_dead_letters, is_acknowledged_to_caller=True)
@@ -524,7 +539,7 @@ class PostgresDeliveries(SentDeliveries):
         for _ in range(ATTEMPTS):
             try:
                 result = await transaction(check_standby_and_work)
-            except RouteMoved:
+            except RowsChangedMeanwhile:
                 continue
             self.version += 1
             return result

@@ -26,7 +26,7 @@ from spool.errors import SpoolUnavailable
 from spool.log.commits.following import numbers_by_topic
 from spool.log.values import LogEntry
 from spool.postgres.connections.standby import no_standby_error
-from spool.postgres.database import Connection, Database, JoinedTransaction
+from spool.postgres.database import Connection, Database, PipelinedTransaction
 from spool.postgres.deliveries import queries
 from spool.postgres.log import queries as log_queries
 from spool.postgres.log.entries import highest_accepted_number, read_committed_at, topic_code
@@ -38,7 +38,7 @@ Values = Mapping[str, object]
 _NOT_ASKED: Values = {}
 
 
-class ReadDelivery(NamedTuple):
+class DeliveryAndOwner(NamedTuple):
     """A delivery as read. `owner`: the session that sends it, or sent it last."""
 
     delivery: StoredDelivery
@@ -53,14 +53,14 @@ class DeliveryRows(NamedTuple):
 
     database: Database
     me: UUID
-    transaction: JoinedTransaction | None = None
+    transaction: PipelinedTransaction | None = None
 
     def execute(self, connection: Connection, statement: str, values: Values = _NOT_ASKED) -> Any:
         return connection.execute(
             self.database.fill_in_table_names(statement), self._add_session_values(values)
         )
 
-    def execute_in_own_transaction(self, connection: Connection, statement: str, values: Values) -> Any:
+    def execute_as_whole_transaction(self, connection: Connection, statement: str, values: Values) -> Any:
         """
         Run the statement. If the field `transaction` is set, the statement is committed separately, and a
         required standby confirms it.
@@ -68,31 +68,33 @@ class DeliveryRows(NamedTuple):
         if self.transaction is None:
             return self.execute(connection, statement, values)
         needs_standby = self.database.needs_standby
-        return self.transaction.run_alone(
+        return self.transaction.run_as_whole_transaction(
             self.database.fill_in_table_names(statement),
             self._add_session_values(values),
             needs_standby=needs_standby,
         )
 
     def _add_session_values(self, values: Values) -> Values:
-        return {"me": self.me, "now": self.database.now_parameter(), **values}
+        return {"me": self.me, "now": self.database.now_unless_database_clock(), **values}
 
     def read_deliveries(
         self, connection: Connection, statement: str, values: Values = _NOT_ASKED
-    ) -> list[ReadDelivery]:
+    ) -> list[DeliveryAndOwner]:
         """
         Return the deliveries that a statement selects. It must select the columns of a delivery, then topic
         and acceptances of its route.
         """
         return [_read_delivery_row(row) for row in self.execute(connection, statement, values)]
 
-    def read_delivery(self, connection: Connection, statement: str, values: Values) -> ReadDelivery | None:
+    def read_delivery(
+        self, connection: Connection, statement: str, values: Values
+    ) -> DeliveryAndOwner | None:
         return next(iter(self.read_deliveries(connection, statement, values)), None)
 
     def read_route(self, connection: Connection, name: str) -> StoredRoute:
         return routes.require_route(self.find_route(connection, name), name)
 
-    def route_to_send(self, connection: Connection, name: str) -> StoredRoute:
+    def read_route_and_check_standby(self, connection: Connection, name: str) -> StoredRoute:
         """Return the route. Raises SpoolUnavailable if a standby is required but none is configured."""
         *row, standbys = self.execute(connection, queries.ROUTE_TO_SEND, {"route": name}).fetchone() or (
             None,
@@ -105,35 +107,35 @@ class DeliveryRows(NamedTuple):
         row = self.execute(connection, queries.ROUTE, {"route": name}).fetchone()
         return None if row is None else read_route_row(row)
 
-    def write_change(
+    def write_change_if_rows_unchanged(
         self,
         connection: Connection,
         change: RouteChange,
-        basis: Sequence[StoredDelivery] = (),
+        expected_deliveries: Sequence[StoredDelivery] = (),
         *,
-        cut_from: StoredRoute | None = None,
-        is_closed: bool = False,
+        expected_route: StoredRoute | None = None,
+        needs_closed_records: bool = False,
     ) -> list[StoredDelivery] | None:
         """
         Write a change in one statement. Return the added deliveries with their ids.
 
-        Write nothing and return None if the rows that it is based on have changed: the deliveries in `basis`,
-        a rejected record to delete, and the next number of the route `cut_from`. With `is_closed`, all its
-        records must also be closed. Deliveries that it marks as `sending` are assigned to this session.
+        Write nothing and return None if other rows are stored than expected: `expected_deliveries`, a rejected
+        record to delete, and the next number of `expected_route`. With `needs_closed_records`, all its records
+        must also be closed. Deliveries that it marks as `sending` are assigned to this session.
         """
         counts = {name: n for name, n in change.counts.items() if n}
         values: dict[str, object] = {
-            "ids": [delivery.id for delivery in basis],
-            "fences": [delivery.fence for delivery in basis],
-            "states": [delivery.state for delivery in basis],
+            "ids": [delivery.id for delivery in expected_deliveries],
+            "fences": [delivery.fence for delivery in expected_deliveries],
+            "states": [delivery.state for delivery in expected_deliveries],
             "route": change.route,
             "removed": list(change.removed),
             "letter": change.no_longer_dead,
             **counts,
         }
         if "next" in counts:
-            assert cut_from is not None
-            values |= {"was": cut_from.next_number, "place": topic_code(cut_from.topic) + 1}
+            assert expected_route is not None
+            values |= {"was": expected_route.next_number, "place": topic_code(expected_route.topic) + 1}
         if change.changed is not None:
             values |= {"id": change.changed.id}
             values |= {
@@ -158,13 +160,13 @@ class DeliveryRows(NamedTuple):
             changed=change.changed is not None,
             added=bool(change.added),
             counts=tuple(counts),
-            is_closed=is_closed and "next" in counts,
+            is_closed=needs_closed_records and "next" in counts,
             refusal=change.refusal is not None,
             dead=change.dead is not None,
             letter=change.no_longer_dead is not None,
             landing=change.landing is not None,
         )
-        is_written, ids = self.execute_in_own_transaction(connection, statement, values).fetchone()
+        is_written, ids = self.execute_as_whole_transaction(connection, statement, values).fetchone()
         if not is_written:
             return None
         if change.refusal is not None:
@@ -183,7 +185,7 @@ class DeliveryRows(NamedTuple):
         return {name: converted[name] if name in converted else getattr(delivery, name) for name in columns}
 
 
-def _read_delivery_row(row: tuple[Any, ...]) -> ReadDelivery:
+def _read_delivery_row(row: tuple[Any, ...]) -> DeliveryAndOwner:
     columns: dict[str, Any] = dict(zip(queries.DELIVERY_COLUMNS, row[:-2], strict=True))
     topic, acceptances = row[-2:]
     owner = columns.pop("owner")
@@ -195,7 +197,7 @@ def _read_delivery_row(row: tuple[Any, ...]) -> ReadDelivery:
             topic=topic, first=columns["first"], committed_at=kept_at, records=unpack_records(packed)
         )
     proven = has_acceptance_since_rejection(columns["proof"], acceptances)
-    return ReadDelivery(
+    return DeliveryAndOwner(
         StoredDelivery(**columns, kept=own_entry, acceptances=acceptances, proven=proven), owner
     )
 
@@ -273,18 +275,18 @@ class PostgresRoutes:
         return needed
 
     def skip_records_on_optional_routes(
-        self, connection: Connection, numbers: Mapping[str, int]
+        self, connection: Connection, first_kept_numbers: Mapping[str, int]
     ) -> Mapping[str, int]:
         """
         Skip records below these numbers on optional routes. Return how many were skipped, by topic.
 
         If a route changed meanwhile, raises SpoolUnavailable, which must end the transaction.
         """
-        where = {"topics": list(numbers), "numbers": list(numbers.values())}
+        where = {"topics": list(first_kept_numbers), "numbers": list(first_kept_numbers.values())}
         locked = {id for (id,) in self._session.execute(connection, queries.GIVEN_UP, where)}
         self._session.execute(connection, queries.LOCK_ROUTES)
-        totals = dict.fromkeys(numbers, 0)
-        for topic, number in numbers.items():
+        totals = dict.fromkeys(first_kept_numbers, 0)
+        for topic, number in first_kept_numbers.items():
             for row in self._session.execute(connection, queries.OPTIONAL, {"topic": topic}).fetchall():
                 totals[topic] += self._skip_records_below(connection, read_route_row(row), number, locked)
         return totals
@@ -298,7 +300,11 @@ class PostgresRoutes:
         if not any(change.counts.values()) and not change.removed:
             return 0
         is_moved = not locked.issuperset(delivery.id for delivery in below)
-        if is_moved or self._session.write_change(connection, change, below, cut_from=route) is None:
+        if (
+            is_moved
+            or self._session.write_change_if_rows_unchanged(connection, change, below, expected_route=route)
+            is None
+        ):
             raise SpoolUnavailable(
                 f"{route.name} sent records while its oldest ones were being skipped; try again"
             )
@@ -314,7 +320,7 @@ class PostgresRoutes:
 
 
 @dataclass
-class DeliveryChoice:
+class NextDeliveryChooser:
     """
     The choice of the next delivery of a route. `where`: parameters of statements. `unsent`: deliveries that
     this process took but did not send, because no standby had their rows: id -> number of the attempt
@@ -331,7 +337,7 @@ class DeliveryChoice:
     def read_value(self, statement: str) -> Any:
         return self.session.execute(self.connection, statement, self.where).fetchone()[0]
 
-    def find_delivery(self, statement: str, *, now: float = inf) -> ReadDelivery | None:
+    def find_delivery(self, statement: str, *, now: float = inf) -> DeliveryAndOwner | None:
         return self.session.read_delivery(self.connection, statement, {**self.where, "at": now})
 
     @cached_property
@@ -339,7 +345,7 @@ class DeliveryChoice:
         row = self.session.execute(self.connection, log_queries.NEWEST).fetchone()
         return numbers_by_topic(row[2])[self.route.topic] if row else 1
 
-    def mark_delivery_sending(self, read_delivery: ReadDelivery | None) -> StoredDelivery | None:
+    def take_delivery(self, read_delivery: DeliveryAndOwner | None) -> StoredDelivery | None:
         if read_delivery is None:
             return None
         delivery = read_delivery.delivery
@@ -348,14 +354,16 @@ class DeliveryChoice:
         change = transitions.mark_sending(delivery)
         return change.changed if self._write_if_unchanged(change, delivery) is not None else None
 
-    def make_next_delivery(
-        self, *, max_records: int, below_number: int | None = None
+    def make_and_take_next_delivery(
+        self, *, max_records: int, below_record_number: int | None = None
     ) -> StoredDelivery | None:
         """
-        Make and take a new delivery of closed (final) records below `below_number`. Return None if there are none,
-        or if MAX_WAITING deliveries wait already.
+        Make and take a new delivery of closed (final) records below `below_record_number`. Return None if there
+        are none, or if MAX_WAITING deliveries wait already.
         """
-        closed = self.closed_below if below_number is None else min(self.closed_below, below_number)
+        closed = (
+            self.closed_below if below_record_number is None else min(self.closed_below, below_record_number)
+        )
         if self.route.next_number >= closed:
             return None
         waiting = self.read_value(queries.WAITING)
@@ -364,11 +372,13 @@ class DeliveryChoice:
         )
         if change is None:
             return None
-        written = self.session.write_change(self.connection, change, cut_from=self.route, is_closed=True)
+        written = self.session.write_change_if_rows_unchanged(
+            self.connection, change, expected_route=self.route, needs_closed_records=True
+        )
         self.has_moved |= written is None
         return written[0] if written else None
 
-    def split_off_last(self, batch: StoredDelivery) -> StoredDelivery | None:
+    def split_off_and_take_last_record(self, batch: StoredDelivery) -> StoredDelivery | None:
         change = transitions.split_delivery(batch, batch.last, reason=batch.last_error)
         rest, single = change.added
         added = [rest, replace(single, sending=True, fence=1)]
@@ -376,40 +386,38 @@ class DeliveryChoice:
         written = self._write_if_unchanged(change, batch)
         return written[-1] if written else None
 
-    def _write_if_unchanged(self, change: RouteChange, basis: StoredDelivery) -> list[StoredDelivery] | None:
-        written = self.session.write_change(self.connection, change, [basis])
+    def _write_if_unchanged(
+        self, change: RouteChange, expected_delivery: StoredDelivery
+    ) -> list[StoredDelivery] | None:
+        written = self.session.write_change_if_rows_unchanged(self.connection, change, [expected_delivery])
         self.has_moved |= written is None
         return written
 
 
 def take_due_delivery(
-    choice: DeliveryChoice, *, now: float, max_records: int, below_number: int | None = None
+    choice: NextDeliveryChooser, *, now: float, max_records: int, below_record_number: int | None = None
 ) -> StoredDelivery | None:
     """Take the next delivery: the oldest due one, else a new one, else one of a replay."""
     candidate = choice.find_delivery(queries.DUE, now=now)
     if candidate is not None and not candidate.delivery.replay:
-        return choice.mark_delivery_sending(candidate)
-    cut = choice.make_next_delivery(max_records=max_records, below_number=below_number)
-    return cut if cut is not None or choice.has_moved else choice.mark_delivery_sending(candidate)
+        return choice.take_delivery(candidate)
+    cut = choice.make_and_take_next_delivery(max_records=max_records, below_record_number=below_record_number)
+    return cut if cut is not None or choice.has_moved else choice.take_delivery(candidate)
 
 
-def take_never_rejected_single_record(choice: DeliveryChoice, *, now: float) -> StoredDelivery | None:
+def take_untried_single_record_delivery(choice: NextDeliveryChooser, *, now: float) -> StoredDelivery | None:
     """
     Take a delivery of one record that was not rejected yet when sent alone. If there is none, split a record
     off a batch, or begin a new delivery.
     """
     single = choice.find_delivery(queries.FRESH_SINGLE, now=now)
     if single is not None:
-        return choice.mark_delivery_sending(single)
+        return choice.take_delivery(single)
     batch = choice.find_delivery(queries.NEWEST_BATCH)
     if batch is not None:
-        return choice.split_off_last(batch.delivery)
-    return choice.make_next_delivery(max_records=1)
+        return choice.split_off_and_take_last_record(batch.delivery)
+    return choice.make_and_take_next_delivery(max_records=1)
 
 
-def take_suspect_delivery(choice: DeliveryChoice, *, now: float) -> StoredDelivery | None:
-    return (
-        None
-        if choice.has_moved
-        else choice.mark_delivery_sending(choice.find_delivery(queries.SUSPECT, now=now))
-    )
+def take_suspect_delivery(choice: NextDeliveryChooser, *, now: float) -> StoredDelivery | None:
+    return None if choice.has_moved else choice.take_delivery(choice.find_delivery(queries.SUSPECT, now=now))

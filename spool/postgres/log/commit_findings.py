@@ -50,9 +50,9 @@ def pack_commit_findings(plan: CommitPlan) -> bytes | None:
     return _encoder.encode(_CommitFindings([*plan.conflicts.items()], [*plan.unrecognised.items()], types))
 
 
-class BookedCommit(NamedTuple):
+class CommitCountsAndFindings(NamedTuple):
     """
-    A commit that the accounting has counted. `terms`: its counts, None if its row is damaged. `found`:
+    What a commit adds to the accounting. `terms`: its counts, None if its row is damaged. `found`:
     encoded conflicts, unrecognized names and event types.
     """
 
@@ -62,30 +62,30 @@ class BookedCommit(NamedTuple):
     found: bytes | None
 
 
-def read_uncounted_commits(
+def read_unaccounted_commits(
     database: Database, connection: Connection, limit: int = AT_ONCE
-) -> list[BookedCommit]:
+) -> list[CommitCountsAndFindings]:
     rows = connection.execute(database.fill_in_table_names(queries.UNBOOKED), {"limit": limit}, binary=True)
     return [
-        BookedCommit(id, at, accounting.unpack_submission_counts_if_intact(terms, sum), finds)
+        CommitCountsAndFindings(id, at, accounting.unpack_submission_counts_if_intact(terms, sum), finds)
         for id, at, sum, terms, finds in rows
     ]
 
 
-async def count_all_commits(database: Database) -> None:
-    with suppress(BookedMeanwhile):
-        while await database.transaction(partial(count_oldest_commits, database)):
+async def add_all_commits_to_accounting(database: Database) -> None:
+    with suppress(AccountedMeanwhile):
+        while await database.transaction(partial(add_oldest_commits_to_accounting, database)):
             pass
 
 
-def count_oldest_commits(database: Database, connection: Connection) -> bool:
+def add_oldest_commits_to_accounting(database: Database, connection: Connection) -> bool:
     """
     Count the oldest commits that are not counted. Return whether there may be more.
 
     Of several processes that do this at the same time, only one succeeds.
     """
     row = connection.execute(database.fill_in_table_names(queries.MARKS)).fetchone()
-    commits = read_uncounted_commits(database, connection)
+    commits = read_unaccounted_commits(database, connection)
     if not commits or row is None:
         return False
     bounds = {"before": row[0], "after": commits[-1].id}
@@ -93,7 +93,7 @@ def count_oldest_commits(database: Database, connection: Connection) -> bool:
         connection.execute(database.fill_in_table_names(queries.BOOKED), bounds).rowcount != 1
         or commits[0].id != row[0] + 1
     ):
-        raise BookedMeanwhile
+        raise AccountedMeanwhile
     for commit in commits:
         if commit.terms is None:
             _log.error(
@@ -103,15 +103,15 @@ def count_oldest_commits(database: Database, connection: Connection) -> bool:
     sums = sum_counts_of_commits(commits)
     if sums:
         add_accounting_counts(database, connection, queries.COUNT, sums)
-    _store_commit_findings(database, connection, commits)
+    _store_conflicts_names_and_event_types(database, connection, commits)
     return len(commits) == AT_ONCE
 
 
-class BookedMeanwhile(Exception):
+class AccountedMeanwhile(Exception):
     """Raised if another process has counted the same commits, so that nothing remains to be done."""
 
 
-def sum_counts_of_commits(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
+def sum_counts_of_commits(commits: Iterable[CommitCountsAndFindings]) -> Counter[tuple[str, str]]:
     sums: Counter[tuple[str, str]] = Counter()
     for commit in commits:
         if commit.terms:
@@ -164,8 +164,8 @@ def read_event_types(database: Database, connection: Connection) -> list[EventTy
     ]
 
 
-def _store_commit_findings(
-    database: Database, connection: Connection, commits: Sequence[BookedCommit]
+def _store_conflicts_names_and_event_types(
+    database: Database, connection: Connection, commits: Sequence[CommitCountsAndFindings]
 ) -> None:
     finds = [(commit.at, _finds.decode(commit.found)) for commit in commits if commit.found]
     if any(commit_finds.conflicts for _, commit_finds in finds):
@@ -212,7 +212,8 @@ def _store_unrecognised_attribute_names(
         for shape, (n, at) in sorted(counted.items()):
             connection.execute(database.fill_in_table_names(queries.COUNT_SHAPE), (shape.encode(), n, at))
         connection.execute(
-            database.fill_in_table_names(queries.BOUND_SHAPES), _bound_parameters(counted_names.MAX_SHAPES)
+            database.fill_in_table_names(queries.BOUND_SHAPES),
+            _row_limit_parameters(counted_names.MAX_SHAPES),
         )
 
 
@@ -241,11 +242,11 @@ def _store_event_types(
             )
         connection.execute(
             database.fill_in_table_names(queries.BOUND_EVENT_TYPES),
-            _bound_parameters(counted_names.MAX_TYPES),
+            _row_limit_parameters(counted_names.MAX_TYPES),
         )
 
 
-def _bound_parameters(max_rows: int) -> Mapping[str, int]:
+def _row_limit_parameters(max_rows: int) -> Mapping[str, int]:
     return {"often": max_rows_of_most_frequent_names(max_rows), "most": max_rows}
 
 

@@ -26,15 +26,15 @@ from spool.postgres.database import (
     CommitUnknown,
     Connection,
     Database,
-    JoinedTransaction,
-    LockWaited,
+    LockWaitTimedOut,
+    PipelinedTransaction,
     Unconfirmed,
 )
 from spool.postgres.log import queries, store
 from spool.postgres.log.id_compaction import NodeIdCompactor
 from spool.postgres.log.memory import (
     DatabaseClock,
-    MemoryIsAhead,
+    MemoryAheadOfDatabase,
     NodeMemory,
     PostgresWatermarks,
     apply_commit_rows,
@@ -51,7 +51,7 @@ Move = Callable[[Connection, Sequence[Submission]], Callable[[CommitPlan], None]
 Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
 
 
-def no_other_writes(
+def build_no_op_writer(
     connection: Connection, submissions: Sequence[Submission]
 ) -> Callable[[CommitPlan], None]:
     return lambda plan: None
@@ -68,7 +68,7 @@ class TooMuchUnconfirmed(SpoolUnavailable):
         self.commit = commit
 
 
-class FarBehind(Exception):
+class TooManyUnreadCommits(Exception):
     """
     Raised if other nodes have committed too much to read while holding the lock for commits (head lock).
     """
@@ -84,7 +84,7 @@ class CommitAttempt:
 
 
 @dataclass
-class GroupAttempts:
+class CommitGroup:
     submissions: Sequence[Submission] = ()
     wait: bool = True  # whether to wait for the head lock
     attempts: list[CommitAttempt] = field(default_factory=list)
@@ -130,7 +130,9 @@ class AttemptWriter:
         self._node = node
         self._in_two_steps = in_two_steps
 
-    def write_attempt(self, transaction: JoinedTransaction, group: GroupAttempts) -> CommitAttempt | None:
+    def write_commit_unless_locked(
+        self, transaction: PipelinedTransaction, group: CommitGroup
+    ) -> CommitAttempt | None:
         """
         Write a commit. Return None if `group.wait` is False and another node holds the lock for commits.
         """
@@ -138,7 +140,7 @@ class AttemptWriter:
         following = self._memory.following
         points = sorted({point.series for submission in group.submissions for point in submission.points})
         keys = keys_of_expected_versions(group.submissions)
-        with transaction.begin_with_statements(needs_standby=self.needs_standby):
+        with transaction.begin_in_pipeline(needs_standby=self.needs_standby):
             ask = partial(store.lock_and_query_log_head, self._database, connection, following.last)
             read_head = ask(series_keys=points, wait=group.wait)
             versions = self._versions(connection, keys) if keys else dict
@@ -150,12 +152,12 @@ class AttemptWriter:
         known = following.last.id
         apply_commit_rows(following, head.rows)
         if not head.is_all:
-            raise FarBehind
+            raise TooManyUnreadCommits
         # the other nodes wait for the head lock
         others_commit = following.last.id != known
         self._clock.note_database_time(head.now)
-        self._check_unconfirmed()
-        group.stands = self._find_committed(connection, group)
+        self._require_few_unconfirmed_commits()
+        group.stands = self._find_committed_attempt(connection, group)
         submissions = () if group.stands else group.submissions
         if submissions:
             self._room.require_room(connection, following.last.size)
@@ -174,7 +176,9 @@ class AttemptWriter:
         )
         plan = following.planner.plan_group(submissions, reader, numbers_by_topic(closed), now)
         in_two_steps = self._in_two_steps and others_commit
-        with transaction.commit_with_statements(in_two_steps=in_two_steps, needs_standby=self.needs_standby):
+        with transaction.commit_in_pipeline(
+            releases_locks_early=in_two_steps, needs_standby=self.needs_standby
+        ):
             row = store.write_commit_plan(
                 self._database,
                 connection,
@@ -184,7 +188,7 @@ class AttemptWriter:
                 period_number=head.period,
                 closed=closed if self._hold_s else None,
                 node=self._node,
-                caches_copies=self._memory.needs_commit_copies(),
+                caches_copies=self._memory.can_cache_commit_copies(),
             )
             move(plan)
             receipts = [
@@ -195,13 +199,13 @@ class AttemptWriter:
             group.attempts.append(attempt)
         return attempt
 
-    def _check_unconfirmed(self) -> None:
+    def _require_few_unconfirmed_commits(self) -> None:
         following = self._memory.following
         seconds, size = following.measure_unconfirmed_seconds_and_bytes()
         if seconds > UNCONFIRMED_S or size > UNCONFIRMED_BYTES:
             raise TooMuchUnconfirmed(following.last.id)
 
-    def _find_committed(self, connection: Connection, group: GroupAttempts) -> CommitAttempt | None:
+    def _find_committed_attempt(self, connection: Connection, group: CommitGroup) -> CommitAttempt | None:
         for attempt in group.attempts:
             where = {"id": attempt.row.id, "token": attempt.row.token}
             if connection.execute(self._database.fill_in_table_names(queries.STANDS), where).fetchone():
@@ -251,14 +255,14 @@ class GroupCommits:
         """
         async with self._memory.turn:
             await self._folds.compact_due_ids()
-            return await self._commit_group(GroupAttempts(submissions))
+            return await self._commit_group(CommitGroup(submissions))
 
     async def make_empty_commit(self, *, wait: bool = True) -> None:
         """Make an empty commit. Do nothing if `wait` is False and another node holds the lock for commits."""
         async with self._memory.turn:
-            await self._commit_group(GroupAttempts(wait=wait))
+            await self._commit_group(CommitGroup(wait=wait))
 
-    async def confirm_commits_read_at_start(self) -> None:
+    async def confirm_loaded_commits_on_standby(self) -> None:
         """
         At a start, confirm that the commits read so far survive the loss of the database machine. Without a
         standby, this remains unknown.
@@ -284,9 +288,9 @@ class GroupCommits:
             async with self._memory.turn:
                 if not self._horizon.needs_empty_commit():
                     return
-                await self._commit_group(GroupAttempts())
+                await self._commit_group(CommitGroup())
 
-    async def _commit_group(self, group: GroupAttempts) -> Sequence[PlanAnswer]:
+    async def _commit_group(self, group: CommitGroup) -> Sequence[PlanAnswer]:
         """
         Commit a group, and then update the state in memory.
 
@@ -300,18 +304,18 @@ class GroupCommits:
             # a failed attempt may have read rows of other nodes, so readers check again
             self._horizon.wake_readers()
 
-    async def _try_until_committed(self, group: GroupAttempts, began: float) -> Sequence[PlanAnswer]:
+    async def _try_until_committed(self, group: CommitGroup, began: float) -> Sequence[PlanAnswer]:
         until = began + self._wait_s
         while True:
             unknown = len(group.attempts)
             try:
-                attempt = await self._database.append.run_joined(
-                    partial(self._writer.write_attempt, group=group)
+                attempt = await self._database.append.run_pipelined(
+                    partial(self._writer.write_commit_unless_locked, group=group)
                 )
-            except MemoryIsAhead as error:
-                await self._memory.load_again(error)
-            except FarBehind:
-                await self._memory.read_foreign_commits_in_turn()
+            except MemoryAheadOfDatabase as error:
+                await self._memory.reload_after_lost_commits(error)
+            except TooManyUnreadCommits:
+                await self._memory.read_foreign_commits_under_lock()
             except (CommitUnknown, Unconfirmed) as error:
                 _log.warning(
                     "checking a commit with unknown outcome: %s",
@@ -321,7 +325,7 @@ class GroupCommits:
                 self.last_error = str(error)
             except TooMuchUnconfirmed as error:
                 await self._wait_until_confirmed(error)
-            except LockWaited as error:
+            except LockWaitTimedOut as error:
                 _log.warning(
                     "another node has held the head lock for too long: %s",
                     error,
@@ -342,7 +346,7 @@ class GroupCommits:
             return ()
         self.last_error = None
         stored = group.stands or attempt
-        self._apply_attempt(attempt, stored)
+        self._apply_commit_to_memory(attempt, stored)
         if self._observer and group.submissions:
             ended_at = time.perf_counter()
             commit = Commit(
@@ -358,7 +362,7 @@ class GroupCommits:
             self.last_error = str(error)
             raise error from away
 
-    def _apply_attempt(self, attempt: CommitAttempt, stored_attempt: CommitAttempt) -> None:
+    def _apply_commit_to_memory(self, attempt: CommitAttempt, stored_attempt: CommitAttempt) -> None:
         self._memory.note_acknowledged(stored_attempt.row, stored_attempt.plan)
         try:
             self._memory.apply_commit(attempt.row, attempt.plan)

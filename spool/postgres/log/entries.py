@@ -72,7 +72,7 @@ def read_entries(
     rows, fields = _read_rows_and_amendments(
         database, connection, topic, first_number, last_number, (first_number, last_number)
     )
-    entries = _cached_entries(database, connection, topic, rows, cache)
+    entries = _read_or_reuse_cached_entries(database, connection, topic, rows, cache)
     result = []
     for row in rows:
         begin = max(first_number, row.first)
@@ -140,7 +140,7 @@ def _read_rows_and_amendments(
     return [EntryRow._make(row) for row in rows.fetchall()], unpack_amendments(topic, filled.fetchall())
 
 
-def _cached_entries(
+def _read_or_reuse_cached_entries(
     database: Database, connection: Connection, topic: str, rows: Sequence[EntryRow], cache: EntryCache
 ) -> dict[int, CachedEntry | EntryUnreadable]:
     """
@@ -158,11 +158,13 @@ def _cached_entries(
         for first, data in connection.execute(
             database.fill_in_table_names(queries.BODIES), where, binary=True
         ):
-            entries[first] = cache_entry(topic, missing[first], data, cache)
+            entries[first] = decode_and_cache_entry(topic, missing[first], data, cache)
     return {row.first: entries.get(row.first, EntryUnreadable("the entry has no body")) for row in rows}
 
 
-def cache_entry(topic: str, row: EntryRow, data: bytes, cache: EntryCache) -> CachedEntry | EntryUnreadable:
+def decode_and_cache_entry(
+    topic: str, row: EntryRow, data: bytes, cache: EntryCache
+) -> CachedEntry | EntryUnreadable:
     body = EntryBody(row.version, row.checksum, data)
     try:
         raws, packed = codec.unpack_entry(body, topic, row.first, row.records)
@@ -196,9 +198,9 @@ APART = 256  # two numbers farther apart are read as separate ranges
 RANGES_AT_ONCE = 256  # ranges per round trip, because each may return an entry
 
 
-class KeptRecords:
+class StoredRecordReader:
     """
-    Single records that planning a commit reads. The first read fetches all of `places` (topic and number),
+    Single records that planning a commit reads. The first read fetches all of `read_log_positions` (topic and number),
     the records that may be needed.
     """
 
@@ -207,12 +209,12 @@ class KeptRecords:
         database: Database,
         connection: Connection,
         cache: EntryCache,
-        places: Callable[[], Iterable[int]],
+        read_log_positions: Callable[[], Iterable[int]],
     ) -> None:
         self._database = database
         self._connection = connection
         self._cache = cache
-        self._places: Callable[[], Iterable[int]] | None = places
+        self._places: Callable[[], Iterable[int]] | None = read_log_positions
         self._asked: set[tuple[str, int]] = set()
         self._raws: dict[tuple[str, int], msgspec.Raw] = {}  # requested records that exist
         # fields that later reports added to the requested records
@@ -220,7 +222,7 @@ class KeptRecords:
 
     def read_record(self, topic: str, record_number: int) -> Record | None:
         if (topic, record_number) not in self._asked:
-            self._read_records(topic, record_number)
+            self._fetch_record_and_planned_records(topic, record_number)
         raw = self._raws.get((topic, record_number))
         if raw is None:
             return None
@@ -231,7 +233,7 @@ class KeptRecords:
         fields = self.fields.get((topic, record_number))
         return replace_fields(record, fields) if fields and isinstance(record, Inference) else record
 
-    def _read_records(self, topic: str, record_number: int) -> None:
+    def _fetch_record_and_planned_records(self, topic: str, record_number: int) -> None:
         wanted_numbers: dict[str, set[int]] = defaultdict(set, {topic: {record_number}})
         if self._places is not None:
             for place in self._places():
@@ -259,9 +261,9 @@ class KeptRecords:
         )
 
     def _send_queries(
-        self, topic: str, parts: Sequence[tuple[int, int]], wanted_numbers: set[int]
+        self, topic: str, number_ranges: Sequence[tuple[int, int]], wanted_numbers: set[int]
     ) -> Callable[[], None]:
-        firsts, lasts = map(list, zip(*parts, strict=True))
+        firsts, lasts = map(list, zip(*number_ranges, strict=True))
         known = self._cache.entries(topic)
         near = [first for first in known if firsts[0] - codec.MAX_RECORDS < first <= lasts[-1]]
         within: dict[str, Any] = {
@@ -277,17 +279,21 @@ class KeptRecords:
             self._database.fill_in_table_names(queries.AMENDMENTS_OF), within, binary=True
         )
 
-        def remember_fetched_rows() -> None:
+        def receive_records_and_amendments() -> None:
             for *facts, body in rows.fetchall():
                 row = EntryRow._make(facts)
-                entry = known[row.first] if body is None else cache_entry(topic, row, body, self._cache)
+                entry = (
+                    known[row.first]
+                    if body is None
+                    else decode_and_cache_entry(topic, row, body, self._cache)
+                )
                 if not isinstance(entry, EntryUnreadable):
                     for number in wanted_numbers.intersection(range(row.first, row.last + 1)):
                         self._raws[topic, number] = entry.raw_records[number - row.first].copy()
             for number, fields in unpack_amendments(topic, filled.fetchall()).items():
                 self.fields[topic, number] = fields
 
-        return remember_fetched_rows
+        return receive_records_and_amendments
 
 
 def group_into_ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:

@@ -75,7 +75,7 @@ class NodeIdCompactor:
         if seq is not None:
             commit, through = following.highest_compacted_commit_and_numbers(compaction.taken)
             write = partial(
-                store.write_compaction,
+                store.write_compaction_if_current,
                 self._database,
                 compaction=compaction,
                 commit=commit,

@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 from spool.clock import Clock
 from spool.disks import FSYNC
 from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
-from spool.identity import RequestNames
+from spool.identity import RequestDedupKeys
 from spool.log.accepted_twice import AcceptedTwiceSearch
 from spool.log.commits.following import numbers_by_topic
 from spool.log.commits.writer import GroupCommitWriter
@@ -35,14 +35,14 @@ from spool.log.watermarks import require_closed
 from spool.packed.native import NativeModule
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import commit_findings, queries, store
-from spool.postgres.log.commits import AttemptWriter, GroupCommits, Move, Versions, no_other_writes
+from spool.postgres.log.commits import AttemptWriter, GroupCommits, Move, Versions, build_no_op_writer
 from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.entries import lowest_stored_number, read_entries, topic_code
 from spool.postgres.log.id_compaction import NodeIdCompactor
 from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresWatermarks
 from spool.postgres.log.recount import LogRoutes, Verification
 from spool.postgres.log.retention import LogSpace, PostgresRetention
-from spool.postgres.log.upkeep import LogFollower, LogUpkeep, Trim, nothing_to_trim
+from spool.postgres.log.upkeep import LogFollower, LogUpkeep, Trim, trim_nothing
 from spool.settings import LOCAL, PLATFORM, REPLICATED, SpoolSettings
 
 # decoded entries for readers, about nine thousand records; at most twice as much memory
@@ -72,8 +72,8 @@ class PostgresLog:
         routes: LogRoutes,
         observer: CommitObserver | None = None,
         versions: Versions = lambda connection, keys: dict,
-        move: Move = no_other_writes,
-        trim: Trim = nothing_to_trim,
+        move: Move = build_no_op_writer,
+        trim: Trim = trim_nothing,
         durability: str = REPLICATED,
         node: UUID | None = None,
         cache_bytes: int = CACHE_BYTES,
@@ -152,10 +152,10 @@ class PostgresLog:
 
     async def open(self) -> None:
         await self._memory.load()
-        await self._commits.confirm_commits_read_at_start()
+        await self._commits.confirm_loaded_commits_on_standby()
         self._writer = GroupCommitWriter(
             self._commit_group,
-            self._begin_log_period_or_retry_commit,
+            self._begin_partitions_or_retry_commit,
             gather_s=self._settings.commit_gather,
             wait_s=self._settings.commit_wait,
             max_waiting=self._settings.waiting_submissions,
@@ -188,7 +188,7 @@ class PostgresLog:
                 raise
             return await self._commits.commit(group)
 
-    async def _begin_log_period_or_retry_commit(self) -> bool:
+    async def _begin_partitions_or_retry_commit(self) -> bool:
         """
         Begin a new partition of the log tables if the current one is full. After a failed commit, try an
         empty commit every second; when it succeeds, the readiness check passes again.
@@ -197,7 +197,7 @@ class PostgresLog:
             with suppress(SpoolError):
                 await self._commits.make_empty_commit()
             return self._commits.last_error is not None
-        await self._upkeep.begin_log_period_if_full()
+        await self._upkeep.begin_partitions_if_full()
         return False
 
     async def read_foreign_commits(self) -> None:
@@ -278,7 +278,7 @@ class PostgresLog:
         await self.read_foreign_commits()
         return self.next_number(topic)
 
-    def knows_request(self, request: RequestNames) -> bool:
+    def knows_request(self, request: RequestDedupKeys) -> bool:
         return self._memory.index.knows_request(request.body, self._clock.now())
 
     def find_id_position(self, id: bytes) -> IdPosition | None:
@@ -301,17 +301,17 @@ class PostgresLog:
         )
 
     async def unrecognised_items(self) -> Sequence[Mapping[str, object]]:
-        await commit_findings.count_all_commits(self._database)
+        await commit_findings.add_all_commits_to_accounting(self._database)
         return await self._database.read(
             partial(commit_findings.read_unrecognised_attribute_names, self._database)
         )
 
     async def event_types(self) -> Sequence[EventType]:
-        await commit_findings.count_all_commits(self._database)
+        await commit_findings.add_all_commits_to_accounting(self._database)
         return await self._database.read(partial(commit_findings.read_event_types, self._database))
 
     async def list_conflicts(self) -> Sequence[Mapping[str, object]]:
-        await commit_findings.count_all_commits(self._database)
+        await commit_findings.add_all_commits_to_accounting(self._database)
         return (
             await self._database.read(partial(commit_findings.read_report_conflicts, self._database))
         ).json_rows()
@@ -319,7 +319,7 @@ class PostgresLog:
     # -- accounting ------------------------------------------------------------------------------------------
 
     async def books(self) -> LogAccounting:
-        return await self._verification.books()
+        return await self._verification.read_log_accounting()
 
     async def verify(self) -> LogAccounting:
         def new_repeats() -> AcceptedTwiceSearch:
@@ -328,7 +328,7 @@ class PostgresLog:
             return AcceptedTwiceSearch(self._memory.index, window_s=window_s, max_ids=max_ids)
 
         async with self._upkeep.lock:
-            verified, damage, seen = await self._verification.verify(new_repeats)
+            verified, damage, seen = await self._verification.recount_and_verify(new_repeats)
         for topic in {topic for topic, _ in damage}:
             await self._set_entries_aside(
                 topic, [damaged_range for damaged_topic, damaged_range in damage if damaged_topic == topic]

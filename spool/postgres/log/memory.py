@@ -39,7 +39,7 @@ class DatabaseClock:
         self._noted = now, self._clock.monotonic()
 
     def now(self) -> float:
-        test_time = self._database.now_parameter()
+        test_time = self._database.now_unless_database_clock()
         if test_time is not None:
             return test_time
         at, timer = self._noted
@@ -59,7 +59,7 @@ class PostgresWatermarks:
         self._clock = clock
         self._following: FollowedLog
         self._shown: dict[str, int] = {}
-        self._readers = WaitingReaders(self.lowest_open_number, self._next_close_in_s)
+        self._readers = WaitingReaders(self.lowest_open_number, self._next_watermark_rise_in_s)
 
     def replace_followed_log(self, following: FollowedLog) -> None:
         """
@@ -102,7 +102,7 @@ class PostgresWatermarks:
         is_proven = due == following.lowest_open_numbers(now, durable_through=following.durable_commit_id)
         return due != last.closed or not is_proven or last.at > now + SOONER_S
 
-    def _next_close_in_s(self) -> float | None:
+    def _next_watermark_rise_in_s(self) -> float | None:
         closes_at = self._following.next_records_close_at()
         return None if closes_at is None else closes_at - self._clock.now()
 
@@ -116,7 +116,7 @@ LOADS = 5
 _log = logging.getLogger(__name__)
 
 
-class MemoryIsAhead(SpoolUnavailable):
+class MemoryAheadOfDatabase(SpoolUnavailable):
     """
     Raised if the database lacks the newest known commit: another server responded, or an earlier state was
     restored.
@@ -189,7 +189,7 @@ class NodeMemory:
                 native=self._native,
             )
             loaded = await self._database.snapshot(
-                partial(store.load_state, self._database, index=index, settings=self._settings)
+                partial(store.load_log_state, self._database, index=index, settings=self._settings)
             )
             if not loaded.gap:
                 break
@@ -198,7 +198,7 @@ class NodeMemory:
                 "%s are missing, so their ids are unknown", loaded.gap, extra={"action": "ids_missing"}
             )
         self._clock.note_database_time(loaded.now)
-        await self._room.refresh_freed_bytes()
+        await self._room.read_bytes_freed_by_retention()
         self.following = loaded.following
         self.runs_seq = loaded.seq
         # readers that still run may write data of the old database to the old caches
@@ -207,7 +207,7 @@ class NodeMemory:
         if self._confirmed:
             await self._confirmed.find_and_report_losses(self._database)
 
-    async def load_again(self, error: MemoryIsAhead) -> None:
+    async def reload_after_lost_commits(self, error: MemoryAheadOfDatabase) -> None:
         """
         Read the state again, because memory has commits that the database lacks. The caller must hold the
         lock `turn`.
@@ -217,15 +217,15 @@ class NodeMemory:
 
     async def read_foreign_commits(self) -> None:
         async with self.turn:
-            await self.read_foreign_commits_in_turn()
+            await self.read_foreign_commits_under_lock()
 
-    async def read_foreign_commits_in_turn(self) -> None:
+    async def read_foreign_commits_under_lock(self) -> None:
         """Read and apply commits of other nodes. The caller must hold the lock `turn`."""
         try:
             while not await self._read_next_commits():
                 pass
-        except MemoryIsAhead as error:
-            await self.load_again(error)
+        except MemoryAheadOfDatabase as error:
+            await self.reload_after_lost_commits(error)
 
     async def _read_next_commits(self) -> bool:
         following = self.following
@@ -242,7 +242,7 @@ class NodeMemory:
             self._horizon.wake_readers()
         return since.is_all
 
-    def needs_commit_copies(self) -> bool:
+    def can_cache_commit_copies(self) -> bool:
         return self._native is None and self.read_cache.needs_entries_of_new_commits
 
     def apply_commit(self, row: CommitRow, plan: CommitPlan) -> None:
@@ -271,19 +271,19 @@ class NodeMemory:
         """
         following = self.following
         await self._database.append.wait_until_confirmed(needs_standby=needs_standby)
-        await self.read_foreign_commits_in_turn()
+        await self.read_foreign_commits_under_lock()
         # the state was read again, perhaps from another database
         if self.following is following:
             self.note_confirmed(commit)
 
 
 def apply_commit_rows(following: FollowedLog, rows: Iterable[CommitRow]) -> None:
-    """Apply commit rows. Raises MemoryIsAhead if the first row is not the row that was applied last."""
+    """Apply commit rows. Raises MemoryAheadOfDatabase if the first row is not the row that was applied last."""
     rows = iter(rows)
     last = following.last
     if last.id:
         first = next(rows, None)
         if first is None or (first.id, first.token) != (last.id, last.token):
-            raise MemoryIsAhead(f"commit {last.id} is missing from the database")
+            raise MemoryAheadOfDatabase(f"commit {last.id} is missing from the database")
     for row in rows:
         following.apply_foreign_row(row)

@@ -26,9 +26,9 @@ from spool.log.values import LogAccounting
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 from spool.postgres.log.commit_findings import (
-    BookedMeanwhile,
+    AccountedMeanwhile,
     add_accounting_counts,
-    read_uncounted_commits,
+    read_unaccounted_commits,
     sum_counts_of_commits,
 )
 from spool.postgres.log.entries import read_entries
@@ -72,7 +72,9 @@ class RecountRange:
         return sums
 
 
-def read_recount_range(database: Database, connection: Connection, routes: RouteCounters) -> RecountRange:
+def read_counters_and_recount_range(
+    database: Database, connection: Connection, routes: RouteCounters
+) -> RecountRange:
     """
     Read the counters and the range to recount in one snapshot, so that counters, uncounted commits and routes
     agree.
@@ -88,7 +90,7 @@ def read_recount_range(database: Database, connection: Connection, routes: Route
     for topic, term, n, carried in connection.execute(database.fill_in_table_names(queries.BOOKS)):
         limits.counters[topic, term] = n
         limits.carried[topic, term] = carried
-    limits.counters.update(sum_counts_of_commits(read_uncounted_commits(database, connection, limit=2**62)))
+    limits.counters.update(sum_counts_of_commits(read_unaccounted_commits(database, connection, limit=2**62)))
     if newest:
         limits.last_commit, limits.next = newest[0], numbers_by_topic(newest[1])
     return limits
@@ -186,7 +188,7 @@ def store_counts_of_damaged_commits(
 ) -> None:
     """
     Empty damaged commit rows, and add their counts to those of deleted rows, so that the accounting balances.
-    Raises BookedMeanwhile if another process has already done so.
+    Raises AccountedMeanwhile if another process has already done so.
     """
     empty = accounting.pack_submission_counts([])
     new = {
@@ -198,7 +200,7 @@ def store_counts_of_damaged_commits(
     if connection.execute(database.fill_in_table_names(queries.EMPTY_TERMS), new).rowcount != len(
         damaged_commits
     ):
-        raise BookedMeanwhile
+        raise AccountedMeanwhile
     for query, sums in ((queries.CARRY, counts_of_commits), (queries.COUNT, uncounted_counts)):
         if sums:
             add_accounting_counts(database, connection, query, sums)
@@ -255,14 +257,14 @@ class Verification:
         self._database = database
         self._routes = routes
 
-    async def books(self) -> LogAccounting:
+    async def read_log_accounting(self) -> LogAccounting:
         limits = await self._read_recount_range()
         return accounting.check_accounting(
             accounting.accounting_counts_by_topic({**limits.counters, **limits.stored_record_counts}),
             limits.routes,
         )
 
-    async def verify(
+    async def recount_and_verify(
         self, new_repeated_acceptances: Callable[[], AcceptedTwiceSearch]
     ) -> tuple[LogAccounting, Sequence[tuple[str, EntryDamage]], AcceptedTwiceSearch]:
         """
@@ -316,9 +318,11 @@ class Verification:
             counts_of_commits=terms,
             uncounted_counts=uncounted,
         )
-        with suppress(BookedMeanwhile):
+        with suppress(AccountedMeanwhile):
             await self._database.transaction(work)
             log_damaged_commits(list(counted.unread))
 
     async def _read_recount_range(self) -> RecountRange:
-        return await self._database.snapshot(partial(read_recount_range, self._database, routes=self._routes))
+        return await self._database.snapshot(
+            partial(read_counters_and_recount_range, self._database, routes=self._routes)
+        )

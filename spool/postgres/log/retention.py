@@ -26,7 +26,7 @@ from spool.log.retention import (
     RouteReadingProgress,
     sum_stored_accounting_counts,
 )
-from spool.postgres.database import Connection, Database, JoinedTransaction
+from spool.postgres.database import Connection, Database, PipelinedTransaction
 from spool.postgres.log import queries
 from spool.postgres.log.commit_findings import add_accounting_counts
 from spool.postgres.log.entries import highest_accepted_number, lowest_stored_number, topic_code
@@ -49,7 +49,7 @@ class RouteNeeds(Protocol):
     def lowest_number_needed_by_routes(self, connection: Connection, topic: str) -> int | None: ...
 
     def skip_records_on_optional_routes(
-        self, connection: Connection, numbers: Mapping[str, int]
+        self, connection: Connection, first_kept_numbers: Mapping[str, int]
     ) -> Mapping[str, int]: ...
 
 
@@ -101,21 +101,23 @@ class PostgresRetention:
                 step = await self._database.transaction(work)
                 removed += step
         await self._delete_old_commits(now)
-        await self._drop_finished_periods()
-        while await self._database.read(self._excess_bytes) > 0:
+        await self._drop_partitions_of_finished_periods()
+        while await self._database.read(self._bytes_above_goal) > 0:
             step = await self._database.transaction(
-                partial(self._remove_period, lowest_kept_numbers=read_lowest_kept_numbers())
+                partial(
+                    self._delete_oldest_period_if_unneeded, lowest_kept_numbers=read_lowest_kept_numbers()
+                )
             )
             if not step:
                 break
             removed += step
             await self._delete_old_commits(now)
-            await self._drop_finished_periods()
+            await self._drop_partitions_of_finished_periods()
         return removed
 
     # -- periods ---------------------------------------------------------------------------------------------
 
-    async def begin_period_if_full(self, now: float) -> bool:
+    async def begin_partitions_if_full(self, now: float) -> bool:
         full = {"at": now, "bytes": self.period_bytes, "seconds": PERIOD_S}
         query = self._database.fill_in_table_names(queries.FULL_PERIOD)
         row = await self._database.read(lambda connection: connection.execute(query, full).fetchone())
@@ -123,7 +125,7 @@ class PostgresRetention:
             return False
         number = row[0] + 1
         await self._database.transaction(partial(self._make_partitions, period_number=number))
-        return await self._database.pool.run_joined(
+        return await self._database.pool.run_pipelined(
             partial(self._begin_period, period_number=number, now=now)
         )
 
@@ -139,11 +141,11 @@ class PostgresRetention:
                 connection.execute(self._database.fill_in_table_names(queries.MAKE_PARTITION % names))
                 connection.execute(self._database.fill_in_table_names(queries.ATTACH_PARTITION % names))
 
-    def _begin_period(self, transaction: JoinedTransaction, period_number: int, now: float) -> bool:
+    def _begin_period(self, transaction: PipelinedTransaction, period_number: int, now: float) -> bool:
         """Begin a partition. The lock for commits is held for only one round trip."""
-        with transaction.begin_with_statements():
+        with transaction.begin_in_pipeline():
             pass
-        with transaction.commit_with_statements():
+        with transaction.commit_in_pipeline():
             transaction.connection.execute(self._database.fill_in_table_names(queries.LOCK_HEAD))
             facts = {"period": period_number, "at": now}
             begun = transaction.connection.execute(
@@ -158,10 +160,10 @@ class PostgresRetention:
             for number, at, firsts, commit, size in rows
         ]
 
-    def freed_bytes(self, connection: Connection) -> int:
+    def bytes_freed_since_log_began(self, connection: Connection) -> int:
         return self._read_periods(connection)[0].size
 
-    def estimated_sender_bytes(self, connection: Connection) -> int:
+    def estimated_bytes_of_stored_senders(self, connection: Connection) -> int:
         """Estimate the bytes of the stored senders (see `spool.log.recent_senders`)."""
         [rows] = connection.execute(self._database.fill_in_table_names(queries.HEARD_ROWS)).fetchone() or (0,)
         return int(rows) * HEARD_ROW_BYTES
@@ -169,15 +171,15 @@ class PostgresRetention:
     def used_bytes(self, connection: Connection) -> int:
         newest = connection.execute(self._database.fill_in_table_names(queries.NEWEST)).fetchone()
         log = newest[4] - self._read_periods(connection)[0].size if newest else 0
-        return log + self.estimated_sender_bytes(connection)
+        return log + self.estimated_bytes_of_stored_senders(connection)
 
     def is_short_of_room(self, connection: Connection) -> bool:
-        return self._excess_bytes(connection) > 0
+        return self._bytes_above_goal(connection) > 0
 
-    def _excess_bytes(self, connection: Connection) -> int:
+    def _bytes_above_goal(self, connection: Connection) -> int:
         return self.used_bytes(connection) - self._goal
 
-    async def _drop_finished_periods(self) -> None:
+    async def _drop_partitions_of_finished_periods(self) -> None:
         for period in await self._database.read(self._deletable_period_numbers):
             for table in queries.PARTITIONED:
                 await self._run_query(queries.DROP_PARTITION % {"table": table, "period": period})
@@ -218,13 +220,15 @@ class PostgresRetention:
             candidates, lowest_kept_number=limit, before_time=before_time, excess_bytes=0
         )
         if removable:
-            self._skip_records_on_optional_routes(connection, {topic: removable[-1].last_number + 1})
-            self._mark_removed_below(
+            self._skip_on_optional_routes_and_log(connection, {topic: removable[-1].last_number + 1})
+            self._store_first_kept_number(
                 connection, topic, removable[-1].last_number + 1, entries=len(removable), needed=needed
             )
         return len(removable)
 
-    def _remove_period(self, connection: Connection, lowest_kept_numbers: Mapping[str, int]) -> int:
+    def _delete_oldest_period_if_unneeded(
+        self, connection: Connection, lowest_kept_numbers: Mapping[str, int]
+    ) -> int:
         """Delete the oldest partition of the log early if space is short and no reader needs it."""
         periods = self._read_periods(connection)
         removed = 0
@@ -240,7 +244,7 @@ class PostgresRetention:
                 )
                 if after.firsts[topic] > limit:
                     return 0
-            self._skip_records_on_optional_routes(connection, after.firsts)
+            self._skip_on_optional_routes_and_log(connection, after.firsts)
             for topic, needed in needs.items():
                 first = lowest_stored_number(self._database, connection, topic)
                 if first >= after.firsts[topic]:
@@ -250,13 +254,13 @@ class PostgresRetention:
                     self._database.fill_in_table_names(queries.NUMBER_OF_ENTRIES), between
                 ).fetchone()
                 assert row is not None
-                self._mark_removed_below(
+                self._store_first_kept_number(
                     connection, topic, after.firsts[topic], entries=row[0], needed=needed
                 )
                 removed += row[0]
         return removed
 
-    def _mark_removed_below(
+    def _store_first_kept_number(
         self, connection: Connection, topic: str, below_number: int, *, entries: int, needed: int | None
     ) -> None:
         first = lowest_stored_number(self._database, connection, topic)
@@ -268,7 +272,7 @@ class PostgresRetention:
             self._database, connection, queries.COUNT, Counter({(topic, term): below_number - first})
         )
 
-    def _skip_records_on_optional_routes(
+    def _skip_on_optional_routes_and_log(
         self, connection: Connection, first_kept_numbers: Mapping[str, int]
     ) -> None:
         for topic, skipped in self._routes.skip_records_on_optional_routes(
@@ -357,12 +361,14 @@ class RemovedMeanwhile(Exception):
     """
 
 
-class SeriesLeft(NamedTuple):
+class RemainingSeriesCounts(NamedTuple):
     known: int
     pushed_out: int
 
 
-async def remove_old_counter_series(database: Database, now: float, *, max_series: int) -> SeriesLeft:
+async def remove_old_counter_series(
+    database: Database, now: float, *, max_series: int
+) -> RemainingSeriesCounts:
     """
     Delete series not reported for long. If there are still more than `max_series`, delete those reported longest
     ago.
@@ -376,7 +382,7 @@ async def remove_old_counter_series(database: Database, now: float, *, max_serie
     await delete_old_rows(database, "series", "seen_at", before_time=now - retention.SERIES_AGE_S)
     [count] = await database.read(one_row_reader(queries.COUNT_SERIES, {})) or (0,)
     if count <= max_series:
-        return SeriesLeft(count, 0)
+        return RemainingSeriesCounts(count, 0)
     [before] = await database.read(one_row_reader(queries.NEWEST_SERIES_SINCE, {"most": max_series})) or (
         0.0,
     )
@@ -387,7 +393,7 @@ async def remove_old_counter_series(database: Database, now: float, *, max_serie
     keep = database.fill_in_table_names(queries.KEEP_LATER)
     await database.transaction(lambda connection: connection.execute(keep, fact))
     pushed_out = await delete_old_rows(database, "series", "seen_at", before_time=before)
-    return SeriesLeft(count - pushed_out, pushed_out)
+    return RemainingSeriesCounts(count - pushed_out, pushed_out)
 
 
 class LogSpace:
@@ -408,25 +414,25 @@ class LogSpace:
         # from the log's size, it gives the used bytes.
         self._freed = 0
 
-    async def refresh_freed_bytes(self) -> None:
-        await self._database.read(self._refresh_freed_bytes)
+    async def read_bytes_freed_by_retention(self) -> None:
+        await self._database.read(self._read_bytes_freed_by_retention)
 
-    def _refresh_freed_bytes(self, connection: Connection) -> None:
-        self._freed = self._retention.freed_bytes(connection) - self._retention.estimated_sender_bytes(
+    def _read_bytes_freed_by_retention(self, connection: Connection) -> None:
+        self._freed = self._retention.bytes_freed_since_log_began(
             connection
-        )
+        ) - self._retention.estimated_bytes_of_stored_senders(connection)
 
     def require_room(self, connection: Connection, size: int) -> None:
         """Raise SpoolFull if a log of `size` bytes has no space. Runs on the connection's thread."""
         if size - self._freed >= self._max_bytes:
             # another node may have dropped a period
-            self._refresh_freed_bytes(connection)
+            self._read_bytes_freed_by_retention(connection)
             if size - self._freed >= self._max_bytes:
                 raise self._drain.spool_full_error()
 
     async def note_deleted_entries(self) -> None:
         """Note that entries were deleted, to measure how fast the log drains."""
-        await self.refresh_freed_bytes()
+        await self.read_bytes_freed_by_retention()
         self._drain.add_sample(
             self._clock.monotonic(),
             await self._database.snapshot(self._retention.reader_progress_over_all_topics),

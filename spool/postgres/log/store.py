@@ -34,7 +34,7 @@ from spool.postgres import partial_reports
 from spool.postgres.database import Connection, Database, PostgresConnection
 from spool.postgres.log import queries
 from spool.postgres.log.commit_findings import pack_commit_findings
-from spool.postgres.log.entries import KeptRecords, topic_code
+from spool.postgres.log.entries import StoredRecordReader, topic_code
 from spool.record import Record
 from spool.settings import SpoolSettings
 from spool.sql import facts
@@ -63,7 +63,7 @@ class LogHead(NamedTuple):
     is_all: bool  # True if no further rows exist
 
 
-class PostgresPlanReader(KeptRecords):
+class PostgresPlanReader(StoredRecordReader):
     """
     The records and states that planning a commit reads. Counters and versions of partial reports were read
     before, in one round trip.
@@ -145,7 +145,7 @@ def write_commit_plan(
     database: Database,
     connection: Connection,
     plan: CommitPlan,
-    reader: KeptRecords,
+    reader: StoredRecordReader,
     following: FollowedLog,
     *,
     period_number: int,
@@ -227,7 +227,7 @@ def _entry_rows(
     return rows
 
 
-def _amendment_rows(plan: CommitPlan, reader: KeptRecords) -> list[tuple[int, int, int, bytes]]:
+def _amendment_rows(plan: CommitPlan, reader: StoredRecordReader) -> list[tuple[int, int, int, bytes]]:
     """
     Return the rows of reports added to records. Each row includes the fields of earlier reports, which
     `reader` has read.
@@ -283,7 +283,12 @@ def query_commits_since(
 ) -> Callable[[], CommitsSince]:
     """Queue a query for the rows since `last`. Call the returned function after the pipeline ends."""
     limit = FOLLOWED_AT_ONCE
-    where = {"id": last.id, "period": last.period, "limit": limit, "now": database.now_parameter()}
+    where = {
+        "id": last.id,
+        "period": last.period,
+        "limit": limit,
+        "now": database.now_unless_database_clock(),
+    }
     cursor = connection.execute(database.fill_in_table_names(queries.FOLLOW), where, binary=True)
 
     def read_commits_since() -> CommitsSince:
@@ -298,7 +303,7 @@ def query_commits_since(
 # -- known ids -----------------------------------------------------------------------------------------------
 
 
-def write_compaction(
+def write_compaction_if_current(
     database: Database,
     connection: Connection,
     compaction: IdCompaction,
@@ -337,7 +342,7 @@ def write_compaction(
     return True
 
 
-class Loaded(NamedTuple):
+class LoadedLogState(NamedTuple):
     """
     The state that was read at a start. `following`: the log as of the newest commit. `seq`: the version of
     the stored id lists.
@@ -350,13 +355,13 @@ class Loaded(NamedTuple):
     gap: str
 
 
-def load_state(
+def load_log_state(
     database: Database, connection: Connection, index: DuplicateIndex, *, settings: SpoolSettings
-) -> Loaded:
+) -> LoadedLogState:
     """Read the stored sorted lists of ids and then, from commit rows, newer ids, in one snapshot."""
     state = connection.execute(database.fill_in_table_names(queries.FOLD)).fetchone()
     moment = connection.execute(
-        database.fill_in_table_names(queries.MOMENT), {"now": database.now_parameter()}
+        database.fill_in_table_names(queries.MOMENT), {"now": database.now_unless_database_clock()}
     ).fetchone()
     assert state is not None and moment is not None
     seq, commit, through, covered_since = state
@@ -381,15 +386,19 @@ def load_state(
     following = FollowedLog(index, hold_s=settings.hold, max_spans=settings.pending_spans)
     following.planner.load_spans(partial_reports.read_reports_of_kind(database, connection, SPANS))
     first = tuple(number + 1 for number in numbers_by_topic(through).values())
-    gap = _follow_commits_and_return_missing(database, connection, following, commit, first)
-    return Loaded(following, seq, moment[0], gap)
+    gap = _load_commits_and_describe_gap(database, connection, following, commit, first)
+    return LoadedLogState(following, seq, moment[0], gap)
 
 
-def _follow_commits_and_return_missing(
-    database: Database, connection: Connection, following: FollowedLog, commit: int, first: NumbersByTopic
+def _load_commits_and_describe_gap(
+    database: Database,
+    connection: Connection,
+    following: FollowedLog,
+    compacted_commit: int,
+    first_numbers: NumbersByTopic,
 ) -> str:
     """
-    Read the commit rows that have ids in no sorted list. `first`: by topic, the first numbers of such ids.
+    Read the commit rows that have ids in no sorted list. `first_numbers`: by topic, the first numbers of such ids.
 
     Returns which commit rows are missing, so that their ids are unknown, or "".
     """
@@ -409,20 +418,20 @@ def _follow_commits_and_return_missing(
         open_rows += map(read_commit_row, fetched)
         if len(fetched) < AT_ONCE:
             break
-    after, gap = commit, ""
+    after, gap = compacted_commit, ""
     while True:
         where = {"id": after, "limit": AT_ONCE}
         rows = connection.execute(
             database.fill_in_table_names(queries.ROWS_AFTER), where, binary=True
         ).fetchall()
-        if after == commit and rows and rows[0][0] > commit + 1:
-            gap = f"commits {commit + 1} to {rows[0][0] - 1}"
+        if after == compacted_commit and rows and rows[0][0] > compacted_commit + 1:
+            gap = f"commits {compacted_commit + 1} to {rows[0][0] - 1}"
         learned = [read_commit_row(row) for row in rows]
         following.load_rows_with_uncompacted_ids(
-            learned, first, is_first_row_partly_compacted=after == commit
+            learned, first_numbers, is_first_row_partly_compacted=after == compacted_commit
         )
         if len(rows) < AT_ONCE:
             break
-        after, first = learned[-1].id, learned[-1].next
+        after, first_numbers = learned[-1].id, learned[-1].next
     following.load_commits_with_open_records(reversed(open_rows))
     return gap

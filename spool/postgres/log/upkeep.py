@@ -14,7 +14,7 @@ from spool.clock import Clock
 from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
 from spool.log.retention import Reader, lowest_needed_number
 from spool.postgres.database import Database
-from spool.postgres.log.commit_findings import count_all_commits
+from spool.postgres.log.commit_findings import add_all_commits_to_accounting
 from spool.postgres.log.commits import GroupCommits
 from spool.postgres.log.entries import lowest_stored_number
 from spool.postgres.log.id_compaction import NodeIdCompactor
@@ -84,7 +84,7 @@ class LogFollower:
                     await self._commits.make_empty_commit(wait=has_failed)
                 if now > books_at:
                     books_at = now + BOOK_S * (0.5 + random.random())
-                    await count_all_commits(self._database)
+                    await add_all_commits_to_accounting(self._database)
                 is_away = False
             except SpoolError as error:
                 if not is_away:
@@ -102,7 +102,7 @@ class LogFollower:
 Trim = Callable[[float], Awaitable[bool]]
 
 
-async def nothing_to_trim(now: float) -> bool:
+async def trim_nothing(now: float) -> bool:
     return False
 
 
@@ -149,12 +149,12 @@ class LogUpkeep:
         # lock of retention and recounts, so that no entry is deleted while it is counted
         self.lock = asyncio.Lock()
 
-    async def begin_log_period_if_full(self) -> None:
+    async def begin_partitions_if_full(self) -> None:
         size = self._memory.following.last.size
         if size - self._period_bytes >= self._retention.period_bytes:
             self._period_bytes = size
             try:
-                await self._retention.begin_period_if_full(self._database_clock.now())
+                await self._retention.begin_partitions_if_full(self._database_clock.now())
             except SpoolUnavailable as error:
                 _log.warning(
                     "a new period could not be started: %s", error, extra={"action": "period_not_begun"}
@@ -170,7 +170,7 @@ class LogUpkeep:
             return False
         async with self.lock:
             try:
-                removed = await self._remove_expired()
+                removed = await self._delete_unneeded_entries()
             except RemovedMeanwhile:
                 return True
         if not removed:
@@ -192,9 +192,9 @@ class LogUpkeep:
                 return 0
 
     async def _run_retention(self) -> int:
-        removed = await self._remove_expired()
+        removed = await self._delete_unneeded_entries()
         now = self._database_clock.now()
-        await self._retention.begin_period_if_full(now)
+        await self._retention.begin_partitions_if_full(now)
         self.series, pushed_out = await remove_old_counter_series(
             self._database, now, max_series=self._max_series
         )
@@ -203,19 +203,19 @@ class LogUpkeep:
             pass
         return removed
 
-    async def _remove_expired(self) -> int:
+    async def _delete_unneeded_entries(self) -> int:
         """Delete the entries that may be deleted. Return their number. The caller must hold the lock."""
         await self._memory.read_foreign_commits()
         await self._commits.close_due_records()
-        await count_all_commits(self._database)
+        await add_all_commits_to_accounting(self._database)
         now = self._database_clock.now()
         if await self._database.read(self._retention.is_short_of_room):
-            await self._retention.begin_period_if_full(now)
+            await self._retention.begin_partitions_if_full(now)
             # The newest row always stays. An empty commit puts it into the new period, so that the old period
             # can be dropped.
             await self._commits.make_empty_commit()
             await self._folds.compact_all_closed_ids()
-            await count_all_commits(self._database)
+            await add_all_commits_to_accounting(self._database)
         elif self._memory.index.reaches_back_to(now - self._retention_s):
             await self._folds.compact_all_closed_ids()
         removed = await self._retention.delete_expired_or_excess_entries(

@@ -63,7 +63,7 @@ class Follower:
     def start(self) -> None:
         runs = {
             "registry": self._read_changes_periodically(),
-            "devices": self._read_owed_changes(),
+            "devices": self._read_changed_rows_when_signalled(),
             "streams": self._read_unannounced_periodically(),
         }
         self._tasks = [asyncio.create_task(run, name=f"follow {kind}") for kind, run in runs.items()]
@@ -103,7 +103,7 @@ class Follower:
             self._devices = None if devices is None or self._devices is None else self._devices | devices
             self._clusters |= clusters
 
-    async def read_unannounced_tables(self) -> None:
+    async def read_tables_without_announcements(self) -> None:
         """
         Read tables that do not announce their changes. All are tried, then SpoolError is raised if one
         failed.
@@ -137,7 +137,7 @@ class Follower:
             await asyncio.sleep(self._look_s)
             await self._try_read("the registry", self.read_registry_changes)
 
-    async def _read_owed_changes(self) -> None:
+    async def _read_changed_rows_when_signalled(self) -> None:
         while True:
             await self._is_owed.wait()
             if not await self._try_read("devices and clusters", self.read_changed_rows):
@@ -147,7 +147,9 @@ class Follower:
     async def _read_unannounced_periodically(self) -> None:
         while True:
             await asyncio.sleep(STREAMS_EVERY * self._look_s)
-            await self._try_read("streams and the last use of devices and keys", self.read_unannounced_tables)
+            await self._try_read(
+                "streams and the last use of devices and keys", self.read_tables_without_announcements
+            )
 
     async def _try_read(self, what: str, read: Callable[[], Awaitable[None]]) -> bool:
         """

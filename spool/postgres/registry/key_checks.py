@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from spool.errors import KeyEnded
-from spool.log.partial_reports import Expectation
-from spool.postgres.database import Connection, Database, LockWaited
+from spool.log.partial_reports import ExpectedVersion
+from spool.postgres.database import Connection, Database, LockWaitTimedOut
 from spool.registry import key_expectations
 
 Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
@@ -50,7 +50,9 @@ def with_key_versions(database: Database, versions: Versions) -> Versions:
     def query_key_versions(
         connection: Connection, keys: Sequence[bytes]
     ) -> Callable[[], Mapping[bytes, int]]:
-        good = _query_valid_keys(connection, database.fill_in_table_names, keys, now=database.now_parameter())
+        good = _query_valid_keys(
+            connection, database.fill_in_table_names, keys, now=database.now_unless_database_clock()
+        )
         rest = [key for key in keys if not key.startswith(key_expectations.BEARERS)]
         other_versions = versions(connection, rest) if rest else dict
         return lambda: {**good(), **other_versions()}
@@ -61,7 +63,7 @@ def with_key_versions(database: Database, versions: Versions) -> Versions:
 def require_valid_keys(
     connection: Connection,
     sql: Callable[[str], Any],
-    expected_versions: Collection[Expectation],
+    expected_versions: Collection[ExpectedVersion],
     *,
     now: float | None,
 ) -> None:
@@ -69,17 +71,17 @@ def require_valid_keys(
     Raise KeyEnded if a key is not valid. The transaction must hold the registry's lock, so that no key ends
     meanwhile.
     """
-    if ended_keys(connection, sql, expected_versions, now=now):
+    if failed_key_expectations(connection, sql, expected_versions, now=now):
         raise KeyEnded("the key of this request has ended, so nothing was stored")
 
 
-def ended_keys(
+def failed_key_expectations(
     connection: Connection,
     sql: Callable[[str], Any],
-    expected_versions: Collection[Expectation],
+    expected_versions: Collection[ExpectedVersion],
     *,
     now: float | None,
-) -> Collection[Expectation]:
+) -> Collection[ExpectedVersion]:
     if not expected_versions:
         return ()
     good = _query_valid_keys(
@@ -89,7 +91,7 @@ def ended_keys(
 
 
 def lock_keys(
-    connection: Connection, sql: Callable[[str], Any], expected_versions: Collection[Expectation]
+    connection: Connection, sql: Callable[[str], Any], expected_versions: Collection[ExpectedVersion]
 ) -> None:
     """Lock keys, so that none ends during this transaction, which does not hold the registry's lock."""
     keys = [expectation.key for expectation in expected_versions]
@@ -107,7 +109,7 @@ async def wait_for_running_commits(database: Database) -> None:
             await database.transaction(
                 lambda connection: connection.execute(database.fill_in_table_names(_HEAD))
             )
-        except LockWaited:
+        except LockWaitTimedOut:
             if attempt == WAITS:
                 raise
         else:

@@ -33,11 +33,11 @@ class StandbyBarrier:
     async def wait_until_confirmed(self) -> None:
         """Wait until a standby has all commits before this call. Raises the error if `confirm` fails."""
         if self._next is None:
-            self._next = asyncio.create_task(self._confirm_after(self._running), name="barrier")
+            self._next = asyncio.create_task(self._confirm_after_running_wait(self._running), name="barrier")
             self._next.add_done_callback(_retrieve_exception)
         await asyncio.shield(self._next)
 
-    async def _confirm_after(self, before: asyncio.Task[None] | None) -> None:
+    async def _confirm_after_running_wait(self, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await asyncio.wait([before])
         self._running, self._next = self._next, None
@@ -82,7 +82,7 @@ class PostgresRegistryRows(SqlRegistryRows):
     def _announce_change(self, kind: str, id: str) -> None:
         self.changed.add((kind, id))
 
-    def cancel_change_announcements(self) -> None:
+    def announce_changes_without_ids(self) -> None:
         self._write(_FORGET_ALL)
         self.changed = {(kind, "" if kind in NAMED else id) for kind, id in self.changed}
 
@@ -91,7 +91,7 @@ class PostgresRegistryRows(SqlRegistryRows):
         self.ends_keys = True
         self.shuts_key = self.shuts_key or ends_all_secrets
 
-    def check_actor(self, actor: Actor) -> None:
+    def require_valid_actor_key(self, actor: Actor) -> None:
         if actor.expects:
             require_valid_keys(*self._bearers_on, actor.expects, now=self._now)
 
@@ -130,7 +130,7 @@ _SINCE = "SELECT seq, kind, id FROM {schema}.registry_changes WHERE seq > %s AND
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Changed(Generic[T]):
+class _ChangeResult(Generic[T]):
     result: T
     seq: int | None
     ends_keys: bool
@@ -155,12 +155,12 @@ class PostgresRegistry:
     async def change(self, work: Callable[[RegistryRows], T], *, is_long: bool = False) -> T:
         database = self._database
 
-        def change_and_announce(connection: Connection) -> _Changed[T]:
+        def change_and_announce(connection: Connection) -> _ChangeResult[T]:
             lock_registry_changes(connection, database)
             if is_long:
                 connection.execute(LONG_PAUSE)
             rows = PostgresRegistryRows(
-                connection, database.fill_in_table_names, now=database.now_parameter()
+                connection, database.fill_in_table_names, now=database.now_unless_database_clock()
             )
             result = work(rows)
             # a lost session does no harm, and a lost finding is found again
@@ -175,13 +175,15 @@ class PostgresRegistry:
             )
             # A response to a request that changed nothing depends on rows that other processes wrote.
             needs_standby = database.needs_standby and (is_answered or not rows.has_written)
-            return _Changed(result=result, seq=seq, ends_keys=rows.ends_keys, needs_standby=needs_standby)
+            return _ChangeResult(
+                result=result, seq=seq, ends_keys=rows.ends_keys, needs_standby=needs_standby
+            )
 
         changing = database.transaction(
             change_and_announce, needs_standby=lambda changed: changed.needs_standby
         )
         try:
-            changed = await self._translate_damage(changing, RowDamaged)
+            changed = await self._raise_registry_damaged_on(changing, RowDamaged)
         # the rows may exist on only one machine
         except (
             NotThere,
@@ -211,7 +213,7 @@ class PostgresRegistry:
 
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
         database = self._database
-        return await self._translate_damage(
+        return await self._raise_registry_damaged_on(
             database.snapshot(
                 lambda connection: work(PostgresRegistryRows(connection, database.fill_in_table_names))
             ),
@@ -220,7 +222,7 @@ class PostgresRegistry:
 
     async def changes_since(self, since_sequence_number: int | None) -> RegistryNews:
         changes, own_numbers, at = await self._database.control.read(
-            lambda connection: self._read_changes(connection, since_sequence_number)
+            lambda connection: self._read_changes_positions_and_time(connection, since_sequence_number)
         )
         self._told_at = at
         if changes.changed is None:
@@ -231,7 +233,7 @@ class PostgresRegistry:
     async def close(self) -> None:
         """Do nothing, because the database is closed by the code that opened it."""
 
-    def _read_changes(
+    def _read_changes_positions_and_time(
         self, connection: Connection, since_sequence_number: int | None
     ) -> tuple[RegistryNews, set[int], float | None]:
         sql = self._database.fill_in_table_names
@@ -249,7 +251,7 @@ class PostgresRegistry:
         changed = {(kind, id) for number, kind, id in changes if number not in self._own}
         return RegistryNews(seq=seq, changed=changed), numbers, at
 
-    async def _translate_damage(self, running: Awaitable[T], *damage: type[Exception]) -> T:
+    async def _raise_registry_damaged_on(self, running: Awaitable[T], *damage: type[Exception]) -> T:
         try:
             return await running
         except damage as error:
@@ -272,7 +274,7 @@ def announce_changes_and_return_position(
     """
     [[seq]] = connection.execute(database.fill_in_table_names(_ADVANCE)).fetchall()
     kinds, ids = zip(*sorted(changed), strict=True)
-    values = {"seq": seq, "kinds": list(kinds), "ids": list(ids), "now": database.now_parameter()}
+    values = {"seq": seq, "kinds": list(kinds), "ids": list(ids), "now": database.now_unless_database_clock()}
     connection.execute(database.fill_in_table_names(_NOTE), values)
     if seq % 100 == 0:
         connection.execute(database.fill_in_table_names(_FORGET), (seq - KEPT_CHANGES,))

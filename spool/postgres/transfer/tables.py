@@ -162,7 +162,7 @@ class PostgresTables:
         columns, rows = self._read_in_steps(statement)
         if name == "conflicts":
             return KeptTable(
-                columns=(*columns, "count"), rows=map(partial(_with_conflict_count, columns), rows)
+                columns=(*columns, "count"), rows=map(partial(_append_conflict_count, columns), rows)
             )
         if name == "heard":  # in the portable form, a row may have several senders
             packed = (
@@ -231,7 +231,7 @@ async def tables_opener(options: StorageOptions) -> OpenTables:
                 f"version {VERSION}: copy it with the release that upgraded it"
             )
         await database.read(partial(_check_unused, database))
-        await commit_findings.count_all_commits(database)
+        await commit_findings.add_all_commits_to_accounting(database)
     finally:
         await database.close()
     return partial(_open_tables, options)
@@ -247,7 +247,7 @@ def _open_tables(options: StorageOptions) -> Iterator[PostgresTables]:
 
 def _check_unused(database: Database, connection: Connection) -> None:
     nodes = connection.execute(
-        database.fill_in_table_names(_NODES), {"now": database.now_parameter()}
+        database.fill_in_table_names(_NODES), {"now": database.now_unless_database_clock()}
     ).fetchall()
     if nodes:
         names = ", ".join(name for (name,) in nodes)
@@ -264,7 +264,7 @@ def fetch_in_steps(cursor: Any) -> Iterator[tuple[Any, ...]]:
             at_once = max(1, min(2 * at_once, AT_ONCE, BYTES_AT_ONCE // largest))
 
 
-def _with_conflict_count(columns: list[str], row: tuple[Any, ...]) -> tuple[Any, ...]:
+def _append_conflict_count(columns: list[str], row: tuple[Any, ...]) -> tuple[Any, ...]:
     """Add the number of conflicts to a row, because the stored row has it only inside the packed sums."""
     return (*row, _conflict.decode(row[columns.index("sums")]).count)
 

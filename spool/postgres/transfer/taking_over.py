@@ -50,7 +50,7 @@ from spool.log.recent_senders import unpack_sender_keys
 from spool.log.runs import NO_IDS, IdRun
 from spool.postgres.address import open_database, read_or_store_facts, read_secret
 from spool.postgres.database import LIVE, Connection, Database
-from spool.postgres.ledger import dimensions_digest, storable_value, tags_json
+from spool.postgres.ledger import dimensions_digest, storable_tags_json, storable_value
 from spool.postgres.log.entries import topic_code
 from spool.postgres.log.store import ROW_BYTES
 from spool.postgres.migrations import migrate_schema, read_schema_version
@@ -109,7 +109,7 @@ async def copy_storage_into_schema(
             await read_or_store_facts(database, secret, options.settings)
             await _fill_schema(options, database, open_tables, derive_secret(secret, "log"), progress)
         except Exception:
-            await _try_to_drop(database)
+            await _drop_unfinished_copy_or_warn(database)
             raise
 
     async def end_copy(how: Callable[[Database], Awaitable[None]]) -> None:
@@ -118,7 +118,7 @@ async def copy_storage_into_schema(
 
     return UnfinishedStorageCopy(
         finish=partial(end_copy, partial(unfinished.finish_copy, progress=progress)),
-        discard=partial(end_copy, _try_to_drop),
+        discard=partial(end_copy, _drop_unfinished_copy_or_warn),
     )
 
 
@@ -160,15 +160,15 @@ def _store_and_check_storage_secret(settings: StorageSettings, open_tables: Open
 async def _create_unfinished_schema(database: Database) -> None:
     """Create an empty schema that is marked as unfinished. An unfinished copy is deleted first."""
     if await read_schema_version(database):
-        await database.read(partial(_check_unused, database))
-    if await unfinished.is_marked_unfinished(database):
+        await database.read(partial(_require_no_running_gateway, database))
+    if await unfinished.has_unfinished_copy_mark(database):
         await _drop_schema(database)
     await migrate_schema(database, for_copy=True)
 
     def mark_unfinished_if_empty(connection: Connection) -> None:
         # locked, so that no node begins a session
         connection.execute(database.fill_in_table_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
-        _check_unused(database, connection)
+        _require_no_running_gateway(database, connection)
         for table in tables.tables_to_copy(database, connection).values():
             if table not in _BEGUN and _read_value(
                 database, connection, f"SELECT EXISTS (SELECT FROM {{schema}}.{table})"
@@ -179,8 +179,8 @@ async def _create_unfinished_schema(database: Database) -> None:
     await database.transaction(mark_unfinished_if_empty)
 
 
-def _check_unused(database: Database, connection: Connection) -> None:
-    if _read_value(database, connection, _LIVE, {"now": database.now_parameter()}):
+def _require_no_running_gateway(database: Database, connection: Connection) -> None:
+    if _read_value(database, connection, _LIVE, {"now": database.now_unless_database_clock()}):
         raise NotAllowed("a gateway is using the schema: stop it first")
 
 
@@ -190,7 +190,7 @@ async def _drop_schema(database: Database) -> None:
     )
 
 
-async def _try_to_drop(database: Database) -> None:
+async def _drop_unfinished_copy_or_warn(database: Database) -> None:
     """Try to delete the unfinished copy. If that fails, its mark stays, so that the next copy deletes it."""
     try:
         await _drop_schema(database)
@@ -246,7 +246,7 @@ class _SchemaWriter:
             newest.get("keys", 0),
             newest.get("comments", 0),
         )
-        self._copy_log(facts)
+        self._copy_entries_and_commits(facts)
         self._copy_ledger_state()
         self._copy_contents()
         numbered = tables.tables_with_identity_column(self._database, self._connection)
@@ -256,16 +256,20 @@ class _SchemaWriter:
                     f"ALTER TABLE {{schema}}.{name} ALTER COLUMN id RESTART WITH {int(number) + 1}"
                 )
 
-    def _copy_log(self, facts: Mapping[str, bytes]) -> None:
+    def _copy_entries_and_commits(self, installation_facts: Mapping[str, bytes]) -> None:
         """
         Copy the log. Then add a commit row with the current numbers, because earlier rows may be incomplete.
         """
-        folded = msgspec.msgpack.decode(facts["ids"], type=CompactedIds) if "ids" in facts else CompactedIds()
+        folded = (
+            msgspec.msgpack.decode(installation_facts["ids"], type=CompactedIds)
+            if "ids" in installation_facts
+            else CompactedIds()
+        )
         through = {topic: folded.first_uncompacted_number(topic) - 1 for topic in TOPICS}
-        newest = NewestIds(
+        newest = UncompactedIds(
             self._secret,
             through,
-            added_ids_from_facts(facts),
+            added_ids_from_facts(installation_facts),
             self._read_rows("amendments"),
             self._read_rows("id_runs"),
         )
@@ -282,7 +286,7 @@ class _SchemaWriter:
                 upto[topic] = max(upto[topic], first + row["count"])
                 size += ROW_BYTES + len(row["body"])
                 entries += 1
-                newest.add_entry_ids(row)
+                newest.add_record_ids_of_entry(row)
                 yield {**row, "at": row["committed_at"]}
 
         self._write_rows("entries", entry_rows())
@@ -329,7 +333,7 @@ class _SchemaWriter:
             booked = accepted[topic]["n"] if topic in accepted else 0
             numbers[topic] = max(numbers[topic], upto[topic], booked + 1)
         terms = accounting.pack_submission_counts([])
-        contents = (terms, zlib.crc32(terms), newest.pack_ids_without_commit_rows())
+        contents = (terms, zlib.crc32(terms), newest.pack_remaining_ids())
         token = secrets.randbits(63)
         final = build_commit_row(
             last + 1,
@@ -373,7 +377,7 @@ class _SchemaWriter:
     def _copy_contents(self) -> None:
         for file_count, content in enumerate(self._tables.contents(), start=1):
             draft = secrets.token_hex(16)
-            at = self._database.now_parameter() or time.time()
+            at = self._database.now_unless_database_clock() or time.time()
             self._run_statement(_ADD_CONTENT, draft, content.id, content.head, at)
             for n, piece in enumerate(content.pieces):
                 self._run_statement(_ADD_PIECE, draft, n, piece)
@@ -426,7 +430,8 @@ class _SchemaWriter:
         text = self._database.fill_in_table_names(statement)
         row_count = 0
         for part in split_rows(
-            tuple(column_value(row, name, kinds[name]) for name in names) for row in chain([first], rows)
+            tuple(value_in_column_type(row, name, kinds[name]) for name in names)
+            for row in chain([first], rows)
         ):
             cursor.executemany(text, part)
             row_count += len(part)
@@ -439,7 +444,7 @@ class _SchemaWriter:
         self._connection.execute(self._database.fill_in_table_names(statement), values)
 
 
-def column_value(row: Mapping[str, Any], name: str, kind: str) -> Any:
+def value_in_column_type(row: Mapping[str, Any], name: str, kind: str) -> Any:
     """
     Return a value in the type of its column. SQLite, from which rows are copied, has booleans as numbers,
     topics as names, and some bytes as texts.
@@ -493,7 +498,11 @@ def partial_report_row(row: Mapping[str, Any]) -> dict[str, Any]:
 def ledger_key_row_for_postgres(row: Mapping[str, Any]) -> dict[str, Any]:
     dimensions = Dimensions(*(row[name] for name in Dimensions._fields))
     texts = {name: storable_value(value) for name, value in row.items()}
-    return {**texts, "digest": dimensions_digest(dimensions), "tag_values": tags_json(dimensions.tags)}
+    return {
+        **texts,
+        "digest": dimensions_digest(dimensions),
+        "tag_values": storable_tags_json(dimensions.tags),
+    }
 
 
 def ledger_sum_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -521,7 +530,7 @@ MAKERS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
 # -- the newest ids ------------------------------------------------------------------------------------------
 
 
-class NewestIds:
+class UncompactedIds:
     """
     Collects the known ids that are in no sorted list yet.
 
@@ -554,14 +563,14 @@ class NewestIds:
                     )
         self._found: defaultdict[str, dict[int, list[tuple[int, int, int]]]] = defaultdict(dict)
 
-    def add_entry_ids(self, entry: Mapping[str, Any]) -> None:
+    def add_record_ids_of_entry(self, entry_row: Mapping[str, Any]) -> None:
         """Add the ids of an entry's records. The ids of an unreadable entry are unknown."""
-        topic = entry["topic"]
-        first = entry["first"]
-        count = entry["count"]
-        if first + count - 1 <= self._through.get(topic, 0) or entry["damaged"]:
+        topic = entry_row["topic"]
+        first = entry_row["first"]
+        count = entry_row["count"]
+        if first + count - 1 <= self._through.get(topic, 0) or entry_row["damaged"]:
             return
-        body = EntryBody(entry["version"], entry["checksum"], entry["body"])
+        body = EntryBody(entry_row["version"], entry_row["checksum"], entry_row["body"])
         try:
             raws, _ = codec.unpack_entry(body, topic, first, count)
             records = map(codec.decode_record, raws)
@@ -573,7 +582,7 @@ class NewestIds:
                     self._add_names(
                         topic,
                         number,
-                        duplicates.dedup_keys_with_storage_hours(record, int(entry["committed_at"] * NS)),
+                        duplicates.dedup_keys_with_storage_hours(record, int(entry_row["committed_at"] * NS)),
                     )
         except EntryUnreadable:
             return
@@ -595,7 +604,7 @@ class NewestIds:
                     new_ids += of_topic.pop(number, ())
         return _pack_ids(new_ids)
 
-    def pack_ids_without_commit_rows(self) -> bytes:
+    def pack_remaining_ids(self) -> bytes:
         """Pack the remaining ids: those of deleted commit rows, and further ids added to earlier records."""
         left_ids = [
             left_id for of_topic in self._found.values() for ids in of_topic.values() for left_id in ids

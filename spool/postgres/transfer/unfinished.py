@@ -25,8 +25,8 @@ def mark_unfinished(database: Database, connection: Connection) -> None:
     facts.add_fact(PostgresConnection(connection, database.fill_in_table_names), UNFINISHED, b"")
 
 
-async def is_marked_unfinished(database: Database) -> bool:
-    def read_unfinished_mark(connection: Connection) -> bool:
+async def has_unfinished_copy_mark(database: Database) -> bool:
+    def read_has_unfinished_copy_mark(connection: Connection) -> bool:
         if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):
             return False
         return (
@@ -34,11 +34,11 @@ async def is_marked_unfinished(database: Database) -> bool:
             is not None
         )
 
-    return await database.read(read_unfinished_mark)
+    return await database.read(read_has_unfinished_copy_mark)
 
 
 async def require_finished_copy(database: Database) -> None:
-    if await is_marked_unfinished(database):
+    if await has_unfinished_copy_mark(database):
         raise UnfinishedCopy(f"the schema {database.name} {NOT_FINISHED}, or drop the schema")
 
 

@@ -63,7 +63,7 @@ class ClusterConfigTable:
         if before is not None and replace(before, since=now) == report:
             return
 
-        def store_and_delete_others(registry_rows: RegistryRows) -> Mapping[str, RunConfig]:
+        def store_report_and_delete_unknown_clusters(registry_rows: RegistryRows) -> Mapping[str, RunConfig]:
             reports = dict(_read_run_configs(registry_rows))
             for id in reports.keys() - set(existing_clusters):
                 registry_rows.delete_document(KIND, id)
@@ -72,7 +72,7 @@ class ClusterConfigTable:
             registry_rows.put_document(KIND, cluster, asdict(report))
             return reports
 
-        await self._changes.change_rows(store_and_delete_others, self._set_reports)
+        await self._changes.change_rows(store_report_and_delete_unknown_clusters, self._set_reports)
 
     def _set_reports(self, reports: Mapping[str, RunConfig]) -> None:
         self._reports = reports

@@ -102,7 +102,7 @@ class ClusterSettingsTable:
                 before, replace(before, **changes), updated_at=now, updated_by=actor.name
             )
             if after is before:
-                registry_rows.check_actor(actor)
+                registry_rows.require_valid_actor_key(actor)
                 return self.find(before.id)
             names = [field for field in SET_FIELDS if getattr(after, field) != getattr(before, field)]
             if names != ["enabled"]:

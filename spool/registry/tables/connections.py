@@ -55,12 +55,8 @@ class ConnectionTable(ManagedTable[BillingConnection]):
     ) -> None:
         check_name_free(stored.values(), row, noun=self.kind.noun)
 
-    async def create(
-        self, namespace_fields: ConnectionDraft, *, id: str | None = None, **how: Any
-    ) -> BillingConnection:
-        return await super().create(
-            namespace_fields, id=None if id is None else check_connection_id(id), **how
-        )
+    async def create(self, draft: ConnectionDraft, *, id: str | None = None, **how: Any) -> BillingConnection:
+        return await super().create(draft, id=None if id is None else check_connection_id(id), **how)
 
     async def add_configured(self, id: str, draft: ConnectionDraft, *, actor: Actor) -> None:
         """

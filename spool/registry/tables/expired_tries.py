@@ -16,14 +16,14 @@ KIND, ID = "expired_tries", "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpiredTries:
+class ExpiredKeyUses:
     """The requests with a key since it expired at `expires_at`."""
 
     expires_at: float
     count: int
     newest: float
 
-    def combine(self, other: ExpiredTries | None) -> ExpiredTries:
+    def add_or_keep_later_expiry(self, other: ExpiredKeyUses | None) -> ExpiredKeyUses:
         """
         Return the sum of both, if their expiry is equal. Otherwise return the one with the later expiry.
         """
@@ -32,38 +32,38 @@ class ExpiredTries:
         if other.expires_at > self.expires_at:
             return other
         count, newest = self.count + other.count, max(self.newest, other.newest)
-        return ExpiredTries(expires_at=self.expires_at, count=count, newest=newest)
+        return ExpiredKeyUses(expires_at=self.expires_at, count=count, newest=newest)
 
 
-class ExpiredTryTable:
+class ExpiredKeyUseTable:
     """The numbers of requests with expired keys, by key id, in one stored document."""
 
     def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
 
-    async def add(self, tries: Mapping[int, ExpiredTries], *, keys: Iterable[Key]) -> None:
+    async def add(self, tries: Mapping[int, ExpiredKeyUses], *, keys: Iterable[Key]) -> None:
         """
         Add the requests by key id. The counts of keys that are deleted, or that now expire at another time,
         are deleted.
         """
         expiries = {key.id: key.expires_at for key in keys}
 
-        def store_expired_key_tries(registry_rows: RegistryRows) -> None:
-            stored = _read_expired_key_tries(registry_rows)
-            stored |= {id: each.combine(stored.get(id)) for id, each in tries.items()}
+        def store_expired_key_uses(registry_rows: RegistryRows) -> None:
+            stored = _read_expired_uses_by_key_id(registry_rows)
+            stored |= {id: each.add_or_keep_later_expiry(stored.get(id)) for id, each in tries.items()}
             registry_rows.put_document(
                 KIND,
                 ID,
                 {str(id): asdict(each) for id, each in stored.items() if expiries.get(id) == each.expires_at},
             )
 
-        await self._changes.change_rows(store_expired_key_tries)
+        await self._changes.change_rows(store_expired_key_uses)
 
-    async def all(self) -> Mapping[int, ExpiredTries]:
-        return await self._changes.read(_read_expired_key_tries)
+    async def expired_uses_by_key_id(self) -> Mapping[int, ExpiredKeyUses]:
+        return await self._changes.read(_read_expired_uses_by_key_id)
 
 
-def _read_expired_key_tries(registry_rows: RegistryRows) -> dict[int, ExpiredTries]:
+def _read_expired_uses_by_key_id(registry_rows: RegistryRows) -> dict[int, ExpiredKeyUses]:
     return {
-        int(id): ExpiredTries(**fields) for id, fields in (registry_rows.document(KIND, ID) or {}).items()
+        int(id): ExpiredKeyUses(**fields) for id, fields in (registry_rows.document(KIND, ID) or {}).items()
     }

@@ -19,10 +19,10 @@ from spool.listing import ListPage, ListQuery
 from spool.registry.changes import RegistryChanges
 from spool.registry.document_table import (
     INSIGHTS,
-    check_key_share_of_comments,
-    check_recorded_key_share_of_rows,
     delete_creator_key,
-    store_creator_key,
+    require_key_within_comment_share,
+    require_key_within_recorded_share,
+    store_key_that_created_row,
 )
 from spool.registry.documents import with_change_fields_if_changed
 from spool.registry.insights import (
@@ -34,9 +34,9 @@ from spool.registry.insights import (
     OPEN,
     Comment,
     Finding,
+    FindingMergeCounts,
     Insight,
     InsightDraft,
-    Merged,
     check_comment,
     check_insight_draft,
     check_status,
@@ -70,7 +70,7 @@ class InsightTable:
     async def get(self, id: str) -> Insight:
         return await self._changes.read(lambda rows: _require_insight(rows, id))
 
-    async def titles(self, ids: Collection[str]) -> dict[str, str]:
+    async def titles_by_id(self, ids: Collection[str]) -> dict[str, str]:
 
         def read_titles(registry_rows: RegistryRows) -> dict[str, str]:
             insights = {id: registry_rows.find(Insight, id) for id in ids}
@@ -149,7 +149,7 @@ class InsightTable:
             after = with_change_fields_if_changed(before, after, last_updated=now, touched=True)
             if after is before:
                 return before
-            registry_rows.put_insights([after])
+            registry_rows.store_insights([after])
             names = [name for name in ("status", *_DRAFTED) if getattr(before, name) != getattr(after, name)]
             old, new = ({name: getattr(insight, name) for name in names} for insight in (before, after))
             registry_rows.add_audit(now, actor, "insight.change", id, before=old, after=new)
@@ -157,7 +157,7 @@ class InsightTable:
 
         return await self._changes.change_rows(store_insight_change)
 
-    async def delete(self, id: str, *, actor: Actor) -> tuple[str, list[int]]:
+    async def delete_with_comments(self, id: str, *, actor: Actor) -> tuple[str, list[int]]:
         """
         Delete an insight. Return its id and those of its comments. A detector may find it again as a new
         insight.
@@ -182,11 +182,11 @@ class InsightTable:
         )
 
         def add_comment_row(registry_rows: RegistryRows) -> Comment:
-            _mark_insight_touched(registry_rows, id, now)
+            _mark_insight_edited_by_person(registry_rows, id, now)
             comments = registry_rows.comments(id)
             if len(comments) >= MAX_COMMENTS:
                 raise NotAllowed(f"an insight can have at most {MAX_COMMENTS} comments")
-            check_key_share_of_comments([comment.author for comment in comments], 1, MAX_COMMENTS, actor)
+            require_key_within_comment_share([comment.author for comment in comments], 1, MAX_COMMENTS, actor)
             comment = registry_rows.add_comment(draft)
             after = {"comment": comment.id}
             registry_rows.add_audit(now, actor, "insight.comment", id, after=after)
@@ -203,7 +203,7 @@ class InsightTable:
             after = with_change_fields_if_changed(before, replace(before, text=text), last_updated=now)
             if after is before:
                 return before
-            _mark_insight_touched(registry_rows, id, now)
+            _mark_insight_edited_by_person(registry_rows, id, now)
             registry_rows.store_row(after)
             registry_rows.add_audit(now, actor, "insight.comment.change", id, after={"comment": comment})
             return after
@@ -216,7 +216,7 @@ class InsightTable:
 
         def delete_comment_row(registry_rows: RegistryRows) -> None:
             before = _find_comment(registry_rows, id, comment)
-            _mark_insight_touched(registry_rows, id, now)
+            _mark_insight_edited_by_person(registry_rows, id, now)
             registry_rows.delete(Comment, comment)
             old = {"comment": comment, "author": before.author}
             registry_rows.add_audit(now, actor, "insight.comment.delete", id, before=old)
@@ -229,7 +229,7 @@ class InsightTable:
         *,
         looked_for: Collection[str],
         truncated_detectors: Collection[str] = (),
-    ) -> Merged:
+    ) -> FindingMergeCounts:
         """
         Store the findings of a run of the detectors `looked_for`, whose keys begin with "detector:".
 
@@ -240,7 +240,7 @@ class InsightTable:
         """
         now = self._changes.now()
 
-        def merge_findings_and_notify(registry_rows: RegistryRows) -> Merged:
+        def merge_findings_and_notify(registry_rows: RegistryRows) -> FindingMergeCounts:
             tell = self._notices.subscriptions
             channels = self._notices.channels
             return merge_findings(
@@ -265,7 +265,7 @@ def merge_findings(
     now: float,
     subscriptions: Sequence[InsightSubscription] = (),
     channels: Collection[str] = (),
-) -> Merged:
+) -> FindingMergeCounts:
     """
     Store findings as `InsightTable.merge_findings` does, in the caller's transaction.
 
@@ -285,15 +285,17 @@ def merge_findings(
         and not _can_be_missing_from_truncated_findings(insight, truncated_detectors, now)
     ]
     gone = [insight for insight in lost if insight.present]
-    after = {insight.id: replace(_close_if_gone(insight, now), present=False) for insight in lost}
-    registry_rows.put_insights(
+    after = {
+        insight.id: replace(_close_unfound_open_insight(insight, now), present=False) for insight in lost
+    }
+    registry_rows.store_insights(
         [*found_again, *(after[insight.id] for insight in lost if after[insight.id] != insight)]
     )
     # this limits the table's size
     registry_rows.delete_findings_before(now - KEPT_S)
     new = [_insight_from_finding(finding, now) for key, finding in by_key.items() if key not in known]
     room = max(0, MAX_INSIGHTS - registry_rows.count_insights())
-    registry_rows.put_insights(new[:room])
+    registry_rows.store_insights(new[:room])
     reopened = [after for after in found_again if after.status != known[after.finding].status]
     opened = [
         *new[:room],
@@ -304,10 +306,12 @@ def merge_findings(
         for insight in opened
     ]
     add_anomaly_notices(registry_rows, named)
-    risen = [insight for insight in found_again if _is_more_severe(known[insight.finding], insight)]
+    risen = [
+        insight for insight in found_again if _has_open_insight_worsened(known[insight.finding], insight)
+    ]
     csv = {key: finding.csv for key, finding in by_key.items() if finding.csv}
     add_insight_notices(registry_rows, [*opened, *risen], subscriptions, csv)
-    return Merged(
+    return FindingMergeCounts(
         new=len(new[:room]),
         again=len(found_again),
         reopened=len(reopened),
@@ -322,9 +326,9 @@ def _add_insight(registry_rows: RegistryRows, insight: Insight, draft: InsightDr
         raise NotAllowed(
             f"the limit of {MAX_INSIGHTS} insights is reached: delete some that are addressed or ignored"
         )
-    check_recorded_key_share_of_rows(registry_rows, INSIGHTS, count, MAX_INSIGHTS, actor)
-    registry_rows.put_insights([insight])
-    store_creator_key(registry_rows, INSIGHTS, insight.id, actor)
+    require_key_within_recorded_share(registry_rows, INSIGHTS, count, MAX_INSIGHTS, actor)
+    registry_rows.store_insights([insight])
+    store_key_that_created_row(registry_rows, INSIGHTS, insight.id, actor)
     after = {**asdict(draft), "status": insight.status}
     registry_rows.add_audit(insight.created, actor, "insight.create", insight.id, after=after)
     return insight
@@ -380,7 +384,7 @@ def _can_be_missing_from_truncated_findings(
     return _detector_name(insight) in truncated_detectors and not _is_long_unfound(insight, now)
 
 
-def _close_if_gone(insight: Insight, now: float) -> Insight:
+def _close_unfound_open_insight(insight: Insight, now: float) -> Insight:
     """
     Mark an open insight as addressed, because its detector no longer finds it. An insight that a person
     reopened afterwards stays open.
@@ -391,7 +395,7 @@ def _close_if_gone(insight: Insight, now: float) -> Insight:
     return replace(insight, status=ADDRESSED, status_at=now, last_updated=now)
 
 
-def _is_more_severe(before: Insight, after: Insight) -> bool:
+def _has_open_insight_worsened(before: Insight, after: Insight) -> bool:
     if not after.severity or after.status not in (NEW, IN_PROGRESS):
         return False
     earlier, now = (SEVERITIES.index(insight_severity(insight)) for insight in (before, after))
@@ -407,8 +411,10 @@ def _is_long_unfound(insight: Insight, now: float) -> bool:
     return insight.found_at is None or now - insight.found_at >= OVER_S
 
 
-def _mark_insight_touched(registry_rows: RegistryRows, id: str, now: float) -> None:
-    registry_rows.put_insights([replace(_require_insight(registry_rows, id), touched=True, last_updated=now)])
+def _mark_insight_edited_by_person(registry_rows: RegistryRows, id: str, now: float) -> None:
+    registry_rows.store_insights(
+        [replace(_require_insight(registry_rows, id), touched=True, last_updated=now)]
+    )
 
 
 def _find_comment(registry_rows: RegistryRows, id: str, comment: int) -> Comment:

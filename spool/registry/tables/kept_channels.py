@@ -135,14 +135,14 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         self.changed: Callable[[], None] = lambda: None
 
     async def create(
-        self, namespace_fields: ChannelFields, secret: str | None, seal: Seal, *, max_rows: int, actor: Actor
+        self, draft: ChannelFields, secret: str | None, seal: Seal, *, max_rows: int, actor: Actor
     ) -> KeptChannel:
         """
         Create a channel. Raises NotAllowed if there are `max_rows` channels, and AlreadyThere if a channel has
         the name, in the console or the configuration.
         """
         now = self._changes.now()
-        drafted = check_channel(namespace_fields)
+        drafted = check_channel(draft)
         if drafted.name in self._notices.channels:
             raise AlreadyThere(f"a channel named {drafted.name!r} already exists")
         sealed = seal(drafted, secret, None)

@@ -16,7 +16,7 @@ from math import inf
 from msgspec import UNSET, UnsetType
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.registry.changes import RegistryChanges
 from spool.registry.documents import check_version_unchanged, with_change_fields_if_changed
 from spool.registry.file_owners import check_unmanaged
@@ -110,7 +110,7 @@ class KeyTable:
         key = self._keys[owner[1]]
         return key, next(each.ends_at for each in key.secrets if each.digest == digest)
 
-    def valid_secret_expectation(self, secret: str) -> Expectation | None:
+    def valid_secret_expectation(self, secret: str) -> ExpectedVersion | None:
         return valid_key_expectation(self._secret_digest(secret)) if self._changes.is_shared else None
 
     def next_secret_end(self, key: Key) -> float:
@@ -124,7 +124,7 @@ class KeyTable:
     def find_by_number(self, id: int) -> Key | None:
         return self._keys.get(id)
 
-    def enabled_key_expectations(self, key_id: int) -> tuple[Expectation, ...]:
+    def enabled_key_expectations(self, key_id: int) -> tuple[ExpectedVersion, ...]:
         """
         Return the expectation that the key exists and is enabled, for a submission that is not checked by the
         key's secret.
@@ -367,7 +367,7 @@ class KeyTable:
     async def load_access_times(self) -> None:
         """Load the times of last use that other processes stored."""
         since = self._changes.now() - ACCESSES_S
-        self._apply_access_times(await self._changes.read(lambda rows: rows.access_times(since)))
+        self._apply_access_times(await self._changes.read(lambda rows: rows.key_access_times_by_id(since)))
 
     def _apply_access_times(self, times: Mapping[int, float]) -> None:
         for key_id in times.keys() & self._keys.keys():

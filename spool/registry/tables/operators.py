@@ -33,7 +33,7 @@ from spool.registry.operators import (
     operator_status,
 )
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.roles import Roles, check_admin_remains, read_roles
+from spool.registry.roles import Roles, read_roles, require_remaining_admin
 
 
 class NamedTurns:
@@ -89,15 +89,17 @@ def end_tokens_of_sign_in(
     document_rows: DocumentRows, issuer: str, sign_in: str, *, subject: str | None, by: float, now: float
 ) -> None:
     """End the tokens of a sign-in, and tokens without a sign-in id that the person got until `by`."""
-    _store_token_end(document_rows, _hash_id(issuer, _SIGN_IN, sign_in), {"by": by}, now)
+    _store_token_end_and_drop_expired(document_rows, _hash_id(issuer, _SIGN_IN, sign_in), {"by": by}, now)
     if subject is not None:
-        _store_token_end(document_rows, _hash_id(issuer, _NAMELESS, subject), {"by": by}, now)
+        _store_token_end_and_drop_expired(
+            document_rows, _hash_id(issuer, _NAMELESS, subject), {"by": by}, now
+        )
 
 
 def end_tokens_of_person(
     document_rows: DocumentRows, issuer: str, subject: str, *, by: float, now: float
 ) -> None:
-    _store_token_end(document_rows, _hash_id(issuer, _PERSON, subject), {"by": by}, now)
+    _store_token_end_and_drop_expired(document_rows, _hash_id(issuer, _PERSON, subject), {"by": by}, now)
 
 
 def has_token_ended(
@@ -111,7 +113,9 @@ def has_token_ended(
     return any(ending is not None and issued_at <= ending["by"] for ending in ended)
 
 
-def _store_token_end(document_rows: DocumentRows, id: str, body: dict[str, float], now: float) -> None:
+def _store_token_end_and_drop_expired(
+    document_rows: DocumentRows, id: str, body: dict[str, float], now: float
+) -> None:
     for old, document in document_rows.documents(TOKEN_END_KIND).items():
         if document["until"] <= now:
             document_rows.delete_document(TOKEN_END_KIND, old)
@@ -250,7 +254,7 @@ class OperatorTable:
             if after is before:
                 return before
             registry_rows.store_row(after)
-            check_admin_remains(organizers, _read_admins(registry_rows))
+            require_remaining_admin(organizers, _read_admins(registry_rows))
             registry_rows.delete_sessions_of(before.email)
             if after.disabled != before.disabled:
                 old, new = {"status": operator_status(before)}, {"status": operator_status(after)}
@@ -424,7 +428,7 @@ class OperatorTable:
         begun = secrets.token_urlsafe(32)
 
         def take_link_and_sign_in(registry_rows: RegistryRows) -> Session | None:
-            link = registry_rows.take_link(self._secret_digest(secret))
+            link = registry_rows.find_and_delete_sign_in_link(self._secret_digest(secret))
             if link is None or link.ends_at <= self._changes.now():
                 return None
             session = self._new_session(
@@ -446,7 +450,7 @@ class OperatorTable:
             await self.sign_out(session)
             return None
         if now - session.seen_at > _SEEN_EVERY_S:
-            await self._changes.change_rows(lambda rows: rows.touch_session(digest, now))
+            await self._changes.change_rows(lambda rows: rows.store_session_seen_at(digest, now))
         return session
 
     async def is_session_live(self, session: Session) -> bool:
@@ -466,7 +470,7 @@ class OperatorTable:
             if not session.has_expired(now)
         ]
 
-    async def claim_ends_by_session(self) -> Mapping[bytes, float]:
+    async def check_claim_ends_by_session(self) -> Mapping[bytes, float]:
         """
         Return by session until when a process has claimed the check whether the person may still sign in at
         the provider.
@@ -541,7 +545,7 @@ def delete_operators(registry_rows: RegistryRows, operators: Sequence[Operator],
     organizers = _read_admins(registry_rows)
     for operator in operators:
         registry_rows.delete(Operator, operator.email)
-    check_admin_remains(organizers, _read_admins(registry_rows))
+    require_remaining_admin(organizers, _read_admins(registry_rows))
     for operator in operators:
         registry_rows.delete_sessions_of(operator.email)
         # only a later sign-in may create the operator again, not an existing token

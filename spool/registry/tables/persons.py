@@ -16,7 +16,7 @@ from spool.erasure import Erasure, erasure_from_json, pseudonyms_by_digest
 from spool.errors import Invalid, NotAllowed, NotThere, RowDamaged
 from spool.ledger.sums import OTHER
 from spool.linked_names import LinkedNames
-from spool.people import ERASED, People, is_hash, is_pseudonym, names_of_erased
+from spool.people import ERASED, People, is_address_hash, is_pseudonym, names_of_erased
 from spool.registry.changes import RegistryChanges
 from spool.registry.documents import split_into_portions
 from spool.registry.following import DOCUMENTS, PERSON, ChangedRowId
@@ -98,7 +98,7 @@ class PersonTable:
     async def all(self) -> Sequence[LinkedPerson]:
         return await self._changes.read(lambda rows: list(read_people(rows)))
 
-    def reapply_links(self) -> None:
+    def notify_watchers_of_links(self) -> None:
         """Apply the links again after `privacy.emails` has changed."""
         self._people.persons.notify_watchers()
 
@@ -119,7 +119,7 @@ class PersonTable:
                 for person in portion:
                     known.link_names(person)
             count = known.size
-            if known.has_grown and count > max_names:
+            if known.has_more_names_than_stored and count > max_names:
                 raise NotAllowed(
                     f"the table would hold {count} names ({LIMIT} = {max_names}): delete some first"
                 )
@@ -149,7 +149,7 @@ class PersonTable:
             joined = []
             for portion in split_into_portions(new):
                 known.find_people(chain(*portion))
-                joined += [own for own in portion if known.link_names_of_person(own, max_names)]
+                joined += [own for own in portion if known.link_names_if_allowed(own, max_names)]
             change = known.store_changes()
             if joined:
                 registry_rows.add_audit(
@@ -162,7 +162,7 @@ class PersonTable:
         )
         return count
 
-    async def split_name(self, name: str, *, actor: Actor) -> None:
+    async def unlink_name(self, name: str, *, actor: Actor) -> None:
         """Separate a name from its person. Raises NotThere if it is linked with no other name."""
         now = self._changes.now()
 
@@ -171,7 +171,7 @@ class PersonTable:
             before = known.find_people([name])
             if not before or len(before[0].names) == 1:
                 raise NotThere(f"{name[:MAX_NAME]} is linked with no other name")
-            known.split_name(before[0], name)
+            known.unlink_name(before[0], name)
             registry_rows.add_audit(
                 now,
                 actor,
@@ -203,43 +203,48 @@ class PersonTable:
         )
         return count
 
-    async def count_finished_renaming(self, erasure: Erasure) -> None:
+    async def store_finished_renaming(self, erasure: Erasure) -> None:
         """Store that the records of this storage were renamed once more."""
         await self._change_erasures([erasure.id], lambda known: replace(known, passes=erasure.passes + 1))
 
-    async def note_lower_installation(
-        self, name: str, confirmed_erasure_ids: Collection[str], *, actor: Actor
+    async def store_agent_or_gateway_below(
+        self, installation_name: str, confirmed_erasure_ids: Collection[str], *, actor: Actor
     ) -> None:
         """
         Store that an agent or gateway of a lower level exists, and which erasures it confirms. Raises
         KeyEnded.
         """
 
-        def store_lower_installation(registry_rows: RegistryRows) -> None:
-            registry_rows.check_actor(actor)
-            registry_rows.put_document(BELOW, name, {})
+        def store_name_of_agent_or_gateway(registry_rows: RegistryRows) -> None:
+            registry_rows.require_valid_actor_key(actor)
+            registry_rows.put_document(BELOW, installation_name, {})
 
-        if name not in self.below:
+        if installation_name not in self.below:
             await self._changes.change_rows(
-                store_lower_installation, lambda _: self._remember_lower_installation(name)
+                store_name_of_agent_or_gateway,
+                lambda _: self._remember_agent_or_gateway_below(installation_name),
             )
         pending = [
-            each.id for each in self.erasures if name in each.below and each.id in confirmed_erasure_ids
+            each.id
+            for each in self.erasures
+            if installation_name in each.below and each.id in confirmed_erasure_ids
         ]
         if pending:
             await self._change_erasures(
-                pending, lambda known: replace(known, below=_other_names(known.below, name)), actor=actor
+                pending,
+                lambda known: replace(known, below=_other_names(known.below, installation_name)),
+                actor=actor,
             )
 
-    def _remember_lower_installation(self, name: str) -> None:
-        self.below |= {name}
+    def _remember_agent_or_gateway_below(self, installation_name: str) -> None:
+        self.below |= {installation_name}
 
     async def _change_erasures(
         self, ids: Collection[str], change: Callable[[Erasure], Erasure], *, actor: Actor | None = None
     ) -> None:
         def apply_change_to_erasures(registry_rows: RegistryRows) -> Sequence[Erasure]:
             if actor is not None:
-                registry_rows.check_actor(actor)
+                registry_rows.require_valid_actor_key(actor)
             for erasure in stored_erasures(registry_rows):
                 if erasure.id in ids:
                     registry_rows.put_document(ERASURE, erasure.id, asdict(change(erasure)))
@@ -284,7 +289,7 @@ class KnownPeople:
         self._stored_size = self.size = _read_name_count(registry_rows)
 
     @property
-    def has_grown(self) -> bool:
+    def has_more_names_than_stored(self) -> bool:
         return self.size > self._stored_size
 
     def find_people(self, names: Iterable[str]) -> list[LinkedPerson]:
@@ -330,7 +335,7 @@ class KnownPeople:
         self.remove_people(found)
         self._remember_person(LinkedPerson(names=(*names.values(),), label=label))
 
-    def link_names_of_person(self, names: tuple[str, ...], max_names: int) -> bool:
+    def link_names_if_allowed(self, names: tuple[str, ...], max_names: int) -> bool:
         free = tuple(name for name in names if not self._is_unlinked_by_operator(name))
         if len({self._firsts[self._key(name)] or name for name in free}) < 2:
             return False
@@ -343,9 +348,9 @@ class KnownPeople:
     def _is_unlinked_by_operator(self, name: str) -> bool:
         return any(len(person.names) == 1 and not person.label for person in self.find_people([name]))
 
-    def split_name(self, person: LinkedPerson, name: str) -> None:
+    def unlink_name(self, person: LinkedPerson, name: str) -> None:
         self.remove_people([person])
-        if is_hash(self._text(name)):  # gateways that send the hash then do not link it again
+        if is_address_hash(self._text(name)):  # gateways that send the hash then do not link it again
             self._remember_person(LinkedPerson(names=(self._text(name),)))
         remaining = tuple(other for other in person.names if self._text(other) != self._text(name))
         if len(remaining) > 1 or person.label:
@@ -445,7 +450,7 @@ def _encode_person(person: LinkedPerson) -> Mapping[str, Any]:
 
 def _encode_name(name: str) -> str:
     """Encode a name for storage: a hash in 12 characters instead of 22, any other name after a mark."""
-    if not is_hash(name):
+    if not is_address_hash(name):
         return f"={name}"
     return "#" + urlsafe_b64encode(bytes.fromhex(name.removeprefix("email:"))).decode().rstrip("=")
 

@@ -16,10 +16,10 @@ import msgspec
 
 from spool.errors import Invalid, NotAllowed, NotThere, RegistryDamaged
 from spool.registry.changes import RegistryChanges
-from spool.registry.document_table import check_key_share_of_comments
+from spool.registry.document_table import require_key_within_comment_share
 from spool.registry.documents import with_change_fields_if_changed
 from spool.registry.file_owners import check_unmanaged
-from spool.registry.insights import ADDRESSED, NEW, Merged, check_comment, check_status
+from spool.registry.insights import ADDRESSED, NEW, FindingMergeCounts, check_comment, check_status
 from spool.registry.operators import Actor
 from spool.registry.recommendations import (
     MAX_AT_ONCE,
@@ -59,7 +59,7 @@ class RecommendationTable:
     async def all(self) -> Sequence[Recommendation]:
         return await self._changes.read(lambda rows: list(_read_recommendations(rows).values()))
 
-    async def titles(self, ids: Collection[str]) -> dict[str, str]:
+    async def titles_by_id(self, ids: Collection[str]) -> dict[str, str]:
         def read_titles(registry_rows: RegistryRows) -> dict[str, str]:
             bodies = {id: registry_rows.document(KIND, id) for id in ids}
             return {
@@ -77,7 +77,7 @@ class RecommendationTable:
         *,
         looked_for: Collection[str],
         realized: Mapping[str, Realized] | None = None,
-    ) -> Merged:
+    ) -> FindingMergeCounts:
         """
         Store a run's savings for the types `looked_for`. `realized`: by id, what addressed recommendations
         saved.
@@ -89,7 +89,7 @@ class RecommendationTable:
         now = self._changes.now()
         by_key = {saving.key: saving for saving in savings}
 
-        def merge_recommendations(registry_rows: RegistryRows) -> Merged:
+        def merge_recommendations(registry_rows: RegistryRows) -> FindingMergeCounts:
             known = _read_recommendations(registry_rows)
             after = {
                 id: _recommendation_after_run(recommendation, by_key, looked_for, now)
@@ -110,7 +110,7 @@ class RecommendationTable:
             for saving in new[:room]:
                 fresh = _new_recommendation(saving, now)
                 registry_rows.put_document(KIND, fresh.id, asdict(fresh))
-            return Merged(
+            return FindingMergeCounts(
                 new=len(new[:room]),
                 again=sum(recommendation.saving.key in by_key for recommendation in known.values()),
                 reopened=sum(
@@ -170,7 +170,7 @@ class RecommendationTable:
             thread = _read_thread(registry_rows, id)
             if len(thread.comments) + len(checked) > MAX_COMMENTS:
                 raise NotAllowed(f"a recommendation can have at most {MAX_COMMENTS} comments")
-            check_key_share_of_comments(
+            require_key_within_comment_share(
                 [comment.author for comment in thread.comments], len(checked), MAX_COMMENTS, actor
             )
             added = [

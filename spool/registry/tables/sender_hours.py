@@ -41,14 +41,14 @@ class SenderHours:
     last: float
 
     def with_arrivals(self, arrivals: Arrivals) -> SenderHours:
-        parts = [self, *_single_hours((self.source, self.key), arrivals)]
-        return join_hours(parts, kept=_kept_hour_count((self.source, self.key)))
+        parts = [self, *_sender_hours_of_arrivals((self.source, self.key), arrivals)]
+        return merge_sender_hours(parts, max_hours=_max_kept_hours((self.source, self.key)))
 
 
-def join_hours(parts: Sequence[SenderHours], *, kept: int = KEPT_HOURS) -> SenderHours:
+def merge_sender_hours(parts: Sequence[SenderHours], *, max_hours: int = KEPT_HOURS) -> SenderHours:
     """
     Return the union of the hours of all parts, for the key and source of the first part. Only the newest
-    `kept` hours stay.
+    `max_hours` hours stay.
     """
     end = max(part.end for part in parts)
     hours = 0
@@ -57,19 +57,19 @@ def join_hours(parts: Sequence[SenderHours], *, kept: int = KEPT_HOURS) -> Sende
         if age < FORGOTTEN_HOURS:
             hours |= part.hours << age
     last = max(part.last for part in parts)
-    return replace(parts[0], end=end, hours=hours & ((1 << kept) - 1), last=last)
+    return replace(parts[0], end=end, hours=hours & ((1 << max_hours) - 1), last=last)
 
 
 def hours_of_new_sender(pair: SourceAndKey, arrivals: Arrivals) -> SenderHours:
-    return join_hours(_single_hours(pair, arrivals), kept=_kept_hour_count(pair))
+    return merge_sender_hours(_sender_hours_of_arrivals(pair, arrivals), max_hours=_max_kept_hours(pair))
 
 
-def _single_hours(pair: SourceAndKey, arrivals: Arrivals) -> Sequence[SenderHours]:
+def _sender_hours_of_arrivals(pair: SourceAndKey, arrivals: Arrivals) -> Sequence[SenderHours]:
     source, key = pair
     return [SenderHours(source=source, key=key, end=hour, hours=1, last=at) for hour, at in arrivals.items()]
 
 
-def _kept_hour_count(pair: SourceAndKey) -> int:
+def _max_kept_hours(pair: SourceAndKey) -> int:
     return FORGOTTEN_HOURS if pair == RUNNING else KEPT_HOURS
 
 
@@ -109,7 +109,7 @@ class SenderHoursTable:
                     stored.append(_decode_hours(document).with_arrivals(hours))
             stored += [
                 hours_of_new_sender(pair, arrivals[pair])
-                for pair in _delete_silent_and_return_addable(registry_rows, new, now)
+                for pair in _delete_silent_pairs_and_return_addable(registry_rows, new, now)
             ]
             for each in stored:
                 registry_rows.put_document(KIND, _pair_id((each.source, each.key)), _encode_hours(each))
@@ -122,7 +122,7 @@ class SenderHoursTable:
         return [_decode_hours(document) for document in documents.values()]
 
 
-def _delete_silent_and_return_addable(
+def _delete_silent_pairs_and_return_addable(
     registry_rows: RegistryRows, new: Sequence[SourceAndKey], now: float
 ) -> Sequence[SourceAndKey]:
     """Delete pairs that have been silent for long. Return those of the new pairs that may be added."""

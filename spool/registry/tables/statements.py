@@ -22,7 +22,7 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.statements import (
     DAY_S,
-    Revision,
+    ChangedStatementDay,
     Statement,
     StatementInfo,
     StatementMonth,
@@ -64,11 +64,11 @@ prepare_types_for_msgspec(_StatementMonth)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Change:
+class _StatementDayChange:
     day: int
     rows: Sequence[StatementRow] | None  # None if the rows do not change
     entry: _StatementDay
-    revision: Revision | None
+    revision: ChangedStatementDay | None
     is_new: bool
 
 
@@ -135,7 +135,7 @@ class StatementTable:
             return [
                 info
                 for (source, account), account_days in days.items()
-                for info in _runs_of_days(source, account, account_days)
+                for info in _group_days_by_provider(source, account, account_days)
             ]
 
         return await self._changes.read(list_statements)
@@ -172,9 +172,9 @@ def _audit_target(source: str, account: str) -> str:
 
 def _compare_statement(
     registry_rows: RegistryRows, statement: Statement, now: float
-) -> tuple[StatementOutcome, list[_Change]]:
+) -> tuple[StatementOutcome, list[_StatementDayChange]]:
     months: dict[str, _StatementMonth | None] = {}
-    changes: list[_Change] = []
+    changes: list[_StatementDayChange] = []
     count = 0
     for day, new_rows in statements.group_by_day(statement).items():
         text = statements.day_text(day)
@@ -189,7 +189,7 @@ def _compare_statement(
             else []
         )
         after = statements.sum_rows(
-            [*statements.rows_outside(stored, statement.start, statement.end), *new_rows]
+            [*statements.rows_starting_outside(stored, statement.start, statement.end), *new_rows]
         )
         if len(after) > statements.MAX_DAY_ROWS:
             raise NotAllowed(
@@ -197,7 +197,7 @@ def _compare_statement(
                 f"{statements.MAX_DAY_ROWS}: import it with fewer columns"
             )
         count += len(after)
-        change = _day_change(statement, day, before, stored, after, now)
+        change = _statement_day_change(statement, day, before, stored, after, now)
         if change is not None:
             changes.append(change)
     revisions = tuple(change.revision for change in changes if change.revision is not None)
@@ -212,14 +212,14 @@ def _compare_statement(
     return outcome, changes
 
 
-def _day_change(
+def _statement_day_change(
     statement: Statement,
     day: int,
     before: _StatementDay | None,
     stored_rows: Sequence[StatementRow],
     after: Sequence[StatementRow],
     now: float,
-) -> _Change | None:
+) -> _StatementDayChange | None:
     whole = statement.start <= day and day + DAY_S <= statement.end
     entry = _StatementDay(
         digest=statements.rows_digest(after),
@@ -240,7 +240,7 @@ def _day_change(
         return None
     revision = None
     if before is not None:
-        revision = Revision(
+        revision = ChangedStatementDay(
             day=day,
             billed_before=statements.billed_total(stored_rows),
             billed=entry.billed,
@@ -250,12 +250,14 @@ def _day_change(
         if (revision.billed_before, revision.tokens_before) == (revision.billed, revision.tokens):
             revision = None
     changed = before is None or before.digest != entry.digest
-    return _Change(
+    return _StatementDayChange(
         day=day, rows=after if changed else None, entry=entry, revision=revision, is_new=before is None
     )
 
 
-def _write_changes(registry_rows: RegistryRows, statement: Statement, changes: Sequence[_Change]) -> None:
+def _write_changes(
+    registry_rows: RegistryRows, statement: Statement, changes: Sequence[_StatementDayChange]
+) -> None:
     months: dict[str, _StatementMonth] = {}
     for change in changes:
         text = statements.day_text(change.day)
@@ -302,7 +304,9 @@ def _read_month(body: Mapping[str, Any] | None) -> _StatementMonth | None:
         raise RegistryDamaged(f"a stored statement cannot be read: {error}") from error
 
 
-def _runs_of_days(source: str, account: str, days: Mapping[int, _StatementDay]) -> list[StatementInfo]:
+def _group_days_by_provider(
+    source: str, account: str, days: Mapping[int, _StatementDay]
+) -> list[StatementInfo]:
     """
     Group days that follow each other, by provider. A day without rows counts for every provider of the
     source.
@@ -322,7 +326,7 @@ def _runs_of_days(source: str, account: str, days: Mapping[int, _StatementDay]) 
                 rows=entry.providers.get(provider, 0),
                 digests=(entry.digest,),
             )
-            if run is not None and _is_continued_by(run, info):
+            if run is not None and _is_directly_continued_by(run, info):
                 run = replace(
                     run, end=info.end, rows=run.rows + info.rows, digests=(*run.digests, entry.digest)
                 )
@@ -335,7 +339,7 @@ def _runs_of_days(source: str, account: str, days: Mapping[int, _StatementDay]) 
     return runs
 
 
-def _is_continued_by(run: StatementInfo, info: StatementInfo) -> bool:
+def _is_directly_continued_by(run: StatementInfo, info: StatementInfo) -> bool:
     return (run.end, run.settled, run.imported_at) == (info.start, info.settled, info.imported_at)
 
 

@@ -146,12 +146,12 @@ class SqliteDeliveries(SentDeliveries):
 
     # -- results of sending ----------------------------------------------------------------------------------
 
-    async def store_mark(self, delivery: Delivery, mark: str) -> None:
+    async def store_delivery_mark(self, delivery: Delivery, mark: str) -> None:
         values = (mark, delivery.id, delivery.fence)
         if not await self._run_write(lambda connection: connection.execute(queries.MARK, values).rowcount):
             if self._in_hand[delivery.route].get(delivery.id) == delivery.fence:
                 del self._in_hand[delivery.route][delivery.id]
-            raise self._report_taken_over(delivery)
+            raise self._count_and_log_takeover(delivery)
 
     async def reopen_after_restore(self, *, unknown_outcome_reason: str | None) -> None:
         def reopen_all_deliveries(connection: sqlite3.Connection) -> None:
@@ -214,9 +214,9 @@ class SqliteDeliveries(SentDeliveries):
         now = self._clock.now()
         return await self._run_read(lambda connection: route_states(connection, now))
 
-    async def delete_route(self, route: str) -> int:
+    async def delete_route_and_count_discarded(self, route: str) -> int:
         def drop_route(connection: sqlite3.Connection) -> int:
-            routes.require_orphaned(delivery_rows.read_route(connection, route))
+            routes.require_unconfigured_route(delivery_rows.read_route(connection, route))
             queued = accounting_counts_by_route(connection)[route]["queued"]
             lake.delete_lake_deliveries(SqliteConnection(connection), route)
             for statement in (queries.FORGET_DELIVERIES, queries.FORGET_REFUSALS, queries.FORGET_ROUTE):
@@ -228,10 +228,10 @@ class SqliteDeliveries(SentDeliveries):
     async def replay_records(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
         def store_replayed_range(connection: sqlite3.Connection) -> int:
             known = delivery_rows.read_route(connection, route)
-            change = transitions.replay_route(
+            change = transitions.replay_settled_ranges(
                 known,
-                committed=connection.execute(queries.COMMITTED, (known.topic, since, until)),
-                unsettled=connection.execute(queries.UNSETTLED, {"route": route}),
+                committed_ranges=connection.execute(queries.COMMITTED, (known.topic, since, until)),
+                unsettled_ranges=connection.execute(queries.UNSETTLED, {"route": route}),
                 is_data_lake=lake.is_lake_route(SqliteConnection(connection), route),
             )
             if not dry_run:
@@ -263,7 +263,7 @@ class SqliteDeliveries(SentDeliveries):
             letters = _read_dead_letters(connection, ids)
             for letter in letters:
                 known = delivery_rows.find_route(connection, letter.route)
-                delivery_rows.write_change(connection, transitions.retry_dead(letter, known))
+                delivery_rows.write_change(connection, transitions.retry_dead_letter(letter, known))
             return len(letters)
 
         retried = await self._write_and_note_change(retry_dead_letters)
@@ -272,9 +272,10 @@ class SqliteDeliveries(SentDeliveries):
 
     async def edit_and_retry_dead_letter(self, id: int, record: Record) -> None:
         def edit_and_retry_dead_letter(connection: sqlite3.Connection) -> None:
-            letter = transitions.edit_dead(_read_dead_letters(connection, [id]), record)
+            letter = transitions.edit_first_dead_letter(_read_dead_letters(connection, [id]), record)
             delivery_rows.write_change(
-                connection, transitions.retry_dead(letter, delivery_rows.find_route(connection, letter.route))
+                connection,
+                transitions.retry_dead_letter(letter, delivery_rows.find_route(connection, letter.route)),
             )
 
         await self._write_and_note_change(edit_and_retry_dead_letter)
@@ -284,7 +285,7 @@ class SqliteDeliveries(SentDeliveries):
         def discard_dead_letters(connection: sqlite3.Connection) -> int:
             letters = _read_dead_letters(connection, ids)
             for letter in letters:
-                delivery_rows.write_change(connection, transitions.discard_dead(letter))
+                delivery_rows.write_change(connection, transitions.discard_dead_letter(letter))
             return len(letters)
 
         discarded = await self._run_write(discard_dead_letters)
@@ -328,7 +329,7 @@ class SqliteDeliveries(SentDeliveries):
         in_hand = self._in_hand[delivery.route]
         try:
             if not await self._run_write(write_delivery_transition):
-                self._report_taken_over(delivery)
+                self._count_and_log_takeover(delivery)
             self._noted()
         finally:
             if in_hand.get(delivery.id) == delivery.fence:

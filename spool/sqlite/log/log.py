@@ -13,10 +13,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from spool.clock import Clock, SteadyClock, now_for_deletion
+from spool.clock import Clock, SteadyClock, conservative_now_for_deletion
 from spool.disks import FSYNC, DiskMount
 from spool.errors import EntryUnreadable, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
-from spool.identity import RequestNames
+from spool.identity import RequestDedupKeys
 from spool.log import accounting, counted_names
 from spool.log.accepted_twice import AcceptedTwiceSearch
 from spool.log.commits.id_compaction import IdCompactor, UncompactedCommits
@@ -124,7 +124,7 @@ class SqliteLog:
         self._series = 0
         self._series_pushed_out = 0  # counters deleted for lack of space
         self._mount = mount
-        self._durability = mount.durability if mount else FSYNC
+        self._durability = mount.flush_durability if mount else FSYNC
         self.readers: list[Reader] = []
 
     async def open(self) -> None:
@@ -288,7 +288,7 @@ class SqliteLog:
         Move a batch of ids to sorted lists if enough have gathered, in the background if commits need not
         wait. The caller must hold the lock `_turn`.
         """
-        now = now_for_deletion(self._clock)
+        now = conservative_now_for_deletion(self._clock)
         while self._index.check_compaction_due(now, self._horizon.lowest_open_number_by_topic()):
             if self._index.can_compact_later(now):
                 self._folds.start_compaction(
@@ -305,7 +305,7 @@ class SqliteLog:
         is_kept = False
         while not is_kept:
             async with self._turn:
-                now = now_for_deletion(self._clock)
+                now = conservative_now_for_deletion(self._clock)
                 oldest = self._index.oldest_ids_to_compact(
                     now, self._horizon.lowest_open_number_by_topic(), leaves_out_newest=but_newest
                 )
@@ -356,7 +356,7 @@ class SqliteLog:
         return removed > 0
 
     async def _remove_entries(self, *, wanted: int = 0) -> int:
-        now = now_for_deletion(self._clock)
+        now = conservative_now_for_deletion(self._clock)
         short = wanted or await self._database.read(self._retention.is_short_of_room)
         if wanted:  # the disk is short: store the sorted ids without the positions of records
             self._index.note_removed_below(self.next_number(AI_TELEMETRY))
@@ -447,7 +447,7 @@ class SqliteLog:
     async def newest_number(self, topic: str) -> int:
         return self.next_number(topic)
 
-    def knows_request(self, request: RequestNames) -> bool:
+    def knows_request(self, request: RequestDedupKeys) -> bool:
         return self._index.knows_request(request.body, self._clock.now())
 
     def find_id_position(self, id: bytes) -> IdPosition | None:
@@ -635,7 +635,7 @@ class SqliteLog:
                 return 0
 
     async def _run_retention(self) -> int:
-        now = now_for_deletion(self._clock)
+        now = conservative_now_for_deletion(self._clock)
         removed = await self._remove_entries()
         await self._delete_old_series(now)
         while await self._database.transaction(

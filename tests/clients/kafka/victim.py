@@ -50,7 +50,7 @@ async def main(data: Path, address: str, wanted: str, *, transactions: bool = Tr
 
             return wrapped
 
-        deliveries.store_mark = armed("mark", deliveries.store_mark)
+        deliveries.store_delivery_mark = armed("mark", deliveries.store_delivery_mark)
         deliveries.store_settlement = armed("settle", deliveries.store_settlement)
         producer: Any = AIOKafkaProducer
         producer.begin_transaction = armed("begin", producer.begin_transaction)

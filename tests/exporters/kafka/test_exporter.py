@@ -98,7 +98,7 @@ async def test_copy_with_numbers_of_another_delivery_pauses_the_route(tmp_path: 
             with pytest.raises(Misconfigured, match="already has other records with numbers up to 20"):
                 await landed(house, topic, again)
         assert 20 == len(topic.messages)
-        await house.storage.small.open_table(LANDINGS).begin_edition()
+        await house.storage.small.open_table(LANDINGS).begin_log_edition()
 
 
 async def test_a_log_that_changed_under_a_delivery_parks(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import ReportedCallers
 from gateway.normalise.outcome import ReadOutcome
 from gateway.people.authentication.bearer import Bearer
-from spool.identity import RecordIdentity, call_identity, hash_parts
+from spool.identity import RecordIdentity, call_identity, dedup_key_of_parts
 from spool.record import NS, Inference, UsageMetric
 from spool.settings import SpoolSettings
 from spool.sqlite.spool import SqliteSpool, open_spool
@@ -68,7 +68,7 @@ class Running:
             id=b"", source="claude_code", name="tokens", session=session, tags={"service": "svc"}
         )
         outcome = ReadOutcome(received=1)
-        outcome.add_record(metric, RecordIdentity(hash_parts(7, session, self.clock.now())))
+        outcome.add_record(metric, RecordIdentity(dedup_key_of_parts(7, session, self.clock.now())))
         metric.id = outcome.identities[0].id
         await self.intake.store_outcome(outcome, Bearer("counters", frozenset()))
         return metric.shadow

@@ -22,7 +22,7 @@ from spool.identity import call_identity
 from spool.log.values import LogEntry, Submission
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.settings import SpoolSettings
-from spool.shares import keys_about_to_lose_entries
+from spool.shares import key_next_to_lose_entries
 from spool.sqlite import in_memory
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.memory_log import MemoryDatabase
@@ -516,7 +516,7 @@ def test_the_table_holds_eight_times_as_many_conversations_as_before_decision_62
         assert 0 == shadows.evicted_caller_count
     first = conversations
     while not list(
-        keys_about_to_lose_entries("spool.max_senders", shadows.used_caller_slots_by_sender_key, limit)
+        key_next_to_lose_entries("spool.max_senders", shadows.used_caller_slots_by_sender_key, limit)
     ):
         for number in range(first, first + 10):
             shadows.note_call(event(session=f"s{number}"), sender_key="fleet")

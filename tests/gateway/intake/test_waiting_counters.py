@@ -24,7 +24,7 @@ from gateway.intake.shadows import CallReporter, CallReporters, ReportedCallers
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import ReadOutcome
 from gateway.people.authentication.bearer import Bearer
-from spool.identity import RecordIdentity, hash_parts
+from spool.identity import RecordIdentity, dedup_key_of_parts
 from spool.ledger.sums import HourlySums
 from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, NS, Inference, UsageMetric
@@ -160,7 +160,7 @@ def call(family: Family, number: int, at_s: float) -> ReadOutcome:
         tags={"service": "svc"},
         **family.call,
     )
-    outcome.add_record(record, RecordIdentity(hash_parts(5, family.call["source"], str(number))))
+    outcome.add_record(record, RecordIdentity(dedup_key_of_parts(5, family.call["source"], str(number))))
     if family.window is not None:
         outcome.note_resource_session(record, family.window)
     return outcome
@@ -173,12 +173,12 @@ def counters(family: Family, number: int, at_s: float) -> ReadOutcome:
         metric = UsageMetric(
             id=b"", name="tokens", token_type=token_type, tags={"service": "svc"}, **family.counter
         )
-        series, time = hash_parts(9, repr(family), token_type), int(at_s * NS) + number
+        series, time = dedup_key_of_parts(9, repr(family), token_type), int(at_s * NS) + number
         if family.cumulative:
             outcome.add_point(CounterPoint(series, int(at_s * NS), time, tokens * number, metric))
         else:
             metric.value, metric.end_time = tokens, time
-            outcome.add_record(metric, RecordIdentity(hash_parts(7, series.hex(), number)))
+            outcome.add_record(metric, RecordIdentity(dedup_key_of_parts(7, series.hex(), number)))
     return outcome
 
 
@@ -333,7 +333,7 @@ def agent(began: float, **fields: Any) -> ReadOutcome:
         operation="invoke_agent",
         **{"session": "s1", "trace_id": "t1", **fields},
     )
-    outcome.add_record(record, RecordIdentity(hash_parts(4, "t1", "agent")))
+    outcome.add_record(record, RecordIdentity(dedup_key_of_parts(4, "t1", "agent")))
     return outcome
 
 

@@ -58,7 +58,7 @@ class HealthSources(SoleNode):
 
     async def run_while_leased(
         self,
-        name: str,
+        lease_name: str,
         work: Work,
         *,
         finish: Callable[[], None] | None = None,

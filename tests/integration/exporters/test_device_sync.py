@@ -23,7 +23,7 @@ from exporters.service.paths import UpstreamPaths
 from exporters.service.upstream_client import Keyring, UpstreamClient, build_client
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
-from spool.devices.device import PENDING, REVOKED, Device, fail_if_device_deleted
+from spool.devices.device import PENDING, REVOKED, Device, change_for_existing_device
 from spool.devices.table import DeviceTable
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from spool.sqlite.devices import SqliteDevices
@@ -40,7 +40,7 @@ def device(id: str, **fields: Any) -> Device:
 
 def beaten(one: Device, records: int = 1) -> Device:
     beat = json.dumps({"spool": {"records": records}}).encode()
-    return one.with_changes(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat)
+    return one.with_changes_and_next_version(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat)
 
 
 @dataclass
@@ -142,7 +142,9 @@ async def test_a_device_that_only_pings(site: DeviceSite) -> None:
     wrong clock.
     """
     beat = json.dumps({"sent_at": 2.0, "os": "debian 12"}).encode()
-    await site.table.replace_row(device("d1").with_changes(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat))
+    await site.table.replace_row(
+        device("d1").with_changes_and_next_version(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat)
+    )
     async with site.syncing() as sync:
         await site.until(lambda: sync.state().queued == 0)
         site.table.change_and_write_soon(
@@ -166,7 +168,7 @@ async def test_late_heartbeat_does_not_make_the_clock_seem_slow(site: DeviceSite
     would seem to be behind.
     """
     beat = json.dumps({"sent_at": 2.0, "os": "debian 12"}).encode()
-    late = device("d1").with_changes(
+    late = device("d1").with_changes_and_next_version(
         last_heartbeat=2.0, last_seen=2.0, heartbeat=beat, clock_offset_s=-7200.0
     )
     await site.table.replace_row(late)
@@ -187,7 +189,7 @@ async def test_a_revocation_overtakes_a_fleet(site: DeviceSite, monkeypatch: pyt
     async with site.syncing(tells_changes=True) as sync:
         await site.until(lambda: len(site.upstream.accepted) >= 20)
         await site.table.update(
-            "lost", fail_if_device_deleted(lambda known: replace(known, state=REVOKED, version=100))
+            "lost", change_for_existing_device(lambda known: replace(known, state=REVOKED, version=100))
         )
         sent = len(site.upstream.accepted)
         await site.until(lambda: ("enroll", "lost") in site.told())
@@ -205,7 +207,7 @@ async def test_changed_facts_enrol_again_and_the_heartbeat_follows(site: DeviceS
         before = site.table.find("d1")
         assert before is not None
         await site.table.replace_row(
-            before.with_changes(changes_enrolment=True, operator_labels={"team": "ads"})
+            before.with_changes_and_next_version(changes_enrolment=True, operator_labels={"team": "ads"})
         )
         await site.until(lambda: len(site.upstream.accepted) == 4)
         await site.until(lambda: sync.state().queued == 0)
@@ -255,7 +257,7 @@ async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite, status
         await site.table.replace_row(beaten(device("d10", last_seen=10.0)))
         await site.until(lambda: ("heartbeat", "d10") in site.told())
         assert 1 == sum(json.loads(one.body)["device_id"] == "d3" for one in site.upstream.requests)
-        await site.table.replace_row(held.with_changes(changes_enrolment=True, user="ada"))
+        await site.table.replace_row(held.with_changes_and_next_version(changes_enrolment=True, user="ada"))
         await site.until(lambda: sync.state().queued == 0)
     kept = site.table.find("d3")
     assert kept is not None and kept.held is None
@@ -342,7 +344,9 @@ async def test_a_cost_service_gets_no_times_of_uses(site: DeviceSite, *, is_toll
     beat = json.dumps(
         {"assistants": {"claude-code": published | uses}, "policy": policy, "serial_hash": "cd" * 32}
     ).encode()
-    await site.table.replace_row(device("d1").with_changes(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat))
+    await site.table.replace_row(
+        device("d1").with_changes_and_next_version(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat)
+    )
     async with site.syncing(tells_changes=is_tollhouse) as sync:
         await site.until(lambda: sync.state().queued == 0)
         sent = json.loads(site.upstream.accepted[1].body)

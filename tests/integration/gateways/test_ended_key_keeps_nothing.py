@@ -307,7 +307,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(Follower, "read_registry_changes", nothing)
-    monkeypatch.setattr(Follower, "read_unannounced_tables", nothing)
+    monkeypatch.setattr(Follower, "read_tables_without_announcements", nothing)
     monkeypatch.setattr(changes, "LOOKED_S", 1e9)  # the gateway behaves as if it had just read the changes
     monkeypatch.setattr(LeaseTasks, "run_while_leased", never)
     monkeypatch.setattr(BudgetEvaluator, "run", nothing_ever)

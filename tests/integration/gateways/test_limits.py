@@ -26,7 +26,7 @@ async def test_streams_beyond_the_limit(
     async def no_look(self: Follower) -> None:
         """Hide new streams from both gateways."""
 
-    monkeypatch.setattr(Follower, "read_unannounced_tables", no_look)
+    monkeypatch.setattr(Follower, "read_tables_without_announcements", no_look)
     monkeypatch.setattr(stream_admission, "FRESH_S", 1e9)
     schema = new_schema()
     config = replace(

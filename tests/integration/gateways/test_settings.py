@@ -33,7 +33,7 @@ async def test_what_they_have_of_each_other(
     services = one.app.services.operators
 
     async def both_have_told() -> bool:
-        return len(await services.installation.leases.node_settings()) == 2
+        return len(await services.installation.leases.differing_node_settings()) == 2
 
     await until(both_have_told)
     monkeypatch.setattr(service, "DIFFERENT_AFTER_S", -60.0)

@@ -62,7 +62,7 @@ async def restored(directory: Path, beyond: Sequence[Record], since: Sequence[Re
             await house.until(queued=0)
     async with opened(directory / "data") as house:
         await house.storage.deliveries.reopen_after_restore(unknown_outcome_reason=None)
-        await house.storage.small.open_table(LANDINGS).begin_edition()
+        await house.storage.small.open_table(LANDINGS).begin_log_edition()
         if since:
             await house.add(since)
 
@@ -214,7 +214,7 @@ def test_nothing_is_imported_if_lake_equals_the_copy(tmp_path: Path) -> None:
             await house.until(queued=0)
         async with opened(tmp_path / "data") as house:
             await house.storage.deliveries.reopen_after_restore(unknown_outcome_reason=None)
-            await house.storage.small.open_table(LANDINGS).begin_edition()
+            await house.storage.small.open_table(LANDINGS).begin_log_edition()
 
     asyncio.run(settle())
     assert [5, 0, 0, 0] == adopted(tmp_path)
@@ -313,7 +313,7 @@ def test_a_lake_of_another_log_is_refused(tmp_path: Path) -> None:
                 await house.add(calls(1, 10, **PAID))
                 await house.until(queued=0)
             await house.add([*calls(61, 64, **PAID), call(15, **PAID)])
-            await house.storage.small.open_table(LANDINGS).begin_edition()
+            await house.storage.small.open_table(LANDINGS).begin_log_edition()
 
     asyncio.run(other())
     with sqlite3.connect(tmp_path / "data/spool.sqlite") as one:

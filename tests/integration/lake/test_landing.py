@@ -21,7 +21,7 @@ PAID = {"cost": "0.1", "cost_source": "reported"}
 
 
 async def manifests(house: House) -> list[manifest.LakeManifest]:
-    landed = await house.storage.small.open_table(LANDINGS).landings_after(
+    landed = await house.storage.small.open_table(LANDINGS).lake_deliveries_after(
         ROUTE, after_number=0, max_deliveries=1000
     )
     return [manifest.decode_manifest(one.body) for one in landed]
@@ -58,7 +58,7 @@ async def test_manifests_are_a_chain_of_what_is_there(tmp_path: Path) -> None:
     async with opened(tmp_path / "data") as house, house.forwarding(path=lake):
         await house.add(calls(1, 20))
         await house.until(queued=0)
-        landed = await house.storage.small.open_table(LANDINGS).landings_after(
+        landed = await house.storage.small.open_table(LANDINGS).lake_deliveries_after(
             ROUTE, after_number=0, max_deliveries=10
         )
     bodies = [one.body for one in landed]
@@ -141,7 +141,7 @@ async def test_outdated_copy_pauses_and_sends_nothing_again(tmp_path: Path) -> N
     assert 1 == len(editions)
     await _take_edition(tmp_path / "copy", editions[0])
     async with opened(tmp_path / "copy") as house:
-        await house.storage.small.open_table(LANDINGS).begin_edition()
+        await house.storage.small.open_table(LANDINGS).begin_log_edition()
         await house.add(calls(31, 40))
         async with house.forwarding(path=lake):
             state = await house.until(state=PARKED)

@@ -170,14 +170,16 @@ async def test_role_filter_on_missing_lake_column_shows_no_call(
     server.services.spool.past = lambda: without
     assert [] == await listed(server, eva, date="2026-09-02")
     assert (
-        without.has_unstored_dimension(["sender"])
-        and without.has_unstored_dimension(["team"])
-        and not without.has_unstored_dimension(["user", "model", "tag:a"])
+        without.has_dimension_missing_in_lake(["sender"])
+        and without.has_dimension_missing_in_lake(["team"])
+        and not without.has_dimension_missing_in_lake(["user", "model", "tag:a"])
     )
     hidden = replace(without, leave_out=("tags", "response_model"))
-    assert hidden.has_unstored_dimension(["model"]) and hidden.has_unstored_dimension(["tag:a"])
+    assert hidden.has_dimension_missing_in_lake(["model"]) and hidden.has_dimension_missing_in_lake(["tag:a"])
     one_tag = replace(without, leave_out=("tags.a",))
-    assert one_tag.has_unstored_dimension(["tag:a"]) and not one_tag.has_unstored_dimension(["tag:b", "team"])
+    assert one_tag.has_dimension_missing_in_lake(["tag:a"]) and not one_tag.has_dimension_missing_in_lake(
+        ["tag:b", "team"]
+    )
 
 
 async def test_one_record_of_a_lake_is_shown(server: OperatorServer, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from exporters.settings import DestinationSettings
 from gateway.cli.doctor import doctor
 from gateway.configuration.sections import Config
 from gateway.service.assembly.lakes import lake_states
-from spool.deliveries.protocols import LakeVerdict, read_lake_verdict, read_landing_time
+from spool.deliveries.protocols import LakeVerdict, read_lake_verdict, read_last_lake_write_at
 from spool.deliveries.values import Delivery, Settlement
 from spool.errors import SpoolUnavailable
 from spool.log.values import LogEntry
@@ -168,7 +168,7 @@ async def test_a_landing_is_noted_once_a_minute(tmp_path: Path, monkeypatch: pyt
                 yield
 
             assert 9 == (await landings.write_delivery(delivery, none(), keep)).delivered
-            return await read_landing_time(verdicts, ROUTE)
+            return await read_last_lake_write_at(verdicts, ROUTE)
 
         began = clock.now()
         assert began == await landed()

@@ -113,7 +113,7 @@ async def main(data: Path, wanted: str, settings: dict[str, Any]) -> None:
         if house.storage.log.lowest_open_number(AI_TELEMETRY) == 1:
             await house.add(calls(1, RECORDS, cost="0.1", cost_source="reported"))
         landed = len(
-            await house.storage.small.open_table(LANDINGS).landings_after(
+            await house.storage.small.open_table(LANDINGS).lake_deliveries_after(
                 f"lake/{AI_TELEMETRY}", after_number=0, max_deliveries=100
             )
         )
@@ -126,7 +126,7 @@ async def main(data: Path, wanted: str, settings: dict[str, Any]) -> None:
             victim.die("settled")
             victim.is_second = True
 
-        deliveries.store_mark = victim.before(deliveries.store_mark, "mark")
+        deliveries.store_delivery_mark = victim.before(deliveries.store_delivery_mark, "mark")
         deliveries.store_settlement = settled
         for store in _stores():
             store.create_object = victim.creating(store.create_object)

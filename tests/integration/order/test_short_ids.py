@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from spool.identity import response_call_id, span_call_id
+from spool.identity import dedup_key_of_response_id, dedup_key_of_span
 from spool.record import Correction, Inference
 from tests.gateway.normalise.formats.payloads import case
 from tests.gateway.normalise.otlp.items import NOW, SECOND
@@ -70,8 +70,8 @@ class Call:
     @property
     def key(self) -> bytes:
         """The id under which the call of this span is known: its dedup key, or a further name of it."""
-        of_own = span_call_id(f"{self.trace:032x}", f"{self.number:016x}")
-        return response_call_id(self.id) if self.name == "unique" else of_own
+        of_own = dedup_key_of_span(f"{self.trace:032x}", f"{self.number:016x}")
+        return dedup_key_of_response_id(self.id) if self.name == "unique" else of_own
 
     @property
     def span(self) -> dict[str, Any]:

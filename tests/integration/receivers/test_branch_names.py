@@ -69,8 +69,8 @@ async def test_a_branch_is_hashed_and_found_by_its_name(serve: Serve, tmp_path: 
     """
     serving, key = await serving_with(serve, "hash")
     people = People.for_installation(serving.app.services.storage.secret)
-    hashed = people.recorded_branch(CANARY, "hash")
-    assert hashed is not None and hashed == people.recorded_branch(hashed, "hash")
+    hashed = people.recorded_git_branch(CANARY, "hash")
+    assert hashed is not None and hashed == people.recorded_git_branch(hashed, "hash")
     assert await stored(serving) == [hashed] * 3
     assert 1 == (await linked(serving, key))["accepted"]
     assert [hashed] == [row.branch for row in table(serving).all()]

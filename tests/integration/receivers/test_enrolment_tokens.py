@@ -184,7 +184,7 @@ async def test_a_token_does_not_touch_other_devices(serve: Serve) -> None:
     assert 200 == (await enrol(server, fleet, "laptop-1", fingerprint="", want_key=False)).status
     before = device(server, "laptop-1")
     server.app.services.topics.devices.table.change_and_write_soon(
-        "laptop-1", lambda known: known.with_changes(enrolled_at=1.0)
+        "laptop-1", lambda known: known.with_changes_and_next_version(enrolled_at=1.0)
     )
     assert (409, "another_fingerprint") == error(await enrol(server, token, "laptop-1", user="eve"))
     assert before.user == device(server, "laptop-1").user

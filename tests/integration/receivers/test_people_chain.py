@@ -372,7 +372,7 @@ async def test_an_erasure_that_is_cut_off_below_is_finished(
         raise SpoolUnavailable("no disk")
 
     with monkeypatch.context() as patch:
-        patch.setattr(erasing, "overwrite_deleted", fail)
+        patch.setattr(erasing, "overwrite_deleted_data", fail)
         await start_again(chain.site)
         await asyncio.wait_for(failed.wait(), 120)
         await chain.site.app.stop()

@@ -119,7 +119,7 @@ async def test_a_revocation_at_each_gateway(serve: Serve, tmp_path: Path) -> Non
         assert ENROLLED == state(server, id)
         table = server.app.services.topics.devices.table
         table.change_and_write_soon(
-            id, lambda known: known.with_changes(changes_enrolment=True, hostname="other")
+            id, lambda known: known.with_changes_and_next_version(changes_enrolment=True, hostname="other")
         )
         await until(partial(is_held, server, id))
 

@@ -22,7 +22,7 @@ from gateway.operations import services
 from gateway.operations.receivers import otlp_grpc
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.people.authentication.bearer import Bearer
-from spool.identity import response_call_id
+from spool.identity import dedup_key_of_response_id
 from spool.record import AI_TELEMETRY, Correction, Inference
 from spool.registry.scopes import AI_HUB, ENROLL, HEARTBEAT, INGEST, PING
 from spool.settings import SpoolSettings
@@ -182,7 +182,7 @@ async def test_a_laptops_own_key_changes_no_call_of_others(serve: Serve, way: st
     send = partial(send_spans, serving, way)
     honest, later = "chatcmpl-" + "a" * 24, "chatcmpl-" + "b" * 24
     spans = {answer: call(gen_ai__response__id=answer) for answer in (honest, later)}
-    ids = {answer: response_call_id(answer) for answer in (honest, later)}
+    ids = {answer: dedup_key_of_response_id(answer) for answer in (honest, later)}
     await send(spans[honest], serving.key)
     for id in ids.values():
         await send(claiming(id.hex()), laptop)
@@ -205,7 +205,7 @@ async def test_a_laptop_that_reports_an_answer_sets_no_price(serving: Serving, i
     not count.
     """
     answer = "chatcmpl-" + "a" * 24
-    claim = claiming(response_call_id(answer).hex(), gen_ai__response__id=answer)
+    claim = claiming(dedup_key_of_response_id(answer).hex(), gen_ai__response__id=answer)
     reports = [(call(gen_ai__response__id=answer), serving.key), (claim, await own_key(serving))]
     for report, key in reversed(reports) if is_first else reports:
         await send_spans(serving, "json", report, key)
@@ -240,7 +240,7 @@ async def test_a_laptop_that_knows_an_answer_changes_nothing(serve: Serve, way: 
         await send(claim, laptop)
         if span is before:
             await send(span, serving.key)
-    counted = dict.fromkeys(map(response_call_id, answers))
+    counted = dict.fromkeys(map(dedup_key_of_response_id, answers))
     for record in await stored(serving, 3):
         last = record.after if isinstance(record, Correction) else record
         counted[last.id] = [
@@ -256,7 +256,7 @@ async def test_a_laptop_that_knows_an_answer_changes_nothing(serve: Serve, way: 
             )
         ]
     assert 3 == len(counted)
-    assert [counted[response_call_id(answers[0])]] * 3 == list(counted.values())
+    assert [counted[dedup_key_of_response_id(answers[0])]] * 3 == list(counted.values())
 
 
 async def test_the_costs_of_a_laptops_own_calls_do_not_count(serving: Serving) -> None:

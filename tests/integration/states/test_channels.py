@@ -58,7 +58,7 @@ def channel(state: str, **fields: float | int | None) -> ChannelState:
     ],
 )
 def test_when_a_channel_is_down(down: bool, known: ChannelState) -> None:
-    assert down == known.needs_repair(NOW)
+    assert down == known.needs_operator(NOW)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ async def _with_waiting(serve: Serve, tmp_path: Path, failing_s: float | None, c
     await notices.add(made, ["desk"])
     since = None if failing_s is None else NOW - failing_s
     waiting = [each for each in await notices.waiting_notifications() if each.channel == "desk"]
-    await notices.update(
+    await notices.store_changed_notifications(
         [replace(each, failing_since=since, attempts=1, error=ERROR if since else "") for each in waiting]
     )
     return await faces_of(server, tmp_path / "data-0")

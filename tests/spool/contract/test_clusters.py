@@ -19,7 +19,7 @@ from spool.clusters import (
 )
 from spool.clusters import ReportedCluster as Reported
 from spool.errors import Invalid, NotThere, SpoolFull, SpoolUnavailable
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.postgres.devices import PostgresClusters
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -178,7 +178,7 @@ class _Full(SqlClusters):
         self,
         cluster: Cluster,
         *,
-        expected_versions: Collection[Expectation] = (),
+        expected_versions: Collection[ExpectedVersion] = (),
         max_rows: int | None = None,
     ) -> None:
         raise SpoolUnavailable("the disk is full")

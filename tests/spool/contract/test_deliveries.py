@@ -280,7 +280,7 @@ async def test_what_was_in_hand_at_the_end_is_ambiguous(
     waiting, in_hand = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
     await spooled.deliveries.schedule_retry(waiting, reason="503", not_before=0, answer="503")
     if mark is not None:
-        await spooled.deliveries.store_mark(in_hand, mark)
+        await spooled.deliveries.store_delivery_mark(in_hand, mark)
     await spooled.deliveries.set_routes([SPEC])
     again = [await taken(spooled) for _ in range(2)]
     assert [False, ambiguous] == [one.ambiguous for one in again]
@@ -312,11 +312,11 @@ async def test_who_took_it_before_changes_nothing(spooled: Spooled, verb: str) -
     shown = await spooled.deliveries.unsettled_deliveries()
     await VERBS[verb](spooled.deliveries, before)
     with pytest.raises(TakenOver):
-        await spooled.deliveries.store_mark(before, "7 42")
+        await spooled.deliveries.store_delivery_mark(before, "7 42")
     assert spooled.deliveries.fenced == 2
     assert await spooled.deliveries.unsettled_deliveries() == shown
     assert await due(spooled) is None
-    await spooled.deliveries.store_mark(now, "7 43")
+    await spooled.deliveries.store_delivery_mark(now, "7 43")
     await deliver(spooled, now)
     assert {"delivered": 2} == await spooled.terms()
     assert spooled.deliveries.fenced == 2
@@ -555,17 +555,17 @@ async def test_a_route_that_left_the_configuration_is_orphaned(spooled: Spooled)
     await begun(spooled, 10)
     await deliver(spooled, await taken(spooled, max_records=4))
     with pytest.raises(NotAllowed):
-        await spooled.deliveries.delete_route(ROUTE)
+        await spooled.deliveries.delete_route_and_count_discarded(ROUTE)
     await spooled.deliveries.set_routes([])
     assert (await spooled.state()).state == "orphaned"
     assert (await spooled.state()).queued == 6
     await spooled.deliveries.set_routes([SPEC])
     assert (5, 10) == span(await due(spooled))
     await spooled.deliveries.set_routes([])
-    assert 6 == await spooled.deliveries.delete_route(ROUTE)
+    assert 6 == await spooled.deliveries.delete_route_and_count_discarded(ROUTE)
     assert [] == list(await spooled.deliveries.route_states())
     with pytest.raises(NotThere):
-        await spooled.deliveries.delete_route(ROUTE)
+        await spooled.deliveries.delete_route_and_count_discarded(ROUTE)
 
 
 async def test_declaration_makes_cancelled_deliveries_due(spooled: Spooled, clock: MovedClock) -> None:
@@ -585,7 +585,7 @@ async def test_declaration_makes_cancelled_deliveries_due(spooled: Spooled, cloc
 async def test_mark_of_a_delivery_survives_a_crash(spooled: Spooled) -> None:
     """After a crash, a file destination finds what it has to undo."""
     await begun(spooled, 1)
-    await spooled.deliveries.store_mark(await taken(spooled), "8:42:1000")
+    await spooled.deliveries.store_delivery_mark(await taken(spooled), "8:42:1000")
     await spooled.deliveries.set_routes([SPEC])
     assert "8:42:1000" == (await taken(spooled)).mark
 
@@ -608,7 +608,7 @@ async def test_an_unknown_delivery_is_settled_once(spooled: Spooled, sent: bool)
     await spooled.deliveries.set_routes([SPEC])
     await spooled.add(calls(1, 2))
     delivery = await taken(spooled)
-    await spooled.deliveries.store_mark(delivery, "0")
+    await spooled.deliveries.store_delivery_mark(delivery, "0")
     await spooled.deliveries.mark_outcome_unknown(delivery, reason="no answer")
     assert await due(spooled) is None
     (unknown,) = await spooled.deliveries.deliveries_with_unknown_outcome()
@@ -695,7 +695,7 @@ async def test_a_letter_of_a_dropped_route_can_only_be_discarded(spooled: Spoole
     for route in (ROUTE, other.name):
         await spooled.deliveries.set_aside(await taken(spooled, route=route), error="400", status="400")
     await spooled.deliveries.set_routes([SPEC])
-    await spooled.deliveries.delete_route(other.name)
+    await spooled.deliveries.delete_route_and_count_discarded(other.name)
     letters = [letter.id for letter in await spooled.deliveries.dead_letters()]
     with pytest.raises(NotAllowed, match=other.name):
         await spooled.deliveries.retry_dead_letters(letters)
@@ -783,7 +783,7 @@ async def test_a_delivery_that_was_dropped_while_in_hand_changes_nothing(spooled
     await begun(spooled, 10)
     delivery = await taken(spooled)
     await spooled.deliveries.set_routes([])
-    await spooled.deliveries.delete_route(ROUTE)
+    await spooled.deliveries.delete_route_and_count_discarded(ROUTE)
     await deliver(spooled, delivery)
     await spooled.deliveries.set_routes([SPEC])
     assert {"queued": 10} == await spooled.terms()
@@ -823,7 +823,7 @@ async def test_a_delivery_that_is_given_back(spooled: Spooled) -> None:
     now = spooled.clock.now()
     await spooled.deliveries.schedule_retry(answered, reason="429", not_before=now, answer="429")
     for delivery in (given, answered):
-        await spooled.deliveries.requeue_as_ambiguous(delivery, reason="away", not_before=now + 60)
+        await spooled.deliveries.requeue_as_possibly_received(delivery, reason="away", not_before=now + 60)
     again = await taken(spooled)
     assert span(again) == (11, 20)
     assert again.ambiguous is False
@@ -841,4 +841,4 @@ async def test_what_somebody_else_has_settled_is_not_sent(spooled: Spooled) -> N
     delivery = await taken(spooled)
     await deliver(spooled, delivery)
     with pytest.raises(TakenOver):
-        await spooled.deliveries.store_mark(delivery, "7 42")
+        await spooled.deliveries.store_delivery_mark(delivery, "7 42")

@@ -19,8 +19,8 @@ from spool.devices.device import (
     DeviceWrite,
     Expectations,
     TooManyDevices,
-    Unenrolled,
-    fail_if_device_deleted,
+    UnenrolledName,
+    change_for_existing_device,
     is_device_id,
 )
 from spool.devices.table import MAX_UNENROLLED, DeviceTable
@@ -55,7 +55,7 @@ class Counted:
     def is_shared(self) -> bool:
         return self.rows.is_shared
 
-    async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
+    async def load(self) -> tuple[Sequence[Device], Sequence[UnenrolledName]]:
         return await self.rows.load()
 
     async def write(self, device_write: DeviceWrite) -> Mapping[str, Device | None]:
@@ -73,7 +73,7 @@ class Counted:
     async def rows_changed_elsewhere(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         return await self.rows.rows_changed_elsewhere(ids)
 
-    async def unenrolled_names(self) -> Sequence[Unenrolled]:
+    async def unenrolled_names(self) -> Sequence[UnenrolledName]:
         return await self.rows.unenrolled_names()
 
 
@@ -235,15 +235,15 @@ async def test_unenrolled_names_are_bounded_and_end_with_enrolment(rows: Counted
     """
     table = await DeviceTable.open(rows)
     for n in range(MAX_UNENROLLED + 1):
-        table.note_unenrolled(f"n{n}", key="k", now=float(n))
-    table.note_unenrolled("n1", key="other", now=5000.0)
+        table.store_unenrolled_name(f"n{n}", key="k", now=float(n))
+    table.store_unenrolled_name("n1", key="other", now=5000.0)
     await table.replace_row(device("n2"))
     await table.close()
     again = await DeviceTable.open(rows)
     names = {each.name: each for each in again.unenrolled_names()}
     assert MAX_UNENROLLED - 1 == len(names)
     assert {"n0", "n2"}.isdisjoint(names)
-    assert Unenrolled(name="n1", first_seen=1.0, last_seen=5000.0, count=2, key="other") == names["n1"]
+    assert UnenrolledName(name="n1", first_seen=1.0, last_seen=5000.0, count=2, key="other") == names["n1"]
     await again.close()
 
 
@@ -275,10 +275,10 @@ def test_a_version_for_everything_upstream_should_hear() -> None:
     """
     A heartbeat raises the version. A changed fact also raises the facts version, which an enrolment sends.
     """
-    beat = device().with_changes(last_heartbeat=2.0)
+    beat = device().with_changes_and_next_version(last_heartbeat=2.0)
     assert beat.version == 2
     assert beat.facts_version == 1
-    assert (moved := beat.with_changes(changes_enrolment=True, hostname="new")).version == 4
+    assert (moved := beat.with_changes_and_next_version(changes_enrolment=True, hostname="new")).version == 4
     assert moved.facts_version == 3
     assert replace(moved, hostname="") != beat
 
@@ -321,11 +321,11 @@ async def test_a_change_is_a_function_of_the_row(rows: Counted) -> None:
     table = await DeviceTable.open(rows)
     await table.replace_row(device())
     await asyncio.gather(
-        table.update("laptop-1", fail_if_device_deleted(lambda known: replace(known, hostname="mill"))),
-        table.update("laptop-1", fail_if_device_deleted(lambda known: replace(known, user="ada"))),
+        table.update("laptop-1", change_for_existing_device(lambda known: replace(known, hostname="mill"))),
+        table.update("laptop-1", change_for_existing_device(lambda known: replace(known, user="ada"))),
     )
     with pytest.raises(NotThere):
-        await table.update("other", fail_if_device_deleted(lambda known: replace(known, user="ada")))
+        await table.update("other", change_for_existing_device(lambda known: replace(known, user="ada")))
     table.change_and_write_soon("other", lambda known: replace(known, user="ada"))
     await table.close()
     assert [device(hostname="mill", user="ada")] == (await DeviceTable.open(rows)).all()
@@ -344,7 +344,9 @@ async def test_no_more_than_may_be(rows: Counted) -> None:
         return_exceptions=True,
     )
     assert [Device, Device, TooManyDevices] == [type(one) for one in outcomes]
-    await table.update("a", fail_if_device_deleted(lambda known: replace(known, user="ada")), max_devices=1)
+    await table.update(
+        "a", change_for_existing_device(lambda known: replace(known, user="ada")), max_devices=1
+    )
     assert ["a", "b"] == sorted(each.id for each in (await DeviceTable.open(rows)).all())
 
 

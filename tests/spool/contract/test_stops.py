@@ -19,7 +19,12 @@ import pytest
 
 from spool.engines import POSTGRES, SQLITE, load_engine, open_storage
 from spool.errors import KeyReused
-from spool.identity import RecordIdentity, build_request_names, point_id, request_item_id
+from spool.identity import (
+    RecordIdentity,
+    build_request_dedup_keys,
+    dedup_key_of_metric_point,
+    dedup_key_of_request_item,
+)
 from spool.log import duplicates
 from spool.log.protocols import Log
 from spool.log.values import Submission
@@ -91,7 +96,7 @@ class Installation:
         if stop == RESTORED:
             backup = self._root / f"backup-{self._lives}"
             await backups.back_up(self._open[-1].copy, backup, version="1", made_at="", records={})
-            backups.put_in_place(
+            backups.flush_and_rename_draft(
                 backups.unpack_backup(backup, backups.read_checked_manifest(backup), place), place
             )
         elif stop == KILLED and self._options.storage.engine == SQLITE:
@@ -157,8 +162,8 @@ async def installation(
 
 def keyed(topic: str, key: int, body: str) -> Submission:
     """Return a request of one record under an idempotency key."""
-    names = build_request_names("sender", topic, f"key {key}", body.encode())
-    id = request_item_id(names, 0)
+    names = build_request_dedup_keys("sender", topic, f"key {key}", body.encode())
+    id = dedup_key_of_request_item(names, 0)
     record: KeyedRecord
     if topic == UNIT_COST:
         record = UnitCostOperation(
@@ -237,7 +242,7 @@ async def test_what_a_stop_knew_the_start_knows(
 
 def delta(number: int) -> Submission:
     """Return a counter that states the increase since its last report."""
-    id = point_id(b"series", NOON * NS, (NOON + number) * NS)
+    id = dedup_key_of_metric_point(b"series", NOON * NS, (NOON + number) * NS)
     record = UsageMetric(id=id, source="otel", name="tokens", unit=TOKEN_UNIT, value=5, start_time=NOON * NS)
     return submission([(record, RecordIdentity(id))])
 

@@ -40,7 +40,7 @@ def test_the_innermost_mount_counts(
     mount = find_mount(Path(path))
     assert mount is not None
     assert mount.kind == kind
-    assert mount.durability == durability
+    assert mount.flush_durability == durability
     assert warning in mount.warning
     assert bool(warning) == bool(mount.warning)
 

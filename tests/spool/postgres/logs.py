@@ -31,7 +31,7 @@ class NoRoutes:
         return None
 
     def skip_records_on_optional_routes(
-        self, connection: Connection, numbers: Mapping[str, int]
+        self, connection: Connection, first_kept_numbers: Mapping[str, int]
     ) -> Mapping[str, int]:
         return {}
 

@@ -21,7 +21,7 @@ from spool.errors import Invalid, SpoolFull, SpoolUnavailable
 from spool.postgres import database as postgres_database
 from spool.postgres.connections import lane
 from spool.postgres.connections.session import ServerSession
-from spool.postgres.database import CommitUnknown, Connection, Database, JoinedTransaction, UniqueViolation
+from spool.postgres.database import CommitUnknown, Connection, Database, PipelinedTransaction, UniqueViolation
 from tests.free_ports import free_port
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import BEHIND_POOLER, Schema, Server
@@ -199,8 +199,8 @@ async def test_a_process_that_stopped_before_its_commit_holds_nobody_up(
     """
     tries: list[int] = []
 
-    def work(transaction: JoinedTransaction) -> None:
-        with transaction.begin_with_statements():
+    def work(transaction: PipelinedTransaction) -> None:
+        with transaction.begin_in_pipeline():
             asked = transaction.connection.execute("SELECT pg_backend_pid()")
             if not tries:
                 transaction.connection.execute("SET LOCAL idle_in_transaction_session_timeout = '10ms'")
@@ -208,11 +208,11 @@ async def test_a_process_that_stopped_before_its_commit_holds_nobody_up(
         tries.append(pid)
         while len(tries) == 1 and cluster.execute(f"SELECT 1 FROM pg_stat_activity WHERE pid = {pid}"):
             time.sleep(0.02)
-        with transaction.commit_with_statements():
+        with transaction.commit_in_pipeline():
             inserted(database, len(tries), transaction.connection)
 
     try:
-        await database.append.run_joined(work)
+        await database.append.run_pipelined(work)
     except CommitUnknown:  # the server's answer was lost with the connection
         assert [] == await kept(database)
     else:
@@ -287,7 +287,7 @@ async def test_a_server_that_answers_is_waited_for_again(
     monkeypatch.setattr(lane, "LOOK_S", 0.1)
     monkeypatch.setattr(database.pool, "_target", replace(database._target, commit_timeout_s=0.1))
     monkeypatch.setattr(database.pool, "_silent_s", 0.2)
-    database._reachability.note_silence()
+    database._reachability.note_server_silence()
     await database.control.read(lambda connection: connection.execute("SELECT 1"))
     await database.read(lambda connection: connection.execute("SELECT pg_sleep(1)"))
 
@@ -302,14 +302,14 @@ async def test_an_old_primary_is_passed_over(cluster: Server, monkeypatch: pytes
         return host, one.pool._idle[-1].timeline
 
     assert ("127.0.0.1", 1) == await asked(database) == await asked(alone)
-    read = ServerSession.read_timeline
+    read = ServerSession.read_and_keep_timeline
 
     def read_timeline(session: ServerSession) -> None:
         read(session)
         if session.connection.info.host == "localhost":
             session.timeline = 2
 
-    monkeypatch.setattr(ServerSession, "read_timeline", read_timeline)
+    monkeypatch.setattr(ServerSession, "read_and_keep_timeline", read_timeline)
     for one in (database, alone):
         assert not one._reachability.note_and_compare_timeline(2)
     assert ("localhost", 2) == await asked(database)
@@ -364,7 +364,10 @@ async def test_time_is_the_databases_unless_a_test_moves_it(unmade_schema: Schem
 
 
 async def told_time(database: Database) -> float:
-    text, parameters = database.fill_in_table_names("SELECT {now}"), {"now": database.now_parameter()}
+    text, parameters = (
+        database.fill_in_table_names("SELECT {now}"),
+        {"now": database.now_unless_database_clock()},
+    )
     row = await database.read(lambda connection: connection.execute(text, parameters).fetchone())
     assert row is not None
     return float(row[0])

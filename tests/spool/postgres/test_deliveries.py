@@ -14,7 +14,7 @@ import pytest
 
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.errors import NotAllowed, NotCertain, NotThere, SpoolUnavailable, TakenOver
-from spool.postgres.database import SESSION_S, Database, JoinedTransaction
+from spool.postgres.database import SESSION_S, Database, PipelinedTransaction
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.deliveries.delivery_rows import PostgresRoutes
 from spool.postgres.leases import NAMED_S, PostgresLeases
@@ -67,14 +67,14 @@ class Node(Spooled):
     async def take_in_vain(self, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
         """Take a delivery, but lose the answer."""
         pool = self.database.pool
-        joined = pool.run_joined
+        joined = pool.run_pipelined
 
-        async def cut(work: Callable[[JoinedTransaction], object]) -> object:
+        async def cut(work: Callable[[PipelinedTransaction], object]) -> object:
             await joined(work)
             raise error("the standby did not confirm it")
 
         with monkeypatch.context() as patch:
-            patch.setattr(pool, "run_joined", cut)
+            patch.setattr(pool, "run_pipelined", cut)
             with pytest.raises(error):
                 await self.take()
 
@@ -144,7 +144,7 @@ async def test_what_a_dead_gateway_had_in_hand_is_sent_by_another_one(
     assert again.ambiguous is True
     await first.deliver(lost)
     with pytest.raises(TakenOver):
-        await first.deliveries.store_mark(lost, "7 42")
+        await first.deliveries.store_delivery_mark(lost, "7 42")
     assert await first.terms() == {"queued": 10}
     assert first.deliveries.fenced == 2
     await second.deliver(again)
@@ -384,7 +384,7 @@ async def test_a_rolling_change_of_routes_orphans_nothing(node: Opener, clock: M
     await first.deliveries.set_routes([OTHER])
     assert {ROUTE: "running", OTHER.name: "running"} == await first.routes()
     with pytest.raises(NotAllowed):
-        await first.deliveries.delete_route(ROUTE)
+        await first.deliveries.delete_route_and_count_discarded(ROUTE)
     await second.leases.close()
 
     async def look(times: int) -> None:
@@ -396,7 +396,7 @@ async def test_a_rolling_change_of_routes_orphans_nothing(node: Opener, clock: M
     assert {ROUTE: "running", OTHER.name: "running"} == await first.routes()
     await look(4)
     assert {ROUTE: "orphaned", OTHER.name: "running"} == await first.routes()
-    assert 0 == await first.deliveries.delete_route(ROUTE)
+    assert 0 == await first.deliveries.delete_route_and_count_discarded(ROUTE)
 
 
 async def test_operator_requests_to_one_gateway_reach_the_others(node: Opener) -> None:

@@ -136,10 +136,10 @@ async def test_the_definitions_of_streams(nodes: tuple[Node, Node]) -> None:
     await here.database.transaction(put)
     with there.shared.book.claim_stream(TelemetryStream(name="seats", type=ALLOCATION)):
         pass
-    await there.follower.read_unannounced_tables()
+    await there.follower.read_tables_without_announcements()
     assert ["calls", "seats"] == [stream.name for stream in there.shared.book.all()]
     await here.database.transaction(drop)
-    await there.follower.read_unannounced_tables()
+    await there.follower.read_tables_without_announcements()
     assert ["seats"] == [stream.name for stream in there.shared.book.all()]
 
 
@@ -162,7 +162,7 @@ async def test_the_rest_is_known_within_seconds(nodes: tuple[Node, Node]) -> Non
         expires_at=9e9,
     )
     for _ in range(REST_EVERY):
-        await nodes[1].follower.read_unannounced_tables()
+        await nodes[1].follower.read_tables_without_announcements()
     assert [MovedClock().now()] == [each.last_accessed for each in there.registry.keys.all()]
     assert [9.0] == [each.last_seen for each in there.devices.all()]
     assert 1 == there.container_files.sums.row_count
@@ -232,7 +232,7 @@ async def test_keys_are_known_while_every_connection_for_questions_is_busy(nodes
     released = threading.Event()
     questions = [asyncio.ensure_future(there.database.read(lambda _: released.wait(30))) for _ in range(POOL)]
     there.follower.start()
-    rest = asyncio.ensure_future(there.follower.read_unannounced_tables())
+    rest = asyncio.ensure_future(there.follower.read_tables_without_announcements())
     seen = there.shared.registry.version
     await here.shared.registry.audit_change(ACTOR, "test", "nothing")
     try:

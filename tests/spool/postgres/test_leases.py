@@ -313,7 +313,7 @@ async def test_different_settings_of_gateways_are_shown(node: Opener, clock: Mov
     began = clock.now()
     for each in (one, other, silent):
         await each.begin("ledger")
-    assert () == tuple(await one.leases.node_settings())
+    assert () == tuple(await one.leases.differing_node_settings())
     clock.move(2)
     # the other gateway still has the earlier settings
     other.leases.publish_settings({"hold": "x1", "prices": "y1"})
@@ -321,11 +321,12 @@ async def test_different_settings_of_gateways_are_shown(node: Opener, clock: Mov
     for each in (one, other, silent):
         await each.look()
     found = [
-        (told.name, told.since - began, told.digests["hold"]) for told in await silent.leases.node_settings()
+        (told.name, told.since - began, told.digests["hold"])
+        for told in await silent.leases.differing_node_settings()
     ]
     assert [("one", 2, "x2"), ("other", 0, "x1")] == found
     clock.move(SESSION_S - 1)
     await other.look()
     clock.move(2)
     await other.look()
-    assert () == tuple(await other.leases.node_settings())
+    assert () == tuple(await other.leases.differing_node_settings())

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from spool.errors import SpoolFull, SpoolUnavailable
-from spool.identity import RecordIdentity, build_nesting
+from spool.identity import RecordIdentity, build_nested_report
 from spool.log.commits.following import CommitRow, FollowedLog, unpack_new_ids
 from spool.log.protocols import Log
 from spool.log.values import Submission
-from spool.postgres.database import CommitUnknown, Connection, JoinedTransaction, Unconfirmed
+from spool.postgres.database import CommitUnknown, Connection, PipelinedTransaction, Unconfirmed
 from spool.postgres.log import store
-from spool.postgres.log.commit_findings import count_all_commits
+from spool.postgres.log.commit_findings import add_all_commits_to_accounting
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.log.memory import apply_commit_rows
 from spool.postgres.log.queries import LOCK_HEAD
-from spool.postgres.log.recount import RecountRange, read_recount_range
+from spool.postgres.log.recount import RecountRange, read_counters_and_recount_range
 from spool.postgres.log.retention import PERIOD_S
 from spool.record import AI_TELEMETRY, NS, Inference, Record
 from spool.settings import PLATFORM, REPLICATED, SpoolSettings
@@ -184,26 +184,26 @@ class LostAnswers:
 
     def __init__(self, log: PostgresLog, monkeypatch: pytest.MonkeyPatch) -> None:
         lane = log._database.append
-        self._joined = lane.run_joined
+        self._joined = lane.run_pipelined
         self.next: list[Exception] = []
         self.stands = True
-        monkeypatch.setattr(lane, "run_joined", self.joined)
+        monkeypatch.setattr(lane, "run_pipelined", self.joined)
 
     async def joined(self, work):  # type: ignore[no-untyped-def]
         error = self.next.pop(0) if self.next else None
         if error is None:
             return await self._joined(work)
 
-        def undone(transaction: JoinedTransaction) -> None:
-            committed = transaction.commit_with_statements
+        def undone(transaction: PipelinedTransaction) -> None:
+            committed = transaction.commit_in_pipeline
 
             @contextmanager
-            def fails(*, in_two_steps: bool = False, needs_standby: bool = False) -> Iterator[None]:
-                with committed(in_two_steps=in_two_steps, needs_standby=needs_standby):
+            def fails(*, releases_locks_early: bool = False, needs_standby: bool = False) -> Iterator[None]:
+                with committed(releases_locks_early=releases_locks_early, needs_standby=needs_standby):
                     yield
                     raise error
 
-            transaction.commit_with_statements = fails  # type: ignore[method-assign]
+            transaction.commit_in_pipeline = fails  # type: ignore[method-assign]
             work(transaction)
 
         if self.stands:
@@ -278,7 +278,7 @@ async def test_a_node_that_is_ahead_of_the_database_reads_everything_again(open_
         ):  # fmt: skip
             connection.execute(log._database.fill_in_table_names(statement))
 
-    await count_all_commits(log._database)
+    await add_all_commits_to_accounting(log._database)
     await log._database.transaction(lose)
 
     await add(log, call(2), call(3))
@@ -301,7 +301,7 @@ async def test_damaged_terms_do_not_stop_the_accounting(
         )
     )
     await add(log, call(2), call(3))
-    await count_all_commits(log._database)
+    await add_all_commits_to_accounting(log._database)
     assert 2 == (await topic_terms(log))["accepted"]
     assert "the terms of a commit are damaged" in caplog.text
     assert "commit 1: its row is damaged" in (await log.verify()).imbalances
@@ -330,7 +330,7 @@ async def test_damaged_row_that_nobody_recounted_is_set_aside_by_retention(
     await log._follower.close()
     await add(log, call(1), call(2), ignored={"not_ai": 1})
     if is_counted:
-        await count_all_commits(log._database)
+        await add_all_commits_to_accounting(log._database)
     await log._database.run(
         lambda one: one.execute(
             log._database.fill_in_table_names("UPDATE {schema}.commits SET terms = 'x' WHERE id = 1")
@@ -474,7 +474,7 @@ async def test_nested_reports_at_two_nodes_are_one_call(
         record, known_as = call(
             number, request_model="claude-haiku-4-5", start_time=times[0], end_time=times[1]
         )
-        nesting = build_nesting(record, ["desk"], *times, is_inner=number != 1)
+        nesting = build_nested_report(record, ["desk"], *times, is_inner=number != 1)
         reports.append((record, known_as._replace(nesting=nesting)))
     inner, outer, stranger = reports
     first, second = (inner, outer) if is_inner_first else (outer, inner)
@@ -523,9 +523,9 @@ async def test_start_knows_calls_of_a_period_deleted_meanwhile(
     settings = {"hold": 0, "retention": 60}
     log = await open_log(**settings)
     await add(log, call(1), call(2))
-    assert await log._retention.begin_period_if_full(time.time() + 2 * PERIOD_S)
+    assert await log._retention.begin_partitions_if_full(time.time() + 2 * PERIOD_S)
     await add(log, call(3))
-    loop, follow_all = asyncio.get_running_loop(), store._follow_commits_and_return_missing
+    loop, follow_all = asyncio.get_running_loop(), store._load_commits_and_describe_gap
     removed: list[int] = []
 
     async def remove() -> None:
@@ -537,7 +537,7 @@ async def test_start_knows_calls_of_a_period_deleted_meanwhile(
             asyncio.run_coroutine_threadsafe(remove(), loop).result()
         return follow_all(*arguments)
 
-    monkeypatch.setattr(store, "_follow_commits_and_return_missing", after_removal)
+    monkeypatch.setattr(store, "_load_commits_and_describe_gap", after_removal)
     other = await open_log(**settings)
     assert removed
     again = await other.describe_receipt((await add(other, call(1), call(2), call(3), call(4))).id)
@@ -636,7 +636,7 @@ async def test_a_node_at_rest_finds_out_that_commits_work_again(
         raise SpoolUnavailable("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(log._database.append, "run_joined", fail)
+        patch.setattr(log._database.append, "run_pipelined", fail)
         with pytest.raises(SpoolUnavailable):
             await log.close_due_records()
         assert not (await log.stats()).writable
@@ -696,10 +696,10 @@ async def test_a_count_under_which_records_go_says_nothing_wrong(
     numbers = itertools.count(1)
 
     def moving(*args: Any, **named: Any) -> RecountRange:
-        found = read_recount_range(*args, **named)
+        found = read_counters_and_recount_range(*args, **named)
         found.kept_from = {**found.kept_from, AI_TELEMETRY: next(numbers)}
         return found
 
-    monkeypatch.setattr("spool.postgres.log.recount.read_recount_range", moving)
+    monkeypatch.setattr("spool.postgres.log.recount.read_counters_and_recount_range", moving)
     with pytest.raises(SpoolUnavailable, match="try again"):
         await log.verify()

@@ -20,7 +20,7 @@ from spool.clock import SystemClock
 from spool.engines import open_storage
 from spool.errors import BeingMigrated, NotAllowed, OtherSchema
 from spool.postgres import administration, migrations
-from spool.postgres.address import make_secret_file
+from spool.postgres.address import create_secret_file_if_missing
 from spool.postgres.database import SESSION_S, Connection, Database, PostgresConnection
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.migrations import (
@@ -178,7 +178,7 @@ async def test_a_schema_of_another_build_is_refused(
     other = Other(files=VERSIONS[0].files)
     await migrate_schema(database, [other])
     storage = unmade_schema.settings(tmp_path)
-    make_secret_file(storage)
+    create_secret_file_if_missing(storage)
     options = StorageOptions(
         settings=SpoolSettings(), clock=SystemClock(), directory=tmp_path / "data", storage=storage
     )
@@ -194,7 +194,7 @@ async def test_a_schema_of_another_build_is_refused(
             administration.create_storage(storage, SpoolSettings()),
             administration.upgrade_schema(storage),
             administration.change_shared_settings(storage, {"hold": 1.0}),
-            administration.describe_losses(storage, tmp_path),
+            administration.describe_lost_commits(storage, tmp_path),
         ):
             with pytest.raises(OtherSchema, match=re.escape(message)):
                 await attempt

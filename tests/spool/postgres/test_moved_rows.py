@@ -11,11 +11,11 @@ from spool import billing, streams
 from spool.listing import ASCENDING, ListQuery, SortField
 from spool.postgres.database import Connection, PostgresTransactions
 from spool.postgres.streams import (
+    DeletableTotals,
     PostgresStreamRows,
     PostgresStreams,
-    SettledTotals,
-    deletable_totals,
-    remove_totals,
+    delete_unchanged_totals,
+    oldest_deletable_totals,
 )
 from spool.record import NS, BillingDrop, UnitCostOperation
 from spool.settings import SpoolSettings
@@ -125,17 +125,23 @@ async def test_settled_totals_go_after_their_time(fresh_schema: Schema) -> None:
         late = NOON + settings.stream_retention + settings.retention + 86400
         for at, gone in ((float(NOON), False), (late, True), (late, False)):
 
-            def settled(connection: Connection, at: float = at) -> SettledTotals | None:
-                return deletable_totals(connection, database, now=at, settings=settings, oldest_at=None)
+            def settled(connection: Connection, at: float = at) -> DeletableTotals | None:
+                return oldest_deletable_totals(
+                    connection, database, now=at, settings=settings, oldest_at=None
+                )
 
             totals = await database.read(settled)
             assert gone == (totals is not None)
             if totals is not None:
                 changed = totals._replace(updated=[at - 1 for at in totals.updated])
-                await database.pool.run_joined(partial(remove_totals, database=database, totals=changed))
+                await database.pool.run_pipelined(
+                    partial(delete_unchanged_totals, database=database, totals=changed)
+                )
                 # the row is not deleted, because it has changed since it was read
                 assert 1 == len(await kept.stream_totals("calls"))
-                await database.pool.run_joined(partial(remove_totals, database=database, totals=totals))
+                await database.pool.run_pipelined(
+                    partial(delete_unchanged_totals, database=database, totals=totals)
+                )
         assert await kept.stream_totals("calls") == []
         assert (await kept.stream_sizes())[0].bytes == 0
 

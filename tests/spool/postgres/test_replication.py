@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from spool.errors import SpoolUnavailable
-from spool.postgres.database import CommitUnknown, Connection, Database, JoinedTransaction, Unconfirmed
+from spool.postgres.database import CommitUnknown, Connection, Database, PipelinedTransaction, Unconfirmed
 from tests.spool.postgres_cluster import STANDBY, Pair
 
 TIMEOUT_S = 0.3
@@ -18,17 +18,17 @@ def insert(connection: Connection, n: int) -> None:
     connection.execute("INSERT INTO kept VALUES (%s)", (n,))
 
 
-def insert_joined(transaction: JoinedTransaction, n: int) -> None:
-    with transaction.begin_with_statements():
+def insert_joined(transaction: PipelinedTransaction, n: int) -> None:
+    with transaction.begin_in_pipeline():
         transaction.connection.execute("SELECT 1")
-    with transaction.commit_with_statements():
+    with transaction.commit_in_pipeline():
         insert(transaction.connection, n)
 
 
-def insert_in_two_steps(transaction: JoinedTransaction, n: int) -> None:
-    with transaction.begin_with_statements(needs_standby=True):
+def insert_in_two_steps(transaction: PipelinedTransaction, n: int) -> None:
+    with transaction.begin_in_pipeline(needs_standby=True):
         transaction.connection.execute("SELECT 1")
-    with transaction.commit_with_statements(in_two_steps=True, needs_standby=True):
+    with transaction.commit_in_pipeline(releases_locks_early=True, needs_standby=True):
         insert(transaction.connection, n)
 
 
@@ -66,13 +66,13 @@ async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> Non
     with pytest.raises(Unconfirmed):
         await database.run(lambda connection: insert(connection, 3))
     with pytest.raises(Unconfirmed):
-        await database.append.run_joined(lambda transaction: insert_joined(transaction, 30))
+        await database.append.run_pipelined(lambda transaction: insert_joined(transaction, 30))
     assert await kept(database) == [1, 2, 3, 30]  # these rows are visible, but would be lost with the primary
 
     for joined in (False, True):
         if joined:
             waiting = asyncio.create_task(
-                patient.append.run_joined(lambda transaction: insert_joined(transaction, 40))
+                patient.append.run_pipelined(lambda transaction: insert_joined(transaction, 40))
             )
         else:
             waiting = asyncio.create_task(patient.transaction(lambda connection: insert(connection, 4)))
@@ -85,7 +85,7 @@ async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> Non
             await waiting
 
     waiting = asyncio.create_task(
-        patient.append.run_joined(lambda transaction: insert_in_two_steps(transaction, 50))
+        patient.append.run_pipelined(lambda transaction: insert_in_two_steps(transaction, 50))
     )
     while not await asyncio.to_thread(pair.primary.execute, WAITING):
         pass

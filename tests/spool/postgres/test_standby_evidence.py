@@ -19,7 +19,7 @@ import pytest
 
 from spool.errors import SpoolUnavailable
 from spool.postgres.connections.standby import StandbyState
-from spool.postgres.database import Database, JoinedTransaction
+from spool.postgres.database import Database, PipelinedTransaction
 from tests.faults.gateways.restarted_pooler import RestartedPooler
 from tests.rounds import part
 from tests.spool.postgres.append.round_trips import round_trips
@@ -188,19 +188,19 @@ async def in_a_transaction(database: Database) -> None:
 
 
 async def joined(database: Database, *, in_two_steps: bool) -> None:
-    await database.append.run_joined(partial(insert, in_two_steps=in_two_steps))
+    await database.append.run_pipelined(partial(insert, in_two_steps=in_two_steps))
 
 
-def insert(transaction: JoinedTransaction, *, in_two_steps: bool) -> None:
-    with transaction.begin_with_statements(needs_standby=True):
+def insert(transaction: PipelinedTransaction, *, in_two_steps: bool) -> None:
+    with transaction.begin_in_pipeline(needs_standby=True):
         transaction.connection.execute("SELECT 1")
-    with transaction.commit_with_statements(in_two_steps=in_two_steps, needs_standby=True):
+    with transaction.commit_in_pipeline(releases_locks_early=in_two_steps, needs_standby=True):
         transaction.connection.execute(INSERT, {"n": 1})
 
 
 async def alone(database: Database) -> None:
-    await database.control.run_joined(
-        lambda transaction: transaction.run_alone(INSERT, {"n": 1}, needs_standby=True)
+    await database.control.run_pipelined(
+        lambda transaction: transaction.run_as_whole_transaction(INSERT, {"n": 1}, needs_standby=True)
     )
 
 
@@ -229,11 +229,15 @@ async def test_query_for_evidence_needs_no_extra_round_trip(
         await waiting
         await database.run(lambda one: one.execute("CREATE TABLE IF NOT EXISTS public.kept (n int)"))
         for lane, work, expected in (
-            (database.control, lambda one: one.run_alone(INSERT, {"n": 1}, needs_standby=True), 1),
+            (
+                database.control,
+                lambda one: one.run_as_whole_transaction(INSERT, {"n": 1}, needs_standby=True),
+                1,
+            ),
             (database.append, partial(insert, in_two_steps=True), 2),
         ):
-            await lane.run_joined(work)  # this first job opens the connection
+            await lane.run_pipelined(work)  # this first job opens the connection
             with round_trips(lane, tmp_path) as taken:
-                await lane.run_joined(work)
+                await lane.run_pipelined(work)
             assert expected == taken.count
         await database.run(lambda one: one.execute("DROP TABLE public.kept"))

@@ -12,7 +12,7 @@ from spool.errors import NotClosed
 from spool.ledger.ledger import Ledger
 from spool.postgres.database import Connection
 from spool.postgres.ledger import PostgresLedger
-from spool.postgres.log.commit_findings import count_all_commits
+from spool.postgres.log.commit_findings import add_all_commits_to_accounting
 from spool.postgres.log.log import PostgresLog
 from spool.record import AI_TELEMETRY
 from tests.moved_clock import MovedClock
@@ -36,7 +36,7 @@ async def lose_newest(log: PostgresLog) -> None:
         ):
             connection.execute(log._database.fill_in_table_names(statement))
 
-    await count_all_commits(log._database)
+    await add_all_commits_to_accounting(log._database)
     await log._database.transaction(lose)
 
 

@@ -220,8 +220,8 @@ def test_role_exception_on_a_missing_dimension_shows_nothing() -> None:
         parts=((team("search"),), (RoleFilter(dimension="tag:x", values=("a",), mode=EXCEPT),))
     )
     assert ("tag:x", "team") == both.dimensions
-    assert LedgerSlice(parts=((team("search"),),)) == both.without_unknown(("team", "model"))
-    assert () == both.without_unknown(()).parts
+    assert LedgerSlice(parts=((team("search"),),)) == both.without_unknown_dimensions(("team", "model"))
+    assert () == both.without_unknown_dimensions(()).parts
 
 
 def test_only_full_data_with_all_sets_is_everything() -> None:

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spool.shares import (
+    FairlySharedNames,
     KeyShare,
-    SharedSlots,
     UsedAmountByOwner,
     entries_to_remove,
     is_within_share,
-    keys_about_to_lose_entries,
+    key_next_to_lose_entries,
     nearly_full_keys,
 )
 
@@ -46,7 +46,7 @@ def test_who_has_the_most_gives_way() -> None:
     """
     The oldest row of the key with the most rows is dropped. Another key's rows stay, even if that key adds more.
     """
-    shared: SharedSlots[str] = SharedSlots(4)
+    shared: FairlySharedNames[str] = FairlySharedNames(4)
 
     def add(name: str, owner: str, places: int = 1) -> list[str]:
         """Add a name, and remove names until there is space. Return the removed names."""
@@ -76,13 +76,13 @@ def test_the_key_that_gives_way_first_is_named() -> None:
     The warning names the key that would lose rows first. It starts when 80 % of the whole limit is used,
     however the rows are divided among keys.
     """
-    assert [] == list(keys_about_to_lose_entries("x", {}, 100))
-    assert [] == list(keys_about_to_lose_entries("x", {"a": 40, "b": 39}, 100))
+    assert [] == list(key_next_to_lose_entries("x", {}, 100))
+    assert [] == list(key_next_to_lose_entries("x", {"a": 40, "b": 39}, 100))
     assert [KeyShare("x", "a", 41, 61, gives_way=True)] == list(
-        keys_about_to_lose_entries("x", {"b": 39, "a": 41}, 100)
+        key_next_to_lose_entries("x", {"b": 39, "a": 41}, 100)
     )
     assert [KeyShare("x", "a", 120, 120, gives_way=True)] == list(
-        keys_about_to_lose_entries("x", {"a": 120}, 100)
+        key_next_to_lose_entries("x", {"a": 120}, 100)
     )
 
 
@@ -105,7 +105,7 @@ def calls_made(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize("keys", [1, 1000])
 def test_room_is_made_without_a_look_at_every_key(keys: int) -> None:
     """Freeing a place in a full table costs the same with a thousand keys as with one."""
-    shared: SharedSlots[int] = SharedSlots(2000)
+    shared: FairlySharedNames[int] = FairlySharedNames(2000)
     for number in range(2000):
         shared.add_name(number, f"key-{number % keys}", 1)
 

@@ -175,7 +175,7 @@ async def test_what_a_database_did_itself_is_copied(places: Places, receipt: str
         log, deliveries = storage.log, storage.deliveries
         await deliveries.set_routes([])
         for route in (ROUTE, OTHER):
-            await deliveries.delete_route(route)
+            await deliveries.delete_route_and_count_discarded(route)
         places.clock.move(8 * 86400)
         assert await log.run_retention()
         await add(log, call(9, at=places.clock.now()), call(9, at=places.clock.now(), source="kong"))

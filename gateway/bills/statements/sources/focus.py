@@ -175,7 +175,7 @@ def _billing_provider(row: Row) -> str | None:
     cloud = _SELLERS.get(provider_name.lower())
     if cloud is not None:
         return cloud if (read_text_field(row, "servicecategory") or "").lower() == AI else None
-    return providers.canonical_name(provider_name)
+    return providers.canonical_provider_name(provider_name)
 
 
 FOCUS = ReportSource(

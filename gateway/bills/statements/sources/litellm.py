@@ -79,7 +79,7 @@ def _add_row(row: Row, metadata: Row, cells: ReportCells) -> None:
             return  # the call failed before LiteLLM chose a provider
         raise Damaged("custom_llm_provider is missing")
     bucket = CellFields(
-        provider=providers.canonical_name(provider),
+        provider=providers.canonical_provider_name(provider),
         start=start,
         end=start + DAY_S,
         account=read_text_field(row, "organization_id"),

@@ -17,8 +17,8 @@ from gateway.money.insights.findings import (
     printable_name,
     sort_by_impact,
 )
-from spool.identity import possible_input_counts, times_encoded_in_names
-from spool.record import NS, Inference, further_dedup_names
+from spool.identity import decode_times_from_dedup_keys, possible_input_counts
+from spool.record import NS, Inference, further_dedup_keys
 from spool.registry.insights import LOW, MEDIUM, CallFilter, Finding
 
 # minimum share of the week's cost without an owner
@@ -151,7 +151,8 @@ def _source_name(call: Inference) -> str:
 
 def _is_sdk_span_without_gateway(call: Inference) -> bool:
     inner, outer = (
-        times_encoded_in_names(further_dedup_names(call), is_inner=is_inner) for is_inner in (True, False)
+        decode_times_from_dedup_keys(further_dedup_keys(call), is_inner=is_inner)
+        for is_inner in (True, False)
     )
     return bool(inner) and not outer
 

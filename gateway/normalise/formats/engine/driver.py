@@ -45,7 +45,7 @@ from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.ai_names import ai_names_with_values
 from gateway.normalise.reading.tags import remove_unknown_long_tags
 from gateway.normalise.reading.values import BadValue, decode_object
-from spool.identity import AS_GATEWAY, RecordIdentity, build_relay
+from spool.identity import AS_GATEWAY, RecordIdentity, build_relayed_report
 
 MAX_SHAPES: Final = 1000  # maximum names of unrecognized items that an operator can see
 
@@ -121,7 +121,9 @@ def _identity_with_relay(call: ReadCall | ReadTokenCount) -> RecordIdentity:
         return identity
     session, names_request = call.record.session, call.names_request
     return identity._replace(
-        relay=build_relay(call.record, session, reporting_side=AS_GATEWAY, states_request_id=names_request)
+        relay=build_relayed_report(
+            call.record, session, report_kind=AS_GATEWAY, states_request_id=names_request
+        )
     )
 
 

@@ -18,7 +18,7 @@ from gateway.normalise.reading.metadata import fill_run_from_tags
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.tags import put_tag_if_allowed
 from gateway.normalise.reading.tokens import Tokens
-from spool.identity import AS_GATEWAY, RecordIdentity, build_relay, call_identity
+from spool.identity import AS_GATEWAY, RecordIdentity, build_relayed_report, call_identity
 from spool.record import Inference
 
 NAME: Final = "langfuse"
@@ -194,7 +194,7 @@ def build_call_of_generation(
         record.status = "cached"
     if trace is not None:
         fill_caller_from_trace(record, trace)
-    relay = build_relay(record, record.session, reporting_side=AS_GATEWAY)
+    relay = build_relayed_report(record, record.session, report_kind=AS_GATEWAY)
     return ReadCall(record, (identity or _call_identity(record))._replace(relay=relay))
 
 

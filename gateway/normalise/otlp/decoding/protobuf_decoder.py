@@ -282,7 +282,7 @@ def _decode_attribute_head_before_value(encoded: bytes) -> _Head | None:
     rule = decoding_rule_of_attribute(name)
     if rule is admission.WORDS:
         return None
-    recurs = _seen_keys.check_and_add(encoded)
+    recurs = _seen_keys.add_and_return_whether_known(encoded)
     repeats = recurs and name not in _VARYING
     if rule is admission.SCALAR:
         head = (name, False, False, repeats)

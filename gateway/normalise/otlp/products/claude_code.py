@@ -22,7 +22,7 @@ from gateway.normalise.otlp.product import (
     accept_everything,
 )
 from gateway.normalise.reading import operations, values
-from spool.identity import AS_EVENT, AS_SPAN, further_name_from_call_id, links_by_session_and_end
+from spool.identity import AS_EVENT, AS_SPAN, dedup_key_from_call_id, links_by_session_and_end_time
 from spool.record import Inference
 
 SOURCE = "claude_code"
@@ -48,7 +48,7 @@ def _set_failure_and_call_ids(span: Span, call: SpanCall) -> None:
     if call_id is None:
         call.is_logged = True
     else:  # match by the id of the call, which the event about its end has as well
-        call.joins = (further_name_from_call_id(SOURCE, call_id),)
+        call.joins = (dedup_key_from_call_id(SOURCE, call_id),)
         call.provider_request_id = call_id
 
 
@@ -98,7 +98,7 @@ def _span_links_without_request_id(attributes: Attributes, call: Inference) -> L
     return (
         ()
         if _has_request_id(attributes)
-        else links_by_session_and_end(call, own_side=AS_EVENT, other_side=AS_SPAN)
+        else links_by_session_and_end_time(call, own_report_kind=AS_EVENT, other_report_kind=AS_SPAN)
     )
 
 
@@ -118,7 +118,7 @@ def _dedup_links_of_prompt_failure(attributes: Attributes) -> Links:
     if session is None or prompt is None:
         return ()
     failed, exhausted = (
-        further_name_from_call_id(SOURCE, f"{end}\0{session}\0{prompt}") for end in ("error", "exhausted")
+        dedup_key_from_call_id(SOURCE, f"{end}\0{session}\0{prompt}") for end in ("error", "exhausted")
     )
     return ((failed, exhausted),)
 

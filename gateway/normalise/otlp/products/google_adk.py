@@ -22,7 +22,7 @@ from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading.tokens import Tokens, sum_of_known
 from gateway.normalise.reading.values import Other, decimal_json_decoder, first_machine_readable
-from spool.identity import further_name_from_call_id
+from spool.identity import dedup_key_from_call_id
 
 SOURCE = "google_adk"
 _RESPONSE = "gcp.vertex.agent.llm_response"
@@ -98,7 +98,7 @@ def _has_output_count_without_reasoning(span: Span) -> bool:
 def _add_dedup_key_of_answer(span: Span, call: SpanCall) -> None:
     answer = semconv.first_text(span.attributes, _ANSWER)
     if answer is not None:
-        call.also += (further_name_from_call_id(SOURCE, answer),)
+        call.also += (dedup_key_from_call_id(SOURCE, answer),)
 
 
 def _span_role(span: Span, shape: AttributeShape) -> SpanRole:

@@ -24,7 +24,7 @@ from gateway.normalise.otlp.product import (
     TokenNames,
     accept_everything,
 )
-from spool.identity import AS_EVENT, AS_SPAN, links_by_session_and_end
+from spool.identity import AS_EVENT, AS_SPAN, links_by_session_and_end_time
 from spool.record import Inference
 
 SOURCE = "opencode"
@@ -55,7 +55,7 @@ _LOGGED = LogDialect(
 
 
 def _dedup_links_to_span(attributes: Attributes, call: Inference) -> Links:
-    return links_by_session_and_end(call, own_side=AS_EVENT, other_side=AS_SPAN)
+    return links_by_session_and_end_time(call, own_report_kind=AS_EVENT, other_report_kind=AS_SPAN)
 
 
 def _mark_as_also_logged(span: Span, call: SpanCall) -> None:

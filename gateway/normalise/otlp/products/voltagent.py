@@ -10,7 +10,7 @@ from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, SpanDialect, SpanRole, TelemetryProduct
 from gateway.normalise.otlp.span_rules import is_failed_span
 from gateway.normalise.reading import operations
-from spool.identity import further_name_from_call_id
+from spool.identity import dedup_key_from_call_id
 
 SOURCE = "voltagent"
 _TYPE, _MODEL_RUN = "span.type", "llm"
@@ -50,7 +50,7 @@ def _correct_cost_and_mark_attempt(span: Span, call: SpanCall) -> None:
         return
     operation_id = semconv.first_text(span.attributes, _OPERATION_ID)
     if operation_id is not None and call.has_usage:
-        call.also += (further_name_from_call_id(SOURCE, operation_id),)
+        call.also += (dedup_key_from_call_id(SOURCE, operation_id),)
 
 
 def _span_role(span: Span, shape: AttributeShape) -> SpanRole:

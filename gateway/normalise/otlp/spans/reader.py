@@ -77,18 +77,18 @@ from spool.identity import (
     AS_STREAM,
     BELOW_STREAM,
     NestedReport,
-    Relay,
-    build_nesting,
-    build_relay,
+    RelayedReport,
+    build_nested_report,
+    build_relayed_report,
     call_identity,
+    dedup_keys_of_request_id,
     is_encrypted_id,
-    links_by_session_and_end,
+    links_between_stream_reports,
+    links_by_session_and_end_time,
     links_to_server_and_caller,
-    provider_request_names,
-    stream_links,
-    with_names,
+    with_dedup_keys_and_links,
+    with_dedup_keys_of_trace,
     with_span_above,
-    with_trace_names,
 )
 from spool.log.pending_spans import BESIDE, run_parent_and_joined_ancestors
 from spool.record import Inference
@@ -450,14 +450,14 @@ class SpanReader:
         )
         is_linked, chosen = call.is_linked, call.response_id or call.shared_id
         if identity.scope is not None and chosen is not None and call.scope is not None:
-            identity, is_linked = with_trace_names(identity, record, chosen, call.scope.name), True
+            identity, is_linked = with_dedup_keys_of_trace(identity, record, chosen, call.scope.name), True
         stream: tuple[tuple[bytes, bytes], ...] = ()
         if parent is not None or call.reports_stream:
             stream = _dedup_links_of_streamed_answer(call, parent, tree)
         also = call.also
         names_request = call.names_request
         if call.provider_request_id is not None:
-            names = provider_request_names(record, call.provider_request_id)
+            names = dedup_keys_of_request_id(record, call.provider_request_id)
             names_request = bool(names)
             also += tuple([name for name in names if name != identity.id])
         nesting = None
@@ -467,8 +467,10 @@ class SpanReader:
         if also or call.links or call.joins or is_linked or call.is_logged or relay or stream or nesting:
             links = call.links + (_dedup_links_of_report(call, parent, tree) if is_linked else ()) + stream
             if call.is_logged:
-                links += links_by_session_and_end(record, own_side=AS_SPAN, other_side=AS_EVENT)
-            identity = with_names(identity, also, links, call.joins, nesting, relay)
+                links += links_by_session_and_end_time(
+                    record, own_report_kind=AS_SPAN, other_report_kind=AS_EVENT
+                )
+            identity = with_dedup_keys_and_links(identity, also, links, call.joins, nesting, relay)
         if call.guesses_cost:
             identity = identity._replace(is_guess=True)
         elif call.relayed_session is not None and record.status == "ok" and call.relay_side == AS_GATEWAY:
@@ -556,20 +558,26 @@ def _dedup_links_of_streamed_answer(
     if not call.has_usage:
         return ()
     if call.reports_stream:
-        return stream_links(call.record, own_side=AS_STREAM, other_side=BELOW_STREAM)
+        return links_between_stream_reports(
+            call.record, own_report_kind=AS_STREAM, other_report_kind=BELOW_STREAM
+        )
     if parent is None:
         return ()
     above = tree.nodes.get(parent)
     is_below = call.is_of_sdk if above is None else above.began is not None and above.stream is None
-    return stream_links(call.record, own_side=BELOW_STREAM, other_side=AS_STREAM) if is_below else ()
+    return (
+        links_between_stream_reports(call.record, own_report_kind=BELOW_STREAM, other_report_kind=AS_STREAM)
+        if is_below
+        else ()
+    )
 
 
-def _relay_of_call(call: SpanCall, *, states_request_id: bool) -> Relay | None:
+def _relay_of_call(call: SpanCall, *, states_request_id: bool) -> RelayedReport | None:
     assert call.relay_side is not None
-    return build_relay(
+    return build_relayed_report(
         call.record,
         call.relayed_session,
-        reporting_side=call.relay_side,
+        report_kind=call.relay_side,
         states_request_id=states_request_id,
         encrypted_id=call.response_id if call.is_linked else None,
     )
@@ -597,7 +605,7 @@ def _nesting_of_call(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nes
         # a span with a parent is in the trace of the call around it
         places = [process if above is None else trace]
     start, end = of_span.record.start_time, of_span.record.end_time
-    return build_nesting(record, places, start, end, is_inner=sdk is not None)
+    return build_nested_report(record, places, start, end, is_inner=sdk is not None)
 
 
 def _is_unknown_operation(span: Span, shape: AttributeShape, product: TelemetryProduct) -> bool:

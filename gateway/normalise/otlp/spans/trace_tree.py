@@ -18,7 +18,7 @@ from gateway.normalise.otlp.semconv import SERVICE_TIER
 from gateway.normalise.otlp.spans.calls import merge_token_counts_of_reports, sum_token_counts
 from gateway.normalise.reading import tags
 from spool.caches import cache_by_text
-from spool.identity import span_call_id
+from spool.identity import dedup_key_of_span
 from spool.log.pending_spans import LONGEST_GIVEN, MOST_RUNS, PLAIN, RUN, STEP, GivenValues, SpanStep
 
 TURN = 256  # nodes processed before the event loop gets a turn
@@ -390,7 +390,10 @@ def _merge_duplicate_into_kept(kept_call: SpanCall, duplicate: SpanCall) -> None
         and duplicate.record.span_id is not None
         and len(kept_call.also) < _MOST_NAMES
     ):
-        kept_call.also += (span_call_id(duplicate.record.trace_id, duplicate.record.span_id), *duplicate.also)
+        kept_call.also += (
+            dedup_key_of_span(duplicate.record.trace_id, duplicate.record.span_id),
+            *duplicate.also,
+        )
     if kept_call.record.cost is None and not kept_call.record.charges:
         kept_call.record.cost, kept_call.record.charges = duplicate.record.cost, duplicate.record.charges
         if kept_call.record.cost is not None or kept_call.record.charges:

@@ -30,7 +30,7 @@ from gateway.normalise.reading.repositories import unify_work_tags
 from gateway.operations.files.declared import NoResourceFiles
 from gateway.operations.managed import ByPeople, HasLedger, JsonAnswer, ManagedResource, OperationCaller
 from spool.errors import AlreadyThere, Invalid, NotAllowed, SpoolError
-from spool.identity import is_unique_id
+from spool.identity import has_unique_id_form
 from spool.ledger.sums import DAY_S
 from spool.ledger.work import (
     NONE,
@@ -203,7 +203,7 @@ def check_link(draft: NewWorkLink) -> NewWorkLink:
 
 def _unit_digest(digests: WorkDigests, name: str, text: str) -> str:
     unit = DIGESTS[name]
-    if unit == RUN and not is_digest(unit, text) and not is_unique_id(text):
+    if unit == RUN and not is_digest(unit, text) and not has_unique_id_form(text):
         raise Invalid(
             f"{name} must be the digest that costs show, because this id may be unique only within its session"
         )
@@ -384,11 +384,11 @@ class WorkLinkResource(ManagedResource[WorkLink, HasLedger]):
         if records do not contain them.
         """
         people, texts = caller.shared.people, given_fields(new_values)
-        carried = {name: people.recorded_text(text) for name, text in texts.items()}
+        carried = {name: people.text_for_record(text) for name, text in texts.items()}
         if None in carried.values():
             raise Invalid('privacy.emails is "drop", so no call has an e-mail address as a unit')
         if branch := carried.get(BRANCH):
-            carried[BRANCH] = people.recorded_branch(branch, caller.shared.branches())
+            carried[BRANCH] = people.recorded_git_branch(branch, caller.shared.branches())
             if carried[BRANCH] is None:
                 raise Invalid('work.branch is "drop", so no call has a branch. Link a session or a commit')
         return carried

@@ -201,7 +201,7 @@ class ProviderSignIns:
         sessions = [session for session in await self._operators.live_sessions() if session.refreshes]
         for digest in self._checked.keys() - {session.digest for session in sessions}:
             del self._checked[digest]
-        until = await self._operators.claim_ends_by_session()
+        until = await self._operators.check_claim_ends_by_session()
         for session in sessions:
             checked = self._checked.get(session.digest)
             if checked is not None:

@@ -342,8 +342,8 @@ def test_digests_are_known_again() -> None:
     """A table of digests finds every digest that was added, even beyond its initial size."""
     digests = [blake2b(str(number).encode(), digest_size=8).digest() for number in range(20_000)]
     known = KnownDigests()
-    assert not any(known.check_and_add(digest) for digest in digests)
-    assert all(known.check_and_add(digest) for digest in digests)
+    assert not any(known.add_and_return_whether_known(digest) for digest in digests)
+    assert all(known.add_and_return_whether_known(digest) for digest in digests)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.money.insights.detectors import calls as detectors
 from gateway.money.insights.detectors.calls import doubled_source, repeated_ids
-from spool.identity import build_nesting, name_encoding_times
+from spool.identity import build_nested_report, encode_times_as_dedup_key
 from spool.record import NS, Inference
 from tests.gateway.money.insights.examples import NOW, call, found, spend
 
@@ -145,7 +145,7 @@ def test_spans_of_an_sdk_next_to_calls_of_the_same_source(told_input: int) -> No
 def told(index: int, start: int, *, is_inner: bool, **fields: Any) -> Inference:
     """Return a call with the name that nested reports have."""
     record = call(start_time=start, source="otel", input_tokens=1600 + index, cost="0.1", **fields)
-    nesting = build_nesting(record, ["desk"], start, start + NS, is_inner=is_inner)
+    nesting = build_nested_report(record, ["desk"], start, start + NS, is_inner=is_inner)
     assert nesting is not None
-    record.also = name_encoding_times(nesting)
+    record.also = encode_times_as_dedup_key(nesting)
     return record

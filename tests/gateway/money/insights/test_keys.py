@@ -21,9 +21,9 @@ from spool.registry.insights import Finding, Insight
 from spool.registry.keys import Key, Secret
 from spool.registry.notices import CRITICAL, INFO, WARNING, insight_severity
 from spool.registry.scopes import GROUPS, INGEST, SEND_AI_TELEMETRY
-from spool.registry.tables.expired_tries import ExpiredTries
+from spool.registry.tables.expired_tries import ExpiredKeyUses
 from spool.settings import COUNTED_ITEMS, MAX_SENDERS
-from spool.shares import keys_about_to_lose_entries
+from spool.shares import key_next_to_lose_entries
 from tests.gateway.money.insights.examples import NOW, found
 
 
@@ -111,10 +111,8 @@ def test_nearly_full_table_names_the_key_with_most_entries(
     limit: str, key: str, title: str, rule: str
 ) -> None:
     """From 80 % on, the insight names the key with the most entries, and says what happens to the oldest."""
-    assert not found(crowding_key, shares=list(keys_about_to_lose_entries(limit, {key: 78, "other": 1}, 100)))
-    [finding] = found(
-        crowding_key, shares=list(keys_about_to_lose_entries(limit, {key: 79, "other": 1}, 100))
-    )
+    assert not found(crowding_key, shares=list(key_next_to_lose_entries(limit, {key: 78, "other": 1}, 100)))
+    [finding] = found(crowding_key, shares=list(key_next_to_lose_entries(limit, {key: 79, "other": 1}, 100)))
     assert finding.draft.title.startswith(title)
     assert rule in finding.draft.description
 
@@ -169,7 +167,7 @@ def test_the_end_of_a_used_key_is_urgent(in_s: float, last_accessed: float | Non
 def test_an_expired_key_that_is_still_used(fields: dict[str, Any], tries: int, told: int) -> None:
     """An expired key is critical once a sender was refused, because its records are missing."""
     one = key(secrets=(Secret(b"digest", NOW - 60),), **fields)
-    counted = {1: ExpiredTries(expires_at=NOW - 60, count=tries, newest=NOW - 1)} if tries else {}
+    counted = {1: ExpiredKeyUses(expires_at=NOW - 60, count=tries, newest=NOW - 1)} if tries else {}
     findings = found(expired_key, keys=[one], expired_tries=counted)
     assert told == len(findings)
     assert told * [CRITICAL] == [severity_of(finding) for finding in findings]

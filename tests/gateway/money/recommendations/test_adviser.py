@@ -18,7 +18,7 @@ from gateway.operations.list import declared_tables
 from spool.errors import SpoolUnavailable
 from spool.ledger.ledger import Ledger
 from spool.record import NS, Inference
-from spool.registry.insights import Merged
+from spool.registry.insights import FindingMergeCounts
 from spool.registry.operators import Actor
 from spool.registry.recommendations import Recommendation
 from spool.registry.registry import Registry
@@ -48,7 +48,7 @@ class House:
     def _call(self, days_ago: float, tags: dict[str, str]) -> Inference:
         return call(start_time=int((self.clock.at - days_ago * DAY_S) * NS), tags=tags)
 
-    async def look(self) -> Merged:
+    async def look(self) -> FindingMergeCounts:
         return (await self.adviser.find_and_store_savings()).merged
 
     async def only(self) -> Recommendation:

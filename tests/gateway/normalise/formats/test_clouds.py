@@ -13,7 +13,7 @@ from gateway.core.errors import Refusal
 from gateway.normalise import any_format
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, ReadOptions
 from gateway.normalise.payload.items import MAX_PIECE, MAX_WHOLE
-from spool.identity import hash_parts
+from spool.identity import dedup_key_of_parts
 from spool.record import rfc3339
 from tests.gateway.normalise.formats.payloads import case, one, read, run
 
@@ -56,7 +56,7 @@ def test_bedrock_in_every_wrapper_is_the_same_call() -> None:
         firehose(packed(lines)),
         firehose(packed(subscription(record))),
     ]
-    assert {hash_parts(2, record["requestId"])} == {one(None, body).id for body in wrapped}
+    assert {dedup_key_of_parts(2, record["requestId"])} == {one(None, body).id for body in wrapped}
 
 
 def test_bedrock_control_messages_are_passed_over() -> None:
@@ -296,5 +296,5 @@ def test_azure_numbers_may_be_text_and_a_long_response_id_is_the_identity() -> N
     record = one("azure_apim", long)
     assert record.input_tokens == 1320
     assert record.operation == "embeddings"
-    assert hash_parts(2, long["RequestId"]) == record.id
-    assert hash_parts(5, "azure_apim", row["CorrelationId"]) == one("azure_apim", row).id
+    assert dedup_key_of_parts(2, long["RequestId"]) == record.id
+    assert dedup_key_of_parts(5, "azure_apim", row["CorrelationId"]) == one("azure_apim", row).id

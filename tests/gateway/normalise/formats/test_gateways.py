@@ -13,7 +13,7 @@ import pytest
 from gateway.core.errors import BadPayload
 from gateway.normalise.formats.list import FORMAT_NAMES
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI, UNRECOGNISED_AI, ReadOptions
-from spool.identity import cloud_event_id, hash_parts
+from spool.identity import dedup_key_of_cloud_event, dedup_key_of_parts
 from spool.record import UsageMetric, rfc3339
 from tests.gateway.normalise.formats.payloads import case, one, read
 from tests.gateway.normalise.outcomes import inferences
@@ -29,7 +29,7 @@ def test_kong_older_blocks_get_the_request_id(block: str) -> None:
     record = one(None, line)
     assert line["request"]["id"] == record.request_id
     assert "plugin" not in record.tags
-    assert hash_parts(5, "kong", record.request_id) == record.id
+    assert dedup_key_of_parts(5, "kong", record.request_id) == record.id
 
 
 def test_kong_a_bad_block_costs_no_other() -> None:
@@ -333,7 +333,7 @@ def test_portkey_log_files_count_anthropics_cache() -> None:
     assert record.input_tokens == 15123
     assert record.cache_read_tokens == 15093
     assert record.cache_write_tokens == 9
-    assert hash_parts(2, "msg_01AbCdEfGhIjKlMnOpQrStUv") == record.id
+    assert dedup_key_of_parts(2, "msg_01AbCdEfGhIjKlMnOpQrStUv") == record.id
 
 
 def test_portkey_log_files_never_name_a_masked_key() -> None:
@@ -498,7 +498,7 @@ def test_helicone_without_a_time_is_known_by_its_own_id() -> None:
     and, without a time, could not tell such calls apart.
     """
     record = one("helicone", case("helicone", "webhook-standard-json-bodies"))
-    assert hash_parts(5, "helicone", record.request_id) == record.id
+    assert dedup_key_of_parts(5, "helicone", record.request_id) == record.id
 
 
 def test_openmeter_events_are_known_by_source_and_id() -> None:
@@ -508,7 +508,9 @@ def test_openmeter_events_are_known_by_source_and_id() -> None:
     other = event | {"id": "2", "data": {"tokens": 5, "type": "input"}}
     outcome = read(None, [event, other, other | {"data": {"model": "x"}}, other | {"data": "text"}])
     assert {NOT_AI: 1, UNRECOGNISED_AI: 2} == dict(outcome.ignored)
-    assert [cloud_event_id("litellm-proxy", event["id"])] == [record.id for record in outcome.records]
+    assert [dedup_key_of_cloud_event("litellm-proxy", event["id"])] == [
+        record.id for record in outcome.records
+    ]
 
 
 def test_openmeter_an_id_that_can_be_a_response_id_is_one() -> None:
@@ -518,8 +520,8 @@ def test_openmeter_an_id_that_can_be_a_response_id_is_one() -> None:
     """
     event = case("openmeter", "cloudevent-single") | {"id": "chatcmpl-0123456789abcdef"}
     (identity,) = read(None, event).identities
-    assert hash_parts(2, event["id"]) == identity.id
-    assert (cloud_event_id("litellm-proxy", event["id"]),) == identity.lookups
+    assert dedup_key_of_parts(2, event["id"]) == identity.id
+    assert (dedup_key_of_cloud_event("litellm-proxy", event["id"]),) == identity.lookups
 
 
 @pytest.mark.parametrize(
@@ -550,7 +552,7 @@ def test_openmeters_standard_event_is_a_count(type: str, expected: str) -> None:
     assert record.value == 123_456
     assert record.user == "customer-1"
     assert {"service": "chat-app"} == record.tags
-    assert cloud_event_id("chat-app", "00001") == record.id
+    assert dedup_key_of_cloud_event("chat-app", "00001") == record.id
     assert outcome.why is not None
     assert "data.tokens" == outcome.why[0]["value"]
 
@@ -633,8 +635,8 @@ def test_openrouters_call_is_that_of_the_provider() -> None:
     """
     data = case("openrouter", "generation-stats")["data"]
     (known,) = read("openrouter", {"data": data}).identities
-    assert hash_parts(2, data["id"]) == known.id
-    assert (hash_parts(2, data["upstream_id"]),) == known.also
+    assert dedup_key_of_parts(2, data["id"]) == known.id
+    assert (dedup_key_of_parts(2, data["upstream_id"]),) == known.also
     (short,) = read("openrouter", {"data": data | {"upstream_id": "chatcmpl-7"}}).identities
     assert () == short.also
 
@@ -651,7 +653,7 @@ def test_openrouter_stats_that_were_cancelled() -> None:
     assert record.error_type == "cancelled"
     assert record.cost == "0"
     assert record.input_tokens == 10
-    assert hash_parts(2, stats["data"]["id"]) == record.id
+    assert dedup_key_of_parts(2, stats["data"]["id"]) == record.id
 
 
 def test_otlp_is_accepted_under_any_name() -> None:

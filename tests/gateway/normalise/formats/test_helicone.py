@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from gateway.normalise.outcome import NOT_AI
-from spool.identity import hash_parts
+from spool.identity import dedup_key_of_parts
 from tests.gateway.normalise.formats.payloads import one, read
 
 GEMINI: dict[str, Any] = {
@@ -43,7 +43,7 @@ def test_a_webhook_whose_bodies_are_cut_is_a_call_of_which_only_the_id_is_known(
     assert record.user == "u"
     assert record.request_model is None
     assert record.input_tokens is None
-    assert hash_parts(5, "helicone", "r-1") == record.id
+    assert dedup_key_of_parts(5, "helicone", "r-1") == record.id
     assert {NOT_AI: 1} == dict(read(None, hook("{}")).ignored)
 
 

@@ -13,7 +13,7 @@ from gateway.normalise.formats import litellm
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI, ReadOptions
 from gateway.normalise.payload.literal import read_python_literal
 from gateway.normalise.reading.tokens import Usage
-from spool.identity import hash_parts
+from spool.identity import dedup_key_of_parts
 from spool.record import rfc3339
 from tests.gateway.normalise.formats.payloads import assert_balanced, case, one, read, run
 from tests.gateway.normalise.otlp.payloads import only, span, traces
@@ -124,7 +124,7 @@ def test_the_response_id_is_the_identity_whatever_reports_it(
     event: dict[str, Any], row: dict[str, Any]
 ) -> None:
     """The event and the spend row of one call have the same dedup key (rule 2)."""
-    assert hash_parts(2, event["id"]) == identity(event) == identity(row)
+    assert dedup_key_of_parts(2, event["id"]) == identity(event) == identity(row)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_call_id_in_place_of_a_response_id_is_shared(event: dict[str, Any], mo
 )
 def test_a_uuid_of_the_provider_is_a_response_id(event: dict[str, Any], more: dict[str, Any]) -> None:
     """Perplexity's response ids are UUIDs. Rule 2 applies, as for spans of the same call."""
-    assert hash_parts(2, CALL_ID) == identity(event | {"id": CALL_ID} | more)
+    assert dedup_key_of_parts(2, CALL_ID) == identity(event | {"id": CALL_ID} | more)
 
 
 def test_a_hit_in_the_gateways_cache_is_its_own_call(event: dict[str, Any]) -> None:
@@ -160,7 +160,7 @@ def test_a_hit_in_the_gateways_cache_is_its_own_call(event: dict[str, Any]) -> N
     the complete id.
     """
     hit = event | {"id": event["id"] + "_cache_hit1795158584.59", "cache_hit": True}
-    assert hash_parts(5, "litellm", hit["id"]) == identity(hit)
+    assert dedup_key_of_parts(5, "litellm", hit["id"]) == identity(hit)
 
 
 def names(payload: dict[str, Any]) -> tuple[bytes, ...]:
@@ -190,7 +190,7 @@ def test_the_providers_request_id_is_a_name_of_a_call_without_its_response_id(
     """
     stated = event | {"hidden_params": {"additional_headers": headers}}
     made_up = stated | {"id": f"chatcmpl-{CALL_ID}"}
-    assert (hash_parts(2, REQUEST_ID),) == names(made_up)
+    assert (dedup_key_of_parts(2, REQUEST_ID),) == names(made_up)
     assert () == names(stated | {"id": "chatcmpl-CmQ0v2a8s3b9x7y5z1w4"})
     assert () == names(made_up | {"cache_hit": True})
 
@@ -206,7 +206,7 @@ def test_a_failure_is_known_by_the_providers_request_id(event: dict[str, Any], r
         event | failed | {"hidden_params": {}, "error_information": stated},
         row | of_row,
     ):
-        assert 1 == names(payload).count(hash_parts(2, REQUEST_ID))
+        assert 1 == names(payload).count(dedup_key_of_parts(2, REQUEST_ID))
 
 
 @pytest.mark.parametrize("id", [CALL_ID, "req_7", "", None, 7, {"a": 1}])

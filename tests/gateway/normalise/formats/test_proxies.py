@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI
-from spool.identity import hash_parts
+from spool.identity import dedup_key_of_parts
 from spool.record import rfc3339
 from tests.gateway.normalise.formats.payloads import case, one, read
 from tests.gateway.normalise.outcomes import inferences
@@ -30,7 +30,7 @@ def test_bifrost_errors_and_several_calls() -> None:
     assert outcome.received == 6
     assert dict(outcome.ignored) == {NOT_AI: 4}
     assert ["ok", "error"] == [record.status for record in inferences(outcome)]
-    assert hash_parts(4, trace["TraceID"], "aaaaaaaaaaaaaaaa") == outcome.records[1].id
+    assert dedup_key_of_parts(4, trace["TraceID"], "aaaaaaaaaaaaaaaa") == outcome.records[1].id
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_higress_calls_are_known_by_the_providers_response_id() -> None:
     identifies nothing, and the caller chooses the request id.
     """
     response_id = "chatcmpl-9Ri1u4Va0IOdj525McVFHn6RZJU9I"
-    assert hash_parts(2, response_id) == one(None, higress_line(chat_id=response_id)).id
+    assert dedup_key_of_parts(2, response_id) == one(None, higress_line(chat_id=response_id)).id
     assert one(None, higress_line()).id == one(None, higress_line(chat_id="chatcmpl-7")).id
 
 
@@ -256,7 +256,7 @@ def test_bifrost_a_retry_is_an_attempt_with_tokens_of_its_own() -> None:
     assert answered.input_tokens == 8
     assert answered.output_tokens == 9
     assert {"service_tier": "flex"} == answered.tags
-    assert hash_parts(4, trace["TraceID"], "bbbbbbbbbbbbbbbb") == answered.id
+    assert dedup_key_of_parts(4, trace["TraceID"], "bbbbbbbbbbbbbbbb") == answered.id
 
 
 @pytest.mark.parametrize(

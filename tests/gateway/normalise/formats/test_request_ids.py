@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spool.identity import hash_parts
+from spool.identity import dedup_key_of_parts
 from tests.gateway.normalise.formats.payloads import case, read
 
 REQUEST_ID = "req_011CSHoEeqs5C35K2UUqR7Fy"
@@ -43,7 +43,7 @@ def names(format: str, payload: Any) -> list[tuple[bytes, ...]]:
 def test_headers_of_the_providers_response(log: Any, header: str) -> None:
     """Of several plugins of Kong, only the one that answers the request has the provider's response."""
     first, *others = names(log.__name__, log({header: REQUEST_ID}))
-    assert (hash_parts(2, REQUEST_ID),) == first
+    assert (dedup_key_of_parts(2, REQUEST_ID),) == first
     assert all(other == () for other in others)
 
 
@@ -72,4 +72,4 @@ def test_envoys_field_for_the_providers_id(id: Any, model: str, expected: str | 
     line = case("envoy_ai_gateway", "access-log-line")
     line |= {"provider_request_id": id, "gen_ai.provider.name": None, "gen_ai.request.model": model}
     line["gen_ai.request.model_override"] = None
-    assert [() if expected is None else (hash_parts(2, expected),)] == names("envoy_ai_gateway", line)
+    assert [() if expected is None else (dedup_key_of_parts(2, expected),)] == names("envoy_ai_gateway", line)

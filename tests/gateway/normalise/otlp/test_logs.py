@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI, UNRECOGNISED_AI, ReadOptions
-from spool.identity import hash_parts
+from spool.identity import dedup_key_of_parts
 from spool.record import Inference
 from tests.gateway.normalise.otlp.items import NOW, log, picked, read_logs
 
@@ -50,7 +50,7 @@ def test_the_event_of_the_conventions_is_a_call() -> None:
         record, "source", "provider", "operation", "request_model", "response_model", "input_tokens", "output_tokens",
         "cache_read_tokens", "trace_id", "start_time", "end_time", "status",
     )  # fmt: skip
-    assert hash_parts(2, CALL["gen_ai.response.id"]) == record.id
+    assert dedup_key_of_parts(2, CALL["gen_ai.response.id"]) == record.id
 
 
 def test_without_a_response_id_the_span_is_the_identity() -> None:
@@ -59,7 +59,8 @@ def test_without_a_response_id_the_span_is_the_identity() -> None:
     events have the ids of an enclosing span.
     """
     assert (
-        hash_parts(4, TRACE, SPAN) == details({"gen_ai.response.id": None}, trace_id=TRACE, span_id=SPAN).id
+        dedup_key_of_parts(4, TRACE, SPAN)
+        == details({"gen_ai.response.id": None}, trace_id=TRACE, span_id=SPAN).id
     )
 
 

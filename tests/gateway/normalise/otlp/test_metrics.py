@@ -14,7 +14,7 @@ from gateway.normalise.otlp.metric_rules import MAX_TOKENS
 from gateway.normalise.otlp.metrics import UNCHANGED, SeriesKeys
 from gateway.normalise.otlp.model import MetricPoint
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, ReadOptions, ReadOutcome
-from spool.identity import point_id
+from spool.identity import dedup_key_of_metric_point
 from spool.ledger.sums import HourlySums
 from spool.log.values import CounterPoint, LogEntry
 from spool.record import UsageMetric, decimal_text
@@ -45,7 +45,7 @@ def test_a_delta_is_a_record_over_its_time() -> None:
         "start_time": NOW, "end_time": NOW + 60 * SECOND, "source": "otel",
     } == picked(record, "name", "model", "token_type", "value", "unit", "start_time", "end_time", "source")  # fmt: skip
     assert (
-        point_id(SeriesKeys().series_key(given_point), NOW, NOW + 60 * SECOND)
+        dedup_key_of_metric_point(SeriesKeys().series_key(given_point), NOW, NOW + 60 * SECOND)
         == record.id
         == outcome.identities[0].id
     )

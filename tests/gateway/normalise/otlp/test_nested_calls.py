@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gateway.normalise.otlp.decoding import pieces, wire
 from gateway.normalise.otlp.spans import reader as spans_module
 from gateway.normalise.payload import body_limits
-from spool.identity import caller_and_server_link_names
+from spool.identity import caller_and_server_link_keys
 from tests.gateway.normalise.otlp.payloads import (
     ENCODINGS,
     in_protobuf,
@@ -427,7 +427,7 @@ def test_path_of_many_failures_is_walked_once() -> None:
     outcome = normalised(traces(*failed, *chain))
     assert 15 * alone_s + 1 > process_time() - began
     linked = {identity.links[1] for identity in outcome.identities}
-    made, answered = caller_and_server_link_names(f"{1:032x}", f"{depth + 1:016x}", "error")
+    made, answered = caller_and_server_link_keys(f"{1:032x}", f"{depth + 1:016x}", "error")
     assert {(answered, made)} == linked
 
 
@@ -437,7 +437,7 @@ def test_a_circle_of_spans_has_nothing_above(parents: tuple[int, int | None]) ->
     circle = [span(number, HTTP, parent=parent) for number, parent in enumerate(parents, start=1)]
     outcome = normalised(traces(*circle, span(3, FAILED, parent=1)))
     (identity,) = outcome.identities
-    assert caller_and_server_link_names(f"{1:032x}", f"{3:016x}", "error") == identity.links[0]
+    assert caller_and_server_link_keys(f"{1:032x}", f"{3:016x}", "error") == identity.links[0]
     assert 2 == len(identity.links)  # the second is the further name of a failure without a request id
 
 

@@ -118,20 +118,20 @@ async def test_a_receiver_that_is_down_is_known_after_a_restart(
     await telling.start(hook)
     await telling.tell("a", "b")
     await telling.send_for(840)
-    assert not (await telling.state()).needs_repair(telling.clock.now())
+    assert not (await telling.state()).needs_operator(telling.clock.now())
     await telling.restart()
     state = await telling.state()
     assert (FAILING, NOW, 0) == (state.state, state.failing_since, state.critical)
     assert "500" in state.reason
     await telling.notices.add([notice("c", severity="critical", at=telling.clock.now())], ["one"])
-    assert (await telling.state()).needs_repair(telling.clock.now())
+    assert (await telling.state()).needs_operator(telling.clock.now())
     telling.clock.move(60)
-    assert (await telling.state()).needs_repair(telling.clock.now())
+    assert (await telling.state()).needs_operator(telling.clock.now())
     receiver.answers.clear()
     await telling.send_for(3600)
     state = await telling.state()
     assert (RUNNING, None, 0) == (state.state, state.failing_since, state.critical)
-    assert not state.needs_repair(telling.clock.now())
+    assert not state.needs_operator(telling.clock.now())
 
 
 async def test_a_receiver_that_is_down_for_an_hour_gets_every_notice_once(

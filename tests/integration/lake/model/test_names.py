@@ -166,7 +166,7 @@ class Model:
         await self._open()
         storage = self.house.storage
         await storage.deliveries.reopen_after_restore(unknown_outcome_reason=None)
-        await storage.small.open_table(LANDINGS).begin_edition()
+        await storage.small.open_table(LANDINGS).begin_log_edition()
         work = self._directory / "adoption"
         work.mkdir(exist_ok=True)
         adoption = LakeAdoption(
@@ -213,7 +213,7 @@ class Model:
 
     async def _keep_mark(self, delivery: Delivery, mark: str) -> None:
         self._may_die()
-        await self.house.storage.deliveries.store_mark(delivery, mark)
+        await self.house.storage.deliveries.store_delivery_mark(delivery, mark)
         self._may_die()
 
     async def _pieces(self, delivery: Delivery) -> AsyncIterator[LogEntry]:

@@ -130,7 +130,7 @@ async def restored(directory: Path, topic: str) -> None:
         await house.until(f"lake/{topic}", queued=0)
     async with opened(directory / "data") as house:
         await house.storage.deliveries.reopen_after_restore(unknown_outcome_reason=None)
-        await house.storage.small.open_table(LANDINGS).begin_edition()
+        await house.storage.small.open_table(LANDINGS).begin_log_edition()
 
 
 async def kept(directory: Path, topic: str) -> list[Record]:

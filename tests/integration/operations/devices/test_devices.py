@@ -134,7 +134,7 @@ async def test_what_is_refused(server: OperatorServer) -> None:
 async def test_names_that_nobody_enrolled(server: OperatorServer) -> None:
     """Unenrolled names are listed with the key that reported them, newest first."""
     for n, name in enumerate(("x", "y", "x")):
-        lifecycle(server).table.note_unenrolled(name, key="sender", now=float(n))
+        lifecycle(server).table.store_unenrolled_name(name, key="sender", now=float(n))
     rows = (await server.ask("GET", "/unenrolled")).payload["unenrolled"]
     assert [("x", 2, "sender"), ("y", 1, "sender")] == [
         (row["name"], row["count"], row["key"]) for row in rows

@@ -14,7 +14,7 @@ from gateway.money.budgets import verdicts
 from gateway.money.budgets.declared import BudgetTable
 from gateway.operations.files.applying import ApplyOptions
 from gateway.operations.files.calls import apply_and_activate
-from spool.registry.file_owners import owned_object_id
+from spool.registry.file_owners import owner_document_id
 from tests.integration.conftest import ACTOR
 from tests.integration.operations.files.objects import files_of
 from tests.integration.operations.money.test_published_budgets import CALL, Asking, asking
@@ -68,7 +68,7 @@ class Installation:
             return
         name = self._rng.choice(sorted(self._in_files))
         self._by_hand[name] = self._in_files.pop(name)
-        owner = self._registry.file_owners.all()[owned_object_id("budget", self._id(name))]
+        owner = self._registry.file_owners.all()[owner_document_id("budget", self._id(name))]
         await self._registry.file_owners.release_object(owner, actor=ACTOR)
         await self._apply()
 
@@ -90,7 +90,7 @@ class Installation:
         """Delete a budget of this name that people manage in another view."""
         found = self._registry.views.find_by_name(view)
         for budget in self._registry.declared_table(BudgetTable).all():
-            owner = self._registry.file_owners.all().get(owned_object_id("budget", budget.id))
+            owner = self._registry.file_owners.all().get(owner_document_id("budget", budget.id))
             if found and budget.name == name and budget.view_id == found.id and owner is None:
                 await self._registry.declared_table(BudgetTable).delete(budget.id, actor=ACTOR)
 

@@ -147,7 +147,7 @@ async def test_the_operator_hears_which_key_makes_nearly_all_that_it_may(serve: 
         await manager.create(name=name)
     found = await serving.app.services.operators.senders.shares()
     assert [KeyShare("views.max", "manager", 3, 3)] == list(found)
-    assert {"manager": 3, "": 2} == (await registry.row_counts_by_maker())["views.max"]
+    assert {"manager": 3, "": 2} == (await registry.row_counts_by_limit_and_key())["views.max"]
 
 
 async def test_costs_inside_a_view(serving: Serving) -> None:

@@ -49,7 +49,7 @@ async def test_members_see_the_status_of_an_answer_and_no_word(
         monkeypatch.setattr(server.services.installation, "channels", channels)
         notices = server.registry.notices
         await notices.add([notice("n1")], ["one"])
-        await notices.update(
+        await notices.store_changed_notifications(
             [replace(each, state=FAILED, error=error) for each in await notices.waiting_notifications()]
         )
         for role, expected in (("viewer", status), ("operator", status), ("admin", error)):

@@ -233,7 +233,7 @@ async def attack(
         )  # fmt: skip
         known = server.services.money.ledger.dimensions()
         await server.registry.roles.create(draft, known_dimensions=known, limits=RoleLimits(), actor=ROOT)
-        hashed = server.registry.people.recorded_text(EVA)
+        hashed = server.registry.people.text_for_record(EVA)
         made = [
             crowd.call(person, part)
             for part in PARTS
@@ -465,7 +465,7 @@ async def test_a_reason_widens_no_role(tmp_path: Path, sees_names: bool) -> None
         there.headers["X-Tollhouse-Reason"] = "Ticket 7"
         assert 200 == await there.ask(path)
         rows = json.loads(there.texts[-1])["rows"]
-        own = there.server.registry.people.recorded_text(EVA)
+        own = there.server.registry.people.text_for_record(EVA)
         others = {row["user"] for row in rows} - {own}
         if sees_names:
             assert {"blue"} == {row["team"] for row in rows} and others

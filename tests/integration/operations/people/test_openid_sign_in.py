@@ -724,7 +724,7 @@ async def test_notes_about_checks_of_ended_sessions_are_deleted(house: House) ->
         house.server.clock.move(900)
         await house.oidc.end_unconfirmed_sessions()
         [session] = await operators.live_sessions()
-        noted.append(list(await operators.claim_ends_by_session()) == [session.digest])
+        noted.append(list(await operators.check_claim_ends_by_session()) == [session.digest])
         await operators.sign_out(session)
     assert [True, True] == noted
 

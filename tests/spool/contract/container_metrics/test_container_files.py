@@ -576,7 +576,7 @@ async def test_a_backup_holds_the_files_that_wait(tmp_path: Path, clock: MovedCl
 
     manifest = backups.read_checked_manifest(backup)
     restored = tmp_path / "restored"
-    backups.put_in_place(backups.unpack_backup(backup, manifest, restored), restored)
+    backups.flush_and_rename_draft(backups.unpack_backup(backup, manifest, restored), restored)
     storage = await open_storage(replace(options, directory=restored), engine="sqlite")
     files = storage.container_files
     assert [id] == [file.id for file in await files.due_files(FILE, limit=10)]

@@ -48,15 +48,15 @@ async def test_manifest_is_found_only_after_its_delivery_is_settled(closed_stora
     storage = closed_storage
     delivery = await one_due(storage)
     landings = storage.small.open_table(LANDINGS)
-    assert [] == await landings.landings_after(ROUTE, after_number=0, max_deliveries=10)
+    assert [] == await landings.lake_deliveries_after(ROUTE, after_number=0, max_deliveries=10)
     await storage.deliveries.store_settlement(
         delivery, Settlement(delivered=2, landing=landing(delivery, b"one"))
     )
-    assert [landing(delivery, b"one")] == await landings.landings_after(
+    assert [landing(delivery, b"one")] == await landings.lake_deliveries_after(
         ROUTE, after_number=0, max_deliveries=10
     )
-    assert landing(delivery, b"one") == await landings.landing_before(ROUTE, delivery.last + 1)
-    assert await landings.landing_before(ROUTE, delivery.first) is None
+    assert landing(delivery, b"one") == await landings.lake_delivery_before(ROUTE, delivery.last + 1)
+    assert await landings.lake_delivery_before(ROUTE, delivery.first) is None
     assert [(ROUTE, 1)] == await landings.landed_counts_by_route()
 
 
@@ -70,7 +70,7 @@ async def test_whoever_lost_a_delivery_keeps_no_manifest(closed_storage: Storage
     assert delivery.last == again.last
     await storage.deliveries.store_settlement(delivery, Settlement(delivered=2, landing=landing(delivery)))
     assert 1 == storage.deliveries.fenced
-    assert [] == await storage.small.open_table(LANDINGS).landings_after(
+    assert [] == await storage.small.open_table(LANDINGS).lake_deliveries_after(
         ROUTE, after_number=0, max_deliveries=10
     )
 
@@ -95,12 +95,12 @@ async def test_a_copy_begins_another_edition(closed_storage: Storage, options: S
     delivery = await one_due(storage)
     landings = storage.small.open_table(LANDINGS)
     (before,) = await landings.find_or_begin_log_editions(ROUTE, delivery.first)
-    after = await landings.begin_edition()
+    after = await landings.begin_log_edition()
     assert [before] == await landings.find_or_begin_log_editions(ROUTE, delivery.first)
     assert [after, before] == await landings.find_or_begin_log_editions(ROUTE, delivery.last + 1)
     assert [after] == await landings.find_or_begin_log_editions("other/ai-telemetry", 1)
     # This edition begins after the restore of a backup that is older than all deliveries.
-    again = await landings.begin_edition()
+    again = await landings.begin_log_edition()
     assert [again, before, after] == await landings.find_or_begin_log_editions(ROUTE, delivery.last + 1)
     assert [before, after] == await landings.find_or_begin_log_editions(ROUTE, delivery.first)
 
@@ -119,5 +119,5 @@ async def test_a_dropped_route_forgets_its_manifests(closed_storage: Storage) ->
     delivery = await one_due(storage)
     await storage.deliveries.store_settlement(delivery, Settlement(delivered=2, landing=landing(delivery)))
     await storage.deliveries.set_routes([])
-    await storage.deliveries.delete_route(ROUTE)
+    await storage.deliveries.delete_route_and_count_discarded(ROUTE)
     assert [] == await storage.small.open_table(LANDINGS).landed_counts_by_route()

@@ -82,7 +82,7 @@ async def test_a_delta_is_known_by_series_start_and_time(log: Log) -> None:
     await add(log, points=[point(5, at=NOON + 60, series=b"q" * 16)])
     (record,) = await everything(log)
     assert record is not None
-    assert identity.point_id(b"q" * 16, NOON * NS, (NOON + 60) * NS) == record.id
+    assert identity.dedup_key_of_metric_point(b"q" * 16, NOON * NS, (NOON + 60) * NS) == record.id
 
 
 async def test_money_is_exact_and_small_change_adds_up(log: Log) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spool.errors import Stale
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.log.recent_senders import (
     FACT_BYTES,
     KEPT_S,
@@ -44,7 +44,7 @@ async def test_sender_of_a_call_is_stored_in_its_commit(
     """
     spool = await open_spool()
     with pytest.raises(Stale):
-        await add(spool.log, heard=[OF_ALICE], expects=[Expectation(b"gone", 7)])
+        await add(spool.log, heard=[OF_ALICE], expects=[ExpectedVersion(b"gone", 7)])
     await add(spool.log, call(1), heard=[OF_ALICE, OF_BOB], heard_by="team-a")
     first = clock.now()
     clock.move(60)

@@ -15,7 +15,7 @@ from spool.log.partial_reports import (
     NOTHING,
     PARTS,
     TOLD,
-    Expectation,
+    ExpectedVersion,
     PartialReport,
     report_version,
 )
@@ -116,7 +116,7 @@ async def test_submission_made_from_an_outdated_report_is_refused(open_spool: Op
     """
     spool = await open_spool()
     await add(spool.log, keep=[OLD], pending=1)
-    as_it_was, more = [Expectation(b"old", report_version(OLD))], PartialReport(b"old", 1.0, b"more")
+    as_it_was, more = [ExpectedVersion(b"old", report_version(OLD))], PartialReport(b"old", 1.0, b"more")
     answers = await asyncio.gather(
         add(spool.log, call(1), keep=[more], expects=as_it_was),
         add(spool.log, call(2), forget=[b"old"], expects=as_it_was, pending=-1),
@@ -125,11 +125,11 @@ async def test_submission_made_from_an_outdated_report_is_refused(open_spool: Op
             spool.log,
             call(4),
             forget=[b"old"],
-            expects=[Expectation(b"old", report_version(more))],
+            expects=[ExpectedVersion(b"old", report_version(more))],
             pending=-1,
         ),
         add(spool.log, call(5), keep=[OLD], expects=as_it_was, pending=1),
-        add(spool.log, call(6), keep=[OLD], expects=[Expectation(b"old", NOTHING)], pending=1),
+        add(spool.log, call(6), keep=[OLD], expects=[ExpectedVersion(b"old", NOTHING)], pending=1),
         return_exceptions=True,
     )
     assert [False, True, False, False, True, False] == [isinstance(one, Stale) for one in answers]
@@ -148,8 +148,8 @@ async def test_all_of_a_commit_may_be_stale(open_spool: Opener) -> None:
     """
     spool = await open_spool()
     with pytest.raises(Stale, match="changed meanwhile"):
-        await add(spool.log, call(1), expects=[Expectation(b"gone", 7)])
-    await add(spool.log, call(1), expects=[Expectation(b"gone", NOTHING)])
+        await add(spool.log, call(1), expects=[ExpectedVersion(b"gone", 7)])
+    await add(spool.log, call(1), expects=[ExpectedVersion(b"gone", NOTHING)])
     assert 1 == (await topic_terms(spool.log))["accepted"]
     await assert_books_balance(spool.log)
 

@@ -7,7 +7,12 @@ import asyncio
 import pytest
 
 from spool.errors import KeyReused, Stale
-from spool.identity import RecordIdentity, RequestNames, build_request_names, request_item_id
+from spool.identity import (
+    RecordIdentity,
+    RequestDedupKeys,
+    build_request_dedup_keys,
+    dedup_key_of_request_item,
+)
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import NS, UNIT_COST, UnitCostOperation
@@ -17,8 +22,8 @@ from tests.spool.contract.conftest import Opener
 from tests.spool.contract.examples import NOON, assert_books_balance, everything, topic_terms
 
 
-def names(body: str, key: str = "k1") -> RequestNames:
-    return build_request_names("sender", "/sum", key, body.encode())
+def names(body: str, key: str = "k1") -> RequestDedupKeys:
+    return build_request_dedup_keys("sender", "/sum", key, body.encode())
 
 
 def operation(value: str, id: bytes, at: float = NOON) -> UnitCostOperation:
@@ -33,7 +38,7 @@ async def send(
 ) -> Receipt:
     """Send one request with a sum for each value."""
     request = names(" ".join(values), key)
-    ids = [request_item_id(request, place) for place in range(len(values))]
+    ids = [dedup_key_of_request_item(request, place) for place in range(len(values))]
     operations = [operation(value, id, at) for value, id in zip(values, ids, strict=True)]
     submission = Submission(
         topic=UNIT_COST, received=len(values), records=operations, identities=[RecordIdentity(id) for id in ids],

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from spool.identity import RecordIdentity, response_call_id
+from spool.identity import RecordIdentity, dedup_key_of_response_id
 from spool.log.amendments import TOKENS
 from spool.log.planning.device_reports import ADDED, DECIDED, OF_RECORD, OWNER
 from spool.record import DEVICE_KEYS, NS, Correction, Inference
@@ -234,8 +234,8 @@ async def test_a_device_makes_no_two_calls_one(
     log = (await open_spool(hold=HOLD_S)).log
     for number, order in enumerate(permutations(range(3))):
         answers = [f"msg_{number:020}{each}" for each in range(2)]
-        requests = [response_call_id(f"req_{number:020}{each}") for each in range(2)]
-        ids = [response_call_id(answer) for answer in answers]
+        requests = [dedup_key_of_response_id(f"req_{number:020}{each}") for each in range(2)]
+        ids = [dedup_key_of_response_id(answer) for answer in answers]
         both = [
             call(1, **SERVER, request_id=answer, input_tokens=100 if is_equal else 100 + each)[0]
             for each, answer in enumerate(answers)

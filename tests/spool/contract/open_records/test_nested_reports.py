@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import spool.sqlite.spool
-from spool.identity import OF_SERVICE, RecordIdentity, build_nesting
+from spool.identity import OF_SERVICE, RecordIdentity, build_nested_report
 from spool.record import NS, Correction, Inference, Record
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
@@ -39,7 +39,9 @@ def nested(
     fields = {"request_model": "claude-haiku-4-5", **fields}
     record, known_as = call(number, start_time=times[0], end_time=times[1], **fields)
     assert isinstance(record, Inference)
-    return record, known_as._replace(nesting=build_nesting(record, [process], *times, is_inner=is_inner))
+    return record, known_as._replace(
+        nesting=build_nested_report(record, [process], *times, is_inner=is_inner)
+    )
 
 
 def by_sdk(number: int, start: float = 0.1, end: float = 0.9, **fields: Any) -> Report:

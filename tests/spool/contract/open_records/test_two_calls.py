@@ -14,12 +14,12 @@ import pytest
 from spool.identity import (
     AS_ASSISTANT,
     AS_GATEWAY,
-    build_nesting,
-    build_relay,
+    build_nested_report,
+    build_relayed_report,
     call_identity,
-    caller_and_server_link_names,
-    provider_request_names,
-    with_names,
+    caller_and_server_link_keys,
+    dedup_keys_of_request_id,
+    with_dedup_keys_and_links,
 )
 from spool.record import NS, Correction, Inference
 from tests.moved_clock import MovedClock
@@ -43,24 +43,30 @@ def _call(order: int, **fields: Any) -> Inference:
 
 def of_assistant(order: int, number: int, **fields: Any) -> Report:
     record = _call(order, request_id=_id("req_", order, number), source="claude_code", **fields)
-    relay = build_relay(record, record.session, reporting_side=AS_ASSISTANT, states_request_id=True)
+    relay = build_relayed_report(record, record.session, report_kind=AS_ASSISTANT, states_request_id=True)
     return record, call_identity(record, response_id=record.request_id)._replace(relay=relay)
 
 
 def of_gateway(order: int, number: int, *, names_request: bool = False, **fields: Any) -> Report:
     record = _call(order, request_id=_id("msg_", order, number), source="litellm", **fields)
-    relay = build_relay(record, record.session, reporting_side=AS_GATEWAY, states_request_id=names_request)
+    relay = build_relayed_report(
+        record, record.session, report_kind=AS_GATEWAY, states_request_id=names_request
+    )
     if not names_request:
         return record, call_identity(record, response_id=record.request_id)._replace(relay=relay)
     record.request_id = f"call {order} of an attempt {number}"
-    also = provider_request_names(record, _id("req_", order, number))
-    return record, with_names(call_identity(record, shared_id=record.request_id), also, (), (), relay=relay)
+    also = dedup_keys_of_request_id(record, _id("req_", order, number))
+    return record, with_dedup_keys_and_links(
+        call_identity(record, shared_id=record.request_id), also, (), (), relay=relay
+    )
 
 
 def of_provider(order: int, number: int) -> Report:
     record = _call(order, request_id=_id("msg_", order, number), source="claude_platform")
-    also = provider_request_names(record, _id("req_", order, number))
-    return record, with_names(call_identity(record, response_id=record.request_id), also, (), ())
+    also = dedup_keys_of_request_id(record, _id("req_", order, number))
+    return record, with_dedup_keys_and_links(
+        call_identity(record, response_id=record.request_id), also, (), ()
+    )
 
 
 def named(one: Report, id: bytes) -> Report:
@@ -126,7 +132,7 @@ async def test_equal_calls_of_a_trace_stay_apart(
         for number, (start, end) in enumerate([(0, 2), (0.5, 3)]):
             around, inner = f"{number:016}", f"{number + 8:016}"
             outcome = "100\x0020"
-            maker, answerer = caller_and_server_link_names(trace, around, outcome)
+            maker, answerer = caller_and_server_link_keys(trace, around, outcome)
             for is_inner, (begin, finish) in (
                 (False, (start, end)),
                 (True, (0.9 + number / 10, 1.5 + number / 5)),
@@ -135,12 +141,12 @@ async def test_equal_calls_of_a_trace_stay_apart(
                 record.trace_id, record.span_id = trace, inner if is_inner else around
                 record.start_time, record.end_time = START + int(begin * NS), START + int(finish * NS)
                 record.input_tokens, record.output_tokens = 100, 20
-                nesting = build_nesting(
+                nesting = build_nested_report(
                     record, [trace], record.start_time, record.end_time, is_inner=is_inner
                 )
                 identity = call_identity(record, response_id=record.request_id, span=True)
                 pair = (answerer, maker) if is_inner else (maker, answerer)
-                reports.append((record, with_names(identity, (), (pair,), (), nesting)))
+                reports.append((record, with_dedup_keys_and_links(identity, (), (pair,), (), nesting)))
         await _told(log, clock, [reports[number] for number in numbers], wait_s)
         clock.move(11)
         assert 2 <= await calls(log) - before <= 3, numbers
@@ -175,7 +181,7 @@ async def test_a_key_replaces_no_cost_that_another_key_reported(
     log = (await open_spool(hold=10)).log
     for number, is_guess in enumerate((True, False)):
         record = _call(number, request_id=_id("msg_", number, 0), cost="7", sender_key="victim")
-        relay = build_relay(record, record.session, reporting_side=AS_ASSISTANT, states_request_id=True)
+        relay = build_relayed_report(record, record.session, report_kind=AS_ASSISTANT, states_request_id=True)
         identity = call_identity(record, response_id=record.request_id)._replace(relay=relay)
         record.id = identity.id
         await add(log, (record, identity._replace(is_guess=is_guess)))

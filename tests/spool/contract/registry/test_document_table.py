@@ -139,7 +139,7 @@ async def test_error_of_a_fixed_limit_names_no_setting(open_registry: RegistryOp
         await notes.create(NoteDraft(text=id), id=id, max_rows=NoteTable.most, actor=ADA)
     with pytest.raises(NotAllowed, match=r"^the limit of 2 notes is reached: delete one first$"):
         await notes.create(NoteDraft(text="c"), id="c", max_rows=NoteTable.most, actor=ADA)
-    assert racks.registry.fixed_limits() == {"notes": 2, "enrolment tokens": 20_000}
+    assert racks.registry.max_rows_by_limit() == {"notes": 2, "enrolment tokens": 20_000}
 
 
 async def test_a_mistake_in_a_rule_is_not_called_damage(open_registry: RegistryOpener) -> None:
@@ -160,7 +160,7 @@ async def test_a_registry_has_the_tables_that_it_was_opened_with(open_registry: 
     await racks.create("a", "Poems", actor=FLEET)
     assert racks.registry.document_name("rack", "a") == "Poems"
     assert racks.registry.document_name("rack", "b") is None
-    held = await racks.registry.row_counts_by_maker()
+    held = await racks.registry.row_counts_by_limit_and_key()
     assert held["racks.max"] == {"fleet": 1, "": 0}
     assert held["notes"] == {"": 0}
     with pytest.raises(KeyError):

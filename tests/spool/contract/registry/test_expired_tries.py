@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from spool.registry.keys import Key, Secret
 from spool.registry.registry import Registry
-from spool.registry.tables.expired_tries import ExpiredTries
+from spool.registry.tables.expired_tries import ExpiredKeyUses
 
 
 def key(id: int, expires_at: float) -> Key:
@@ -16,8 +16,8 @@ def key(id: int, expires_at: float) -> Key:
     )  # fmt: skip
 
 
-def tries(expires_at: float, count: int, newest: float) -> ExpiredTries:
-    return ExpiredTries(expires_at=expires_at, count=count, newest=newest)
+def tries(expires_at: float, count: int, newest: float) -> ExpiredKeyUses:
+    return ExpiredKeyUses(expires_at=expires_at, count=count, newest=newest)
 
 
 async def test_the_tries_of_each_key_are_added_up(registry: Registry) -> None:
@@ -26,12 +26,12 @@ async def test_the_tries_of_each_key_are_added_up(registry: Registry) -> None:
     are forgotten.
     """
     table, keys = registry.expired_tries, [key(1, 50.0), key(2, 60.0)]
-    assert {} == await table.all()
+    assert {} == await table.expired_uses_by_key_id()
     await table.add({1: tries(50.0, 2, 70.0), 2: tries(60.0, 1, 61.0)}, keys=keys)
     await table.add({1: tries(50.0, 3, 65.0)}, keys=keys)
-    assert {1: tries(50.0, 5, 70.0), 2: tries(60.0, 1, 61.0)} == await table.all()
+    assert {1: tries(50.0, 5, 70.0), 2: tries(60.0, 1, 61.0)} == await table.expired_uses_by_key_id()
     await table.add({}, keys=keys[:1])
-    assert {1: tries(50.0, 5, 70.0)} == await table.all()
+    assert {1: tries(50.0, 5, 70.0)} == await table.expired_uses_by_key_id()
 
 
 async def test_another_expiry_starts_a_new_count(registry: Registry) -> None:
@@ -44,7 +44,7 @@ async def test_another_expiry_starts_a_new_count(registry: Registry) -> None:
     moved = [key(1, 90.0)]
     await table.add({1: tries(90.0, 1, 95.0)}, keys=moved)
     await table.add({1: tries(50.0, 4, 80.0)}, keys=moved)
-    assert {1: tries(90.0, 1, 95.0)} == await table.all()
+    assert {1: tries(90.0, 1, 95.0)} == await table.expired_uses_by_key_id()
     lasting = replace(moved[0], secrets=(Secret(b"digest"),))
     await table.add({}, keys=[lasting])
-    assert {} == await table.all()
+    assert {} == await table.expired_uses_by_key_id()

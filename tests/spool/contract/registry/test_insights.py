@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spool.errors import Invalid, NotAllowed, NotThere
-from spool.registry.insights import CallFilter, Finding, Insight, InsightDraft, Merged
+from spool.registry.insights import CallFilter, Finding, FindingMergeCounts, Insight, InsightDraft
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
@@ -36,7 +36,7 @@ class Insights:
     def table(self) -> InsightTable:
         return self.registry.insights
 
-    async def look(self, *findings: Finding, for_: tuple[str, ...] = ("spike", "key")) -> Merged:
+    async def look(self, *findings: Finding, for_: tuple[str, ...] = ("spike", "key")) -> FindingMergeCounts:
         self.clock.move(600)
         return await self.table.merge_findings(findings, looked_for=for_)
 
@@ -56,13 +56,13 @@ def found(key: str, impact: str = "5", newest: float | None = None) -> Finding:
 @pytest.mark.every_engine
 async def test_a_look_counts_what_it_changed(insights: Insights) -> None:
     """Findings count as new, repeated or gone. The same finding twice in one run counts once."""
-    assert Merged(new=2, again=0, reopened=0, gone=0, left_out=0) == await insights.look(
+    assert FindingMergeCounts(new=2, again=0, reopened=0, gone=0, left_out=0) == await insights.look(
         found("spike:a"), found("spike:b")
     )
-    assert Merged(new=1, again=1, reopened=0, gone=1, left_out=0) == await insights.look(
+    assert FindingMergeCounts(new=1, again=1, reopened=0, gone=1, left_out=0) == await insights.look(
         found("spike:a"), found("key:c")
     )
-    assert Merged(new=0, again=1, reopened=0, gone=1, left_out=0) == await insights.look(
+    assert FindingMergeCounts(new=0, again=1, reopened=0, gone=1, left_out=0) == await insights.look(
         found("spike:a"), found("spike:a")
     )
     assert {"spike:a": True, "spike:b": False, "key:c": False} == {
@@ -136,7 +136,7 @@ async def test_what_was_left_open_by_an_earlier_release_is_closed(insights: Insi
     await insights.look(found("spike:a"))
     [kept] = await insights.table.detector_insights()
     await insights.registry._changes.change_rows(
-        lambda rows: rows.put_insights([replace(kept, present=False)])
+        lambda rows: rows.store_insights([replace(kept, present=False)])
     )
     await insights.look()
     assert "addressed" == (await insights.all())["spike:a"].status
@@ -168,7 +168,7 @@ async def test_deleted_and_still_true(insights: Insights) -> None:
     await insights.look(found("spike:a"))
     before = (await insights.all())["spike:a"]
     comment = await insights.table.add_comment(before.id, "noise", actor=ADA)
-    assert (before.id, [comment.id]) == await insights.table.delete(before.id, actor=ADA)
+    assert (before.id, [comment.id]) == await insights.table.delete_with_comments(before.id, actor=ADA)
     await insights.look(found("spike:a"))
     after = (await insights.all())["spike:a"]
     assert after.id != before.id
@@ -211,7 +211,9 @@ async def test_bounds(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> No
     await insights.table.create(InsightDraft(title="two"), actor=ADA)
     with pytest.raises(NotAllowed, match="limit of 2 insights"):
         await insights.table.create(InsightDraft(title="three"), actor=ADA)
-    assert Merged(new=0, again=0, reopened=0, gone=0, left_out=1) == await insights.look(found("spike:a"))
+    assert FindingMergeCounts(new=0, again=0, reopened=0, gone=0, left_out=1) == await insights.look(
+        found("spike:a")
+    )
     await insights.table.add_comment(insight.id, "first", actor=ADA)
     with pytest.raises(NotAllowed, match="at most 1 comments"):
         await insights.table.add_comment(insight.id, "second", actor=ADA)
@@ -256,7 +258,7 @@ async def test_links_are_web_addresses(insights: Insights, link: str) -> None:
     assert "https://example.com/a?b=c" == kept.link
     with pytest.raises(Invalid, match="link must be"):
         await table.change(kept.id, fields={"link": link}, actor=ADA)
-    await table._changes.change_rows(lambda rows: rows.put_insights([replace(kept, link=link)]))
+    await table._changes.change_rows(lambda rows: rows.store_insights([replace(kept, link=link)]))
     assert ("on_hold", "") == await status_and_link(table, kept.id)
 
 
@@ -279,7 +281,7 @@ async def test_a_logged_insight_is_one_for_the_same_words(insights: Insights) ->
     assert first.id == again.id
     assert again.status == "ignored"
     assert first.id != (await table.find_or_add(replace(draft, description="o3 tripled"), actor=ADA)).id
-    await table.delete(first.id, actor=ADA)
+    await table.delete_with_comments(first.id, actor=ADA)
     assert "new" == (await table.find_or_add(draft, actor=ADA)).status
     created = [row for row in await audit_rows(insights.registry) if row.action == "insight.create"]
     assert 3 == len(created)
@@ -308,7 +310,7 @@ async def test_open_insights_are_counted_by_detector_and_severity(insights: Insi
     assert present == await table.count_open_insights()
     await table.change(rows["spike:b"].id, status="ignored", actor=ADA)
     await table.change(rows["key:d"].id, status="addressed", actor=ADA)
-    await table.delete(note.id, actor=ADA)
+    await table.delete_with_comments(note.id, actor=ADA)
     assert {("spike", "info"): 1, ("spike", "warning"): 1} == await table.count_open_insights()
     await insights.look()
     assert {} == await table.count_open_insights()

@@ -89,7 +89,7 @@ async def insights(registry: Registry) -> tuple[Make, Delete]:
         return (await registry.insights.find_or_add(InsightDraft(title=name), actor=by)).id
 
     async def delete(id: str) -> None:
-        await registry.insights.delete(id, actor=ADA)
+        await registry.insights.delete_with_comments(id, actor=ADA)
 
     return make, delete
 

@@ -135,11 +135,13 @@ async def test_result_of_a_notification_is_stored(open_registry: RegistryOpener,
     registry = await open_registry()
     await registry.notices.add([replace(NOTICE, id=id) for id in "abcd"], ["mail"])
     a, b, c, d = await registry.notices.waiting_notifications()
-    await registry.notices.update([replace(d, attempts=2, not_before=5.5, reached=("x@y",), message=4)])
-    await registry.notices.update(
+    await registry.notices.store_changed_notifications(
+        [replace(d, attempts=2, not_before=5.5, reached=("x@y",), message=4)]
+    )
+    await registry.notices.store_changed_notifications(
         [replace(a, state=SENT), replace(b, state=FAILED, error="no"), replace(c, state=SENT)]
     )
-    await registry.notices.update([replace(a, state=FAILED)])
+    await registry.notices.store_changed_notifications([replace(a, state=FAILED)])
     await registry.close()
     again = (await open_registry()).notices
     assert [
@@ -158,18 +160,18 @@ async def test_changes_of_what_waits_are_noticed(open_registry: RegistryOpener) 
     registry do not change it.
     """
     table = (registry := await open_registry()).notices
-    seen = [await table.change_count("mail")]
+    seen = [await table.notification_change_count("mail")]
     await table.add([NOTICE], ["mail"])
-    seen.append(await table.change_count("mail"))
+    seen.append(await table.notification_change_count("mail"))
     [waiting] = await table.waiting_notifications()
     await table.retry_notifications([waiting.id], actor=ADA)
-    seen.append(await table.change_count("mail"))
-    await table.update([replace(waiting, state=SENT)])
-    seen.append(await table.change_count("mail"))
+    seen.append(await table.notification_change_count("mail"))
+    await table.store_changed_notifications([replace(waiting, state=SENT)])
+    seen.append(await table.notification_change_count("mail"))
     assert sorted(set(seen)) == seen
     await table.add([NOTICE], ["chat"])
     await registry.insights.create(InsightDraft(title="x"), actor=ADA)
-    assert seen[-1] == await table.change_count("mail")
+    assert seen[-1] == await table.notification_change_count("mail")
 
 
 async def test_by_hand(registry: Registry) -> None:
@@ -180,10 +182,10 @@ async def test_by_hand(registry: Registry) -> None:
     table = registry.notices
     await table.add([replace(NOTICE, id=id) for id in "abcd"], ["mail"])
     a, b, c, d = await table.waiting_notifications()
-    await table.update(
+    await table.store_changed_notifications(
         [replace(a, state=SENT), replace(b, state=FAILED, error="no", attempts=9, reached=("x@y",))]
     )
-    await table.update([replace(c, not_before=99.0, attempts=1)])
+    await table.store_changed_notifications([replace(c, not_before=99.0, attempts=1)])
     assert 1 == await table.discard_notifications([d.id, a.id], actor=ADA)
     assert 3 == await table.retry_notifications([a.id, b.id, c.id, d.id], actor=ADA)
     assert [("c", 1, 0.0, ()), ("b", 0, 0.0, ("x@y",)), ("d", 0, 0.0, ())] == [
@@ -210,7 +212,7 @@ async def test_what_is_over_is_forgotten_in_time(
     table = (await open_registry()).notices
     await table.add([replace(NOTICE, id=id) for id in "abcde"], ["mail"])
     for each in (await table.waiting_notifications())[:4]:
-        await table.update([replace(each, state=SENT)])
+        await table.store_changed_notifications([replace(each, state=SENT)])
         clock.move(1)
     monkeypatch.setattr(notices, "MAX_OVER", 3)
     await table.delete_old()

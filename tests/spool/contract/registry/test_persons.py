@@ -79,10 +79,10 @@ async def test_links_in_any_order_are_the_same_after_a_restart(open_registry: Re
                 by_hand.link(names)
                 assert await link(registry, names) == sum(map(len, by_hand.people))
             case "split" if by_hand.split(names[0]):
-                await registry.persons.split_name(names[0], actor=ROOT)
+                await registry.persons.unlink_name(names[0], actor=ROOT)
             case "split":
                 with pytest.raises(NotThere, match="linked with no other name"):
-                    await registry.persons.split_name(names[0], actor=ROOT)
+                    await registry.persons.unlink_name(names[0], actor=ROOT)
             case "forget":
                 assert by_hand.forget(names[:2]) == await registry.persons.delete_people(
                     names[:2], actor=ROOT
@@ -172,7 +172,7 @@ async def test_who_watches_links_hears_each_change(registry: Registry) -> None:
     registry.people.persons.add_watcher(lambda: changes.append(linked(registry)))
     await link(registry, ("a", "b"))
     await link(registry, ("a",), label="Ann")
-    await registry.persons.split_name("b", actor=ROOT)
+    await registry.persons.unlink_name("b", actor=ROOT)
     assert [[("a", "b")], []] == changes
     assert [LinkedPerson(names=("a",), label="Ann")] == list(await registry.persons.all())
 
@@ -180,8 +180,8 @@ async def test_who_watches_links_hears_each_change(registry: Registry) -> None:
 async def test_audit_rows_have_names_of_records_and_no_label(registry: Registry) -> None:
     address = "ann@example.com"
     await link(registry, ("a", "b", registry.people.hash_address(address)), label="Ann Lee")
-    await registry.persons.split_name("b", actor=ROOT)
-    await registry.persons.split_name(address, actor=ROOT)
+    await registry.persons.unlink_name("b", actor=ROOT)
+    await registry.persons.unlink_name(address, actor=ROOT)
     await registry.persons.delete_people(None, actor=ROOT)
     rows = [row for row in await audit_rows(registry) if row.action.startswith("person.")]
     assert {"person.link", "person.split", "person.forget"} == {row.action for row in rows}
@@ -237,7 +237,7 @@ async def test_hashes_of_one_address_are_joined_once(open_registry: RegistryOpen
     registry = await open_registry()
     assert [(ours, laptop, site)] == linked(registry)
     assert 2 == len([row for row in await audit_rows(registry) if row.action == "person.join"])
-    await registry.persons.split_name(laptop, actor=ROOT)
+    await registry.persons.unlink_name(laptop, actor=ROOT)
     assert 0 == await registry.persons.link_address_forms([(ours, laptop, site)], max_names=4, actor=ROOT)
     assert [(ours, site)] == linked(registry)
     await link(registry, (ours, laptop))

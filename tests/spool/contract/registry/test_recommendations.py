@@ -10,7 +10,7 @@ import pytest
 
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry import recommendations as rules
-from spool.registry.insights import Merged
+from spool.registry.insights import FindingMergeCounts
 from spool.registry.operators import Actor
 from spool.registry.recommendations import Realized, Recommendation, Saving
 from spool.registry.registry import Registry
@@ -27,7 +27,7 @@ OTHER = replace(SAVING, key=f"{TYPE}:2", title="Other")
 pytestmark = pytest.mark.rule
 
 
-async def look(registry: Registry, *savings: Saving, **more: object) -> Merged:
+async def look(registry: Registry, *savings: Saving, **more: object) -> FindingMergeCounts:
     return await registry.recommendations.merge_savings(savings, looked_for=[TYPE], **more)  # type: ignore[arg-type]
 
 
@@ -45,13 +45,15 @@ async def test_what_is_found_is_there_after_a_restart(
     missing finding closes it.
     """
     registry = await open_registry()
-    assert Merged(new=2, again=0, reopened=0, gone=0, left_out=0) == await look(registry, SAVING, OTHER)
+    assert FindingMergeCounts(new=2, again=0, reopened=0, gone=0, left_out=0) == await look(
+        registry, SAVING, OTHER
+    )
     before = {each.saving.key: each for each in await registry.recommendations.all()}
     await registry.close()
     registry = await open_registry()
     assert before == {each.saving.key: each for each in await registry.recommendations.all()}
     clock.move(60)
-    assert Merged(new=0, again=1, reopened=0, gone=1, left_out=0) == await look(
+    assert FindingMergeCounts(new=0, again=1, reopened=0, gone=1, left_out=0) == await look(
         registry, replace(SAVING, monthly_savings="0.5")
     )
     after = {each.saving.key: each for each in await registry.recommendations.all()}
@@ -60,7 +62,7 @@ async def test_what_is_found_is_there_after_a_restart(
     assert before[SAVING.key].id == after[SAVING.key].id
     assert after[OTHER.key].is_open is False
     assert after[OTHER.key].status == "new"
-    assert Merged(new=0, again=1, reopened=0, gone=1, left_out=0) == await look(registry, OTHER)
+    assert FindingMergeCounts(new=0, again=1, reopened=0, gone=1, left_out=0) == await look(registry, OTHER)
 
 
 async def test_a_type_that_did_not_run_closes_nothing(registry: Registry) -> None:

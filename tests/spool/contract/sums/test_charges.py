@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.intake.prices import PriceBook
-from spool.currencies import SCALE, scale_rate
+from spool.currencies import SCALE, rate_as_scaled_integer
 from spool.ledger.costs import combine_rows
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import EVERY_METER, PRICED_BY, CostQuery, CostRow
@@ -35,7 +35,7 @@ def rates(given: str, asked: str, day: int) -> int | None:
     else:
         found = RATES[asked].get(day)
         rate = None if given != "USD" or found is None else 1 / found
-    return None if rate is None else scale_rate(rate)
+    return None if rate is None else rate_as_scaled_integer(rate)
 
 
 def charged(charges: dict[str, str], **fields: Any) -> Inference:

@@ -79,7 +79,12 @@ async def commits(nodes: list[PostgresLog], numbers: range) -> float:
 def blocks(looking: psycopg.Connection[tuple[object, ...]], database: Database, node: PostgresLog) -> int:
     """Return the number of blocks that the server reads for the head and the newest commits."""
     last = node._memory.following.last
-    since = {"id": last.id, "period": last.period, "limit": FOLLOWED_AT_ONCE, "now": database.now_parameter()}
+    since = {
+        "id": last.id,
+        "period": last.period,
+        "limit": FOLLOWED_AT_ONCE,
+        "now": database.now_unless_database_clock(),
+    }
     asked: list[tuple[str, dict[str, object]]] = [(queries.LOCK_HEAD, {}), (queries.FOLLOW, {**since})]
     try:
         return sum(blocks_of(looking, database.fill_in_table_names(query), values) for query, values in asked)

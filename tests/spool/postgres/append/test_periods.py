@@ -28,7 +28,7 @@ async def test_of_several_that_begin_a_period_one_does(open_log: LogOpener) -> N
         [(at,)] = await rows(nodes[0], NEWEST)
         for expected in (1, 0):
             begun = await asyncio.gather(
-                *[node._retention.begin_period_if_full(at + PERIOD_S) for node in nodes]
+                *[node._retention.begin_partitions_if_full(at + PERIOD_S) for node in nodes]
             )
             assert expected == sum(begun)
     assert [(1,), (2,), (3,), (4,)] == await rows(nodes[1], PERIODS)
@@ -46,8 +46,8 @@ async def test_partitions_that_were_left_are_used(open_log: LogOpener) -> None:
     await add(log, call(1))
     await log._database.transaction(partial(log._retention._make_partitions, period_number=2))
     [(at,)] = await rows(log, NEWEST)
-    assert not await log._retention.begin_period_if_full(at + PERIOD_S - 1)
-    assert await log._retention.begin_period_if_full(at + PERIOD_S)
+    assert not await log._retention.begin_partitions_if_full(at + PERIOD_S - 1)
+    assert await log._retention.begin_partitions_if_full(at + PERIOD_S)
     await add(log, call(2))
     assert [(1, 1), (2, 2)] == await rows(log, ENTRIES)
 
@@ -61,13 +61,13 @@ async def test_deleted_period_does_not_return(open_log: LogOpener) -> None:
     for number in (1, 2):
         await add(log, call(number))
         [(at,)] = await rows(log, NEWEST)
-        assert await log._retention.begin_period_if_full(at + PERIOD_S)
+        assert await log._retention.begin_partitions_if_full(at + PERIOD_S)
     await add(log, call(3))
     for table in queries.PARTITIONED:
         await log._retention._run_query(queries.DROP_PARTITION % {"table": table, "period": 2})
     await log._retention._run_query(queries.REMOVE_PERIOD, 2)
     await late._database.transaction(partial(late._retention._make_partitions, period_number=2))
-    assert not await late._database.pool.run_joined(
+    assert not await late._database.pool.run_pipelined(
         partial(late._retention._begin_period, period_number=2, now=at)
     )
     await add(log, call(4))

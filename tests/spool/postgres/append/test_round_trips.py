@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spool.identity import RecordIdentity
-from spool.log.partial_reports import NOTHING, Expectation, PartialReport
+from spool.log.partial_reports import NOTHING, ExpectedVersion, PartialReport
 from spool.log.values import Submission
 from spool.postgres.storage import PostgresSpool
 from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
@@ -53,7 +53,7 @@ async def test_append_needs_two_round_trips(
     await add(other.log, call(20))
     with round_trips(append, tmp_path) as behind:
         await add(one.log, call(12), heard=[b"r" * 16], keep=[PartialReport(b"half", 1.0, b"part")], pending=1,
-                  expects=[Expectation(b"half", NOTHING)])  # fmt: skip
+                  expects=[ExpectedVersion(b"half", NOTHING)])  # fmt: skip
     assert 2 == behind.count
     operation = UnitCostOperation(
         id=b"u" * 16, stream="calls", stream_type="allocation", operation=SUM, value="1", start_time=NOON * NS

@@ -16,7 +16,7 @@ from spool.container_files.values import AnnouncedFile, ClusterIdentity, Contain
 from spool.deliveries.values import PARKED, RUNNING, Delivery, RouteSpec
 from spool.devices.device import ENROLLED, REVOKED, Device
 from spool.identity import RecordIdentity
-from spool.log.partial_reports import Expectation, PartialReport, expected_report_versions
+from spool.log.partial_reports import ExpectedVersion, PartialReport, expected_report_versions
 from spool.log.values import Submission
 from spool.postgres.leases import PostgresLeases
 from spool.record import AI_TELEMETRY, BILLING_DATA, NS, UNIT_COST, BillingDrop, Inference, UnitCostOperation
@@ -62,7 +62,7 @@ class Gateway:
         return self.storage.registry
 
     @property
-    def expects(self) -> tuple[Expectation, ...]:
+    def expects(self) -> tuple[ExpectedVersion, ...]:
         """Return expectations about a key, which others may end or change at the same time."""
         keys = self.registry.keys
         known = keys.all()
@@ -180,7 +180,7 @@ async def send(gateway: Gateway) -> None:
     if delivery is None:
         return
     if chance.random() < 0.3:
-        await deliveries.store_mark(delivery, f"mark {delivery.id}")
+        await deliveries.store_delivery_mark(delivery, f"mark {delivery.id}")
     name, answer = chance.choice(OUTCOMES), chance.choice([None, "503"])
     await outcome_of(name, at=now, answer=answer, ambiguous=chance.random() < 0.5)(deliveries, delivery)
 
@@ -189,7 +189,7 @@ async def give_back(gateway: Gateway) -> None:
     deliveries, now = gateway.storage.deliveries, time.time()
     delivery = await deliveries.take_due_delivery(gateway.route, now=now, max_records=3)
     if delivery is not None:
-        await deliveries.requeue_as_ambiguous(delivery, reason="stopped", not_before=now)
+        await deliveries.requeue_as_possibly_received(delivery, reason="stopped", not_before=now)
 
 
 async def decide_on_dead_letters(gateway: Gateway) -> None:
@@ -225,7 +225,7 @@ async def restore(gateway: Gateway) -> None:
 
 
 async def drop_route(gateway: Gateway) -> None:
-    await gateway.storage.deliveries.delete_route(ROUTES[2].name)
+    await gateway.storage.deliveries.delete_route_and_count_discarded(ROUTES[2].name)
 
 
 # -- the ledger ----------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ async def notify(gateway: Gateway) -> None:
     told = [Notice(id=f"notice-{n}", kind="test", title="a title", at=time.time()) for n in gateway.some(4)]
     await notices.add(told, chance.sample(["mail", "chat"], 2))
     waiting = await notices.waiting_notifications()
-    await notices.update([replace(each, attempts=each.attempts + 1) for each in waiting])
+    await notices.store_changed_notifications([replace(each, attempts=each.attempts + 1) for each in waiting])
     await notices.discard_notifications([each.id for each in waiting], actor=ADA)
 
 
@@ -305,10 +305,13 @@ async def change_devices(gateway: Gateway) -> None:
             devices.change_and_write_soon(
                 f"device {n}", lambda known: replace(known, last_seen=time.time()), expectations=expects
             )
-            devices.note_unenrolled(f"name {n}", key="key", now=time.time(), expected_versions=expects)
+            devices.store_unenrolled_name(f"name {n}", key="key", now=time.time(), expected_versions=expects)
         await devices.flush()
     else:
-        changed = lambda known: (known or device(id)).with_changes(changes_enrolment=True, state=state)  # noqa: E731
+
+        def changed(known: Device | None) -> Device:
+            return (known or device(id)).with_changes_and_next_version(changes_enrolment=True, state=state)
+
         await devices.update(id, changed, expected_versions=gateway.expects, max_devices=5)
 
 

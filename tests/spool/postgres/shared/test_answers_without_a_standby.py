@@ -96,7 +96,7 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
         "connection": lambda: registry.connections.delete(connection.id, actor=ACTOR),
         "namespace": lambda: registry.declared_table(AllocationTable).delete(space.id, actor=ACTOR),
         "statement": lambda: registry.statements.delete(month.id, actor=ACTOR),
-        "insight": lambda: registry.insights.delete(insight.id, actor=ACTOR),
+        "insight": lambda: registry.insights.delete_with_comments(insight.id, actor=ACTOR),
         "operator": lambda: registry.operators.remove("ada@example.com", actor=ACTOR),
     }
 

@@ -12,15 +12,15 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from spool.devices.device import Device, fail_if_device_deleted
+from spool.devices.device import Device, change_for_existing_device
 from spool.errors import KeyEnded
 from spool.identity import RecordIdentity
-from spool.log.partial_reports import Expectation
+from spool.log.partial_reports import ExpectedVersion
 from spool.log.values import Receipt, Submission
 from spool.postgres.database import Connection
 from spool.postgres.log.queries import LOCK_HEAD
 from spool.postgres.registry import key_checks, store
-from spool.postgres.registry.key_checks import ended_keys, lock_keys
+from spool.postgres.registry.key_checks import failed_key_expectations, lock_keys
 from spool.postgres.registry.store import PostgresRegistry, PostgresRegistryRows
 from spool.postgres.storage import PostgresSpool
 from spool.record import AI_TELEMETRY
@@ -59,14 +59,14 @@ async def registries(node: PostgresSpool, clock: MovedClock) -> tuple[Registry, 
     return here, await Registry.open(PostgresRegistry(node.database), secret=SECRET, clock=clock)
 
 
-def submission(n: int, *expects: Expectation) -> Submission:
+def submission(n: int, *expects: ExpectedVersion) -> Submission:
     identity = RecordIdentity(record_id(n))
     return Submission(
         topic=AI_TELEMETRY, received=1, records=[call(id=identity.id)], identities=[identity], expects=expects
     )
 
 
-def expected(registry: Registry, secret: str) -> Expectation:
+def expected(registry: Registry, secret: str) -> ExpectedVersion:
     found = registry.keys.valid_secret_expectation(secret)
     assert found is not None
     return found
@@ -125,7 +125,7 @@ async def test_key_ends_after_its_running_commits(
     with psycopg.connect(cluster.dsn) as keeping, psycopg.connect(cluster.dsn, autocommit=True) as looking:
         if holds == "another transaction":
             lock_keys(keeping, sql, [good])
-            assert () == tuple(ended_keys(keeping, sql, [good], now=None))
+            assert () == tuple(failed_key_expectations(keeping, sql, [good], now=None))
         else:
             keeping.execute(sql(LOCK_HEAD))
         ending = asyncio.create_task(here.keys.delete("one", confirm="one", actor=ACTOR))
@@ -134,7 +134,7 @@ async def test_key_ends_after_its_running_commits(
             await asyncio.sleep(0)
         keeping.commit()
         await ending
-        assert {good} == ended_keys(looking, sql, [good], now=None)
+        assert {good} == failed_key_expectations(looking, sql, [good], now=None)
     with pytest.raises(KeyEnded):
         await node.log.append_submission(submission(1, good))
 
@@ -222,9 +222,11 @@ async def test_a_key_that_was_only_edited_is_good(
         assert key is not None
         rows.put_key(replace(key, description="new"))
 
-        def keeps(connection: Connection) -> Collection[Expectation]:
+        def keeps(connection: Connection) -> Collection[ExpectedVersion]:
             lock_keys(connection, database.fill_in_table_names, [good])
-            return ended_keys(connection, database.fill_in_table_names, [good], now=database.now_parameter())
+            return failed_key_expectations(
+                connection, database.fill_in_table_names, [good], now=database.now_unless_database_clock()
+            )
 
         keeping = asyncio.create_task(database.transaction(keeps))
         while looking.execute(WAITING, (editing.info.backend_pid,)).fetchone() == (0,):
@@ -242,9 +244,11 @@ async def test_a_device_that_is_revoked_or_reset(node: PostgresSpool) -> None:
     await node.devices.replace_row(device)
     good = current_device_expectation("a/b:c", 3)
     assert isinstance(await node.log.append_submission(submission(1, good)), Receipt)
-    await node.devices.update("a/b:c", fail_if_device_deleted(lambda known: replace(known, generation=4)))
+    await node.devices.update("a/b:c", change_for_existing_device(lambda known: replace(known, generation=4)))
     with pytest.raises(KeyEnded):
         await node.log.append_submission(submission(2, good))
-    await node.devices.update("a/b:c", fail_if_device_deleted(lambda known: replace(known, state="revoked")))
+    await node.devices.update(
+        "a/b:c", change_for_existing_device(lambda known: replace(known, state="revoked"))
+    )
     with pytest.raises(KeyEnded):
         await node.log.append_submission(submission(3, current_device_expectation("a/b:c", 4)))

@@ -143,7 +143,7 @@ async def test_delivery_taken_while_the_standby_disappears_is_not_sent(
     strict.needs_standby = True
     # The delivery cannot be sent again before the standby confirms the position of its bytes.
     with pytest.raises(Unconfirmed, match=GONE):
-        await node.deliveries.store_mark(delivery, "7")
+        await node.deliveries.store_delivery_mark(delivery, "7")
     # The settlement is not refused. If an unconfirmed position is lost, the delivery is sent again under
     # the same key.
     await node.deliveries.store_settlement(delivery, Settlement(delivered=10))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from spool.devices.device import Device, DeviceChange, TokenUsedUp, TooManyDevices, fail_if_device_deleted
+from spool.devices.device import Device, DeviceChange, TokenUsedUp, TooManyDevices, change_for_existing_device
 from spool.devices.table import DeviceTable
 from spool.errors import KeyEnded, NotAllowed, NotThere, SpoolUnavailable
 from spool.postgres.database import CommitUnknown
@@ -36,8 +36,10 @@ def device(id: str = "laptop-1", **fields: Any) -> Device:
 
 
 def labelled(name: str) -> DeviceChange:
-    return fail_if_device_deleted(
-        lambda known: known.with_changes(changes_enrolment=True, labels={**known.labels, name: name})
+    return change_for_existing_device(
+        lambda known: known.with_changes_and_next_version(
+            changes_enrolment=True, labels={**known.labels, name: name}
+        )
     )
 
 
@@ -108,7 +110,9 @@ async def test_a_change_that_is_no_longer_possible(nodes: tuple[Node, Node]) -> 
     here, there = nodes
     await here.table.replace_row(device())
     await there.follow()
-    await here.table.update("laptop-1", fail_if_device_deleted(lambda known: replace(known, state="revoked")))
+    await here.table.update(
+        "laptop-1", change_for_existing_device(lambda known: replace(known, state="revoked"))
+    )
 
     def revoked(known: Device) -> Device:
         if known.state == "revoked":
@@ -116,8 +120,8 @@ async def test_a_change_that_is_no_longer_possible(nodes: tuple[Node, Node]) -> 
         return replace(known, state="revoked")
 
     outcomes = await asyncio.gather(
-        there.table.update("laptop-1", fail_if_device_deleted(revoked)),
-        there.table.update("laptop-1", fail_if_device_deleted(lambda known: replace(known, user="ada"))),
+        there.table.update("laptop-1", change_for_existing_device(revoked)),
+        there.table.update("laptop-1", change_for_existing_device(lambda known: replace(known, user="ada"))),
         return_exceptions=True,
     )
     assert isinstance(outcomes[0], NotAllowed) and not isinstance(outcomes[1], BaseException)
@@ -165,7 +169,7 @@ async def test_a_change_whose_commit_was_not_answered(
     here.table.auditor = audit
     change = AuditedChange(actor=ACTOR, action="device.revoke", target="revoked")
     made, new, _ = await asyncio.gather(
-        here.table.update("revoked", fail_if_device_deleted(revoked), change),
+        here.table.update("revoked", change_for_existing_device(revoked), change),
         here.table.update("new", lambda known: known or device("new")),
         here.table.delete(["deleted"], []),
     )
@@ -186,14 +190,18 @@ async def test_other_process_sees_a_revocation_and_a_deletion(nodes: tuple[Node,
     here, there = nodes
     await asyncio.gather(*(here.table.replace_row(device(id)) for id in ("revoked", "deleted")))
     await there.follow()
-    await here.table.update("revoked", fail_if_device_deleted(lambda known: replace(known, state="revoked")))
+    await here.table.update(
+        "revoked", change_for_existing_device(lambda known: replace(known, state="revoked"))
+    )
     await here.table.delete(["deleted"], [])
     there.table.change_and_write_soon("deleted", lambda known: replace(known, last_seen=9.0))
     await there.table.flush()
     await there.follow()
     assert {"revoked": "revoked"} == {each.id: each.state for each in there.table.all()}
     with pytest.raises(NotThere):
-        await there.table.update("deleted", fail_if_device_deleted(lambda known: replace(known, user="ada")))
+        await there.table.update(
+            "deleted", change_for_existing_device(lambda known: replace(known, user="ada"))
+        )
 
 
 async def test_what_others_wrote_is_read_while_a_change_is_audited(nodes: tuple[Node, Node]) -> None:
@@ -216,7 +224,7 @@ async def test_what_others_wrote_is_read_while_a_change_is_audited(nodes: tuple[
 
     here.table.auditor = audit
     change = AuditedChange(actor=ACTOR, action="device.revoke", target="revoked")
-    revoke = fail_if_device_deleted(lambda known: replace(known, state="revoked"))
+    revoke = change_for_existing_device(lambda known: replace(known, state="revoked"))
     outcomes = await asyncio.gather(
         here.table.update("revoked", revoke, change),
         here.table.delete(["deleted"], []),
@@ -233,7 +241,7 @@ async def test_what_others_wrote_is_read_while_a_change_is_audited(nodes: tuple[
 async def test_a_name_stays_while_its_device_is_refused(nodes: tuple[Node, Node]) -> None:
     """The name of a refused device stays listed, even after another attempt under a key that has ended."""
     here, there = nodes
-    here.table.note_unenrolled("mill", key="k", now=5.0)
+    here.table.store_unenrolled_name("mill", key="k", now=5.0)
     await here.table.flush()
     await there.table.read_changes_of_other_processes(None)
     with pytest.raises(KeyEnded):
@@ -253,7 +261,7 @@ async def test_heartbeat_times_are_read_every_few_seconds(nodes: tuple[Node, Nod
     await here.table.replace_row(device())
     await there.follow()
     here.table.change_and_write_soon("laptop-1", lambda known: replace(known, last_seen=9.0))
-    here.table.note_unenrolled("mill", key="k", now=5.0)
+    here.table.store_unenrolled_name("mill", key="k", now=5.0)
     await here.table.flush()
     await there.follow()
     assert [1.0] == [each.last_seen for each in there.table.all()]
@@ -333,7 +341,7 @@ async def test_both_processes_share_the_uses_of_a_token(nodes: tuple[Node, Node]
         await node.follow()
         assert kept == sorted(one.id for one in node.table.all())
         assert 7 == node.table.count_token_uses("t")
-    changed = fail_if_device_deleted(lambda known: replace(known, user="ada"))
+    changed = change_for_existing_device(lambda known: replace(known, user="ada"))
     assert "ada" == (await nodes[0].table.update(kept[0], changed, token=("t", 7))).user
     other = device("other", token="")
     await nodes[0].table.replace_row(other)
@@ -380,21 +388,21 @@ async def test_what_a_key_that_has_ended_would_change(nodes: tuple[Node, Node]) 
     there.table.auditor = audit
     await asyncio.gather(*(there.table.replace_row(device(id)) for id in ("a", "b")))
     await there.table.update(
-        "a", fail_if_device_deleted(lambda known: replace(known, user="ada")), expected_versions=expects
+        "a", change_for_existing_device(lambda known: replace(known, user="ada")), expected_versions=expects
     )
     await registry.keys.delete("one", confirm="one", actor=ACTOR)
     change = AuditedChange(actor=ACTOR, action="device.enrol", target="c")
     there.table.change_and_write_soon("a", lambda known: replace(known, last_seen=9.0), expectations=expects)
     there.table.change_and_write_soon("b", lambda known: replace(known, last_seen=9.0))
-    there.table.note_unenrolled("mill", key="one", now=5.0, expected_versions=expects)
-    there.table.note_unenrolled("loom", key="two", now=5.0)
+    there.table.store_unenrolled_name("mill", key="one", now=5.0, expected_versions=expects)
+    there.table.store_unenrolled_name("loom", key="two", now=5.0)
     outcomes = await asyncio.gather(
         there.table.update(
             "a",
-            fail_if_device_deleted(lambda known: replace(known, hostname="mill")),
+            change_for_existing_device(lambda known: replace(known, hostname="mill")),
             expected_versions=expects,
         ),
-        there.table.update("a", fail_if_device_deleted(lambda known: replace(known, platform="linux"))),
+        there.table.update("a", change_for_existing_device(lambda known: replace(known, platform="linux"))),
         there.table.update("c", lambda known: known or device("c"), change, expected_versions=expects),
         return_exceptions=True,
     )

@@ -14,7 +14,7 @@ from spool.clusters import Cluster
 from spool.devices.device import REVOKED
 from spool.devices.table import DeviceTable
 from spool.errors import SpoolUnavailable
-from spool.postgres.address import change_settings
+from spool.postgres.address import change_stored_settings
 from spool.postgres.database import Database, Unconfirmed
 from spool.postgres.devices import PostgresClusters, PostgresDevices
 from spool.postgres.migrations import migrate_schema
@@ -72,7 +72,7 @@ async def test_without_a_standby_nothing_is_changed(strict: Database) -> None:
         table.update("laptop-2", lambda known: known or device("laptop-2"), enrolment),
         table.update("laptop-1", labelled("a")),
         PostgresClusters(strict).write(cluster),
-        change_settings(strict, {"retention": 1.0}),
+        change_stored_settings(strict, {"retention": 1.0}),
     ):
         with pytest.raises(SpoolUnavailable, match="the standby is gone"):
             await change

@@ -13,7 +13,7 @@ from gateway.normalise.formats.langfuse.merger import (
     count_incomplete_generations,
 )
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI
-from spool.identity import hash_parts
+from spool.identity import dedup_key_of_parts
 from spool.record import Inference
 from tests.gateway.normalise.formats.langfuse.events import batch, create, event, trace, update
 from tests.gateway.normalise.formats.payloads import assert_balanced, one, read, read_batch
@@ -191,8 +191,8 @@ def test_an_id_that_litellm_wrote_holds_the_providers() -> None:
     """
     written = "time-14-13-16-469836_"
     for response_id in ("chatcmpl-3803a9e9-aa68-4493", "31aec259-5224-4903-ad2a-91ade65c0987"):
-        assert hash_parts(2, response_id) == one(None, batch(whole(own_id=written + response_id))).id
-    assert hash_parts(5, "langfuse", "g-1") == one(None, batch(whole())).id
+        assert dedup_key_of_parts(2, response_id) == one(None, batch(whole(own_id=written + response_id))).id
+    assert dedup_key_of_parts(5, "langfuse", "g-1") == one(None, batch(whole())).id
 
 
 def test_what_is_no_generation_is_no_call() -> None:

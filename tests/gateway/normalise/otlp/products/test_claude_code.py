@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI, UNRECOGNISED_AI
-from spool.identity import hash_parts
+from spool.identity import dedup_key_of_parts
 from spool.record import Inference, UsageMetric
 from tests.gateway.normalise.otlp.items import log, picked, point, read_logs, read_points
 from tests.gateway.normalise.otlp.payloads import only, span, traces
@@ -87,9 +87,10 @@ def test_trace_ids_of_an_event_are_stored_but_identify_nothing() -> None:
     traced = log(REQUEST, scope=SCOPE, trace_id="ab" * 16, span_id="cd" * 8)
     outcome = read_logs(traced, log(REQUEST | {"request_id": "req_011CZyXwVuTsRqPoNmLkJi"}, scope=SCOPE))
     assert [("ab" * 16, "cd" * 8), (None, None)] == [(r.trace_id, r.span_id) for r in inferences(outcome)]
-    assert [hash_parts(2, "req_011CAbCdEfGhIjKlMnOpQr"), hash_parts(2, "req_011CZyXwVuTsRqPoNmLkJi")] == [
-        identity.id for identity in outcome.identities
-    ]
+    assert [
+        dedup_key_of_parts(2, "req_011CAbCdEfGhIjKlMnOpQr"),
+        dedup_key_of_parts(2, "req_011CZyXwVuTsRqPoNmLkJi"),
+    ] == [identity.id for identity in outcome.identities]
 
 
 @pytest.mark.parametrize(

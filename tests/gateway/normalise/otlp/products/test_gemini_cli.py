@@ -10,7 +10,7 @@ import pytest
 
 from gateway.normalise.otlp.model import LogRecord
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI
-from spool.identity import hash_parts
+from spool.identity import dedup_key_of_parts
 from spool.record import Inference
 from tests.gateway.normalise.otlp.items import NOW, SECOND, log, picked, point, read_logs, read_points
 from tests.gateway.normalise.outcomes import usage_metrics
@@ -89,7 +89,7 @@ def test_twins_a_millisecond_apart_are_one_call() -> None:
         outcome.records[0], "request_id", "provider", "request_model", "response_model", "operation", "input_tokens",
         "output_tokens", "cache_read_tokens", "reasoning_tokens", "start_time",
     )  # fmt: skip
-    assert hash_parts(2, "resp-0123456789abcdef") == outcome.records[0].id
+    assert dedup_key_of_parts(2, "resp-0123456789abcdef") == outcome.records[0].id
 
 
 def test_the_twin_may_come_first() -> None:
@@ -263,7 +263,7 @@ QWEN = {
 
 def test_qwens_call_is_known_by_its_response() -> None:
     """A call of Qwen Code is identified by its response id, which a gateway in front of it also reports."""
-    assert hash_parts(2, "chatcmpl-7f3a52d0b1c94e6f8a") == call(log(QWEN, scope="qwen-code")).id
+    assert dedup_key_of_parts(2, "chatcmpl-7f3a52d0b1c94e6f8a") == call(log(QWEN, scope="qwen-code")).id
 
 
 def test_qwens_total_shows_thoughts_outside() -> None:

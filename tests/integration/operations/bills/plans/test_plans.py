@@ -356,7 +356,7 @@ async def test_a_seat_by_e_mail_covers_the_calls_of_its_person(server: OperatorS
     """
     seat = {"user": "Ann@example.com", "since": "2026-07-01"}
     await made(server, "/plans", name="Claude", view="claude", fee="25", seats=[seat])
-    user = server.registry.people.recorded_text("ann@example.com")
+    user = server.registry.people.text_for_record("ann@example.com")
     calls = [a_call(number, f"2026-08-0{number}T09:30", user, estimated_cost="1.05") for number in (1, 2, 3)]
     await add(server.services.spool.log, *calls)
     found = await costs_of(server)
