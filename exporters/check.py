@@ -19,7 +19,7 @@ from exporters.destinations.catalogue import TYPES, destination_secret
 from exporters.destinations.otlp import SIGNALS
 from exporters.errors import SendError
 from exporters.http.allowed_addresses import address_check_for, problems_of_forbidden_url
-from exporters.http.client import Client, ClientSettings
+from exporters.http.client import ClientSettings, HttpClient
 from exporters.marked_call import probe_with_test_call
 from exporters.notifications.catalogue import build_channel
 from exporters.otlp.telemetry import METRICS, TRACES
@@ -219,7 +219,7 @@ async def probe_typed_address(kind: str, url: str, secret: str, *, clock: Clock)
     of_upstream = UpstreamPaths(UpstreamSettings(base_url=url)).url_template(TRACES)
     address = of_upstream if kind == UPSTREAM else url.rstrip("/") + SIGNALS[TRACES]
     settings = ClientSettings(timeout_s=TYPED_TIMEOUT_S, check=address_check_for(url))
-    async with Client(settings, clock=clock) as client:
+    async with HttpClient(settings, clock=clock) as client:
         return await _await_probe(probe_with_empty_export(client, str(address), authorization=secret or None))
 
 
@@ -250,7 +250,7 @@ async def _check_stream(
     settings: UpstreamSettings,
     paths: UpstreamPaths,
     keyring: Keyring,
-    client: Client,
+    client: HttpClient,
     clock: Clock,
     send_call: bool,
 ) -> StreamCheck:
@@ -299,7 +299,7 @@ def _reason_stream_is_unused(stream: str, settings: UpstreamSettings, paths: Ups
 
 
 async def _probe_stream(
-    stream: str, paths: UpstreamPaths, keyring: Keyring, client: Client, clock: Clock, send_call: bool
+    stream: str, paths: UpstreamPaths, keyring: Keyring, client: HttpClient, clock: Clock, send_call: bool
 ) -> Probe:
     url = paths.url(stream) if stream == BILLING_VALIDATION else paths.url_template(stream)
     try:

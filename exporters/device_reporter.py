@@ -19,7 +19,7 @@ import msgspec
 
 from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.http.answers import HttpAnswer
-from exporters.http.client import Client, reach_problem
+from exporters.http.client import HttpClient, reach_problem
 from exporters.pace import Backoff
 from exporters.secret_source import SecretSource
 from exporters.service.paths import UpstreamPaths
@@ -70,7 +70,7 @@ class DeviceReporter:
 
     def __init__(
         self,
-        client: Client,
+        client: HttpClient,
         paths: UpstreamPaths,
         *,
         facts: Callable[[], Mapping[str, object]],

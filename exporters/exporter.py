@@ -33,7 +33,7 @@ class Exporter(Protocol):
     async def close(self) -> None: ...
 
 
-class LandingExporter(Protocol):
+class WholeDeliveryExporter(Protocol):
     """
     A destination that takes each delivery as a whole, such as a data lake.
 
@@ -79,13 +79,13 @@ class RouteConfig:
 
     spec: RouteSpec
     compared_settings: object
-    exporter: Exporter | LandingExporter
+    exporter: Exporter | WholeDeliveryExporter
     # Function that returns values which change with a secret file; the route then tries again at once. A
     # secret elsewhere has None.
     stamps: Callable[[], Sequence[object]] = tuple
     backoff: Backoff = field(default_factory=Backoff)
     linger_s: float = 0.0  # seconds that a record waits for others
-    # whether it is a LandingExporter, for which `linger_s` counts from the commit
+    # whether it is a WholeDeliveryExporter, for which `linger_s` counts from the commit
     lands: bool = False
     # a task for the route's lifetime, which must not fail
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None

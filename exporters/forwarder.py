@@ -13,7 +13,7 @@ from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RUNNING, RouteState
 from spool.errors import SpoolError
 from spool.leases import Leases, SoleNode, lease_name
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.packed.native import NativeModule
 from spool.settings import MAX_DEAD_LETTERS
 
@@ -69,7 +69,7 @@ class RouteForwarder:
     def __init__(
         self,
         deliveries: Deliveries,
-        record_log: Log,
+        record_log: RecordLog,
         clock: Clock,
         specs: Sequence[RouteConfig],
         syncs: Sequence[TableSync] = (),

@@ -13,7 +13,7 @@ from typing import Final
 
 from exporters.errors import Rejected, SendError
 from exporters.http.answers import RECEIPT, HttpAnswer, check_not_web_page
-from exporters.http.client import PROTOBUF, Client
+from exporters.http.client import PROTOBUF, HttpClient
 from exporters.otlp.spans import SpanEncoder
 from exporters.otlp.telemetry import rejected_count_and_message
 from exporters.probe import OK, REFUSED, Probe, error_probe, response_probe, send_empty_export
@@ -43,7 +43,7 @@ def encode_test_call(now: float) -> bytes:
 
 
 async def probe_with_test_call(
-    client: Client,
+    client: HttpClient,
     url: str,
     *,
     clock: Clock,

@@ -18,7 +18,7 @@ from exporters.errors import Misconfigured, Retryable
 from spool.clock import Clock, elapsed_s
 from spool.deliveries.rules import SUSPECT_AFTER
 from spool.deliveries.values import PARKED, REFUSING, RUNNING, Delivery
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.turns.fair_turns import TokenBucket
 
 # seconds; longest accepted Retry-After, because a later date comes from a wrong clock
@@ -56,7 +56,7 @@ class Backoff:
         return max(waiting, min(hint_s or 0.0, LONGEST_HINT_S))
 
 
-class Pace:
+class RateLimiter:
     """A rate limit of `per_s` units per second on average, and of `burst` units at once."""
 
     def __init__(self, clock: Clock, *, per_s: float, burst: float) -> None:
@@ -217,7 +217,7 @@ class RouteThrottle:
         self._waits_until = max(self._waits_until, self._clock.monotonic() + seconds)
 
 
-class SendLinger:
+class RouteSendDelay:
     """
     Delays the newest records of a route for up to `seconds`, because a request costs more than its records.
 
@@ -225,7 +225,7 @@ class SendLinger:
     not wait.
     """
 
-    def __init__(self, record_log: Log, topic: str, *, seconds: float, max_records: int) -> None:
+    def __init__(self, record_log: RecordLog, topic: str, *, seconds: float, max_records: int) -> None:
         self._log = record_log
         self._topic = topic
         self._seconds = seconds
@@ -266,7 +266,7 @@ class SendLinger:
         return self._log.lowest_open_number(self._topic)
 
 
-class CommitLinger:
+class DelayAfterCommit:
     """
     Delays records for up to `seconds` from their commit, so that neither a restart nor a stop writes a file
     early.
@@ -277,7 +277,7 @@ class CommitLinger:
 
     def __init__(
         self,
-        record_log: Log,
+        record_log: RecordLog,
         topic: str,
         clock: Clock,
         *,

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from exporters.errors import Rejected, Retryable, SendError
 from exporters.http.answers import HttpAnswer, check_not_web_page
-from exporters.http.client import PROTOBUF, Client, reach_problem
+from exporters.http.client import PROTOBUF, HttpClient, reach_problem
 
 OK = "ok"
 REFUSED = "refused"  # a route to this destination would be paused
@@ -37,7 +37,7 @@ class Probe:
 
 
 async def send_empty_export(
-    client: Client, url: str, *, authorization: str | None, headers: Mapping[str, str] | None = None
+    client: HttpClient, url: str, *, authorization: str | None, headers: Mapping[str, str] | None = None
 ) -> HttpAnswer:
     answer = await client.send(url, b"", content_type=PROTOBUF, authorization=authorization, headers=headers)
     check_not_web_page(answer)
@@ -45,7 +45,7 @@ async def send_empty_export(
 
 
 async def probe_with_empty_export(
-    client: Client, url: str, *, authorization: str | None, headers: Mapping[str, str] | None = None
+    client: HttpClient, url: str, *, authorization: str | None, headers: Mapping[str, str] | None = None
 ) -> Probe:
     try:
         answer = await send_empty_export(client, url, authorization=authorization, headers=headers)
@@ -60,7 +60,7 @@ def response_probe(answer: HttpAnswer) -> Probe:
     return Probe(status=OK)
 
 
-async def probe_connection(client: Client, url: str) -> Probe:
+async def probe_connection(client: HttpClient, url: str) -> Probe:
     """Request the root of a server without a key, to test whether it can be reached and responds."""
     parts = urlsplit(url)
     root = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/"

@@ -25,14 +25,14 @@ from exporters.errors import (
     SendError,
     SplitRequired,
 )
-from exporters.exporter import Exporter, LandingExporter
-from exporters.pace import Backoff, CommitLinger, RestingWorkers, RouteThrottle, SendLinger
+from exporters.exporter import Exporter, WholeDeliveryExporter
+from exporters.pace import Backoff, DelayAfterCommit, RestingWorkers, RouteSendDelay, RouteThrottle
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.rules import STUCK_AFTER
 from spool.deliveries.values import PARKED, REFUSING, RUNNING, Delivery, RouteSpec, Settlement
 from spool.errors import SpoolDamaged, SpoolError, SpoolUnavailable, TakenOver
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.values import LogEntry
 from spool.packed.native import NativeModule
 from spool.settings import MAX_DEAD_LETTERS
@@ -67,10 +67,10 @@ class RouteLoop:
     def __init__(
         self,
         spec: RouteSpec,
-        exporter: Exporter | LandingExporter,
+        exporter: Exporter | WholeDeliveryExporter,
         *,
         deliveries: Deliveries,
-        record_log: Log,
+        record_log: RecordLog,
         clock: Clock,
         backoff: Backoff | None = None,
         linger_s: float = 0.0,
@@ -84,9 +84,9 @@ class RouteLoop:
         self._deliveries = deliveries
         self._log = record_log
         self._lands = lands
-        self._linger: SendLinger | CommitLinger
+        self._linger: RouteSendDelay | DelayAfterCommit
         if lands:
-            self._linger = CommitLinger(
+            self._linger = DelayAfterCommit(
                 record_log,
                 spec.topic,
                 clock,
@@ -95,7 +95,7 @@ class RouteLoop:
                 uncut=self._read_progress,
             )
         else:
-            self._linger = SendLinger(
+            self._linger = RouteSendDelay(
                 record_log, spec.topic, seconds=linger_s, max_records=exporter.max_records
             )
         self._clock = clock
@@ -139,7 +139,7 @@ class RouteLoop:
         """
         Try again now, because an operator requests it. A data lake also gets the records that wait for more.
         """
-        if isinstance(self._linger, CommitLinger):
+        if isinstance(self._linger, DelayAfterCommit):
             self._linger.release_committed_records()
         self.retry_now()
 
@@ -266,7 +266,7 @@ class RouteLoop:
         return await exporter.send(delivery, entries)
 
     async def _write_delivery_step_by_step(self, delivery: Delivery) -> Settlement:
-        exporter = cast("LandingExporter", self._exporter)
+        exporter = cast("WholeDeliveryExporter", self._exporter)
         keep_mark = partial(self._store_delivery_mark, delivery)
         return await exporter.write_delivery(delivery, self._read_step_by_step(delivery), keep_mark)
 

@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from spool.listing import ListPage, ListQuery
-from spool.record import BillingDrop, Record
+from spool.record import HourlyBillingFile, Record
 from spool.sql.small import SmallTable
 
 REPLACE_DROP, REPLACE_HOURLY, SUM = "replace_drop", "replace_hourly", "sum"
@@ -27,7 +27,7 @@ OVERHEAD = 256  # bytes that an hour's row takes on disk, besides its body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredDrop:
+class StoredBillingFile:
     """
     An hourly billing file (drop). `rows`: its row count on arrival. `number`: the log number of its record.
     """
@@ -75,8 +75,8 @@ class MonthSize:
     held: int = 0
 
 
-class BillingDropRows(Protocol):
-    def add_billing_drop(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None: ...
+class HourlyBillingFileRows(Protocol):
+    def add_billing_drop(self, billing_file: StoredBillingFile, hours: Sequence[HourRows]) -> None: ...
 
     def delete_hours(self, connection: str, month: str, hours: Collection[int] | None) -> None:
         """
@@ -86,8 +86,8 @@ class BillingDropRows(Protocol):
         ...
 
 
-class BillingDrops(Protocol):
-    async def page(self, connection: str, query: ListQuery) -> ListPage[StoredDrop]: ...
+class HourlyBillingFiles(Protocol):
+    async def page(self, connection: str, query: ListQuery) -> ListPage[StoredBillingFile]: ...
 
     async def month_hours(self, connection: str, month: str) -> Sequence[HourRows]:
         """Return the month's rows by hour and, within an hour, by arrival."""
@@ -110,7 +110,7 @@ class BillingDrops(Protocol):
         ...
 
 
-BILLING_DROPS = SmallTable[BillingDrops]("billing drops", kept_by=("billing", "SqlBillingDrops"))
+BILLING_DROPS = SmallTable[HourlyBillingFiles]("billing drops", kept_by=("billing", "SqlBillingDrops"))
 
 
 class _Data(msgspec.Struct):
@@ -126,7 +126,7 @@ _start = msgspec.json.Decoder(_Start)
 
 
 def apply_billing_drops(
-    rows: BillingDropRows, first_number: int, records: Iterable[Record], *, arrived_at: float
+    rows: HourlyBillingFileRows, first_number: int, records: Iterable[Record], *, arrived_at: float
 ) -> None:
     """
     Apply the hourly billing files (drops) among `records`, in order. `first_number`: the log number of the
@@ -135,7 +135,7 @@ def apply_billing_drops(
     Other records are skipped. A file with unreadable rows is skipped as well, but is still delivered.
     """
     for number, record in enumerate(records, start=first_number):
-        if not isinstance(record, BillingDrop) or record.month is None:
+        if not isinstance(record, HourlyBillingFile) or record.month is None:
             continue
         try:
             hours = split_by_hour(record.body)
@@ -146,7 +146,7 @@ def apply_billing_drops(
         if operation != SUM:
             replaced = None if operation == REPLACE_DROP else [hour.hour for hour in hours]
             rows.delete_hours(record.connection_id, record.month, replaced)
-        drop = StoredDrop(
+        drop = StoredBillingFile(
             number=number,
             id=record.id.hex(),
             connection=record.connection_id,
@@ -222,7 +222,7 @@ class BillingPlan:
     sent: int = 0
 
 
-class BillingHours(Protocol):
+class SentBillingHours(Protocol):
     """The hours of AI cost that the receiver has accepted over each connection."""
 
     async def sent_hours(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]: ...
@@ -232,4 +232,4 @@ class BillingHours(Protocol):
         ...
 
 
-BILLING_HOURS = SmallTable[BillingHours]("billing hours", kept_by=("billing", "SqlBillingHours"))
+BILLING_HOURS = SmallTable[SentBillingHours]("billing hours", kept_by=("billing", "SqlBillingHours"))

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spool.errors import SpoolError
-from spool.ledger.work import WorkDigests
+from spool.ledger.work import WorkUnitHasher
 from spool.people import People
 from spool.settings import POSTGRES, SQLITE, StorageSettings
 
 # imported only for types, because readers of a configuration need only names
 if TYPE_CHECKING:
     from spool.clock import Clock
-    from spool.log.protocols import Log
+    from spool.log.protocols import RecordLog
     from spool.settings import SpoolSettings
     from spool.storage import RecoveryResult, Storage, StorageEngine, StorageOptions
 
@@ -97,13 +97,13 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
     does not raise: see `Storage`.
     """
     storage = await load_engine(engine).open(options)
-    storage.ledger.digests = WorkDigests(storage.secret)
+    storage.ledger.digests = WorkUnitHasher(storage.secret)
     persons = None if storage.registry is None else storage.registry.people.persons
     storage.ledger.people = People.for_installation(storage.secret, persons=persons)
     return storage
 
 
-async def open_log_in_memory(settings: SpoolSettings, clock: Clock) -> Log:
+async def open_log_in_memory(settings: SpoolSettings, clock: Clock) -> RecordLog:
     """Open an empty log in memory, without registry, totals and devices. The caller must await `close`."""
     from spool.sqlite.memory_log import open_log
 

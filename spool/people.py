@@ -5,7 +5,7 @@ Records, filters, seats and roles use this module, so an address is found in any
 hash.
 
 A record names its person by the user, and by USER_EMAIL if an address is also stated. Operators link names of
-a person (`Persons`). Records keep the stated names until an erasure (`spool.erasure`). Afterwards they
+a person (`PersonNameLinks`). Records keep the stated names until an erasure (`spool.erasure`). Afterwards they
 contain pseudonyms, and reports show ERASED.
 """
 
@@ -87,7 +87,7 @@ class Pseudonyms(NamedTuple):
     keys: Sequence[bytes] = ()
 
 
-class Persons:
+class PersonNameLinks:
     """
     The linked names of people. All parts of a process share one object, so links apply from the next query
     on. `meets` is called with each e-mail address that a call states, its hash and the call's time.
@@ -135,13 +135,15 @@ class People:
 
     policy: str
     secret: bytes = field(repr=False)
-    persons: Persons = field(default_factory=Persons, repr=False)
+    persons: PersonNameLinks = field(default_factory=PersonNameLinks, repr=False)
     min_group: int = 0  # see spool.registry.roles.RoleTable.rights
     group_order: Sequence[str] = ()  # see spool.ledger.groups.cells
 
     @classmethod
-    def for_installation(cls, secret: bytes, policy: str = HASH, persons: Persons | None = None) -> People:
-        persons = Persons() if persons is None else persons
+    def for_installation(
+        cls, secret: bytes, policy: str = HASH, persons: PersonNameLinks | None = None
+    ) -> People:
+        persons = PersonNameLinks() if persons is None else persons
         return cls(policy=policy, secret=derive_secret(secret, "e-mails"), persons=persons)
 
     def replace_links(

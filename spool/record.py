@@ -176,7 +176,7 @@ class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc
     request: bytes | None = None
 
 
-class BillingDrop(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False):
+class HourlyBillingFile(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False):
     """A complete hourly file of billing rows. `body` is sent upstream as it was received."""
 
     kind: ClassVar[str] = "billing_drop"
@@ -222,8 +222,8 @@ class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False)
 
 AiRecord = Inference | UsageMetric
 # records that may have an idempotency key
-KeyedRecord = UsageEvent | UnitCostOperation | BillingDrop
-Record = Inference | UsageMetric | UsageEvent | UnitCostOperation | BillingDrop | Correction
+KeyedRecord = UsageEvent | UnitCostOperation | HourlyBillingFile
+Record = Inference | UsageMetric | UsageEvent | UnitCostOperation | HourlyBillingFile | Correction
 
 RUNS = ("run", "parent_run", "ancestors")  # runs around a call, nearest first
 # Fields that a later report may fill while they are null and the record is open.
@@ -331,7 +331,7 @@ def record_to_json(record: Record) -> dict[str, Any]:
             row["counted_by"] = record.counted_by.hex()
     if isinstance(record, KeyedRecord):
         del row["request"]
-    if isinstance(record, BillingDrop):
+    if isinstance(record, HourlyBillingFile):
         row["body"] = msgspec.json.decode(record.body)
     return row
 

@@ -22,13 +22,13 @@ from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import CHUNK, Ledger
 from spool.ledger.work import WORK_LIMITS, WorkLimits
 from spool.log.partial_reports import PartialReports
-from spool.log.protocols import CommitObserver, Log
+from spool.log.protocols import CommitObserver, RecordLog
 from spool.log.recent_senders import StoredSenders
 from spool.packed.native import NativeModule
 from spool.registry.registry import DeclaredTable, Registry
 from spool.settings import ContainerSettings, SpoolSettings, StorageSettings
 from spool.sql.small import SmallTables
-from spool.streams import StreamBook, StreamReader
+from spool.streams import KnownStreams, StreamReader
 
 if TYPE_CHECKING:
     from spool.transfer.tables import OpenTables, Progress, UnfinishedStorageCopy
@@ -124,14 +124,14 @@ class Storage:
     of the log caused an error, and marks it, so that the next opening salvages.
     """
 
-    log: Log
+    log: RecordLog
     deliveries: Deliveries
     partial_reports: PartialReports
     heard: StoredSenders
     devices: DeviceTable
     clusters: ClusterTable
     streams: StreamReader
-    book: StreamBook
+    book: KnownStreams
     small: SmallTables
     container_files: ContainerFiles
     ledger: Ledger

@@ -193,7 +193,7 @@ def rounded_text(value: Decimal) -> str:
     return decimal_text(Context(prec=15).plus(value))
 
 
-class StreamBook:
+class KnownStreams:
     """
     The streams in memory. If first requests for a stream contradict each other, one is accepted.
 

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 from msgspec import UnsetType
 
-from gateway.http.address import Address
+from gateway.http.address import ApiAddress
 from gateway.http.answers import JSON
 
 
-def answer_problems(served_address: Address, answer: Any) -> Iterator[str]:
+def answer_problems(served_address: ApiAddress, answer: Any) -> Iterator[str]:
     """Yield each difference between the JSON answer of an operation and its declared type, if that is a struct."""
     kind: Any = (
         served_address.item

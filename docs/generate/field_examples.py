@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.core.fields import field_default
-from gateway.http.address import Address
+from gateway.http.address import ApiAddress
 from gateway.http.answers import JSON
 from gateway.http.lists import ListDefinition, one_page_envelope
 from spool.listing import ListPage
@@ -20,7 +20,7 @@ _PARAMETER = re.compile(r"([\w-]+)s/\{\w+\}")  # the id of a resource in a path,
 
 
 def composed(
-    rows: Sequence[Address], *, stored: Mapping[str, Mapping[str, Any]]
+    rows: Sequence[ApiAddress], *, stored: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """
     Yield the name and the example of each operation whose answer has a type. Its stored members replace
@@ -39,7 +39,7 @@ def composed(
                 yield name, _operation(row, method, kind, own)
 
 
-def _answer_type(served_address: Address) -> type[msgspec.Struct] | None:
+def _answer_type(served_address: ApiAddress) -> type[msgspec.Struct] | None:
     kind = (
         served_address.item
         if served_address.lists
@@ -49,7 +49,7 @@ def _answer_type(served_address: Address) -> type[msgspec.Struct] | None:
 
 
 def _operation(
-    served_address: Address, method: str, kind: type[msgspec.Struct], own: Mapping[str, Any]
+    served_address: ApiAddress, method: str, kind: type[msgspec.Struct], own: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """
     Return the example of an operation, with its `own` members. If it has some, its answer has the fields that an
@@ -106,7 +106,12 @@ def body_example(kind: Any) -> Mapping[str, Any]:
 
 
 def _answer(
-    served_address: Address, method: str, kind: type[msgspec.Struct], id: str, *, optional: tuple[bool, ...]
+    served_address: ApiAddress,
+    method: str,
+    kind: type[msgspec.Struct],
+    id: str,
+    *,
+    optional: tuple[bool, ...],
 ) -> Any:
     if served_address.lists:
         return _page(served_address.lists, kind, id, optional=optional)

@@ -36,8 +36,8 @@ from gateway.intake.price_updates import (
 from gateway.intake.rate_cards import litellm, names
 from gateway.intake.rate_cards.card import (
     FORMAT,
-    Clause,
     Model,
+    ModelNameCondition,
     Price,
     RateCard,
     Seller,
@@ -131,7 +131,7 @@ def models_dev_card(day: str) -> RateCard:
                 )
                 row = Price(tiers=tuple(sizes), **_amounts(cost))
                 id = name.lower()
-                listed.setdefault(id, Model(id=id, match=Clause(equals=(id,)), prices=(row,)))
+                listed.setdefault(id, Model(id=id, match=ModelNameCondition(equals=(id,)), prices=(row,)))
     return RateCard(
         format=FORMAT,
         version="",

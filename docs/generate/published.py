@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from docs.generate.published_calls import calls_section
 from docs.generate.published_lists import section
-from gateway.http.address import Address
+from gateway.http.address import ApiAddress
 from gateway.operations.list import RESOURCES
 from gateway.service.addresses.table import FOR_SENDERS
 from spool.registry.scopes import GROUPS
@@ -187,7 +187,7 @@ def _row(category: str, scope: str, operation: str) -> PublishedRow:
     return PublishedRow(category=category, scope=scope, operation=operation, state=state, why=why)
 
 
-def _operations(address: Address) -> Iterator[str]:
+def _operations(address: ApiAddress) -> Iterator[str]:
     return (f"{method} {address.documented_path}" for method in address.operation_ids_by_method)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.http.address import Address
+from gateway.http.address import ApiAddress
 from gateway.http.answers import JSON
 from gateway.service.addresses.table import FOR_SENDERS
 
@@ -133,7 +133,7 @@ def _others() -> Iterator[str]:
     return (f"| `{operation}` | {why} |\n" for operation, why in NOT_COMPARED.items())
 
 
-def _compared(operation: str, address: Address, published: PublishedCall) -> ComparedCall:
+def _compared(operation: str, address: ApiAddress, published: PublishedCall) -> ComparedCall:
     fields = _fields(address.body)
     parameters = (*address.required, *address.optional, *address.repeated)
     roots = _roots(address) if published.root else ()
@@ -149,7 +149,7 @@ def _fields(body: Any) -> Sequence[str]:
     return [each.encode_name for each in msgspec.structs.fields(body)] if is_struct else ()
 
 
-def _roots(address: Address) -> Sequence[str]:
+def _roots(address: ApiAddress) -> Sequence[str]:
     answer: Any = address.gives[address.status][JSON]
     return _fields(answer) or list(answer.get("properties", {}))
 

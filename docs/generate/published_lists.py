@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gateway.http.address import Address
+from gateway.http.address import ApiAddress
 from gateway.service.addresses.table import FOR_SENDERS
 
 _HEAD = """
@@ -156,7 +156,7 @@ def _lines() -> Iterator[str]:
         yield f"| `{each.path}` | {published} | {_names(each.more)} | {each.published.why} |\n"
 
 
-def _compared(address: Address, published: PublishedList) -> ComparedList:
+def _compared(address: ApiAddress, published: PublishedList) -> ComparedList:
     listed = address.lists
     assert listed is not None
     fields = _fields(address)
@@ -169,7 +169,7 @@ def _compared(address: Address, published: PublishedList) -> ComparedList:
     return ComparedList(path=address.documented_path, published=published, missing=missing, more=list(more))
 
 
-def _fields(address: Address) -> Sequence[str]:
+def _fields(address: ApiAddress) -> Sequence[str]:
     item = address.item
     if isinstance(item, type):
         return [each.encode_name for each in msgspec.structs.fields(item)]

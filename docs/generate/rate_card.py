@@ -20,8 +20,8 @@ from gateway.intake import rate_cards
 from gateway.intake.rate_cards.card import (
     FORMAT,
     CardPrices,
-    Clause,
     Model,
+    ModelNameCondition,
     Price,
     RateCard,
     Seller,
@@ -243,28 +243,28 @@ def _plain(value: Decimal) -> Decimal:
     return Decimal(f"{value.quantize(_DECIMALS).normalize():f}")
 
 
-def _clause(match: Any) -> Clause:
+def _clause(match: Any) -> ModelNameCondition:
     """
     Convert the source's condition on model names. Its texts become lower case, because names are compared
     in lower case.
     """
     kind = type(match).__name__
     if kind == "ClauseAnd":
-        return Clause(all=tuple(_clause(part) for part in match.and_))
+        return ModelNameCondition(all=tuple(_clause(part) for part in match.and_))
     if kind == "ClauseOr":
         return _merged([_clause(part) for part in match.or_])
     name = _CLAUSES[kind]
     text = getattr(match, name)
-    return Clause(**{name: (text if kind == "ClauseRegex" else text.lower(),)})
+    return ModelNameCondition(**{name: (text if kind == "ClauseRegex" else text.lower(),)})
 
 
-def _merged(parts: list[Clause]) -> Clause:
+def _merged(parts: list[ModelNameCondition]) -> ModelNameCondition:
     def together(name: str) -> tuple[Any, ...]:
         return tuple(dict.fromkeys(item for part in parts for item in getattr(part, name)))
 
     if sum(bool(part.all) for part in parts) > 1:
         raise ValueError("a clause with two conjunctions needs a form of its own")
-    return Clause(**{name: together(name) for name in Clause.__struct_fields__})
+    return ModelNameCondition(**{name: together(name) for name in ModelNameCondition.__struct_fields__})
 
 
 def _hour(time: Any) -> str:

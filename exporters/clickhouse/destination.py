@@ -16,7 +16,7 @@ from spool.clock import Clock
 from spool.record import AI_TELEMETRY
 
 if TYPE_CHECKING:
-    from exporters.exporter import LandingExporter
+    from exporters.exporter import WholeDeliveryExporter
     from exporters.lake.exporter import LakeContext
     from exporters.lake.watch import CountedNumbers, LakeCheckResult
     from exporters.probe import Probe
@@ -29,7 +29,7 @@ _SHOWN: Final = 3  # differences that one message of `check` lists
 
 def build_exporter(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
-) -> LandingExporter:
+) -> WholeDeliveryExporter:
     from exporters.clickhouse.exporter import ClickHouseExporter
     from exporters.clickhouse.server import ClickHouseServer
 

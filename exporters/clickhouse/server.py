@@ -10,7 +10,12 @@ import msgspec
 
 from exporters.clickhouse.table import COLUMN_TYPES, TableSums
 from exporters.errors import Misconfigured, PostponableError, Retryable, SendError
-from exporters.http.client import Client, ClientSettings, check_certificate_accepted, is_refused_certificate
+from exporters.http.client import (
+    ClientSettings,
+    HttpClient,
+    check_certificate_accepted,
+    is_refused_certificate,
+)
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
@@ -61,7 +66,7 @@ class ClickHouseServer:
             timeout_s=TIMEOUT_S,
             compression="none",
         )
-        self._client = Client(self._settings, clock=clock)
+        self._client = HttpClient(self._settings, clock=clock)
         certificates = [settings.ca_file, settings.tls_cert_file, settings.tls_key_file]
         self._certificates = [SecretSource("certificates", file=file) for file in certificates if file]
         self._used_stamps = self._certificate_file_states()

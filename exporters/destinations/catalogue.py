@@ -18,7 +18,7 @@ from spool.record import TOPICS
 if TYPE_CHECKING:
     from exporters.destinations.declaration import DestinationType
     from exporters.destinations.upstream import UpstreamContext
-    from exporters.exporter import Exporter, LandingExporter, RouteConfig
+    from exporters.exporter import Exporter, RouteConfig, WholeDeliveryExporter
     from exporters.lake.exporter import LakeContext
     from spool.ledger.repricing import LinesOf
 
@@ -163,7 +163,7 @@ def _build_route(
     name = f"{destination.name}/{topic}"
     of_topic = replace(destination, topics=(topic,))
     spec = RouteSpec(name=name, topic=topic, required=destination.required, start=destination.start)
-    exporter: Exporter | LandingExporter
+    exporter: Exporter | WholeDeliveryExporter
     if destination.lines:
         if type.build_with_price_lines is None or price_lines is None:
             raise ValueError(f"destination {destination.name}: `lines` needs prices, and type 'focus'")

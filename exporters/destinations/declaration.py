@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from exporters.exporter import Exporter, LandingExporter
+from exporters.exporter import Exporter, WholeDeliveryExporter
 from exporters.probe import Probe
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Build = Callable[[DestinationSettings, SecretSource | None, Clock], Exporter]
 BuildByLines = Callable[[DestinationSettings, SecretSource | None, Clock, "LinesOf"], Exporter]
-BuildLake = Callable[[DestinationSettings, SecretSource | None, Clock, "LakeContext"], LandingExporter]
+BuildLake = Callable[[DestinationSettings, SecretSource | None, Clock, "LakeContext"], WholeDeliveryExporter]
 # function that returns a task for the route's lifetime, or None
 Beside = Callable[
     [DestinationSettings, SecretSource | None, Clock, "LakeContext"],

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from exporters.destinations.declaration import DestinationType
 from exporters.errors import SendError
-from exporters.http.client import Client, ClientSettings
+from exporters.http.client import ClientSettings, HttpClient
 from exporters.marked_call import probe_with_test_call
 from exporters.otlp.telemetry import METRICS, TRACES, TelemetryExporter
 from exporters.probe import OK, Probe, error_probe, probe_with_empty_export
@@ -44,7 +44,7 @@ def build_exporter(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock
 ) -> TelemetryExporter:
     return TelemetryExporter(
-        Client(ClientSettings(may_take_and_fail=True), clock=clock), OtlpEndpoint(settings, secret)
+        HttpClient(ClientSettings(may_take_and_fail=True), clock=clock), OtlpEndpoint(settings, secret)
     )
 
 
@@ -70,7 +70,7 @@ async def _probe_signals(
 ) -> Probe:
     message = None
     endpoint = OtlpEndpoint(settings, secret)
-    async with Client(ClientSettings(), clock=clock) as client:
+    async with HttpClient(ClientSettings(), clock=clock) as client:
         for signal in SIGNALS:
             try:
                 key = endpoint.authorization(signal)

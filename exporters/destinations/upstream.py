@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from exporters.exporter import Exporter, RouteConfig
 from exporters.otlp.telemetry import TelemetryExporter
-from exporters.service.billing_drops import BillingDropExporter, ConnectionLocks
+from exporters.service.billing_drops import ConnectionLocks, HourlyBillingFileExporter
 from exporters.service.events import STREAM as EVENTS
 from exporters.service.events import EventExporter, StreamMapper
 from exporters.service.paths import UPSTREAM, UpstreamPaths
@@ -19,8 +19,15 @@ from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import UpstreamSettings
 from spool.clock import Clock
 from spool.deliveries.values import RouteSpec
-from spool.log.protocols import Log
-from spool.record import AI_TELEMETRY, BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
+from spool.log.protocols import RecordLog
+from spool.record import (
+    AI_TELEMETRY,
+    BILLING_DATA,
+    UNIT_COST,
+    USAGE_EVENTS,
+    HourlyBillingFile,
+    UnitCostOperation,
+)
 from spool.streams import StreamReader
 
 
@@ -33,11 +40,11 @@ class UpstreamContext:
     no other gateway writes.
     """
 
-    log: Log
+    log: RecordLog
     streams: StreamReader
     learn: Callable[[Sequence[UnitCostOperation]], None]
     locks: ConnectionLocks
-    id_upstream: Callable[[BillingDrop], str]
+    id_upstream: Callable[[HourlyBillingFile], str]
     single_writer: frozenset[str] = frozenset()
 
 
@@ -73,7 +80,7 @@ def upstream_routes(
     )
     yield _build_route(UNIT_COST, settings, made_of, unit_cost, client)
     client = UpstreamClient.from_settings(settings, clock=clock)
-    exporter = BillingDropExporter(client, context.locks, context.id_upstream)
+    exporter = HourlyBillingFileExporter(client, context.locks, context.id_upstream)
     yield _build_route(BILLING_DATA, settings, made_of, exporter, client)
 
 

@@ -24,7 +24,7 @@ from exporters import batch as batches
 from exporters.batch import map_with_pauses
 from exporters.destinations.declaration import DestinationType
 from exporters.errors import DeliveryTooLarge, Retryable, SendError
-from exporters.http.client import Client, ClientSettings
+from exporters.http.client import ClientSettings, HttpClient
 from exporters.probe import Probe, error_probe, probe_connection
 from exporters.redaction import secrets_in_query
 from exporters.secret_source import SecretSource
@@ -44,7 +44,7 @@ class WebhookExporter:
     max_records = 1000
 
     def __init__(
-        self, client: Client, settings: DestinationSettings, secret: SecretSource | None, *, clock: Clock
+        self, client: HttpClient, settings: DestinationSettings, secret: SecretSource | None, *, clock: Clock
     ) -> None:
         self._client = client
         self._clock = clock
@@ -103,7 +103,7 @@ def sign_body(secret: str, timestamp: str, body: bytes) -> str:
 def build_exporter(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock
 ) -> WebhookExporter:
-    client = Client(ClientSettings(compression="none", may_take_and_fail=True), clock=clock)
+    client = HttpClient(ClientSettings(compression="none", may_take_and_fail=True), clock=clock)
     return WebhookExporter(client, settings, secret, clock=clock)
 
 
@@ -116,7 +116,7 @@ async def probe_destination(
             secret.value()
     except SendError as error:
         return error_probe(error)
-    async with Client(ClientSettings(), clock=clock) as client:
+    async with HttpClient(ClientSettings(), clock=clock) as client:
         return await probe_connection(client, settings.url)
 
 

@@ -49,7 +49,7 @@ class ClientSettings:
     may_take_and_fail: bool = False
 
 
-class Client:
+class HttpClient:
     """An HTTP client with its connections. It connects at the first request."""
 
     def __init__(self, settings: ClientSettings, *, clock: Clock) -> None:

@@ -30,7 +30,7 @@ from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import collect_hosts, create_conn
 
 from exporters.errors import Misconfigured, Retryable, SendError
-from exporters.http.client import Client, ClientSettings
+from exporters.http.client import ClientSettings, HttpClient
 from exporters.kafka.messages import AWS, TopicProgress, decode_progress
 from exporters.redaction import redact_secrets, secret_lines
 from exporters.secret_source import SecretSource
@@ -177,7 +177,7 @@ class _AwsToken(AbstractTokenProvider):  # type: ignore[misc]  # the library has
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
         self._region = settings.region
         self._secret = secret
-        self._identity = AwsIdentity(settings)
+        self._identity = AwsKeyProvider(settings)
 
     async def token(self) -> str:
         if self._secret is None:
@@ -306,7 +306,7 @@ class _ServiceKeys(msgspec.Struct, frozen=True, rename="pascal"):
     expiration: datetime
 
 
-class AwsIdentity:
+class AwsKeyProvider:
     """
     The identity that AWS's own tools would find: environment variables, a role with a token, the container or
     pod, or the machine.
@@ -332,12 +332,12 @@ class AwsIdentity:
         cached = self._cached_keys
         if cached is None or (cached.expires_at and cached.expires_at - _RENEWAL_LEAD_S < self._clock.now()):
             settings = ClientSettings(compression="none", timeout_s=_TIMEOUT_S)
-            async with Client(settings, clock=self._clock) as client:
+            async with HttpClient(settings, clock=self._clock) as client:
                 cached = await self._fetch_keys(client)
             self._cached_keys = cached
         return cached
 
-    async def _fetch_keys(self, client: Client) -> AwsKeys:
+    async def _fetch_keys(self, client: HttpClient) -> AwsKeys:
         variable = self._environ.get
         try:
             if variable("AWS_ACCESS_KEY_ID"):
@@ -358,7 +358,7 @@ class AwsIdentity:
             message = f"secret_file is empty, and AWS provides no keys to this machine: {error}"
             raise Misconfigured(message, answered=False) from error
 
-    async def _fetch_role_keys(self, client: Client, file: Path) -> AwsKeys:
+    async def _fetch_role_keys(self, client: HttpClient, file: Path) -> AwsKeys:
         token = _read_text(file)
         parameters = {
             "Action": "AssumeRoleWithWebIdentity",
@@ -382,14 +382,14 @@ class AwsIdentity:
         except (ElementTree.ParseError, KeyError, ValueError) as error:
             raise Retryable("the response of AWS contains no keys", answered=True) from error
 
-    async def _fetch_container_keys(self, client: Client, url: str) -> AwsKeys:
+    async def _fetch_container_keys(self, client: HttpClient, url: str) -> AwsKeys:
         token = self._environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
         file = self._environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "")
         if file:
             token = _read_text(Path(file))
         return await _fetch_aws_keys_from_url(client, url, {"Authorization": token} if token else {})
 
-    async def _fetch_machine_keys(self, client: Client) -> AwsKeys:
+    async def _fetch_machine_keys(self, client: HttpClient) -> AwsKeys:
         base = self._environ.get("AWS_METADATA_ENDPOINT", _MACHINE).rstrip("/")
         session_headers = {f"{_SESSION}-ttl-seconds": "600"}
         url = f"{base}/latest/api/token"
@@ -404,7 +404,7 @@ class AwsIdentity:
         return await _fetch_aws_keys_from_url(client, f"{base}{_ROLES}{role}", headers)
 
 
-async def _fetch_aws_keys_from_url(client: Client, url: str, headers: Mapping[str, str]) -> AwsKeys:
+async def _fetch_aws_keys_from_url(client: HttpClient, url: str, headers: Mapping[str, str]) -> AwsKeys:
     answer = await client.send(url, b"", method="GET", content_type="text/plain", headers=headers)
     try:
         keys = msgspec.json.decode(answer.body, type=_ServiceKeys)

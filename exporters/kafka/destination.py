@@ -13,7 +13,7 @@ from exporters.settings import DestinationSettings
 from spool.clock import Clock
 
 if TYPE_CHECKING:
-    from exporters.exporter import LandingExporter
+    from exporters.exporter import WholeDeliveryExporter
     from exporters.kafka.exporter import Brokers
     from exporters.lake.exporter import LakeContext
     from exporters.lake.watch import CountedNumbers, LakeCheckResult
@@ -25,7 +25,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
 def build_exporter(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
-) -> LandingExporter:
+) -> WholeDeliveryExporter:
     brokers = build_brokers(settings, secret, settings.topics[0])
     from exporters.kafka.exporter import KafkaExporter
 

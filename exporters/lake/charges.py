@@ -20,7 +20,7 @@ from exporters.focus.charges import Charge, ChargeSums
 from exporters.lake import manifest
 from exporters.lake.columns import COUNT, MONEY, TAGS, TIME, WORD, LakeRow
 from exporters.lake.names import DeliveryRange
-from exporters.lake.partitions import GROUP_ROWS, DeliveryFiles, FileFormat, FileSums, footer_metadata
+from exporters.lake.partitions import GROUP_ROWS, DeliveryFiles, FileFormat, LakeFileSums, footer_metadata
 from spool.ledger import money
 from spool.log.values import LogEntry
 from spool.record import CURRENCY
@@ -113,9 +113,9 @@ def _parse_value(type: str, text: str) -> Any:
     return list(json.loads(text).items()) if type == TAGS else text
 
 
-def _sum_charges(charges: Iterable[Charge]) -> FileSums:
+def _sum_charges(charges: Iterable[Charge]) -> LakeFileSums:
     """Return the sums of charges for a manifest. `spend`: only dollars."""
-    sums = FileSums()
+    sums = LakeFileSums()
     for charge in charges:
         at = int(charge.start.timestamp()) * 1_000_000
         sums.rows += 1

@@ -13,7 +13,7 @@ from spool.clock import Clock
 from spool.record import AI_TELEMETRY
 
 if TYPE_CHECKING:
-    from exporters.exporter import LandingExporter
+    from exporters.exporter import WholeDeliveryExporter
     from exporters.lake.exporter import LakeContext, LakeExporter
     from exporters.lake.stores import LakeStore
     from exporters.lake.watch import LakeCheckResult
@@ -94,8 +94,8 @@ def build_periodic_check(
 
 
 def with_landing_times(
-    exporter: LandingExporter, settings: DestinationSettings, clock: Clock, context: LakeContext
-) -> LandingExporter:
+    exporter: WholeDeliveryExporter, settings: DestinationSettings, clock: Clock, context: LakeContext
+) -> WholeDeliveryExporter:
     """Return the exporter so that it also records when deliveries landed, if these times are used."""
     if context.verdicts is None:
         return exporter

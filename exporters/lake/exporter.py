@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from exporters.batch import TURN
 from exporters.errors import Misconfigured, Retryable
-from exporters.exporter import LandingExporter, StoreRouteMark, store_or_compare_delivery_mark
+from exporters.exporter import StoreRouteMark, WholeDeliveryExporter, store_or_compare_delivery_mark
 from exporters.lake import manifest, names
 from exporters.lake.columns import LakeTable
 from exporters.lake.formats import new_delivery_files
@@ -363,7 +363,9 @@ class LandingRecorder:
     An exporter for topics and tables, which have no manifests, that also records when deliveries landed.
     """
 
-    def __init__(self, exporter: LandingExporter, verdicts: StatementStore, route: str, clock: Clock) -> None:
+    def __init__(
+        self, exporter: WholeDeliveryExporter, verdicts: StatementStore, route: str, clock: Clock
+    ) -> None:
         self.in_flight, self.max_records = exporter.in_flight, exporter.max_records
         self._exporter = exporter
         self._verdicts = verdicts

@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from exporters.errors import Misconfigured, Retryable, SendError
-from exporters.http.client import Client, ClientSettings
+from exporters.http.client import ClientSettings, HttpClient
 from spool.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ class ExternalAccount:
     async def _fetch_token(self) -> dict[str, Any]:
         account = self._read_account()
         is_other = bool(account.service_account_impersonation_url)
-        async with Client(self._settings, clock=self._clock) as client:
+        async with HttpClient(self._settings, clock=self._clock) as client:
             own = await self._exchange_token(client, account, _ACCOUNTS if is_other else _STORE)
             if not is_other:
                 ends = datetime.fromtimestamp(self._clock.now(), UTC) + timedelta(seconds=own.expires_in)
@@ -108,7 +108,7 @@ class ExternalAccount:
                 raise self._file_error(f"{url} does not begin with https://")
         return account
 
-    async def _exchange_token(self, client: Client, account: AccountFile, scope: str) -> TokenAnswer:
+    async def _exchange_token(self, client: HttpClient, account: AccountFile, scope: str) -> TokenAnswer:
         subject = self._read_subject_token(account.credential_source)
         parameters = {
             "grant_type": _EXCHANGE,
@@ -147,7 +147,9 @@ class ExternalAccount:
         return Misconfigured(f"{self._file}: {problem}", answered=False)
 
 
-async def _fetch_service_account_token(client: Client, account: AccountFile, token: str) -> dict[str, Any]:
+async def _fetch_service_account_token(
+    client: HttpClient, account: AccountFile, token: str
+) -> dict[str, Any]:
     request = {"scope": [_STORE], "lifetime": f"{_LIFETIME_S}s"}
     answer = await client.send(
         account.service_account_impersonation_url,

@@ -10,7 +10,7 @@ from typing import Any, Final
 from exporters.lake.formats import FORMATS
 from exporters.lake.manifest import LakeFile, LakeManifest
 from exporters.lake.partitions import FileFormat
-from exporters.lake.tables import LakeDays, table_for_route
+from exporters.lake.tables import LakeSumsByDay, table_for_route
 from spool.ledger import money
 from spool.record import CURRENCY
 
@@ -56,9 +56,13 @@ def footer_difference(
 
 
 def data_difference(
-    format: FileFormat, path: Path, lake_manifest: LakeManifest, file: LakeFile, days: LakeDays | None = None
+    format: FileFormat,
+    path: Path,
+    lake_manifest: LakeManifest,
+    file: LakeFile,
+    sums_by_day: LakeSumsByDay | None = None,
 ) -> str | None:
-    """Return how a file's data differ from the manifest, or None. Its rows are added to `days`."""
+    """Return how a file's data differ from the manifest, or None. Its rows are added to `sums_by_day`."""
     with path.open("rb") as opened:
         if file_digest(opened, "sha256").hexdigest() != file.sha256:
             return "its SHA-256 differs from its manifest"
@@ -68,7 +72,7 @@ def data_difference(
             if format.is_focus
             else _read_summed_row_values(format, path, lake_manifest)
         )
-        sums = _sum_charges(rows) if format.is_focus else _sum_rows(rows, lake_manifest, days)
+        sums = _sum_charges(rows) if format.is_focus else _sum_rows(rows, lake_manifest, sums_by_day)
     except ValueError as error:
         return str(error)
     for name, value in sums.items():
@@ -91,7 +95,7 @@ def _read_summed_row_values(
 
 
 def _sum_rows(
-    rows: Iterator[tuple[Any, ...]], lake_manifest: LakeManifest, days: LakeDays | None
+    rows: Iterator[tuple[Any, ...]], lake_manifest: LakeManifest, sums_by_day: LakeSumsByDay | None
 ) -> Mapping[str, object]:
     """
     Return the sums of rows, as a manifest has them. Raises ValueError for a repeated number, or for one
@@ -111,8 +115,8 @@ def _sum_rows(
             spend += units
             given_tokens += input_tokens or 0
             made_tokens += output or 0
-            if days is not None and number is not None:
-                days.add_to_day(at, its_calls, units, input_tokens or 0, output or 0)
+            if sums_by_day is not None and number is not None:
+                sums_by_day.add_to_day(at, its_calls, units, input_tokens or 0, output or 0)
     if lake_manifest.imported is None and len(numbers) != count:
         raise ValueError(f"{count - len(numbers)} record numbers are repeated")
     return {

@@ -66,7 +66,7 @@ class FileFormat:
 
 
 @dataclass(eq=False)
-class FileSums:
+class LakeFileSums:
     """The sums over a file's rows that its manifest states."""
 
     rows: int = 0
@@ -89,7 +89,7 @@ class FileSums:
         self.input_tokens += sum([row[_GIVEN] or 0 for row in counted])
         self.output_tokens += sum([row[_MADE] or 0 for row in counted])
 
-    def add_sums(self, other: FileSums) -> None:
+    def add_sums(self, other: LakeFileSums) -> None:
         self.rows += other.rows
         self.calls += other.calls
         self.spend += other.spend
@@ -113,7 +113,7 @@ class _Partition:
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     file: OpenFile | None = None
     added: int = 0
-    sums: FileSums = field(default_factory=FileSums)
+    sums: LakeFileSums = field(default_factory=LakeFileSums)
 
 
 class DeliveryFiles:
@@ -145,7 +145,7 @@ class DeliveryFiles:
         self._shadow = list(table.columns).index("shadow")
         self._partitions: dict[int, _Partition] = {}
         self._digest = RowDigest(table)
-        self._sums = FileSums()
+        self._sums = LakeFileSums()
         self._kinds: Counter[str] = Counter()
         self._shadows = 0
         self._next_number = delivery_range.first
@@ -268,7 +268,7 @@ class DeliveryFiles:
         partition.file = None
         return self._describe_file(format_date(day), partition.path, partition.sums)
 
-    def _describe_file(self, date: str, path: Path, sums: FileSums) -> manifest.LakeFile:
+    def _describe_file(self, date: str, path: Path, sums: LakeFileSums) -> manifest.LakeFile:
         with path.open("rb") as file:
             sum = file_digest(file, "sha256").hexdigest()
         counted = sums.counted_rows()

@@ -34,7 +34,7 @@ from exporters.problems import problems_of_choice
 from spool import record
 from spool.ledger import money
 from spool.ledger.verdicts import counted_time_us
-from spool.record import NS, BillingDrop, Record, UnitCostOperation, UsageEvent
+from spool.record import NS, HourlyBillingFile, Record, UnitCostOperation, UsageEvent
 
 _US: Final = NS // 1_000_000
 _DAY_US: Final = 24 * 3600 * 1_000_000
@@ -103,14 +103,14 @@ def _operation_values(operation: UnitCostOperation) -> dict[str, Any]:
     }
 
 
-def _billing_drop_values(drop: BillingDrop) -> dict[str, Any]:
+def _billing_drop_values(billing_file: HourlyBillingFile) -> dict[str, Any]:
     return {
-        "connection_id": drop.connection_id,
-        "month": drop.month,
-        "operation": drop.operation,
-        "rows": drop.rows,
-        "body": drop.body.decode(),
-        "upstream_id": drop.upstream_id,
+        "connection_id": billing_file.connection_id,
+        "month": billing_file.month,
+        "operation": billing_file.operation,
+        "rows": billing_file.rows,
+        "body": billing_file.body.decode(),
+        "upstream_id": billing_file.upstream_id,
     }
 
 
@@ -179,7 +179,7 @@ class LakeDay(NamedTuple):
         )
 
 
-class LakeDays:
+class LakeSumsByDay:
     """
     Sums by day of the counted rows of all deliveries. Imported rows are excluded, because no totals include them.
     """

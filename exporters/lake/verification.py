@@ -22,7 +22,7 @@ from exporters.lake.file_checks import data_difference, find_file_format, footer
 from exporters.lake.manifest import AdoptionManifest, LakeFile, LakeManifest
 from exporters.lake.partitions import FileFormat
 from exporters.lake.stores import LakeStore
-from exporters.lake.tables import LakeDays
+from exporters.lake.tables import LakeSumsByDay
 from spool.ledger import money
 
 LISTING, FOOTERS, DATA = "listing", "footers", "data"
@@ -146,14 +146,14 @@ async def verify_files(
     dates: DateRange = ALL_DATES,
     table: str = TABLE,
     is_sampled: Callable[[], bool] | None = None,
-    days: LakeDays | None = None,
+    sums_by_day: LakeSumsByDay | None = None,
 ) -> VerifiedLake:
     """
     Compare the files of a data lake with its manifests. Raises the errors of the store.
 
     Only files of `dates` are compared, but all manifests are checked for their numbers and their chain. For
     DATA, `is_sampled` decides for each file whether to read every byte or only its end. The rows read are
-    added to `days`. In `manifests`, a repair must come before its delivery.
+    added to `sums_by_day`. In `manifests`, a repair must come before its delivery.
     """
     after = f"{names.data_prefix(table)}date={dates.first}" if dates.first else ""
     listed = store.list_objects(names.data_prefix(table), after=after)
@@ -166,7 +166,7 @@ async def verify_files(
     differences: list[LakeDifference] = []
     sums = _LakeSums()
     waiting: list[_ListedFile] = []
-    file_checks = _FileChecker(store, level, scratch, is_sampled, days)
+    file_checks = _FileChecker(store, level, scratch, is_sampled, sums_by_day)
     repairs: dict[str, ReadManifest] = {}  # repairs by the name of the delivery's own manifest
     async for result in manifests:
         if isinstance(result, LakeDifference):
@@ -383,13 +383,13 @@ class _FileChecker:
         level: str,
         scratch: Path,
         is_sampled: Callable[[], bool] | None,
-        days: LakeDays | None,
+        sums_by_day: LakeSumsByDay | None,
     ) -> None:
         self._store = store
         self._level = level
         self._scratch = scratch
         self._is_sampled = is_sampled
-        self._days = days
+        self._days = sums_by_day
         self.read = 0  # files read completely
 
     async def compare_files(self, files: Sequence[_ListedFile]) -> list[LakeDifference]:

@@ -44,7 +44,7 @@ _ADDRESSES = re.compile(r":(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class NotificationMessage:
     """
     One message with one or several notices. `reached`: recipients that have it from an earlier attempt.
 
@@ -80,7 +80,7 @@ class PartlyDelivered(Retryable):
 class Channel(Protocol):
     """A notification channel. Methods raise an error of exporters.errors if a message was not accepted."""
 
-    async def send(self, message: Message) -> str:
+    async def send(self, message: NotificationMessage) -> str:
         """Send a message. Return details to store, such as recipients that were rejected for good, or ""."""
         ...
 

@@ -19,7 +19,7 @@ from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.errors import Invalid
 from spool.installation import derive_secret
-from spool.registry.tables.kept_channels import MAX_SECRET, ChannelFields, KeptChannel
+from spool.registry.tables.kept_channels import MAX_SECRET, ChannelFields, StoredChannel
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -32,26 +32,28 @@ class ChannelSecretCipher:
     secret: bytes
     clock: Clock
 
-    def __call__(self, channel_fields: ChannelFields, secret: str | None, before: KeptChannel | None) -> str:
+    def __call__(
+        self, channel_fields: ChannelFields, secret: str | None, old_channel: StoredChannel | None
+    ) -> str:
         """Encrypt a channel's secret. Raises Invalid if the channel could not send with it."""
         if secret and (len(secret) > MAX_SECRET or not secret.isprintable() or " " in secret):
             raise Invalid(f"secret must be one line of at most {MAX_SECRET} characters, without spaces")
-        if before is not None and not secret:
-            if before.sealed and channel_fields.address != before.address:
+        if old_channel is not None and not secret:
+            if old_channel.sealed and channel_fields.address != old_channel.address:
                 raise Invalid("secret: enter it again, because the address changed")
-            secret = self.decrypt_secret(before)
+            secret = self.decrypt_secret(old_channel)
         self._check_draft(channel_fields, secret or "")
-        if before is not None and secret == self.decrypt_secret(before):
-            return before.sealed
+        if old_channel is not None and secret == self.decrypt_secret(old_channel):
+            return old_channel.sealed
         return self._encrypt_secret(channel_fields.name, secret) if secret else ""
 
-    def decrypt_secret(self, channel: KeptChannel) -> str:
+    def decrypt_secret(self, channel: StoredChannel) -> str:
         if not channel.sealed:
             return ""
         data = b64decode(channel.sealed)
         return self._new_cipher().decrypt(data[:_NONCE], data[_NONCE:], channel.name.encode()).decode()
 
-    def decrypt_settings(self, channel: KeptChannel) -> StoredChannelSettings:
+    def decrypt_settings(self, channel: StoredChannel) -> StoredChannelSettings:
         return _build_settings(channel, self.decrypt_secret(channel))
 
     def _check_draft(self, channel_fields: ChannelFields, secret: str) -> None:

@@ -10,7 +10,12 @@ from dataclasses import replace
 
 from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.notifications.catalogue import TYPES, build_channel
-from exporters.notifications.channel import Channel, Message, PartlyDelivered, StoredChannelSettings
+from exporters.notifications.channel import (
+    Channel,
+    NotificationMessage,
+    PartlyDelivered,
+    StoredChannelSettings,
+)
 from exporters.notifications.schedule import Schedule, build_schedule, next_notifications_and_send_time
 from exporters.pace import Backoff
 from exporters.settings import NotifySettings
@@ -152,7 +157,9 @@ class ChannelSender:
         self._stamp = self._channel.secret_file_state()
         try:
             details = await self._channel.send(
-                Message(notices=[notification.notice for notification in group], reached=first.reached)
+                NotificationMessage(
+                    notices=[notification.notice for notification in group], reached=first.reached
+                )
             )
         except Misconfigured as error:
             self._set_state(PARKED, error)

@@ -34,7 +34,7 @@ from exporters import batch as batches
 from exporters.batch import RecordBatch, SendTally, map_with_pauses
 from exporters.errors import DeliveryTooLarge, Rejected, SplitRequired
 from exporters.http.answers import HttpAnswer, check_not_web_page, rejected_count_in_receipt
-from exporters.http.client import MAX_ITEMS_ANSWER_BYTES, PROTOBUF, Client
+from exporters.http.client import MAX_ITEMS_ANSWER_BYTES, PROTOBUF, HttpClient
 from exporters.otlp.spans import (
     PackedSpans,
     SpanEncoder,
@@ -105,7 +105,7 @@ class EncodedBody(NamedTuple):
 class TelemetryExporter:
     def __init__(
         self,
-        client: Client,
+        client: HttpClient,
         target: TelemetryTarget,
         *,
         in_flight: int = 4,

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from exporters.errors import DeliveryTooLarge, Rejected, SendError
-from exporters.http.client import Client
+from exporters.http.client import HttpClient
 from exporters.pace import DeliveryOrder
 from exporters.probe import OK, UNAVAILABLE, Probe, error_probe
 from exporters.service.upstream_client import UpstreamClient
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import LogEntry
-from spool.record import BillingDrop
+from spool.record import HourlyBillingFile
 
 STREAM = "billing-drops"
 VALIDATION_STREAM = "billing-validation"
@@ -40,12 +40,15 @@ class ConnectionLocks:
         return self._locks.setdefault(connection_id, asyncio.Lock())
 
 
-class BillingDropExporter:
+class HourlyBillingFileExporter:
     in_flight = 1
     max_records = 1  # one record per delivery, because each billing file is its own request
 
     def __init__(
-        self, upstream: UpstreamClient, locks: ConnectionLocks, id_upstream: Callable[[BillingDrop], str]
+        self,
+        upstream: UpstreamClient,
+        locks: ConnectionLocks,
+        id_upstream: Callable[[HourlyBillingFile], str],
     ) -> None:
         self._upstream = upstream
         self._id_upstream = id_upstream
@@ -56,7 +59,9 @@ class BillingDropExporter:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
-        drops = [record for entry in entries for record in entry.records if isinstance(record, BillingDrop)]
+        drops = [
+            record for entry in entries for record in entry.records if isinstance(record, HourlyBillingFile)
+        ]
         key = delivery.idempotency_key
         for drop in drops:
             to = self._id_upstream(drop)
@@ -81,7 +86,7 @@ class _ValidationAnswer(msgspec.Struct):
 _answer = msgspec.json.Decoder(_ValidationAnswer)
 
 
-async def probe_validation(client: Client, url: str, *, authorization: str) -> Probe:
+async def probe_validation(client: HttpClient, url: str, *, authorization: str) -> Probe:
     """
     Let the upstream validate an example of an hourly billing file, with one row. Any result of the validation
     proves that the key and the address work.
@@ -100,7 +105,7 @@ async def probe_validation(client: Client, url: str, *, authorization: str) -> P
     return Probe(status=OK)
 
 
-class BillingValidation:
+class BillingFileValidator:
     """Validates billing files by a request to the upstream, which does not store them."""
 
     def __init__(self, upstream: UpstreamClient) -> None:

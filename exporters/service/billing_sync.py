@@ -17,7 +17,7 @@ from decimal import Context, Decimal, localcontext
 from uuid import uuid4
 
 from exporters.errors import Misconfigured, Retryable, SendError
-from exporters.http.client import Client
+from exporters.http.client import HttpClient
 from exporters.pace import Backoff
 from exporters.service import cbf
 from exporters.service.billing_drops import STREAM, ConnectionLocks
@@ -25,7 +25,7 @@ from exporters.service.cbf import CbfHour
 from exporters.service.paths import UpstreamPaths
 from exporters.service.upstream_client import Keyring, UpstreamClient
 from exporters.settings import UpstreamSettings
-from spool.billing import BillingHours, BillingPlan, SentHour
+from spool.billing import BillingPlan, SentBillingHours, SentHour
 from spool.clock import Clock
 from spool.deliveries.values import PARKED, RUNNING, RouteState
 from spool.errors import NotAllowed, SpoolError
@@ -57,8 +57,8 @@ class BillingSync:
     def __init__(
         self,
         ledger: Ledger,
-        hours: BillingHours,
-        client: Client,
+        sent_hours: SentBillingHours,
+        client: HttpClient,
         settings: UpstreamSettings,
         locks: ConnectionLocks,
         *,
@@ -68,7 +68,7 @@ class BillingSync:
         max_bytes: int = cbf.MAX_BYTES,
     ) -> None:
         self._ledger = ledger
-        self._hours = hours
+        self._hours = sent_hours
         self._upstream = UpstreamClient(client, UpstreamPaths(settings), Keyring(settings.keys))
         self._connection = settings.connection_id
         self._locks = locks

@@ -25,7 +25,7 @@ from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import EventStream, UpstreamSettings
 from spool.deliveries.values import Delivery, Settlement
 from spool.identity import RecordIdentity, derived_dedup_key
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.values import LogEntry, Submission
 from spool.record import NS, UNIT_COST, Record, Scalar, UnitCostOperation, UsageEvent, rfc3339
 from spool.streams import rounded_text
@@ -175,7 +175,7 @@ class StreamMapper:
 
     def __init__(
         self,
-        record_log: Log,
+        record_log: RecordLog,
         streams: Mapping[str, EventStream],
         learn: Callable[[Sequence[UnitCostOperation]], None],
     ) -> None:

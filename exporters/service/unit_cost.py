@@ -23,7 +23,7 @@ from exporters.errors import (
     SendError,
     SplitRequired,
 )
-from exporters.pace import DeliveryOrder, Pace
+from exporters.pace import DeliveryOrder, RateLimiter
 from exporters.service.upstream_client import UpstreamClient
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
@@ -83,7 +83,7 @@ class UnitCostExporter:
         self._streams = streams
         self._single_writer = frozenset(single_writer)
         self._to_tollhouse = to_tollhouse
-        self._pace = Pace(clock, per_s=PER_S, burst=BURST)
+        self._pace = RateLimiter(clock, per_s=PER_S, burst=BURST)
         self._order = DeliveryOrder()
 
     async def prepare_delivery_mark(self, delivery: Delivery) -> str | None:

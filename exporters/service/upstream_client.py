@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from exporters.errors import Misconfigured
 from exporters.http.answers import HttpAnswer, check_not_web_page
-from exporters.http.client import MAX_ANSWER_BYTES, Client, ClientSettings
+from exporters.http.client import MAX_ANSWER_BYTES, ClientSettings, HttpClient
 from exporters.secret_source import SecretSource
 from exporters.service.paths import STREAMS, UpstreamPaths
 from exporters.settings import UpstreamKey, UpstreamSettings
@@ -67,7 +67,7 @@ def _secret_source(key: UpstreamKey, environ: Mapping[str, str] | None) -> Secre
 
 
 class UpstreamClient:
-    def __init__(self, client: Client, paths: UpstreamPaths, keyring: Keyring) -> None:
+    def __init__(self, client: HttpClient, paths: UpstreamPaths, keyring: Keyring) -> None:
         self.client = client
         self._paths = paths
         self._keyring = keyring
@@ -92,7 +92,7 @@ class UpstreamClient:
         Send one request to a stream. `parts` fill the placeholders of its path.
 
         Raises Misconfigured before sending if the path is empty or no key covers the stream, and the
-        errors of `Client.send`.
+        errors of `HttpClient.send`.
         """
         with self.name_refused_key_in_errors(name):
             answer = await self.client.send(
@@ -156,8 +156,8 @@ class UpstreamClient:
         await self.client.close()
 
 
-def build_client(settings: UpstreamSettings, *, clock: Clock) -> Client:
-    return Client(
+def build_client(settings: UpstreamSettings, *, clock: Clock) -> HttpClient:
+    return HttpClient(
         ClientSettings(
             proxy=settings.proxy,
             ca_file=settings.ca_file,

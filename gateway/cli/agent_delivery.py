@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from exporters.errors import SendError
-from exporters.http.client import DNS, NO_ANSWER, REFUSED, TLS, Client, ClientSettings
+from exporters.http.client import DNS, NO_ANSWER, REFUSED, TLS, ClientSettings, HttpClient
 from exporters.marked_call import probe_with_test_call
 from exporters.otlp.telemetry import TRACES
 from exporters.probe import OK, UNAVAILABLE, Probe, error_probe
@@ -63,7 +63,7 @@ async def _try_delivery_once(
     agent = await asyncio.to_thread(probe_agent, data_dir, listen)
     if agent.problem:
         return DeliveryResult(MACHINE, False, agent.problem), True
-    async with Client(ClientSettings(timeout_s=TIMEOUT_S), clock=clock) as client:
+    async with HttpClient(ClientSettings(timeout_s=TIMEOUT_S), clock=clock) as client:
         probe = await probe_with_test_call(client, f"{agent.url}/v1/traces", clock=clock, authorization=None)
     if probe.status != OK:
         return _failed_result("agent_refuses", probe), True

@@ -50,7 +50,7 @@ from gateway.devices.agent.link import (
 )
 from gateway.devices.own_verdicts import NewestBudgetVerdicts
 from gateway.monitoring import logs
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.clock import SteadyClock, SystemClock
 from spool.errors import SpoolError
 from spool.record import utc_iso
@@ -117,7 +117,7 @@ async def _run_app_with_gateway_link(
     directory = config.data_dir
     own_identity = load_or_create_identity(directory, device_id=config.agent.device_id)
     recorder = ActivityRecorder(directory, now=time.time)
-    local = Bearer(
+    local = AuthenticatedKey(
         "this machine",
         frozenset({INGEST}),
         labels=config.agent.labels,

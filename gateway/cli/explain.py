@@ -24,8 +24,8 @@ from gateway.cli.send.request_bodies import MAX_DOCUMENT, open_ungzipped
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.sections import Config
 from gateway.core.errors import BadPayload, Refusal
-from gateway.intake.attribution import Attribution
-from gateway.intake.intake import Intake
+from gateway.intake.attribution import RecordAttributor
+from gateway.intake.intake import PayloadIntake
 from gateway.intake.prices import PriceBook
 from gateway.intake.reasons import explanations_by_field, price_line_fields
 from gateway.intake.shadows import ReportedCallers
@@ -45,7 +45,7 @@ from gateway.normalise.outcome import (
     ReadOptions,
     ReadOutcome,
 )
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.clock import SystemClock
 from spool.engines import open_log_in_memory
 from spool.identity import describe_dedup_rule
@@ -176,14 +176,14 @@ async def explain_payload(
         counters = WaitingCounters(
             log, shadows, clock, wait_s=inf, max_items=sys.maxsize, max_bytes=sys.maxsize
         )
-        intake = Intake(
+        intake = PayloadIntake(
             log,
-            attribution=Attribution(config),
+            attributor=RecordAttributor(config),
             prices=book,
             shadows=shadows,
             counters=counters,
         )
-        await intake.store_outcome(outcome, Bearer(name="explain", scopes=frozenset(), labels={}))
+        await intake.store_outcome(outcome, AuthenticatedKey(name="explain", scopes=frozenset(), labels={}))
         await counters.record_due_and_reverse_repeated_counters(releases_all=True)
         below = log.lowest_open_number(outcome.topic)
         entries = await log.read(outcome.topic, 1, below - 1)

@@ -18,7 +18,7 @@ from gateway.core.errors import Refusal
 from gateway.devices.fleet.heartbeat_facts import CLUSTER, has_cluster_label
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import MISSED, OFFLINE, ONLINE
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.clock import Clock, elapsed_s
 from spool.clusters import Cluster, ClusterTable, ReportedCluster
 from spool.devices.device import ENROLLED, Device
@@ -127,7 +127,7 @@ class Clusters:
         silent = len(self.offline_clusters())
         return {HEARD: len(self.table) - silent - disabled, SILENT: silent, DISABLED: disabled}
 
-    async def store_device_cluster(self, device: Device, bearer: Bearer) -> None:
+    async def store_device_cluster(self, device: Device, bearer: AuthenticatedKey) -> None:
         """
         Store the facts that a device reports about its cluster. Do nothing if the device reports for no cluster.
 
@@ -147,7 +147,9 @@ class Clusters:
             return
         await self._store_report(reported, bearer)
 
-    async def record_data_from_cluster(self, account: str, region: str, name: str, bearer: Bearer) -> None:
+    async def record_data_from_cluster(
+        self, account: str, region: str, name: str, bearer: AuthenticatedKey
+    ) -> None:
         """
         Record that a cluster sends data. Raises Refusal 403 if the cluster is disabled.
 
@@ -159,7 +161,7 @@ class Clusters:
         if cluster is None or elapsed_s(cluster.last_seen, self._clock.now()) >= HEARD_EVERY_S:
             await self._store_report(ReportedCluster(account=account, region=region, name=name), bearer)
 
-    async def _store_report(self, reported: ReportedCluster, bearer: Bearer) -> None:
+    async def _store_report(self, reported: ReportedCluster, bearer: AuthenticatedKey) -> None:
         try:
             await self.table.store_report(reported, expected_versions=bearer.expects, key=bearer.name)
         except KeyEnded:
@@ -168,7 +170,7 @@ class Clusters:
             extra = {"action": "cluster_not_kept", "cluster": reported.id}
             _log.warning("a cluster could not be stored: %s", error, extra=extra)
 
-    def _may_report(self, cluster: Cluster, device: Device, bearer: Bearer) -> bool:
+    def _may_report(self, cluster: Cluster, device: Device, bearer: AuthenticatedKey) -> bool:
         """
         Return whether a device may report for the cluster. If the cluster's present device has used its own
         key, only a device with its own key or behind a gateway can replace that device.

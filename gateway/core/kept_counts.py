@@ -18,7 +18,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class DayCounter(Protocol[T]):
+class CounterByDay(Protocol[T]):
     """A counter by day, in memory. Days are numbered from 1970 on (UTC)."""
 
     @property
@@ -29,9 +29,9 @@ class DayCounter(Protocol[T]):
     def put_back(self, counts_by_day: Mapping[int, T], /) -> None: ...
 
 
-class KeptCounts(ABC, Generic[T]):
+class DailyCountSaver(ABC, Generic[T]):
     """
-    Adds the counts of a `DayCounter` to the storage: before each query, every ten minutes, and at an orderly
+    Adds the counts of a `CounterByDay` to the storage: before each query, every ten minutes, and at an orderly
     stop.
 
     `name` and `action` describe the counts in the log.
@@ -40,7 +40,7 @@ class KeptCounts(ABC, Generic[T]):
     name: ClassVar[str]
     action: ClassVar[str]
 
-    def __init__(self, counter: DayCounter[T]) -> None:
+    def __init__(self, counter: CounterByDay[T]) -> None:
         self.counter = counter
 
     @abstractmethod

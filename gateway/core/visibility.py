@@ -13,7 +13,7 @@ from gateway.core.errors import Refusal
 from spool.ledger.queries import WantedValues
 from spool.registry.insights import Insight
 from spool.registry.recommendations import Recommendation
-from spool.registry.views import EXCLUDES, View
+from spool.registry.views import EXCLUDES, SavedView
 
 # The calls behind an answer. OPERATION: numbers of records of a whole topic or route, but no cost, user or team.
 WHOLE, SLICED, NOTHING, OPERATION = "whole", "sliced", "nothing", "operation"
@@ -33,7 +33,7 @@ class ViewBoundObject(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class VisiblePart:
+class VisibilityRules:
     """
     The rules for what one person may see. `contains` returns whether all calls that pass included and
     excluded values are visible. `limits` are the dimensions that restrict the person.
@@ -41,10 +41,10 @@ class VisiblePart:
 
     is_whole: bool
     contains: Callable[[WantedValues, WantedValues], bool]
-    view_of: Callable[[str], View | None]  # by id
+    view_of: Callable[[str], SavedView | None]  # by id
     limits: Sequence[str] = ()
 
-    def can_see_view(self, view: View | None) -> bool:
+    def can_see_view(self, view: SavedView | None) -> bool:
         return self.is_whole or (view is not None and self.contains(view.include, view.exclude))
 
     def can_see_budget(self, budget: ViewBoundObject) -> bool:
@@ -96,10 +96,10 @@ class VisiblePart:
             )
 
 
-EVERYTHING = VisiblePart(True, lambda include, exclude: True, lambda id: None)
+EVERYTHING = VisibilityRules(True, lambda include, exclude: True, lambda id: None)
 
 
-def check_view_usable(dimensions: Collection[str], view: View) -> View:
+def check_view_usable(dimensions: Collection[str], view: SavedView) -> SavedView:
     """Return the view. Raises Refusal 400 if a dimension of it no longer exists."""
     reason = view.broken_reason(dimensions)
     if reason:

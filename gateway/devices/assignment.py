@@ -15,7 +15,7 @@ from gateway.devices.fleet.heartbeat_facts import assistant_of_source
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.outcome import CHECK, ReadOutcome
 from gateway.normalise.reading import tags as tag_rules
-from gateway.people.authentication.bearer import NO_LABELS, Bearer
+from gateway.people.authentication.bearer import NO_LABELS, AuthenticatedKey
 from spool import identity
 from spool.devices.device import ENROLLED, REVOKED, Device, is_device_id
 from spool.identity import RecordIdentity
@@ -46,7 +46,7 @@ class DeviceAssignment:
         self._table = lifecycle.table
         self._count_claims = claimed
 
-    async def assign_or_reject_items(self, outcome: ReadOutcome, bearer: Bearer) -> None:
+    async def assign_or_reject_items(self, outcome: ReadOutcome, bearer: AuthenticatedKey) -> None:
         """
         Assign items to the device of their sender. Items of a revoked device are rejected. Records that
         another Tollhouse forwarded are rejected if the key may not forward. All other items are stored. Under
@@ -110,7 +110,7 @@ class DeviceAssignment:
             return NO_LABELS
         return {"user": enrolled.user, **enrolled.all_labels} if enrolled.user else enrolled.all_labels
 
-    async def _enrol_unknown_devices(self, names: list[str], bearer: Bearer) -> None:
+    async def _enrol_unknown_devices(self, names: list[str], bearer: AuthenticatedKey) -> None:
         if (
             bearer.named is not None
             and (named_device := self._table.find(bearer.named))
@@ -121,7 +121,7 @@ class DeviceAssignment:
             if self._table.find(name) is None:
                 await self._lifecycle.enrol_or_list_device(name, bearer)
 
-    def _match_device_and_note_revoked(self, name: str | None, bearer: Bearer) -> _DeviceMatch:
+    def _match_device_and_note_revoked(self, name: str | None, bearer: AuthenticatedKey) -> _DeviceMatch:
         if bearer.device is not None:
             return _DeviceMatch(bearer.device, claimed=name not in (None, bearer.device))
         device = self._table.find(name) if name is not None else None
@@ -135,7 +135,7 @@ class DeviceAssignment:
         return _DeviceMatch(device.id if device.state in (ENROLLED, REVOKED) else None)
 
     def _record_newest_calls(
-        self, devices: Iterator[str | None], records: Sequence[AiRecord], bearer: Bearer
+        self, devices: Iterator[str | None], records: Sequence[AiRecord], bearer: AuthenticatedKey
     ) -> None:
         calls: dict[str, dict[str, float]] = {id: {} for id in devices if id is not None}
         now = self._lifecycle.now()
@@ -153,7 +153,7 @@ class DeviceAssignment:
 
 
 def _items_with_device_and_whether_forwarded(
-    outcome: ReadOutcome, bearer: Bearer
+    outcome: ReadOutcome, bearer: AuthenticatedKey
 ) -> Iterator[tuple[AiRecord, str | None, bool]]:
     for position, record in enumerate(outcome.records):
         forwarded = position in outcome.forwarded
@@ -163,7 +163,7 @@ def _items_with_device_and_whether_forwarded(
         yield point.template, _device_id_or_none(outcome.named_points.get(position)) or bearer.named, False
 
 
-def _is_revoked_by_another(device: Device, bearer: Bearer) -> bool:
+def _is_revoked_by_another(device: Device, bearer: AuthenticatedKey) -> bool:
     """
     Return whether a device is revoked, and not by the sending gateway, which may still send earlier records.
     """

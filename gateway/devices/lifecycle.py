@@ -39,7 +39,7 @@ from gateway.devices.heartbeat_tokens import HeartbeatTokenCheck, HeartbeatToken
 from gateway.devices.machine_state import WORDS, MachineEvidence, MachineState, MachineStates, QuietDevices
 from gateway.devices.reports import DeviceReport, has_other_fingerprint, is_from_device
 from gateway.people.authentication.access import ended_token_refusal, missing_scope_refusal
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.clock import Clock, elapsed_s
 from spool.devices.device import (
     ENROLLED,
@@ -159,7 +159,7 @@ class DeviceLifecycle:
     # -- requests of devices --------------------------------------------------------------------------------------
 
     async def enrol_or_update(
-        self, report: DeviceReport, bearer: Bearer, address: str
+        self, report: DeviceReport, bearer: AuthenticatedKey, address: str
     ) -> tuple[Device, str | None]:
         """
         Enrol a device or update it by its report. Return the device, and its key if the key is issued now,
@@ -190,11 +190,11 @@ class DeviceLifecycle:
         await self._mark_earlier_device_as_replaced(device, bearer, address)
         return device, self.keys.issue_key(device) if may_have_key else None
 
-    async def store_heartbeat(self, report: DeviceReport, bearer: Bearer, address: str) -> Device:
+    async def store_heartbeat(self, report: DeviceReport, bearer: AuthenticatedKey, address: str) -> Device:
         return (await self.store_heartbeat_and_issue_token(report, bearer, address))[0]
 
     async def store_heartbeat_and_issue_token(
-        self, report: DeviceReport, bearer: Bearer, address: str
+        self, report: DeviceReport, bearer: AuthenticatedKey, address: str
     ) -> tuple[Device, str | None]:
         """
         Store a heartbeat. The first report enrols the device if the key may enrol devices. Otherwise Refusal
@@ -247,7 +247,7 @@ class DeviceLifecycle:
             device = await self._mark_device_as_copied(device, bearer, address)
         return device, self._words.make_token(device.id, turn.numbers.issued) if turn.is_next else None
 
-    async def _mark_device_as_copied(self, device: Device, bearer: Bearer, address: str) -> Device:
+    async def _mark_device_as_copied(self, device: Device, bearer: AuthenticatedKey, address: str) -> Device:
         """
         Mark a device as copied, because its heartbeat returned an older rotating token
         (`gateway.devices.heartbeat_tokens`). Its reports are still accepted, because nobody knows which of the two
@@ -263,7 +263,7 @@ class DeviceLifecycle:
         labels = intern_labels(self._people.texts_for_record(report.labels))
         return replace(report, user=user or "", labels=labels)
 
-    def note_revoked_and_build_refusal(self, device: Device, bearer: Bearer) -> Refusal:
+    def note_revoked_and_build_refusal(self, device: Device, bearer: AuthenticatedKey) -> Refusal:
         """
         Note that a revoked device still sends, so that it is not deleted as offline. Return the refusal.
         """
@@ -274,7 +274,7 @@ class DeviceLifecycle:
             )
         return reports.revoked_device_refusal()
 
-    def note_alive(self, id: str, bearer: Bearer) -> None:
+    def note_alive(self, id: str, bearer: AuthenticatedKey) -> None:
         """
         Note that a device is alive. Raises Refusal 404 if it is unknown, and 403 if it must use its own key.
         """
@@ -292,7 +292,7 @@ class DeviceLifecycle:
 
         self.table.change_and_write_soon(id, device_after_ping, expectations=bearer.expects)
 
-    async def enrol_or_list_device(self, id: str, bearer: Bearer) -> Device | None:
+    async def enrol_or_list_device(self, id: str, bearer: AuthenticatedKey) -> Device | None:
         """
         Enrol a device that telemetry names, if the key may enrol devices. Otherwise list it as unenrolled and
         return None.
@@ -310,7 +310,7 @@ class DeviceLifecycle:
         return None
 
     async def _update_device(
-        self, id: str, change: DeviceChange, bearer: Bearer, audited: AuditedChange | None = None
+        self, id: str, change: DeviceChange, bearer: AuthenticatedKey, audited: AuditedChange | None = None
     ) -> Device:
         """Change a device. Raises KeyEnded if another gateway has ended the key."""
         max_devices = self.settings.max
@@ -325,7 +325,7 @@ class DeviceLifecycle:
         except TokenUsedUp as error:
             raise reports.token_used_up() from error
 
-    def _require_unended_enrolment_token(self, bearer: Bearer) -> EnrolmentToken | None:
+    def _require_unended_enrolment_token(self, bearer: AuthenticatedKey) -> EnrolmentToken | None:
         """
         Return the enrolment token of a request, or None if it has a key. Raises Refusal 401 if the token
         ended while the request arrived.
@@ -337,7 +337,7 @@ class DeviceLifecycle:
             raise ended_token_refusal()
         return token
 
-    def note_telemetry(self, device: Device, calls: Mapping[str, float], bearer: Bearer) -> None:
+    def note_telemetry(self, device: Device, calls: Mapping[str, float], bearer: AuthenticatedKey) -> None:
         """
         Note that a device sent telemetry, at most once every HEARD_EVERY_S. `calls` are the ends of each
         assistant's newest call by the device's clock.
@@ -353,7 +353,9 @@ class DeviceLifecycle:
                 device.id, states.telemetry_updater(now, calls), expectations=bearer.expects
             )
 
-    def _new_device(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, AuditedChange]:
+    def _new_device(
+        self, report: DeviceReport, bearer: AuthenticatedKey, address: str
+    ) -> tuple[Device, AuditedChange]:
         policy = self.settings.policy
         if policy == "closed":
             message = (
@@ -400,7 +402,7 @@ class DeviceLifecycle:
         return [device for device in here if device.id != id]
 
     async def _mark_earlier_device_as_replaced(
-        self, device: Device, bearer: Bearer, client_address: str
+        self, device: Device, bearer: AuthenticatedKey, client_address: str
     ) -> None:
         """
         Mark the earlier device of the same machine as replaced. Only a token made for its serial
@@ -431,7 +433,7 @@ class DeviceLifecycle:
         return is_claimed or expected.has_machine(serial=report.id, hostname="")
 
     async def _enrol_if_expected(
-        self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
+        self, device: Device | None, report: DeviceReport, bearer: AuthenticatedKey, address: str
     ) -> Device | None:
         if device is None or device.state != PENDING or device.cause != states.NOT_EXPECTED:
             return device
@@ -445,7 +447,7 @@ class DeviceLifecycle:
             device.id, change, "device.approve", actor, expected_versions=bearer.expects
         )
 
-    def _require_key_may_enrol(self, bearer: Bearer) -> None:
+    def _require_key_may_enrol(self, bearer: AuthenticatedKey) -> None:
         """
         Raise Refusal 403 if only tokens may enrol a further device, and another Refusal above the limit of
         devices.
@@ -459,7 +461,9 @@ class DeviceLifecycle:
         if not is_within_share(self.table.count_enrolled(bearer.name), len(self.table), 1, self.settings.max):
             raise reports.too_many_devices()
 
-    def _require_token_fits(self, device: Device | None, report: DeviceReport, bearer: Bearer) -> None:
+    def _require_token_fits(
+        self, device: Device | None, report: DeviceReport, bearer: AuthenticatedKey
+    ) -> None:
         """
         Check that an enrolment token may be used for a device. Raises Refusal for the token of another
         machine, and for a device that the token did not enrol and that sends another fingerprint.
@@ -482,7 +486,7 @@ class DeviceLifecycle:
             raise reports.other_fingerprint_refusal()
 
     async def _build_change_by_report(
-        self, device_before: Device | None, report: DeviceReport, bearer: Bearer, address: str
+        self, device_before: Device | None, report: DeviceReport, bearer: AuthenticatedKey, address: str
     ) -> tuple[DeviceChange, AuditedChange | None]:
         """
         Return the change that a report makes to its device, and the audit row for a new device.
@@ -505,7 +509,7 @@ class DeviceLifecycle:
             lambda newest: self._device_after_report(newest, report, bearer)
         ), None
 
-    def _device_after_report(self, device: Device, report: DeviceReport, bearer: Bearer) -> Device:
+    def _device_after_report(self, device: Device, report: DeviceReport, bearer: AuthenticatedKey) -> Device:
         """
         Return the device after a report. Raises Refusal if the device is revoked or belongs to another
         machine. Also raises Refusal if the device has used its own key and the report arrives under another
@@ -528,7 +532,7 @@ class DeviceLifecycle:
         return device.with_changes_and_next_version(changes_enrolment=True, **facts) if facts else device
 
     async def _adopt_upstream_state(
-        self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
+        self, device: Device | None, report: DeviceReport, bearer: AuthenticatedKey, address: str
     ) -> Device | None:
         """
         Apply the device's state, revoked or reset, that the Tollhouse below reports for it.
@@ -550,7 +554,7 @@ class DeviceLifecycle:
             device = await change(lambda known: states.device_after_reset(known, now), "device.reset")
         return device
 
-    async def _flag_second_fingerprint(self, device: Device, bearer: Bearer, address: str) -> None:
+    async def _flag_second_fingerprint(self, device: Device, bearer: AuthenticatedKey, address: str) -> None:
         change = None
         # A device that retries every minute would fill the audit list.
         if device.flagged_at is None:
@@ -779,7 +783,7 @@ class DeviceLifecycle:
         return device
 
 
-def _bearer_actor(bearer: Bearer, address: str) -> Actor:
+def _bearer_actor(bearer: AuthenticatedKey, address: str) -> Actor:
     return Actor(bearer.name if bearer.token else f"key {bearer.name}", address)
 
 
@@ -820,7 +824,7 @@ class DeviceKeys:
     def issue_key(self, device: Device) -> str:
         return f"{PREFIX}{device.id}_{device.generation}_{self._key_mac(device.id, device.generation)}"
 
-    def bearer_of_key(self, secret: str) -> Bearer | None:
+    def bearer_of_key(self, secret: str) -> AuthenticatedKey | None:
         """
         Return the bearer of a device key, or None if the key is forged.
 
@@ -851,7 +855,7 @@ class DeviceKeys:
             self._table.change_and_write_soon(
                 id, lambda known: replace(known, key_used=True), expectations=expects
             )
-        return Bearer(f"device {id}", SCOPES, device=id, expects=expects)
+        return AuthenticatedKey(f"device {id}", SCOPES, device=id, expects=expects)
 
     def _is_newer_than_known(self, device: Device | None, generation: int) -> bool:
         # the first generation of a new device equals the time of its enrolment

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.core.errors import Refusal
 from gateway.devices.fleet.heartbeat_facts import Instances, is_collector
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.devices.device import Device
 
 
@@ -48,7 +48,7 @@ def has_other_fingerprint(device: Device, report: DeviceReport) -> bool:
     return bool(device.fingerprint and report.fingerprint) and device.fingerprint != report.fingerprint
 
 
-def is_from_device(device: Device, report: DeviceReport, bearer: Bearer) -> bool:
+def is_from_device(device: Device, report: DeviceReport, bearer: AuthenticatedKey) -> bool:
     """Return whether the device itself reports: under its own key, or with its fingerprint."""
     if bearer.device is not None:
         return bearer.device == device.id
@@ -75,12 +75,12 @@ def token_used_up() -> Refusal:
     return Refusal(403, "token_used_up", message)
 
 
-def require_own_device(bearer: Bearer, id: str) -> None:
+def require_own_device(bearer: AuthenticatedKey, id: str) -> None:
     if bearer.device is not None and bearer.device != id:
         raise Refusal(403, "other_device", "a device key is valid only for its own device")
 
 
-def require_may_report_for(device: Device, bearer: Bearer) -> None:
+def require_may_report_for(device: Device, bearer: AuthenticatedKey) -> None:
     """
     Raise Refusal 403 if a device has used its own key, but this report arrives under another key. Also raise
     it for an OpAMP agent that was enrolled with another key.

@@ -25,13 +25,13 @@ from gateway.http import answers
 from gateway.http.answers import JSON
 from gateway.http.lists import ListDefinition
 from gateway.http.requests import AddressHandler, Result, body_type, check_json_content_type
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 
 Content: TypeAlias = "Mapping[str, type | Schema]"
 Check: TypeAlias = "Callable[[web.Request], None]"
 # Any, because rows name services of their subject that the server does not know
 Guard: TypeAlias = "Callable[[web.Request, Any], None]"
-People: TypeAlias = "Callable[[web.Request, Any], Awaitable[Bearer | None]]"
+People: TypeAlias = "Callable[[web.Request, Any], Awaitable[AuthenticatedKey | None]]"
 # encodes a refusal; the float is the current time
 ErrorForm: TypeAlias = "Callable[[web.Request, Refusal, float], web.Response]"
 Served = TypeVar("Served", bound=AddressHandler)
@@ -141,7 +141,7 @@ WHOLE_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Address:
+class ApiAddress:
     """
     The declaration of one address, a row of the table. Used as a decorator of its handler, it sets `handler`
     and `body`, and also `name` and `takes` if the row does not state them. `path` is in aiohttp's syntax.
@@ -286,7 +286,7 @@ def key_call(
 
     def register_address_of_handler(handler: Served) -> Served:
         has_body = body_type(handler) is not None
-        row = Address(
+        row = ApiAddress(
             methods=("GET", "HEAD") if method == "GET" else (method,),
             path=path,
             name=name,

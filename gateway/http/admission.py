@@ -13,17 +13,19 @@ from yarl import URL
 
 from gateway.configuration.values import is_loopback
 from gateway.core.errors import Refusal
-from gateway.http.address import Address
+from gateway.http.address import ApiAddress
 from gateway.http.handler_services import AdmissionServices
 from gateway.people.authentication.access import KEPT_UNDER
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.devices.device import is_device_id
 
 DEVICE_ID = "X-Device-Id"
-NOBODY = Bearer("", frozenset())  # bearer of a request that needs no key
+NOBODY = AuthenticatedKey("", frozenset())  # bearer of a request that needs no key
 
 
-async def admit_request(address: Address, request: web.Request, services: AdmissionServices) -> Bearer:
+async def admit_request(
+    address: ApiAddress, request: web.Request, services: AdmissionServices
+) -> AuthenticatedKey:
     """
     Return the key holder of a request, after charging the request to the key's limits.
 
@@ -44,7 +46,7 @@ async def admit_request(address: Address, request: web.Request, services: Admiss
     return with_device_name(bearer, device) if device else bearer
 
 
-def find_credential(address: Address, request: web.Request, services: AdmissionServices) -> str | None:
+def find_credential(address: ApiAddress, request: web.Request, services: AdmissionServices) -> str | None:
     """Return the key in a request. Raises Refusal 400 for two keys."""
     key = None
     if services.access.key_headers and address.scope in KEPT_UNDER:
@@ -63,14 +65,14 @@ def find_key_header(headers: Iterable[tuple[str, object]], names: Collection[str
     return str(found[0]) if found else None
 
 
-def recheck_key(address: Address, request: web.Request, services: AdmissionServices) -> None:
+def recheck_key(address: ApiAddress, request: web.Request, services: AdmissionServices) -> None:
     """Reject a key that ended or changed while the body arrived. Raises Refusal 401 or 403."""
     if address.scope is not None:
         key = find_credential(address, request, services)
         services.access.admit(key, address.scope, address=request.remote or "")
 
 
-def with_device_name(bearer: Bearer, device: str | None) -> Bearer:
+def with_device_name(bearer: AuthenticatedKey, device: str | None) -> AuthenticatedKey:
     """Return the bearer of a request that names a device. A malformed device id is ignored."""
     return replace(bearer, named=device) if device and is_device_id(device) else bearer
 

@@ -20,7 +20,7 @@ from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
 from gateway.core.errors import BadPayload, Refusal
-from gateway.http.inflight_bytes import RequestBytes
+from gateway.http.inflight_bytes import RequestByteReservation
 from spool.turns.fair_turns import pause_for_others
 
 if sys.version_info >= (3, 14):
@@ -189,14 +189,14 @@ class _OverLimit(Exception):
 
 async def read_body(
     request: web.Request,
-    request_bytes: RequestBytes,
+    reservation: RequestByteReservation,
     *,
     max_bytes: int,
     setting: str = MAX_BODY,
     min_rate: int = 0,
 ) -> bytes:
     """
-    Read a request body and inflate it. Its bytes count in `request_bytes` until the answer. `setting` is the setting
+    Read a request body and inflate it. Its bytes count in `reservation` until the answer. `setting` is the setting
     that defines `max_bytes`, or "". `min_rate` is in bytes per second and applies to large bodies. `100
     Continue` is sent here, after all checks that need no body.
 
@@ -204,13 +204,13 @@ async def read_body(
     many bytes are in flight.
     """
     try:
-        return await _read_within_limit(request, request_bytes, max_bytes, min_rate)
+        return await _read_within_limit(request, reservation, max_bytes, min_rate)
     except _OverLimit:
         raise _too_large_body_refusal(max_bytes, setting) from None
 
 
 async def _read_within_limit(
-    request: web.Request, request_bytes: RequestBytes, max_bytes: int, min_rate: int
+    request: web.Request, reservation: RequestByteReservation, max_bytes: int, min_rate: int
 ) -> bytes:
     open_inflater = inflater_for(_content_coding(request)) if "Content-Encoding" in request.headers else None
     length = request.content_length
@@ -221,32 +221,32 @@ async def _read_within_limit(
         body = content.read_nowait(-1)
         if len(body) > max_bytes:
             raise _OverLimit
-        request_bytes.reserve_bytes(len(body))
+        reservation.reserve_bytes(len(body))
         return (
             body
             if open_inflater is None
-            else await _inflate_blocks([body], open_inflater(), request_bytes, max_bytes)
+            else await _inflate_blocks([body], open_inflater(), reservation, max_bytes)
         )
     await _send_continue(request)
     buffer = io.BytesIO()  # getvalue() returns its buffer without a copy
     blocks = _CompressedBodyBlocks()
     try:
         await _receive_pieces(
-            content, blocks.add if open_inflater else buffer.write, request_bytes, max_bytes, min_rate
+            content, blocks.add if open_inflater else buffer.write, reservation, max_bytes, min_rate
         )
     except TimeoutError as error:
-        request_bytes.raise_if_upload_was_cut_off()
+        reservation.raise_if_upload_was_cut_off()
         large = (
             f". A body of this size must arrive with at least {min_rate} bytes per second "
             "(server.min_upload_rate)"
         )
-        why = large if request_bytes.is_large and min_rate else ""
+        why = large if reservation.is_large and min_rate else ""
         raise _slow_body_refusal(why) from error
     except (ConnectionError, web.RequestPayloadError) as error:
         raise BadPayload("The body is incomplete: the connection ended early.") from error
-    request_bytes.raise_if_upload_was_cut_off()
+    reservation.raise_if_upload_was_cut_off()
     return (
-        await _inflate_blocks(blocks, open_inflater(), request_bytes, max_bytes)
+        await _inflate_blocks(blocks, open_inflater(), reservation, max_bytes)
         if open_inflater
         else buffer.getvalue()
     )
@@ -254,7 +254,7 @@ async def _read_within_limit(
 
 async def forward_body(
     request: web.Request,
-    request_bytes: RequestBytes,
+    reservation: RequestByteReservation,
     write: Callable[[bytes], Awaitable[None]],
     *,
     min_rate: int = 0,
@@ -271,20 +271,20 @@ async def forward_body(
             piece = bytes(pending)
             pending.clear()
             await write(piece)
-            request_bytes.release_bytes(len(piece))
+            reservation.release_bytes(len(piece))
 
     if not request.content.is_eof():
         await _send_continue(request)
     try:
         await _receive_pieces(
-            request.content, pending.extend, request_bytes, sys.maxsize, min_rate, write_pending_bytes
+            request.content, pending.extend, reservation, sys.maxsize, min_rate, write_pending_bytes
         )
     except TimeoutError as error:
-        request_bytes.raise_if_upload_was_cut_off()
+        reservation.raise_if_upload_was_cut_off()
         raise _slow_body_refusal("") from error
     except (ConnectionError, web.RequestPayloadError) as error:
         raise BadPayload("The body is incomplete: the connection ended early.") from error
-    request_bytes.raise_if_upload_was_cut_off()
+    reservation.raise_if_upload_was_cut_off()
     await write_pending_bytes(1)
 
 
@@ -330,7 +330,7 @@ class _BodyDeadlines:
 async def _receive_pieces(
     content: StreamReader,
     keep: Callable[[bytes], object],
-    request_bytes: RequestBytes,
+    reservation: RequestByteReservation,
     max_bytes: int,
     min_rate: int,
     drain: Callable[[], Awaitable[None]] | None = None,
@@ -339,17 +339,17 @@ async def _receive_pieces(
     pace = _BodyDeadlines(now(), min_rate)
     received = turn = 0
     async with asyncio.timeout(IDLE_S) as limit:
-        with request_bytes.allow_cutoff_during_upload(partial(expire_timeout, limit)):
+        with reservation.allow_cutoff_during_upload(partial(expire_timeout, limit)):
             while data := await content.readany():
                 received += len(data)
                 if received > max_bytes:
                     raise _OverLimit
-                request_bytes.reserve_bytes(len(data))
+                reservation.reserve_bytes(len(data))
                 keep(data)
                 if drain is not None:
                     await drain()
                 limit.reschedule(
-                    pace.note_arrival_and_return_deadline(now(), len(data), is_large=request_bytes.is_large)
+                    pace.note_arrival_and_return_deadline(now(), len(data), is_large=reservation.is_large)
                 )
                 turn += len(data)
                 # readany() does not yield while data arrives faster than it is read
@@ -364,7 +364,7 @@ def expire_timeout(limit: asyncio.Timeout) -> None:
 
 
 async def _inflate_blocks(
-    blocks: Iterable[bytes], inflater: Inflater, request_bytes: RequestBytes, max_bytes: int
+    blocks: Iterable[bytes], inflater: Inflater, reservation: RequestByteReservation, max_bytes: int
 ) -> bytes:
     buffer = io.BytesIO()
     turn = 0
@@ -372,13 +372,13 @@ async def _inflate_blocks(
         for piece in inflater.feed(block):
             if buffer.tell() + len(piece) > max_bytes:
                 raise _OverLimit
-            request_bytes.reserve_bytes(len(piece))
+            reservation.reserve_bytes(len(piece))
             buffer.write(piece)
             turn += len(piece)
             if turn >= TURN:
                 turn = 0
                 await pause_for_others()
-        request_bytes.release_bytes(len(block))
+        reservation.release_bytes(len(block))
         # count the input: even a stream of empty members costs time
         if len(block) >= BLOCK:
             await pause_for_others()
@@ -386,14 +386,14 @@ async def _inflate_blocks(
     return buffer.getvalue()
 
 
-async def inflate_message(message: bytes, request_bytes: RequestBytes, *, max_bytes: int) -> bytes:
+async def inflate_message(message: bytes, reservation: RequestByteReservation, *, max_bytes: int) -> bytes:
     """
     Return a gRPC message, inflated if its first bytes are those of gzip or zlib. No OTLP request begins with
     them.
 
-    Both the compressed and the inflated bytes count in `request_bytes`. Raises like `read_body`.
+    Both the compressed and the inflated bytes count in `reservation`. Raises like `read_body`.
     """
-    request_bytes.reserve_bytes(len(message))
+    reservation.reserve_bytes(len(message))
     if message.startswith(b"\x1f\x8b"):
         inflater = _ZlibInflater("gzip")
     elif message[:1] == b"x" and _window_bits(message[:2]) == 15:
@@ -403,7 +403,7 @@ async def inflate_message(message: bytes, request_bytes: RequestBytes, *, max_by
     view = memoryview(message)
     blocks = (bytes(view[start : start + BLOCK]) for start in range(0, len(message), BLOCK))
     try:
-        return await _inflate_blocks(blocks, inflater, request_bytes, max_bytes)
+        return await _inflate_blocks(blocks, inflater, reservation, max_bytes)
     except _OverLimit:
         raise _too_large_body_refusal(max_bytes, MAX_BODY) from None
 

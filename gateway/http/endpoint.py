@@ -19,7 +19,7 @@ from aiohttp import web
 
 from gateway.core.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
-from gateway.http.address import WHOLE_BYTES, Address
+from gateway.http.address import WHOLE_BYTES, ApiAddress
 from gateway.http.admission import NOBODY, admit_request, check_single_headers, find_credential, recheck_key
 from gateway.http.error_table import (
     delay_refusal_until_durable,
@@ -27,11 +27,11 @@ from gateway.http.error_table import (
     statuses_to_delay_until_durable,
 )
 from gateway.http.handler_services import RunningServices
-from gateway.http.listening.listener import Connection, wait_for_turn
+from gateway.http.listening.listener import HttpServerConnection, wait_for_turn
 from gateway.http.requests import AdmittedRequest, Result, check_parameters, services_type_of_handler
 from gateway.http.viewers import API, MCP, Viewer, record_viewings, viewing_reason
 from gateway.people.authentication.access import KEPT_UNDER
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.registry.scopes import AI_HUB
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -39,7 +39,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _log = logging.getLogger(__name__)
 
 
-def build_endpoint(rows: Sequence[Address], services: RunningServices) -> Handler:
+def build_endpoint(rows: Sequence[ApiAddress], services: RunningServices) -> Handler:
     """Return the handler of one path. For every request, it answers, counts and logs the outcome."""
     name = rows[0].endpoint
     error_form = rows[0].error_form
@@ -92,7 +92,9 @@ def build_endpoint(rows: Sequence[Address], services: RunningServices) -> Handle
             remember_accepted_request_head(row, request, bearer)
         return response
 
-    def remember_accepted_request_head(served_address: Address, request: web.Request, bearer: Bearer) -> None:
+    def remember_accepted_request_head(
+        served_address: ApiAddress, request: web.Request, bearer: AuthenticatedKey
+    ) -> None:
         """
         Remember the head of an accepted request. Further telemetry requests with the same head skip the
         checks, as long as their key is admitted.
@@ -100,7 +102,7 @@ def build_endpoint(rows: Sequence[Address], services: RunningServices) -> Handle
         if (
             served_address.scope not in KEPT_UNDER
             or bearer.number is None
-            or not isinstance(request.protocol, Connection)
+            or not isinstance(request.protocol, HttpServerConnection)
         ):
             return
         key = receivers.access.known_key(find_credential(served_address, request, receivers))
@@ -137,7 +139,7 @@ def build_endpoint(rows: Sequence[Address], services: RunningServices) -> Handle
     return handle_request
 
 
-def build_unguarded_endpoint(served_address: Address, services: RunningServices) -> Handler:
+def build_unguarded_endpoint(served_address: ApiAddress, services: RunningServices) -> Handler:
     """
     Return the handler of an address without a key. It also answers while Tollhouse stops, such as health.
     """
@@ -164,14 +166,14 @@ def build_unguarded_endpoint(served_address: Address, services: RunningServices)
 class _AdmittedHead(NamedTuple):
     """The results of the checks for a remembered request head, which are not repeated."""
 
-    row: Address
+    row: ApiAddress
     match: web.UrlMappingMatchInfo
-    bearer: Bearer
+    bearer: AuthenticatedKey
 
 
 async def _admit_before_body(
-    served_address: Address, request: web.Request, services: RunningServices
-) -> Bearer:
+    served_address: ApiAddress, request: web.Request, services: RunningServices
+) -> AuthenticatedKey:
     receivers = services.receivers
     bearer = None if served_address.people is None else await served_address.people(request, services)
     if bearer is None:
@@ -181,7 +183,7 @@ async def _admit_before_body(
     bodies.check_content_encoding(request, served_address.passes)
     if served_address.check is not None:
         served_address.check(request)
-    if bearer is not NOBODY and isinstance(request.protocol, Connection):
+    if bearer is not NOBODY and isinstance(request.protocol, HttpServerConnection):
         receivers.connections.assign_key(request.protocol, bearer.name)
     if served_address.checks_query and served_address.lists is None:
         check_parameters(
@@ -191,7 +193,11 @@ async def _admit_before_body(
 
 
 async def _serve_admitted_request(
-    served_address: Address, request: web.Request, services: RunningServices, holder: object, bearer: Bearer
+    served_address: ApiAddress,
+    request: web.Request,
+    services: RunningServices,
+    holder: object,
+    bearer: AuthenticatedKey,
 ) -> web.StreamResponse:
     receivers = services.receivers
     if bearer is not NOBODY:
@@ -226,7 +232,10 @@ async def _serve_admitted_request(
 
 
 def _call_handler(
-    served_address: Address, admitted: AdmittedRequest[Any], services: RunningServices, bearer: Bearer
+    served_address: ApiAddress,
+    admitted: AdmittedRequest[Any],
+    services: RunningServices,
+    bearer: AuthenticatedKey,
 ) -> Awaitable[Result]:
     registry = services.shared.registry
     statuses = () if bearer is NOBODY else statuses_to_delay_until_durable(admitted.http.method)
@@ -239,7 +248,10 @@ def _call_handler(
 
 
 def _make_viewer(
-    served_address: Address, admitted: AdmittedRequest[Any], services: RunningServices, bearer: Bearer
+    served_address: ApiAddress,
+    admitted: AdmittedRequest[Any],
+    services: RunningServices,
+    bearer: AuthenticatedKey,
 ) -> Viewer:
     registry = services.shared.registry
     return Viewer(
@@ -252,7 +264,7 @@ def _make_viewer(
     )
 
 
-def _body_limit_and_setting_name(served_address: Address, services: RunningServices) -> tuple[int, str]:
+def _body_limit_and_setting_name(served_address: ApiAddress, services: RunningServices) -> tuple[int, str]:
     if served_address.limit is not None:
         return served_address.limit.bytes(services), served_address.limit.setting
     if served_address.max_bytes is not None:
@@ -262,7 +274,7 @@ def _body_limit_and_setting_name(served_address: Address, services: RunningServi
     return services.receivers.max_body_bytes, bodies.MAX_BODY
 
 
-def _decode_body(served_address: Address, body: bytes) -> object:
+def _decode_body(served_address: ApiAddress, body: bytes) -> object:
     if served_address.may_be_empty and not body:
         body = b"{}"
     try:

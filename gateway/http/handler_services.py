@@ -8,14 +8,14 @@ from aiohttp import web
 
 if TYPE_CHECKING:
     from gateway.http.cors import Cors
-    from gateway.http.inflight_bytes import InflightBytes, RequestBytes
+    from gateway.http.inflight_bytes import InflightBytes, RequestByteReservation
     from gateway.http.listening.connections import OpenConnections
     from gateway.http.pending_requests import RequestsInHand
     from gateway.http.requests import AdmittedRequest
-    from gateway.http.turns import QueryTurns
+    from gateway.http.turns import QueryTurnScheduler
     from gateway.monitoring.metrics import ProcessMetrics
     from gateway.people.authentication.access import KeyAccess
-    from gateway.people.authentication.bearer import Bearer
+    from gateway.people.authentication.bearer import AuthenticatedKey
     from spool.clock import Clock
     from spool.registry.registry import Registry
 
@@ -33,7 +33,7 @@ class AdmissionServices(Protocol):
 
 
 class AnswerServices(Protocol):
-    questions: QueryTurns
+    questions: QueryTurnScheduler
     registry: Registry | None
 
 
@@ -50,6 +50,10 @@ class RunningServices(Protocol):
         """Return the service of a type. Raises LookupError."""
 
     def key_request(
-        self, request: web.Request, holder: object, bearer: Bearer, request_bytes: RequestBytes
+        self,
+        request: web.Request,
+        holder: object,
+        bearer: AuthenticatedKey,
+        reservation: RequestByteReservation,
     ) -> AdmittedRequest[Any]:
         """Return a request admitted for the key `bearer`, before its body is read."""

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from gateway.core.errors import Refusal
 
 
-class Pool:
+class InflightBytePool:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.held = 0
@@ -47,35 +47,37 @@ class InflightBytes:
         Create the pools, with `limit` and `reserve` in bytes. Requests of up to `small` bytes may use the
         reserve.
         """
-        self.general = Pool(limit)
-        self.reserve = Pool(reserve)
+        self.general = InflightBytePool(limit)
+        self.reserve = InflightBytePool(reserve)
         self.small = small
-        self.uploads: set[RequestBytes] = set()  # arriving bodies
+        self.uploads: set[RequestByteReservation] = set()  # arriving bodies
 
     @property
     def held_bytes(self) -> int:
         return self.general.held + self.reserve.held
 
-    def new_share(self, key: str = "") -> RequestBytes:
-        return RequestBytes(self, key)
+    def new_share(self, key: str = "") -> RequestByteReservation:
+        return RequestByteReservation(self, key)
 
-    def find_pool_or_cut_uploads(self, request_bytes: RequestBytes, byte_count: int) -> Pool | None:
+    def find_pool_or_cut_uploads(
+        self, reservation: RequestByteReservation, byte_count: int
+    ) -> InflightBytePool | None:
         """
         Return the pool that has space for `byte_count` more bytes of a request, or None. Cuts off other keys' uploads
         if necessary.
         """
         general = self.general
         reserve = self.reserve
-        total = request_bytes.held + byte_count
-        added = byte_count if request_bytes.pool is general else total
+        total = reservation.held + byte_count
+        added = byte_count if reservation.pool is general else total
         # A body may be larger than the pool if nothing else is in it, so that every max_body_bytes can be accepted.
         if general.held + added <= general.limit or general.held + byte_count == total:
             return general
         if total <= self.small:
-            added = byte_count if request_bytes.pool is reserve else total
-            if reserve.bytes_of_key(request_bytes.key) + added <= reserve.limit - reserve.held - added:
+            added = byte_count if reservation.pool is reserve else total
+            if reserve.bytes_of_key(reservation.key) + added <= reserve.limit - reserve.held - added:
                 return reserve
-        return general if self._cut_uploads_for_room(request_bytes.key, added) else None
+        return general if self._cut_uploads_for_room(reservation.key, added) else None
 
     def _cut_uploads_for_room(self, key: str, byte_count: int) -> bool:
         """
@@ -111,7 +113,7 @@ class InflightBytes:
             upload.cut_off(reason)
 
 
-class RequestBytes:
+class RequestByteReservation:
     """The bytes that one request holds in the pools. They are released with the answer."""
 
     def __init__(self, inflight: InflightBytes, key: str) -> None:
@@ -167,7 +169,7 @@ class RequestBytes:
         if self._cut:
             raise self._cut
 
-    def __enter__(self) -> RequestBytes:
+    def __enter__(self) -> RequestByteReservation:
         return self
 
     def __exit__(self, *exc: object) -> None:

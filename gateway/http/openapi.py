@@ -21,7 +21,7 @@ from gateway.http.address import (
     CSRF_HEADER,
     KEY,
     SESSION,
-    Address,
+    ApiAddress,
     Content,
 )
 from gateway.http.answers import JSON
@@ -33,7 +33,7 @@ _REF = "#/components/schemas/{name}"
 _JSON_TYPES = ("string", "integer", "number", "boolean")
 
 
-def openapi_document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
+def openapi_document(addresses: Sequence[ApiAddress], *, version: str) -> dict[str, Any]:
     """Return the OpenAPI document. Equal addresses give equal documents."""
     types = {kind: None for address in addresses for kind in _schema_types(address)}
     _, schemas = msgspec.json.schema_components(types, ref_template=_REF)
@@ -66,13 +66,13 @@ def openapi_document(addresses: Sequence[Address], *, version: str) -> dict[str,
     }
 
 
-def _schema_types(address: Address) -> Iterator[type]:
+def _schema_types(address: ApiAddress) -> Iterator[type]:
     beside = address.lists.beside if address.lists else {}
     for content in (address.takes, address.errors, *address.gives.values(), {"": address.item}, beside):
         yield from (kind for kind in content.values() if isinstance(kind, type))
 
 
-def _describe_operation(address: Address, name: str) -> dict[str, Any]:
+def _describe_operation(address: ApiAddress, name: str) -> dict[str, Any]:
     gives: Mapping[int, Content] = address.gives
     if address.lists:
         gives = {**gives, 200: {JSON: _envelope_schema(address.lists, address.item)}}
@@ -96,7 +96,7 @@ def _describe_operation(address: Address, name: str) -> dict[str, Any]:
     return operation
 
 
-def _describe_parameters(address: Address) -> Iterator[dict[str, Any]]:
+def _describe_parameters(address: ApiAddress) -> Iterator[dict[str, Any]]:
     for name, values in address.path_parameters.items():
         schema = _value_schema("string", values) if values else {"type": "string", "minLength": 1}
         yield {"name": name, "in": "path", "required": True, "schema": schema}

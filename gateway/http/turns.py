@@ -24,7 +24,7 @@ from gateway.http.answers import AnswerInPieces, encode_in_thread, send_answer
 from spool.ledger.queries import QuestionLimit, apply_limit, too_long_error
 from spool.turns.fair_turns import (
     ALONE_S,
-    Party,
+    FairTurnParty,
     current_work,
     has_other_active_parties,
     pause_if_step_was_long,
@@ -57,7 +57,7 @@ async def run_with_pauses(work: Generator[None, None, T]) -> T:
         await pause_if_step_was_long()
 
 
-class EventLoopPassJobs:
+class EventLoopJobBatch:
     """
     Short jobs that arrive in one pass of the event loop, run directly one after another.
 
@@ -66,7 +66,9 @@ class EventLoopPassJobs:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[Generator[None, None, Any], asyncio.Future[Any], Party | None]] = deque()
+        self._waiting: deque[tuple[Generator[None, None, Any], asyncio.Future[Any], FairTurnParty | None]] = (
+            deque()
+        )
 
     def run(self, job: Generator[None, None, T]) -> Awaitable[T]:
         """
@@ -147,7 +149,7 @@ async def run_on_thread_if_large(job: Callable[[], T], *, is_large: bool) -> T:
     return await _run_on_long_job_thread(lambda _: job()) if is_large else job()
 
 
-async def _run_on_long_job_thread(job: Callable[[Party | None], T]) -> T:
+async def _run_on_long_job_thread(job: Callable[[FairTurnParty | None], T]) -> T:
     loop, work = asyncio.get_running_loop(), current_work()
     if work is None:
         return await loop.run_in_executor(_THREAD, job, None)
@@ -155,7 +157,7 @@ async def _run_on_long_job_thread(job: Callable[[Party | None], T]) -> T:
         return await loop.run_in_executor(_THREAD, _charge_thread_time, job, party)
 
 
-def _charge_thread_time(job: Callable[[Party | None], T], party: Party) -> T:
+def _charge_thread_time(job: Callable[[FairTurnParty | None], T], party: FairTurnParty) -> T:
     began = time.thread_time()
     try:
         return job(party)
@@ -164,7 +166,7 @@ def _charge_thread_time(job: Callable[[Party | None], T], party: Party) -> T:
 
 
 def _run_stint(
-    job: Generator[None, None, T], results: list[T], reported_bytes: list[int], party: Party | None
+    job: Generator[None, None, T], results: list[T], reported_bytes: list[int], party: FairTurnParty | None
 ) -> None:
     """
     Run slices of a job on the thread for long jobs: until it ends, until a party with less use waits for the
@@ -192,7 +194,7 @@ class _PartyQueries:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class QueryTurns:
+class QueryTurnScheduler:
     """Gives turns to expensive queries. `settings` is called each time, so that a reload takes effect."""
 
     def __init__(self, settings: Callable[[], AnswerSettings]) -> None:

@@ -23,7 +23,7 @@ from spool.people import (
     KEEP,
     USER_EMAIL,
     People,
-    Persons,
+    PersonNameLinks,
     fold_address,
     is_address,
     is_hash_address_or_pseudonym,
@@ -35,16 +35,18 @@ _OPENCODE, _NOBODY = "opencode", "unknown"
 _IDS = ("user", "api_key", "session", "team", "run", "parent_run")
 
 
-class Attribution:
+class RecordAttributor:
     """
     Fills in empty user, team and tag fields of records, in place.
 
     Gateways with the same `secret` of the installation compute the same hash for a person.
     """
 
-    def __init__(self, config: Config, *, secret: bytes = b"", persons: Persons | None = None) -> None:
+    def __init__(
+        self, config: Config, *, secret: bytes = b"", persons: PersonNameLinks | None = None
+    ) -> None:
         self._secret = secret
-        self._persons = Persons() if persons is None else persons
+        self._persons = PersonNameLinks() if persons is None else persons
         self.configure(config)
         self._persons.add_watcher(lambda: self.configure(self._config))
 

@@ -20,10 +20,10 @@ from typing import Any, Final
 
 from gateway.configuration.sections import BillingSettings
 from gateway.core.errors import Refusal
-from spool.billing import REPLACE_DROP, REPLACE_HOURLY, BillingDrops, MonthSize, split_by_hour
+from spool.billing import REPLACE_DROP, REPLACE_HOURLY, HourlyBillingFiles, MonthSize, split_by_hour
 from spool.clock import Clock
 from spool.errors import NotAllowed, SpoolUnavailable
-from spool.record import BillingDrop
+from spool.record import HourlyBillingFile
 from spool.registry.connections import MAX_NAME, BillingConnection, ConnectionDraft
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -66,7 +66,7 @@ class BillingConnections:
     def __init__(
         self,
         registry: Registry | None,
-        drops: BillingDrops,
+        billing_files: HourlyBillingFiles,
         clock: Clock,
         settings: BillingSettings,
         *,
@@ -74,7 +74,7 @@ class BillingConnections:
         validate: Validate | None = None,
     ) -> None:
         self._registry = registry
-        self.drops = drops
+        self.drops = billing_files
         self._clock = clock
         self._turns: dict[str, asyncio.Lock] = {}
         self._waiting: Counter[str] = Counter()
@@ -116,13 +116,19 @@ class BillingConnections:
             raise Refusal(503, "unavailable", message, retry_after_s=30)
         return self._registry.connections
 
-    def upstream_connection_id_of_drop(self, drop: BillingDrop) -> str:
+    def upstream_connection_id_of_drop(self, billing_file: HourlyBillingFile) -> str:
         """
         Return the id of a file's connection at the cost service. If the connection was deleted, it is the id
         from the time when the file arrived.
         """
-        connection = None if self._registry is None else self._registry.connections.find(drop.connection_id)
-        return connection.connection_id_upstream if connection else drop.upstream_id or drop.connection_id
+        connection = (
+            None if self._registry is None else self._registry.connections.find(billing_file.connection_id)
+        )
+        return (
+            connection.connection_id_upstream
+            if connection
+            else billing_file.upstream_id or billing_file.connection_id
+        )
 
     def is_open(self, id: str) -> bool:
         """
@@ -197,22 +203,22 @@ class BillingConnections:
         async with self._hold_lock(id):
             yield self._require_open(id)
 
-    async def check_limits(self, drop: BillingDrop) -> None:
+    async def check_limits(self, billing_file: HourlyBillingFile) -> None:
         """
         Check a file against the limits. Raises Refusal 409 for a limit of the month, 429 for that of all
         months together.
         """
         settings = self._settings
-        month = drop.month or ""
-        replaces_all = (drop.operation or REPLACE_DROP) == REPLACE_DROP
-        size = MonthSize() if replaces_all else await self.drops.month_size(drop.connection_id, month)
-        if not self._fits_in_month(size, drop) and drop.operation == REPLACE_HOURLY:
-            replaced = [hour.hour for hour in split_by_hour(drop.body)]
-            size = await self.drops.month_size(drop.connection_id, month, replaced)
+        month = billing_file.month or ""
+        replaces_all = (billing_file.operation or REPLACE_DROP) == REPLACE_DROP
+        size = MonthSize() if replaces_all else await self.drops.month_size(billing_file.connection_id, month)
+        if not self._fits_in_month(size, billing_file) and billing_file.operation == REPLACE_HOURLY:
+            replaced = [hour.hour for hour in split_by_hour(billing_file.body)]
+            size = await self.drops.month_size(billing_file.connection_id, month, replaced)
         is_full = await self.drops.stored_bytes() >= settings.max_bytes
-        if self._fits_in_month(size, drop) and not is_full:
+        if self._fits_in_month(size, billing_file) and not is_full:
             return
-        if await self.drops.has_billing_drop(drop.connection_id, month, drop.id.hex()):
+        if await self.drops.has_billing_drop(billing_file.connection_id, month, billing_file.id.hex()):
             return  # a repeated file adds no rows, so there is nothing to do
         if is_full:
             message = (
@@ -259,9 +265,9 @@ class BillingConnections:
     def max_tags(self) -> int:
         return self._settings.max_tags
 
-    def _fits_in_month(self, size_before: MonthSize, drop: BillingDrop) -> bool:
-        rows = size_before.rows + drop.rows
-        size = size_before.bytes + len(drop.body)
+    def _fits_in_month(self, size_before: MonthSize, billing_file: HourlyBillingFile) -> bool:
+        rows = size_before.rows + billing_file.rows
+        size = size_before.bytes + len(billing_file.body)
         return rows <= self._settings.max_month_rows and size <= self._settings.max_month_bytes
 
     @asynccontextmanager

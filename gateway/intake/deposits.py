@@ -12,22 +12,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gateway.core.errors import Refusal
-from gateway.intake.attribution import Attribution
-from gateway.people.authentication.bearer import Bearer, key_ended_refusal
+from gateway.intake.attribution import RecordAttributor
+from gateway.people.authentication.bearer import AuthenticatedKey, key_ended_refusal
 from spool.errors import KeyEnded, KeyReused
 from spool.identity import RecordIdentity, RequestDedupKeys
 from spool.log.counted_names import AmountOf
 from spool.log.partial_reports import ExpectedVersion
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.values import Receipt, Submission
-from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
+from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, HourlyBillingFile, UnitCostOperation
 from spool.turns.fair_turns import pause_if_step_was_long
 
 if TYPE_CHECKING:
-    from gateway.normalise.events import ReadEvents
+    from gateway.normalise.events import UsageEventBatch
 
 
-class RecordDeposits:
+class NonTelemetryIntake:
     """
     Stores records that are not AI telemetry. Each method returns when its records are on disk.
 
@@ -36,10 +36,10 @@ class RecordDeposits:
     """
 
     def __init__(
-        self, record_log: Log, attribution: Attribution, *, amount_of: AmountOf | None = None
+        self, record_log: RecordLog, attributor: RecordAttributor, *, amount_of: AmountOf | None = None
     ) -> None:
         self._log = record_log
-        self._attribution = attribution
+        self._attribution = attributor
         self._amount_of = amount_of
 
     def has_request(self, request: RequestDedupKeys) -> bool:
@@ -50,7 +50,7 @@ class RecordDeposits:
         return self._log.knows_request(request)
 
     async def store_events(
-        self, events: ReadEvents, bearer: Bearer, *, request: RequestDedupKeys | None = None
+        self, events: UsageEventBatch, bearer: AuthenticatedKey, *, request: RequestDedupKeys | None = None
     ) -> Receipt:
         """Store usage events. Labels of the key fill missing tags, and `privacy.emails` applies to ids."""
         for record in events.records:
@@ -73,7 +73,7 @@ class RecordDeposits:
         self,
         records: Sequence[UnitCostOperation],
         identities: Sequence[RecordIdentity],
-        bearer: Bearer | None = None,
+        bearer: AuthenticatedKey | None = None,
         *,
         expected_versions: Sequence[ExpectedVersion] = (),
         request: RequestDedupKeys | None = None,
@@ -89,9 +89,9 @@ class RecordDeposits:
 
     async def store_hourly_file(
         self,
-        record: BillingDrop,
+        record: HourlyBillingFile,
         identity: RecordIdentity,
-        bearer: Bearer,
+        bearer: AuthenticatedKey,
         *,
         request: RequestDedupKeys | None = None,
         is_repeat: bool = False,
@@ -108,7 +108,7 @@ class RecordDeposits:
     async def _store_records(
         self,
         topic: str,
-        records: Sequence[UnitCostOperation | BillingDrop],
+        records: Sequence[UnitCostOperation | HourlyBillingFile],
         identities: Sequence[RecordIdentity],
         expected_versions: Sequence[ExpectedVersion],
         *,
@@ -144,5 +144,5 @@ def _key_reused_refusal() -> Refusal:
     return Refusal(422, "idempotency_key_reused", message)
 
 
-def _row_expectations_of_bearer(bearer: Bearer | None) -> Sequence[ExpectedVersion]:
+def _row_expectations_of_bearer(bearer: AuthenticatedKey | None) -> Sequence[ExpectedVersion]:
     return () if bearer is None else bearer.expects

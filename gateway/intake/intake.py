@@ -1,5 +1,5 @@
 """
-Every receiver of AI telemetry (HTTP, gRPC, file or agent) ends in one call of `Intake.store_outcome`.
+Every receiver of AI telemetry (HTTP, gRPC, file or agent) ends in one call of `PayloadIntake.store_outcome`.
 
 Only the intake attributes, prices, appends and counts records and writes the receipt. It knows no protocol.
 """
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gateway.intake.attribution import Attribution
+from gateway.intake.attribution import RecordAttributor
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import (
     SUMMING,
@@ -22,12 +22,12 @@ from gateway.intake.shadows import (
 )
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import PART, TEST_SPAN, ReadOutcome, RejectedPayloadItem
-from gateway.people.authentication.bearer import NO_LABELS, Bearer, key_ended_refusal
+from gateway.people.authentication.bearer import NO_LABELS, AuthenticatedKey, key_ended_refusal
 from spool.clock import SteadyClock
 from spool.errors import KeyEnded
 from spool.identity import identity_for_uncounted_source
 from spool.log.partial_reports import PendingChange
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.values import Receipt, Submission
 from spool.meters import remove_implausible_meters
 from spool.record import AiRecord, Inference
@@ -46,7 +46,7 @@ NOTED_AT_ONCE = 256  # number of calls whose senders are remembered together
 TURN = 25  # records between two checks of the time
 
 
-class Intake:
+class PayloadIntake:
     """
     Stores the outcome of each payload as one submission, and returns when the submission is durable.
 
@@ -56,20 +56,20 @@ class Intake:
 
     def __init__(
         self,
-        record_log: Log,
+        record_log: RecordLog,
         *,
-        attribution: Attribution,
+        attributor: RecordAttributor,
         prices: PriceBook,
         shadows: ReportedCallers,
         device_assignment: DeviceAssignment | None = None,
         counters: WaitingCounters | None = None,
         clock: SteadyClock | None = None,
-        note_test: Callable[[Bearer], None] | None = None,
+        note_test: Callable[[AuthenticatedKey], None] | None = None,
         note_sources: Callable[[str, Collection[str]], None] | None = None,
         fields: SenderFieldCounter | None = None,
     ) -> None:
         self._log = record_log
-        self._attribution = attribution
+        self._attribution = attributor
         self.prices = prices  # a reload of the settings replaces the price book
         self._shadows = shadows
         self._devices = device_assignment  # None if there are no devices, such as when files are explained
@@ -85,7 +85,7 @@ class Intake:
         return self._attribution.apply_person_name_settings
 
     def store_outcome(
-        self, outcome: ReadOutcome, bearer: Bearer, pending: PendingChange | None = None
+        self, outcome: ReadOutcome, bearer: AuthenticatedKey, pending: PendingChange | None = None
     ) -> Coroutine[Any, Any, Receipt]:
         """
         Store a payload. SpoolFull and SpoolUnavailable are raised to the receiver, which then does not
@@ -101,7 +101,7 @@ class Intake:
         return self._store_in_parts(outcome, bearer, pending)
 
     async def _store_in_parts(
-        self, outcome: ReadOutcome, bearer: Bearer, report_changes: PendingChange | None
+        self, outcome: ReadOutcome, bearer: AuthenticatedKey, report_changes: PendingChange | None
     ) -> Receipt:
         work = current_work()
         part_size = PART
@@ -130,7 +130,7 @@ class Intake:
     async def _store_payload_part(
         self,
         outcome: ReadOutcome,
-        bearer: Bearer,
+        bearer: AuthenticatedKey,
         report_changes: PendingChange | None,
         earlier_receipts: Sequence[str],
     ) -> Receipt:
@@ -179,7 +179,7 @@ class Intake:
         return self._clock.correct_clock_and_return_arrival_time(began) if began else self._clock.now()
 
     async def _attribute_items_and_list_default_users(
-        self, outcome: ReadOutcome, bearer: Bearer
+        self, outcome: ReadOutcome, bearer: AuthenticatedKey
     ) -> Sequence[str | None]:
         """
         Fill in the labels that the sender left out of records and points.
@@ -220,7 +220,11 @@ class Intake:
                     price(record)
 
     async def _note_calls(
-        self, outcome: ReadOutcome, bearer: Bearer, default_users: Sequence[str | None], arrived_at: float
+        self,
+        outcome: ReadOutcome,
+        bearer: AuthenticatedKey,
+        default_users: Sequence[str | None],
+        arrived_at: float,
     ) -> Mapping[int, AiRecord]:
         """
         Note which senders reported which calls, for counters that may repeat them. Give each duplicate kept
@@ -253,7 +257,10 @@ class Intake:
         return repeaters
 
     async def _look_up_reporters(
-        self, outcome: ReadOutcome, possible_repeats_by_index: Mapping[int, AiRecord], bearer: Bearer
+        self,
+        outcome: ReadOutcome,
+        possible_repeats_by_index: Mapping[int, AiRecord],
+        bearer: AuthenticatedKey,
     ) -> None:
         """Load from the storage which callers reported these calls before a restart or to another gateway."""
         records = (*possible_repeats_by_index.values(), *(point.template for point in outcome.points))
@@ -263,7 +270,7 @@ class Intake:
     def _append_outcome_part(
         self,
         outcome: ReadOutcome,
-        bearer: Bearer,
+        bearer: AuthenticatedKey,
         change: PendingChange | None,
         earlier_receipts: Sequence[str],
         unstored_callers: Unkept,

@@ -2,7 +2,7 @@
 The merge window before the intake. It merges partial reports of one call. Reports that still wait are stored
 on disk before the sender gets a 2xx.
 
-Receivers call `MergeWindow.store_outcome` instead of `Intake.store_outcome`.
+Receivers call `ReportMergeWindow.store_outcome` instead of `PayloadIntake.store_outcome`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from gateway.intake.intake import Intake
+from gateway.intake.intake import PayloadIntake
 from gateway.normalise.formats.engine.declaration import CallReport
 from gateway.normalise.formats.langfuse.merger import (
     BatchMerge,
@@ -30,7 +30,7 @@ from gateway.normalise.formats.langfuse.merger import (
     sender_key_of_report,
 )
 from gateway.normalise.outcome import ReadOutcome
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.clock import Clock
 from spool.errors import SpoolError, Stale
 from spool.log.partial_reports import (
@@ -42,7 +42,7 @@ from spool.log.partial_reports import (
     expected_report_versions,
     filter_by_kind,
 )
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.values import Receipt, Submission
 from spool.record import AI_TELEMETRY
 from spool.shares import NEARLY_FULL, HeldByKey, UsedAmountByOwner, entries_to_remove
@@ -55,7 +55,7 @@ _Turn = asyncio.Future[None]  # a future that is done when the turn of a merge h
 _log = logging.getLogger(__name__)
 
 
-class MergeWindow:
+class ReportMergeWindow:
     """
     The merge window of a single process.
 
@@ -64,13 +64,13 @@ class MergeWindow:
     """
 
     def __init__(
-        self, stored_reports: PartialReports, intake: Intake, clock: Clock, merger: ReportMerger
+        self, stored_reports: PartialReports, intake: PayloadIntake, clock: Clock, merger: ReportMerger
     ) -> None:
         self._stored = stored_reports
         self._intake = intake
         self._clock = clock
         self._merger = merger
-        self._turns = KeyTurns()
+        self._turns = DedupKeyLocks()
 
     @property
     def waiting_count(self) -> int:
@@ -88,7 +88,7 @@ class MergeWindow:
             _log.error("%d partial reports cannot be read", damaged, extra=damage)
 
     def store_outcome(
-        self, outcome: ReadOutcome, bearer: Bearer, reports: Sequence[CallReport] = ()
+        self, outcome: ReadOutcome, bearer: AuthenticatedKey, reports: Sequence[CallReport] = ()
     ) -> Coroutine[Any, Any, Receipt]:
         """
         Merge reports and store them. Return when everything is durable.
@@ -103,7 +103,7 @@ class MergeWindow:
         )
 
     async def _merge_and_store(
-        self, outcome: ReadOutcome, bearer: Bearer, reports: Sequence[CallReport]
+        self, outcome: ReadOutcome, bearer: AuthenticatedKey, reports: Sequence[CallReport]
     ) -> Receipt:
         sender, reports = (
             _bearer_to_sender(bearer),
@@ -156,7 +156,7 @@ class MergeWindow:
             _log.warning("partial reports must wait longer: %s", error, extra={"action": "release_put_off"})
 
 
-class KeyTurns:
+class DedupKeyLocks:
     """
     Locks by dedup key: each key is held by one request at a time, in order of arrival.
 
@@ -224,8 +224,8 @@ class SharedMergeWindow:
     def __init__(
         self,
         stored_reports: PartialReports,
-        record_log: Log,
-        intake: Intake,
+        record_log: RecordLog,
+        intake: PayloadIntake,
         clock: Clock,
         *,
         window_s: float,
@@ -244,13 +244,13 @@ class SharedMergeWindow:
             ReportMerger, hold_s=hold_s, max_reports=max_reports, max_bytes=max_bytes, is_shared=True
         )
         # turns that merge the reports of one call in order of arrival, within this process
-        self._turns = KeyTurns()
+        self._turns = DedupKeyLocks()
         self.waiting_count = 0  # number of waiting reports when they were last counted
         # waiting reports by key when they were last counted; filled only if the window was nearly full
         self.held = HeldByKey()
 
     async def store_outcome(
-        self, outcome: ReadOutcome, bearer: Bearer, reports: Sequence[CallReport] = ()
+        self, outcome: ReadOutcome, bearer: AuthenticatedKey, reports: Sequence[CallReport] = ()
     ) -> Receipt:
         if not reports:
             return await self._intake.store_outcome(outcome, bearer)
@@ -273,7 +273,7 @@ class SharedMergeWindow:
         return receipt
 
     async def _merge_and_store(
-        self, outcome: ReadOutcome, bearer: Bearer, reports: Sequence[CallReport], sender: Sender
+        self, outcome: ReadOutcome, bearer: AuthenticatedKey, reports: Sequence[CallReport], sender: Sender
     ) -> Receipt:
         keys, under = report_keys_and_prefixes_to_load(reports, sender)
         stored_reports = dict(await self._stored.find_reports(keys, key_prefixes=under))
@@ -437,15 +437,15 @@ class SharedMergeWindow:
         return len(reports)
 
 
-def _bearer_to_sender(bearer: Bearer) -> Sender:
+def _bearer_to_sender(bearer: AuthenticatedKey) -> Sender:
     return Sender(
         bearer.name, dict(bearer.labels), bearer.device, bearer.named, bearer.may_chain, bearer.is_local
     )
 
 
-def _sender_to_bearer(sender: Sender) -> Bearer:
+def _sender_to_bearer(sender: Sender) -> AuthenticatedKey:
     # the report keeps the rights that its sender had when it sent the report
-    return Bearer(
+    return AuthenticatedKey(
         sender.name,
         frozenset(),
         sender.labels,

@@ -86,7 +86,7 @@ def _have_common_model(models: Sequence[str], other_models: Sequence[str]) -> bo
     )
 
 
-class CallTerms(NamedTuple):
+class CallPriceTerms(NamedTuple):
     """The contract terms that apply to a call, at most one of each kind."""
 
     discount: PriceTerm | None = None
@@ -121,12 +121,12 @@ def covering_terms(
     return found
 
 
-def terms_in_force(terms: Sequence[PriceTerm], time: int) -> CallTerms:
-    return CallTerms(**{term.kind: term for term in terms if term.start_ns <= time < term.end_ns})
+def terms_in_force(terms: Sequence[PriceTerm], time: int) -> CallPriceTerms:
+    return CallPriceTerms(**{term.kind: term for term in terms if term.start_ns <= time < term.end_ns})
 
 
 def price_under_terms(
-    terms: CallTerms, row: Price | None, standard: Price | None, *, is_own: bool
+    terms: CallPriceTerms, row: Price | None, standard: Price | None, *, is_own: bool
 ) -> Price | None:
     """
     Return the prices of a call under a contract. `row` has its prices without the contract, and `standard`

@@ -19,8 +19,8 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import (
     TOKEN_PRICES,
     CardPrices,
-    Clause,
     Model,
+    ModelNameCondition,
     Price,
     RateCard,
     Seller,
@@ -154,13 +154,13 @@ def _split_model_by_newer_prices(model: Model, newer_prices: Sequence[_NewPrices
     for each in newer_prices:
         rows = model.prices if each.rows is None else each.rows
         if rows != prices:
-            clause = Clause(equals=(each.name,))
+            clause = ModelNameCondition(equals=(each.name,))
             regional = each.regional or model.regional
             yield replace(model, id=each.name, match=clause, prices=rows, regional=regional)
     if own is not None and own.is_newer:
         rest = tuple(name for name in model.match.equals if name not in {each.name for each in newer_prices})
         if rest:
-            yield replace(model, id=rest[0], match=Clause(equals=rest))
+            yield replace(model, id=rest[0], match=ModelNameCondition(equals=rest))
     yield replace(model, prices=prices, regional=(own.regional if own else {}) or model.regional)
 
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import names
-from gateway.intake.rate_cards.card import DAY_NS, Clause, Model
+from gateway.intake.rate_cards.card import DAY_NS, Model, ModelNameCondition
 from gateway.intake.rates import NO_TIME, Quote
 from gateway.intake.unit_prices import UNITS, PartRate
 from spool import providers
@@ -179,11 +179,11 @@ def _moment_text(time: int) -> str:
     return f"{moment:%Y-%m-%d}" if time % DAY_NS == 0 else f"{moment:%Y-%m-%d %H:%M}"
 
 
-def _pattern_texts(clause: Clause) -> Iterator[str]:
-    yield from (f"{text}*" for text in clause.starts_with)
-    yield from (f"*{text}" for text in clause.ends_with)
-    yield from (f"*{text}*" for text in clause.contains)
-    yield from (f"/{text}/" for text in clause.regex)
-    if clause.all:
-        parts = [" or ".join((*part.equals, *_pattern_texts(part))) for part in clause.all]
+def _pattern_texts(condition: ModelNameCondition) -> Iterator[str]:
+    yield from (f"{text}*" for text in condition.starts_with)
+    yield from (f"*{text}" for text in condition.ends_with)
+    yield from (f"*{text}*" for text in condition.contains)
+    yield from (f"/{text}/" for text in condition.regex)
+    if condition.all:
+        parts = [" or ".join((*part.equals, *_pattern_texts(part))) for part in condition.all]
         yield " and ".join(parts)

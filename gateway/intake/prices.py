@@ -46,7 +46,7 @@ from gateway.intake.price_terms import (
 )
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import lists, names
-from gateway.intake.rate_cards.card import DAY_NS, Catalogue, Model, RateCard
+from gateway.intake.rate_cards.card import DAY_NS, Model, ModelCatalogue, RateCard
 from gateway.intake.rates import (
     NEVER,
     NO_TIME,
@@ -110,7 +110,9 @@ class PriceBook:
         self._overrides = overrides
         self._terms = terms
         self._providers = card.providers
-        self._catalogues = {name: Catalogue(provider.models) for name, provider in card.providers.items()}
+        self._catalogues = {
+            name: ModelCatalogue(provider.models) for name, provider in card.providers.items()
+        }
         self._memo: dict[_Names, Quote] = {}
 
     @classmethod

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, localcontext
 
 from gateway.configuration.sections import UnitCostPublication
-from gateway.intake.deposits import RecordDeposits
+from gateway.intake.deposits import NonTelemetryIntake
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.identity import RecordIdentity
@@ -29,7 +29,7 @@ from spool.streams import (
     DELETE,
     HOURLY,
     REPLACE,
-    StreamBook,
+    KnownStreams,
     StreamReader,
     merge_streams,
     operation_key,
@@ -52,16 +52,16 @@ class UnitCostPublisher:
         rules: Sequence[UnitCostPublication],
         *,
         ledger: Ledger,
-        deposits: RecordDeposits,
+        intake: NonTelemetryIntake,
         streams: StreamReader,
-        book: StreamBook,
+        known_streams: KnownStreams,
         clock: Clock,
     ) -> None:
         self._rules = rules
         self._ledger = ledger
-        self._deposits = deposits
+        self._deposits = intake
         self._streams = streams
-        self._book = book
+        self._book = known_streams
         self._clock = clock
 
     def configure(self, rules: Sequence[UnitCostPublication]) -> None:

@@ -23,7 +23,7 @@ from spool.clock import Clock
 from spool.errors import EntryUnreadable, NotThere
 from spool.identity import RecordIdentity, dedup_key_of_metric_point, derived_dedup_key
 from spool.log.partial_reports import COUNTED, NOTHING, ExpectedVersion, PartialReport, report_version
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.values import CounterPoint, LogEntry, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
 from spool.shares import UsedAmountByOwner, entries_to_remove
@@ -116,7 +116,7 @@ class RetractableCounters:
 
     def __init__(
         self,
-        record_log: Log,
+        record_log: RecordLog,
         shadows: ReportedCallers,
         clock: Clock,
         *,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import blake2b
 
-from gateway.core.kept_counts import DAY_S, KeptCounts
+from gateway.core.kept_counts import DAY_S, DailyCountSaver
 from gateway.normalise.outcome import STATED_FIELDS, ReadOutcome, Stated
 from gateway.normalise.reading.operations import BILLED_BY_TOKENS
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.clock import Clock
 from spool.registry.tables.sender_fields import (
     DAYS,
@@ -30,7 +30,7 @@ MAX_SENDERS = 2 * MAX_SOURCES * MAX_VERSIONS  # maximum senders of a day held in
 _Seen = tuple[int, float, float]  # counts of a kind of calls: number, first arrival and last arrival
 
 
-def sender_name(outcome: ReadOutcome, bearer: Bearer) -> str:
+def sender_name(outcome: ReadOutcome, bearer: AuthenticatedKey) -> str:
     """Return the sender of a payload. The first of several devices represents all."""
     device = bearer.device or bearer.named or next(iter(outcome.named.values()), None)
     return device or bearer.sender or ""
@@ -51,7 +51,7 @@ class SenderFieldCounter:
     def today(self) -> int:
         return _day_number(self._clock.now())
 
-    def add_payload(self, outcome: ReadOutcome, bearer: Bearer) -> None:
+    def add_payload(self, outcome: ReadOutcome, bearer: AuthenticatedKey) -> None:
         now = self._clock.now()
         if _day_number(now) != self._day or len(self._seen) >= MAX_SEEN:
             self._add_noted_calls_to_field_counts()
@@ -115,7 +115,7 @@ def _field_counts_of_calls(shared_traits: Stated, sender: str, count_and_times: 
     )
 
 
-class KeptSenderFields(KeptCounts[SenderDay]):
+class SenderFieldSaver(DailyCountSaver[SenderDay]):
     name = "senders' fields"
     action = "sender_fields_not_kept"
     counter: SenderFieldCounter

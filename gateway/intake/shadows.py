@@ -49,7 +49,7 @@ from gateway.normalise.reading.token_metrics import DRAFT, OPERATION, TOKEN_USAG
 from spool.caches import remove_oldest_eighth
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.recent_senders import (
     CALLER_BYTES,
     FACT_BYTES,
@@ -505,7 +505,7 @@ class ReportedCallers:
     def now(self) -> float:
         return self._clock.now()
 
-    async def restore_missing_callers(self, record_log: Log) -> None:
+    async def restore_missing_callers(self, record_log: RecordLog) -> None:
         """
         If no callers are stored, find and store the callers of the last hour's records. They may be missing because
         the file was salvaged after damage.

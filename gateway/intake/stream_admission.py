@@ -12,7 +12,7 @@ from spool.settings import SpoolSettings
 from spool.streams import (
     REPLACE,
     SUM,
-    StreamBook,
+    KnownStreams,
     StreamReader,
     StreamSize,
     TelemetryStream,
@@ -29,9 +29,11 @@ RETRY_S: Final = 300
 class StreamAdmission:
     """The limit on new unit-cost streams. Only a key that exceeds its share of the limit is refused."""
 
-    def __init__(self, reader: StreamReader, book: StreamBook, clock: Clock, settings: SpoolSettings) -> None:
+    def __init__(
+        self, reader: StreamReader, known_streams: KnownStreams, clock: Clock, settings: SpoolSettings
+    ) -> None:
         self._reader = reader
-        self._book = book
+        self._book = known_streams
         self._clock = clock
         self._settings = settings
         self._sizes: dict[str, StreamSize] = {}

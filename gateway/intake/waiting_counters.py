@@ -32,7 +32,7 @@ from spool.log.partial_reports import (
     PartialReports,
     report_version,
 )
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord
 from spool.shares import HeldByKey, UsedAmountByOwner, entries_to_remove
@@ -188,7 +188,7 @@ class WaitingCounters:
 
     def __init__(
         self,
-        record_log: Log,
+        record_log: RecordLog,
         shadows: ReportedCallers,
         clock: Clock,
         *,
@@ -283,7 +283,7 @@ class WaitingCounters:
         self, submission: Submission, undecided_by_position: Mapping[int, AiRecord], *, key: str = ""
     ) -> Receipt:
         """
-        Append a submission as `Log.append_submission` does, but let counters and agents' spans wait if they may
+        Append a submission as `RecordLog.append_submission` does, but let counters and agents' spans wait if they may
         repeat calls.
 
         `undecided_by_position` has the records that may repeat calls. `key` is the name of the sender's key.

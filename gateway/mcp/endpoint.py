@@ -24,7 +24,7 @@ from gateway.core.schemas import (
     schema_with_description,
 )
 from gateway.http import answers
-from gateway.http.address import API_KEY_HEADER, AS_API_KEY, ERROR, Address, authorization_header
+from gateway.http.address import API_KEY_HEADER, AS_API_KEY, ERROR, ApiAddress, authorization_header
 from gateway.http.admission import hostname_without_port, is_own_name, parse_authority
 from gateway.http.answers import JSON
 from gateway.http.requests import Result, check_json_content_type
@@ -34,13 +34,13 @@ from gateway.mcp.tool import ToolCallContext
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.services import AllServices, OperatorServices
 from gateway.people.authentication.assistant_people import (
-    AssistantPerson,
+    PersonUsingAssistant,
     bad_token_refusal,
     is_path_for_tokens,
     no_credential_refusal,
     step_up_challenge,
 )
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.registry.permission_sets import PERMISSION_SETS, USE_ASSISTANTS
 from spool.registry.roles import EVERYTHING, Rights
 from spool.registry.scopes import AI_HUB
@@ -76,7 +76,7 @@ _KEYS = ("th_", "thd_", "the_")  # prefixes of all keys and enrolment tokens tha
 _BEARER = "bearer "
 
 
-async def bearer_of_person_token(request: web.Request, services: AllServices) -> Bearer | None:
+async def bearer_of_person_token(request: web.Request, services: AllServices) -> AuthenticatedKey | None:
     """
     Return the bearer of a person's token.
 
@@ -100,7 +100,7 @@ async def bearer_of_person_token(request: web.Request, services: AllServices) ->
         message = "people's sign-in cannot be checked at the moment; retry later, or use an API key"
         raise Refusal(503, "people_unavailable", message, retry_after_s=30)
     person = await people.admit(token, address=request.remote or "")
-    return Bearer(person.principal, frozenset({AI_HUB}), person=person)
+    return AuthenticatedKey(person.principal, frozenset({AI_HUB}), person=person)
 
 
 def _parse_person_token(header: str, oauth: McpOAuthSettings, *, takes_keys: bool) -> str | None:
@@ -161,8 +161,8 @@ _FAILURE = closed_object_schema(
 )
 
 
-def _mcp_address(path: str, summary: str, *, name: str = "") -> Address:
-    return Address(
+def _mcp_address(path: str, summary: str, *, name: str = "") -> ApiAddress:
+    return ApiAddress(
         methods=("POST",),
         path=path,
         name=name,
@@ -218,7 +218,7 @@ async def ask_mcp(request: KeyRequest[OperatorServices, bytes]) -> Result:
 
 
 async def _current_rights_and_write_challenge(
-    request: KeyRequest[OperatorServices, bytes], person: AssistantPerson
+    request: KeyRequest[OperatorServices, bytes], person: PersonUsingAssistant
 ) -> tuple[Rights, str | None]:
     """
     Return a person's current rights, and a challenge for writing if the token only allows reading.

@@ -11,7 +11,7 @@ from gateway.configuration.sections import McpOAuthSettings
 from gateway.core.errors import Refusal
 from gateway.core.schemas import TEXT, array_schema, closed_object_schema, schema_with_description
 from gateway.http import answers
-from gateway.http.address import Address
+from gateway.http.address import ApiAddress
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.operations.requests.key_requests import KeyRequest
@@ -40,8 +40,8 @@ _METADATA = closed_object_schema(
 )
 
 
-def _metadata_address(path: str, *, name: str = "") -> Address:
-    return Address(
+def _metadata_address(path: str, *, name: str = "") -> ApiAddress:
+    return ApiAddress(
         methods=("GET", "HEAD", "OPTIONS"),
         path=path,
         name=name,

@@ -29,7 +29,7 @@ from gateway.mcp.writing import remove_hidden_characters
 from gateway.operations.services import OperatorServices
 from spool.errors import AskedTooMuch, Invalid, NotThere
 from spool.listing import text_sort_key
-from spool.registry.views import View
+from spool.registry.views import SavedView
 
 CONTEXT_URI = "tollhouse://context"
 VIEW_URI = "tollhouse://views/"
@@ -116,7 +116,7 @@ async def _tool_and_arguments(
     return None if view is None else (cost_data.TOOL, _cost_question_of_view(view))
 
 
-def _cost_question_of_view(view: View) -> cost_data.CostDataQuestion:
+def _cost_question_of_view(view: SavedView) -> cost_data.CostDataQuestion:
     by = view.group_by or (view.principal_dimension,)
     return cost_data.CostDataQuestion(
         date_range=RANGE_WORDS.get(view.range, view.range),
@@ -125,7 +125,7 @@ def _cost_question_of_view(view: View) -> cost_data.CostDataQuestion:
     )
 
 
-async def _visible_views(call_context: ToolCallContext[OperatorServices]) -> list[View]:
+async def _visible_views(call_context: ToolCallContext[OperatorServices]) -> list[SavedView]:
     registry = call_context.shared.registry
     if registry is None:
         return []
@@ -133,7 +133,7 @@ async def _visible_views(call_context: ToolCallContext[OperatorServices]) -> lis
     return [view for view in registry.views.all() if sees.can_see_view(view)]
 
 
-async def _visible_view(call_context: ToolCallContext[OperatorServices], uri: str) -> View | None:
+async def _visible_view(call_context: ToolCallContext[OperatorServices], uri: str) -> SavedView | None:
     if not uri.startswith(VIEW_URI) or call_context.shared.registry is None:
         return None
     view = call_context.shared.registry.views.find(uri.removeprefix(VIEW_URI))
@@ -153,7 +153,7 @@ _CONTEXT: Mapping[str, object] = {
 }
 
 
-def _view_resource(view: View) -> Mapping[str, object]:
+def _view_resource(view: SavedView) -> Mapping[str, object]:
     name = remove_hidden_characters(view.name)
     return {
         "uri": f"{VIEW_URI}{view.id}",

@@ -19,7 +19,7 @@ from spool.deliveries.values import ORPHANED, PARKED, RouteState
 from spool.errors import SpoolError
 from spool.leases import Leases, NodeState, SoleNode
 from spool.ledger.ledger import LedgerComparisonState
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.values import LogStats
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
@@ -129,7 +129,7 @@ class ServerHealth:
 
     def __init__(
         self,
-        record_log: Log,
+        record_log: RecordLog,
         deliveries: Deliveries,
         *,
         clock: Clock,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gateway.core.kept_counts import DAY_S, KeptCounts
+from gateway.core.kept_counts import DAY_S, DailyCountSaver
 from spool.clock import Clock
 from spool.log.accounting import AMENDED_LATE, UNCOMPARED
 from spool.log.values import Commit
@@ -56,7 +56,7 @@ class LateReportCounter:
             self._days.setdefault(day, Counter()).update(counts)
 
 
-class KeptLateReports(KeptCounts[Counts]):
+class LateReportSaver(DailyCountSaver[Counts]):
     name = "late reports"
     action = "late_reports_not_kept"
 

@@ -31,7 +31,7 @@ READ_EVERY_S = 60.0  # seconds after which the hours that other gateways stored 
 _log = logging.getLogger(__name__)
 
 
-class KeptSenderHours:
+class SenderHoursTracker:
     """
     The hours with arrivals of each pair of key and source. New arrivals of this process are noted in memory,
     and stored from time to time. `note_arrival` returns at once.

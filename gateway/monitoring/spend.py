@@ -36,18 +36,18 @@ _log = logging.getLogger(__name__)
 LabelValues = tuple[str, ...]
 
 
-class _Sums(NamedTuple):
+class _SpendSums(NamedTuple):
     cost: int = 0  # cost in units of spool.ledger.money
     input_tokens: int = 0
     output_tokens: int = 0
     calls: int = 0
 
-    def plus(self, other: _Sums) -> _Sums:
-        return _Sums(*map(sum, zip(self, other, strict=True)))
+    def plus(self, other: _SpendSums) -> _SpendSums:
+        return _SpendSums(*map(sum, zip(self, other, strict=True)))
 
-    def growth_since(self, other: _Sums) -> _Sums:
+    def growth_since(self, other: _SpendSums) -> _SpendSums:
         """Return the growth of each value over `other`, never below 0."""
-        return _Sums(*(max(0, own - reference) for own, reference in zip(self, other, strict=True)))
+        return _SpendSums(*(max(0, own - reference) for own, reference in zip(self, other, strict=True)))
 
 
 class SpendCounts:
@@ -63,9 +63,9 @@ class SpendCounts:
         self._top = top
         self._names: tuple[set[str], ...] = (set(), set(), set())
         self._known: set[LabelValues] = set()
-        self._counted: dict[LabelValues, _Sums] = {}
-        self._highest: dict[tuple[datetime, LabelValues], _Sums] = {}
-        self._month: dict[LabelValues, _Sums] = {}
+        self._counted: dict[LabelValues, _SpendSums] = {}
+        self._highest: dict[tuple[datetime, LabelValues], _SpendSums] = {}
+        self._month: dict[LabelValues, _SpendSums] = {}
         self._is_begun = False
 
     @property
@@ -81,11 +81,11 @@ class SpendCounts:
         at the end.
         """
         self._add_largest_names(rows)
-        sums_by_series: defaultdict[tuple[datetime, LabelValues], _Sums] = defaultdict(_Sums)
+        sums_by_series: defaultdict[tuple[datetime, LabelValues], _SpendSums] = defaultdict(_SpendSums)
         for row in rows:
             series = row.start, self._row_labels(row)
             sums_by_series[series] = sums_by_series[series].plus(
-                _Sums(money.text_to_units(row.cost), row.input_tokens, row.output_tokens, row.calls)
+                _SpendSums(money.text_to_units(row.cost), row.input_tokens, row.output_tokens, row.calls)
             )
         self._add_growth(sums_by_series)
         oldest = period_beginning(month - timedelta(days=1), "monthly")
@@ -112,17 +112,17 @@ class SpendCounts:
             calls.add_metric(labels, sums.calls)
         yield from (cost, tokens, month, calls)
 
-    def _add_growth(self, sums_by_series: Mapping[tuple[datetime, LabelValues], _Sums]) -> None:
+    def _add_growth(self, sums_by_series: Mapping[tuple[datetime, LabelValues], _SpendSums]) -> None:
         """
         Add the growth of the totals to the counters. A new series starts with 0, so that a rate includes its
         first step.
         """
         new = {labels for _, labels in sums_by_series} - self._counted.keys()
-        counted = {**self._counted, **dict.fromkeys(new, _Sums())}
+        counted = {**self._counted, **dict.fromkeys(new, _SpendSums())}
         for series, sums in sums_by_series.items():
             if self._is_begun and series[1] in new:
                 continue
-            before = self._highest.get(series, _Sums())
+            before = self._highest.get(series, _SpendSums())
             gained = sums.growth_since(before)
             self._highest[series] = before.plus(gained)
             if self._is_begun:

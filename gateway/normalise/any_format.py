@@ -12,7 +12,7 @@ from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS, BatchForm
 from gateway.normalise.formats.list import BY_NAME, recognise_format, recognise_item_format
 from gateway.normalise.outcome import MALFORMED, ReadOptions, ReadOutcome
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.body_limits import Allowance, Hold, reserve_nothing
+from gateway.normalise.payload.body_limits import BodyReadLimits, Hold, reserve_nothing
 
 _NEAR: Final = 4096  # an OTLP request in JSON has the name of its first member within this number of bytes
 
@@ -50,7 +50,7 @@ class JoinedRequest(NamedTuple):
 
 
 def join_otlp_requests(
-    signal: str, body: bytes, allowance: Allowance
+    signal: str, body: bytes, read_limits: BodyReadLimits
 ) -> Generator[None, None, JoinedRequest]:
     """
     Join the OTLP/JSON requests of a body (an array or lines) into one. Yields so that
@@ -71,8 +71,8 @@ def join_otlp_requests(
         if not len(request):
             yield
             continue
-        allowance.count_items(1, len(request))
-        if allowance.count_work_and_check_turn(len(request)):
+        read_limits.count_items(1, len(request))
+        if read_limits.count_work_and_check_turn(len(request)):
             yield
         members = payload.undecoded_members(request)
         arrays = [members[name] for name in OTLP_SIGNALS[signal] if name in members]
@@ -81,8 +81,8 @@ def join_otlp_requests(
                 if not len(resource):
                     yield
                     continue
-                allowance.count_items(1, len(resource))
-                if allowance.count_work_and_check_turn(len(resource)):
+                read_limits.count_items(1, len(resource))
+                if read_limits.count_work_and_check_turn(len(resource)):
                     yield
                 resources.append(resource)
         elif recognise_item_format(members) in OTLP_SIGNALS:
@@ -104,7 +104,7 @@ def normalise_body(
     rejected, and the other items still count. `hold` is called before memory is used: with the size of data
     unpacked from the body, and with the memory that items need in addition to this data.
     """
-    allowance = Allowance(options.max_items, hold)
+    allowance = BodyReadLimits(options.max_items, hold)
     format_name = format if format in OTLP_SIGNALS else recognise_otlp_signal(body) or format
     if format_name in OTLP_SIGNALS:
         return NormalisedBody((yield from _normalise_otlp_body(format_name, body, options, allowance)))
@@ -114,12 +114,12 @@ def normalise_body(
     if isinstance(named_format, BatchFormat):
         return (yield from named_format.read(body, options, allowance))
     return NormalisedBody(
-        (yield from driver.read_body_items(named_format, body, options=options, allowance=allowance))
+        (yield from driver.read_body_items(named_format, body, options=options, read_limits=allowance))
     )
 
 
 def _normalise_otlp_body(
-    format_name: str, body: bytes, options: ReadOptions, allowance: Allowance
+    format_name: str, body: bytes, options: ReadOptions, read_limits: BodyReadLimits
 ) -> Generator[None, None, ReadOutcome]:
     from gateway.normalise import (
         otlp,  # imported here, because it takes long and other formats do not need it
@@ -128,12 +128,14 @@ def _normalise_otlp_body(
     signal = cast(Literal["traces", "metrics", "logs"], format_name.removeprefix("otlp/"))
     if not is_json_body(body):
         return (
-            yield from otlp.normalise_otlp(signal, body, json=False, options=options, hold=allowance.hold)
+            yield from otlp.normalise_otlp(signal, body, json=False, options=options, hold=read_limits.hold)
         )
     request, other_places = yield from join_otlp_requests(
-        format_name, body, allowance.allowance_for_next_pass()
+        format_name, body, read_limits.limits_for_next_pass()
     )
-    outcome = yield from otlp.normalise_otlp(signal, request, json=True, options=options, hold=allowance.hold)
+    outcome = yield from otlp.normalise_otlp(
+        signal, request, json=True, options=options, hold=read_limits.hold
+    )
     for index in other_places:
         outcome.reject_item(outcome.received, MALFORMED, f"request {index} is not an export request")
         outcome.received += 1

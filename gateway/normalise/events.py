@@ -22,7 +22,7 @@ import msgspec
 
 from gateway.normalise.outcome import MALFORMED, RejectedPayloadItem
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.body_limits import Allowance, refuse_too_many_items
+from gateway.normalise.payload.body_limits import BodyReadLimits, refuse_too_many_items
 from gateway.normalise.payload.large_items import LARGE, SmallValues
 from gateway.normalise.reading import tags
 from gateway.normalise.reading.content import is_content
@@ -66,7 +66,7 @@ class BadEvent(Exception):
 
 
 @dataclass(slots=True)
-class ReadEvents:
+class UsageEventBatch:
     """
     Usage events of one body, with their dedup keys. `received` equals records plus rejects, and `left_out`
     counts dropped values.
@@ -115,8 +115,8 @@ def read_binary_cloud_event(
     *,
     accepts_assigned_ids: bool,
     keep_tags: frozenset[str] = frozenset(),
-) -> ReadEvents:
-    events = ReadEvents(accepts_assigned_ids, keep_tags=keep_tags)
+) -> UsageEventBatch:
+    events = UsageEventBatch(accepts_assigned_ids, keep_tags=keep_tags)
     headers_by_name = {name.lower(): value for name, value in headers.items()}
     attributes: dict[str, Any] = {
         name.removeprefix(BINARY): unquote(value)
@@ -131,20 +131,24 @@ def read_binary_cloud_event(
 
 
 def read_events(
-    body: bytes, allowance: Allowance, *, accepts_assigned_ids: bool, keep_tags: frozenset[str] = frozenset()
-) -> Generator[None, None, ReadEvents]:
+    body: bytes,
+    read_limits: BodyReadLimits,
+    *,
+    accepts_assigned_ids: bool,
+    keep_tags: frozenset[str] = frozenset(),
+) -> Generator[None, None, UsageEventBatch]:
     """
     Read the usage events of a body. Yields so that the event loop can run. Raises BadPayload if the body is
     not JSON.
     """
-    events = ReadEvents(accepts_assigned_ids, keep_tags=keep_tags)
-    yield from refuse_too_many_items(body, partial(payload.items_of_body, body), allowance)
+    events = UsageEventBatch(accepts_assigned_ids, keep_tags=keep_tags)
+    yield from refuse_too_many_items(body, partial(payload.items_of_body, body), read_limits)
     for item in payload.items_of_body(body):
         if not len(item):
             yield
             continue
-        allowance.count_items(1, len(item))
-        if allowance.count_work_and_check_turn(len(item)):
+        read_limits.count_items(1, len(item))
+        if read_limits.count_work_and_check_turn(len(item)):
             yield
         try:
             attributes = _decode_usage_event(item)

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.core.errors import BadPayload, Refusal
-from gateway.normalise.payload.body_limits import SliceClock
+from gateway.normalise.payload.body_limits import TimeSliceClock
 from gateway.normalise.payload.items import UNREADABLE, refuse_too_many_containers
 from gateway.normalise.reading.values import decimal_or_text
 from spool.record import NS, UnitCostOperation
@@ -113,7 +113,7 @@ def read_operations(
     """
     operations = ReadOperations()
     problems: list[str] = []
-    clock = SliceClock()
+    clock = TimeSliceClock()
     for index, item in enumerate(items):
         if clock.is_over():
             yield

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import msgspec
 
 from gateway.core.fields import given_fields
-from gateway.core.visibility import EVERYTHING, WHOLE, VisiblePart
+from gateway.core.visibility import EVERYTHING, WHOLE, VisibilityRules
 from gateway.http.lists import ListDefinition, MemoryRows, Rows, SearchableObject
 from gateway.operations.files.declared import NoResourceFiles, ResourceFiles
 from spool.errors import Invalid, NotThere
 from spool.registry.document_table import ManagedDocument, ManagedTable, NamedTable, Sees, sees_everything
-from spool.registry.views import NO_VIEW, View
+from spool.registry.views import NO_VIEW, SavedView
 
 if TYPE_CHECKING:
     from multidict import MultiMapping
@@ -47,7 +47,7 @@ class HasLedger(Protocol):
     def ledger(self) -> Ledger: ...
 
 
-async def _sees_everything() -> VisiblePart:
+async def _sees_everything() -> VisibilityRules:
     return EVERYTHING
 
 
@@ -66,7 +66,7 @@ class OperationCaller(Generic[Held_co]):
     actor: Actor
     query: MultiMapping[str]
     known: Callable[[], Awaitable[Collection[str]]]
-    sees: Callable[[], Awaitable[VisiblePart]] = _sees_everything
+    sees: Callable[[], Awaitable[VisibilityRules]] = _sees_everything
     is_person: bool = False
     holder: RoleHolder | None = None
 
@@ -80,7 +80,7 @@ class OperationCaller(Generic[Held_co]):
         if self.is_person and self.query.get("confirm", "") != expected_text:
             raise Invalid(f"confirm must be the exact {value_name}")
 
-    async def find_view(self, id_or_name: str) -> View:
+    async def find_view(self, id_or_name: str) -> SavedView:
         """Return the view with this id or name. Raises Invalid if the caller may not see such a view."""
         try:
             return self.registry.views.require_by_id_or_name(id_or_name, (await self.sees()).can_see_view)

@@ -12,7 +12,7 @@ from gateway.operations.requests.key_requests import KeyRequest
 
 if TYPE_CHECKING:
     from gateway.configuration.sections import Config
-    from gateway.http.inflight_bytes import RequestBytes
+    from gateway.http.inflight_bytes import RequestByteReservation
     from gateway.http.listening.tls import Certificate
     from gateway.operations.holders.operators import (
         AssistantServices,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         SpoolServices,
     )
     from gateway.operations.holders.receivers import ReceiverServices, StatusServices, TopicServices
-    from gateway.people.authentication.bearer import Bearer
+    from gateway.people.authentication.bearer import AuthenticatedKey
     from spool.registry.operators import Actor
     from spool.storage import Storage
 
@@ -79,7 +79,11 @@ class AllServices:
         return self.operators.installation
 
     def key_request(
-        self, request: web.Request, holder: object, bearer: Bearer, request_bytes: RequestBytes
+        self,
+        request: web.Request,
+        holder: object,
+        bearer: AuthenticatedKey,
+        reservation: RequestByteReservation,
     ) -> KeyRequest[Any, Any]:
         return KeyRequest(
             http=request,
@@ -88,5 +92,5 @@ class AllServices:
             receivers=self.receivers,
             shared=self.shared,
             bearer=bearer,
-            share=request_bytes,
+            share=reservation,
         )

@@ -27,7 +27,7 @@ from gateway.http.listening.tls import Certificate
 from gateway.monitoring.logs import innermost_frames
 from gateway.operations.holders.operators import PublicUrls, ReloadOutcome
 from gateway.operations.services import AllServices
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from gateway.service.assembly.services import open_services
 from gateway.service.handover import Predecessor
 from gateway.service.listeners import ServerListeners, StartWaitListeners
@@ -69,7 +69,7 @@ class TollhouseApp:
         *,
         version: str,
         clock: Clock | None = None,
-        local: Bearer | None = None,
+        local: AuthenticatedKey | None = None,
         observer: CommitObserver | None = None,
         reread: Callable[[], Config] | None = None,
         sockets: ListeningSockets | None = None,

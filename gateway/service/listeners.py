@@ -115,19 +115,19 @@ class ServerListeners:
         proxies = services.receivers.proxies
         turns = services.receivers.turns
         public = Listener(
-            outer, certificate=certificate, connections=connections, proxies=proxies, turns=turns
+            outer, certificate=certificate, connections=connections, proxies=proxies, scheduler=turns
         )
         await self._start_http(HTTP, public, server.listen)
         people = services.operators.installation.connections
         if operator_address is not None:
             inner = build_application(services, for_senders=False, for_operators=True)
             tls = certificate if uses_tls(server, operator_address) else None
-            inside = Listener(inner, certificate=tls, connections=people, proxies=proxies, turns=turns)
+            inside = Listener(inner, certificate=tls, connections=people, proxies=proxies, scheduler=turns)
             await self._start_http(OPERATOR, inside, operator_address)
         if server.metrics_listen:
             tls = certificate if uses_tls(server, server.metrics_listen) else None
             figures = Listener(
-                metrics_application(services), certificate=tls, connections=people, turns=turns
+                metrics_application(services), certificate=tls, connections=people, scheduler=turns
             )
             await self._start_http(METRICS, figures, server.metrics_listen)
         if server.grpc_listen:

@@ -50,7 +50,7 @@ class TooManyFiles(SpoolUnavailable):
         )
 
 
-class ContainerRows(Protocol):
+class ContainerFileRows(Protocol):
     async def find(self, id: str) -> ContainerFile | None: ...
 
     async def files_by_reference(
@@ -115,7 +115,7 @@ class ContainerRows(Protocol):
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]: ...
 
 
-class ContentDraft(Protocol):
+class ContainerFileDraft(Protocol):
     """Bytes of an upload in progress. They count as stored only after `store_draft`."""
 
     async def write(self, data: bytes) -> None: ...
@@ -131,7 +131,7 @@ class ContentDraft(Protocol):
     async def delete_draft(self) -> None: ...
 
 
-class ContainerContents(Protocol):
+class ContainerFileContents(Protocol):
     """
     The contents of container files by file id.
 
@@ -139,7 +139,7 @@ class ContainerContents(Protocol):
     it.
     """
 
-    async def begin_draft(self, id: str, header_line: bytes) -> ContentDraft: ...
+    async def begin_draft(self, id: str, header_line: bytes) -> ContainerFileDraft: ...
 
     def read(self, id: str) -> AsyncIterator[bytes]:
         """Yield the bytes in pieces, without the head. Raises FileNotFoundError if the file is deleted."""

@@ -18,13 +18,13 @@ from typing import Any, Protocol
 from spool.clock import Clock
 from spool.container_files import container_rows
 from spool.container_files.container_rows import (
-    ContainerContents,
+    ContainerFileContents,
+    ContainerFileDraft,
     ContainerFileMoved,
-    ContainerRows,
-    ContentDraft,
+    ContainerFileRows,
 )
 from spool.container_files.stored_files import (
-    ContainerSums,
+    ContainerFileLimitUse,
     SenderOfCluster,
     StoredContainerFiles,
     recount_container_accounting,
@@ -109,7 +109,7 @@ class ContainerUpload:
         room: UploadSpace,
         store_upload: Callable[[ContainerUpload], Awaitable[bool]],
         file: ContainerFile,
-        draft: ContentDraft,
+        draft: ContainerFileDraft,
         expected_versions: Collection[ExpectedVersion] = (),
     ) -> None:
         self.file = file
@@ -230,8 +230,8 @@ class ContainerFiles:
     @classmethod
     async def open(
         cls,
-        container_rows: ContainerRows,
-        contents: ContainerContents,
+        container_rows: ContainerFileRows,
+        contents: ContainerFileContents,
         settings: ContainerSettings,
         clock: Clock,
     ) -> ContainerFiles:
@@ -243,7 +243,7 @@ class ContainerFiles:
             contents,
             settings,
             clock,
-            await ContainerSums.read_from_rows(container_rows, settings),
+            await ContainerFileLimitUse.read_from_rows(container_rows, settings),
         )
         await reconcile_stored_files(kept_files, clock)
         return cls(kept_files, clock)

@@ -15,7 +15,7 @@ from typing import Any
 
 from spool.clock import Clock
 from spool.container_files import container_rows
-from spool.container_files.container_rows import ContainerContents, ContainerRows
+from spool.container_files.container_rows import ContainerFileContents, ContainerFileRows
 from spool.container_files.values import (
     DELIVERED,
     EXPIRED,
@@ -117,7 +117,7 @@ MAX_BYTES, MAX_CLUSTER_BYTES = "container.max_bytes", "container.max_cluster_byt
 SenderOfCluster = tuple[ClusterIdentity, str]  # a cluster and the key that sent its files
 
 
-class ContainerSums:
+class ContainerFileLimitUse:
     def __init__(self, settings: ContainerSettings) -> None:
         self._settings = settings
         self._books: dict[tuple[str, str], tuple[int, int]] = {}
@@ -128,13 +128,13 @@ class ContainerSums:
 
     @classmethod
     async def read_from_rows(
-        cls, container_rows: ContainerRows, settings: ContainerSettings
-    ) -> ContainerSums:
+        cls, container_rows: ContainerFileRows, settings: ContainerSettings
+    ) -> ContainerFileLimitUse:
         sums = cls(settings)
         await sums._read_sums(container_rows)
         return sums
 
-    async def _read_sums(self, container_rows: ContainerRows) -> None:
+    async def _read_sums(self, container_rows: ContainerFileRows) -> None:
         self._books = dict(await container_rows.file_counters_by_kind_and_state())
         self.open, self._bytes, self._waiting = Counter(), Counter(), Counter()
         for held_files in await container_rows.file_sums_per_cluster_and_key():
@@ -142,7 +142,7 @@ class ContainerSums:
             self._bytes[held_files.identity, held_files.key] += held_files.bytes
             self._waiting[held_files.key] += held_files.waiting_bytes
 
-    async def reread_if_changed(self, container_rows: ContainerRows) -> bool:
+    async def reread_if_changed(self, container_rows: ContainerFileRows) -> bool:
         """
         Compute the sums again from the rows. Return False if the rows have not changed since they were last
         read.
@@ -239,11 +239,11 @@ MANY = 500  # rows deleted per step
 class StoredContainerFiles:
     def __init__(
         self,
-        container_rows: ContainerRows,
-        contents: ContainerContents,
+        container_rows: ContainerFileRows,
+        contents: ContainerFileContents,
         settings: ContainerSettings,
         clock: Clock,
-        sums: ContainerSums,
+        sums: ContainerFileLimitUse,
     ) -> None:
         self.rows = container_rows
         self.contents = contents

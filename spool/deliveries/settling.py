@@ -16,7 +16,7 @@ from spool.deliveries.stored import RouteChange, StoredDelivery
 from spool.deliveries.values import Delivery, Settlement
 from spool.errors import TakenOver
 from spool.log.accounting import route_topic
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ Transition = Callable[[StoredDelivery], RouteChange]
 
 
 class SentDeliveries(ABC):
-    def __init__(self, record_log: Log, clock: Clock) -> None:
+    def __init__(self, record_log: RecordLog, clock: Clock) -> None:
         self._log = record_log
         self._clock = clock
         self.version = self.dead_version = self.fenced = 0

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from typing import Any
 
 from spool.ledger import money
-from spool.ledger.checksums import CheckedSum, Checksums, ComparedParts, detail_level_lost_to_row_limit
+from spool.ledger.checksums import CheckedSum, Checksums, ReproducibleSumParts, detail_level_lost_to_row_limit
 from spool.ledger.counting import RECALCULATED, finest_stored_period, read_state
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.recalculations import Recalculations
@@ -40,7 +40,7 @@ PAGE = 5000  # sums of units of work read at once
 _MEMO = 50_000  # maximum sets of dimensions and of units in memory
 MEASURES = (*COUNTS, *MONEY, *LATENCY)
 MOST_SUMS_TOLD, MOST_MEASURES_TOLD = 3, 4
-WHOLE = ComparedParts()
+WHOLE = ReproducibleSumParts()
 _LOST = Dimensions._make([*[""] * 13, 0, "", ""])
 
 
@@ -67,7 +67,7 @@ class CheckedPeriod:
     """
 
     reach: int
-    views: Sequence[ComparedParts] = (WHOLE,)
+    views: Sequence[ReproducibleSumParts] = (WHOLE,)
     calls: int = 0
     checksums: list[int] = field(default_factory=lambda: [0])
 
@@ -124,7 +124,7 @@ class StoredSums:
 
     def sums_of_hours_and_of_day(
         self, ledger_rows: LedgerRows, day: int
-    ) -> tuple[ComparedParts, list[CheckedSum], list[CheckedSum]]:
+    ) -> tuple[ReproducibleSumParts, list[CheckedSum], list[CheckedSum]]:
         self.check_state_unchanged(ledger_rows)
         lost_detail_levels = {
             number: detail_level_lost_to_row_limit(values)
@@ -141,9 +141,9 @@ class StoredSums:
         day: int,
         hours: Sequence[PeriodStart],
         lost_detail_level_by_dimension_set: Mapping[int, int],
-    ) -> ComparedParts:
+    ) -> ReproducibleSumParts:
         period_keys = [(DAY_S, day), *hours]
-        return ComparedParts(
+        return ReproducibleSumParts(
             level=max(
                 self._highest_lost_detail_level(ledger_rows, period_key, lost_detail_level_by_dimension_set)
                 for period_key in period_keys
@@ -171,11 +171,11 @@ class StoredSums:
         ledger_rows: LedgerRows,
         period_key: PeriodStart,
         lost_detail_level_by_dimension_set: Mapping[int, int],
-    ) -> Sequence[ComparedParts]:
+    ) -> Sequence[ReproducibleSumParts]:
         width, start = period_key
         level = self._highest_lost_detail_level(ledger_rows, period_key, lost_detail_level_by_dimension_set)
         is_recalculated = self._recalculated.covers(width, start)
-        view = ComparedParts(
+        view = ReproducibleSumParts(
             level=level,
             has_estimates=not (level and is_recalculated),
             has_unit_estimates=not (is_recalculated and ledger_rows.read_meters(width, start)),
@@ -302,7 +302,7 @@ class SumDifference:
 
 def sum_differences(
     ledger_rows: LedgerRows,
-    compared_parts: ComparedParts,
+    compared_parts: ReproducibleSumParts,
     kept: Iterable[CheckedSum],
     counted: Iterable[CheckedSum],
 ) -> Sequence[SumDifference]:
@@ -337,7 +337,7 @@ def _differing_measures(kept: Counter[str], counted: Counter[str]) -> Sequence[t
     ]
 
 
-def _add_up_amounts(compared_parts: ComparedParts, cells: Iterable[CheckedSum]) -> Amounts:
+def _add_up_amounts(compared_parts: ReproducibleSumParts, cells: Iterable[CheckedSum]) -> Amounts:
     amounts = defaultdict[tuple[int | None, DimensionValues], Counter[str]](Counter)
     for cell in cells:
         units = None if cell.units is None else cell.units if compared_parts.has_sets else 0

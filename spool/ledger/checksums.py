@@ -45,7 +45,7 @@ class CheckedSum(NamedTuple):
     units: int | None = None
 
 
-class ComparedParts(NamedTuple):
+class ReproducibleSumParts(NamedTuple):
     """
     The parts of a period's sums that every recount reproduces.
 
@@ -83,12 +83,12 @@ def detail_level_lost_to_row_limit(dimension_values: DimensionValues) -> int:
 class Checksums:
     def __init__(self) -> None:
         self._key = token_bytes(32)
-        self._factors = defaultdict[ComparedParts, dict[DimensionValues, int]](dict)
+        self._factors = defaultdict[ReproducibleSumParts, dict[DimensionValues, int]](dict)
         self._of_measures = [self._pseudo_random(f"measure {index}") for index in range(WIDTH)]
         self._of_meters: dict[str, int] = {}
         self._slope, self._base = self._pseudo_random("slope"), self._pseudo_random("base")
 
-    def checksum_of(self, compared_parts: ComparedParts, cell: CheckedSum) -> int:
+    def checksum_of(self, compared_parts: ReproducibleSumParts, cell: CheckedSum) -> int:
         factor = self._random_factor_of_dimensions(compared_parts, cell.values)
         if cell.units is not None:
             number = cell.units if compared_parts.has_sets else 0
@@ -104,7 +104,9 @@ class Checksums:
             number = self._of_meters[name] = self._pseudo_random(f"meter {name}")
         return number
 
-    def _random_factor_of_dimensions(self, compared_parts: ComparedParts, values: DimensionValues) -> int:
+    def _random_factor_of_dimensions(
+        self, compared_parts: ReproducibleSumParts, values: DimensionValues
+    ) -> int:
         factors = self._factors[compared_parts]
         factor = factors.get(values)
         if factor is None:

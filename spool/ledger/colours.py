@@ -19,7 +19,7 @@ COLOURS = 8
 MAX_NAMES = 1_000
 
 
-class Colours(Protocol):
+class ChartColours(Protocol):
     async def known_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]: ...
 
     async def find_or_assign_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
@@ -29,7 +29,7 @@ class Colours(Protocol):
         ...
 
 
-NAME_COLOURS = SmallTable[Colours]("colours of names", kept_by=("colours", "SqlColours"))
+NAME_COLOURS = SmallTable[ChartColours]("colours of names", kept_by=("colours", "SqlColours"))
 
 
 def hash_name(dimension: str, name: str) -> str:

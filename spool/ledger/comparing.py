@@ -48,7 +48,7 @@ from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.recalculations import Recalculations
 from spool.ledger.sums import DAY_S, HOUR_S, DimensionValues, HourlySums, start_hour_or_arrival_hour
 from spool.ledger.tag_lists import TAGGED, TagLists
-from spool.ledger.work import WorkDigests
+from spool.ledger.work import WorkUnitHasher
 from spool.log.protocols import ReadableLog
 from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY
@@ -243,7 +243,7 @@ async def compare_log_with_totals(
     oldest: Callable[[], Awaitable[int]],
     recalculations: Callable[[Mapping[str, int]], Awaitable[Recalculations]],
     tag_lists: Callable[[Mapping[str, int]], Awaitable[TagLists]],
-    digests: WorkDigests,
+    unit_hasher: WorkUnitHasher,
     with_pauses: bool = False,
 ) -> LedgerComparison:
     """
@@ -255,7 +255,9 @@ async def compare_log_with_totals(
         if state["rebuilding"]:
             break
         made = await recalculations(state), await tag_lists(state)
-        comparison = _SumComparison(record_log, read, state, moment, *made, digests, with_pauses=with_pauses)
+        comparison = _SumComparison(
+            record_log, read, state, moment, *made, unit_hasher, with_pauses=with_pauses
+        )
         try:
             return await comparison.run(oldest)
         except SumsMoved:
@@ -272,7 +274,7 @@ class _SumComparison:
         moment: Mapping[str, int],
         recalculated: Recalculations,
         tag_lists: TagLists,
-        digests: WorkDigests,
+        unit_hasher: WorkUnitHasher,
         *,
         with_pauses: bool,
     ) -> None:
@@ -282,7 +284,7 @@ class _SumComparison:
         self._moment = moment
         self._recalculated = recalculated
         self._tag_lists = tag_lists
-        self._digests = digests
+        self._digests = unit_hasher
         self._at_ease = with_pauses
         self._hourly = state_values["hourly"]
         self._checksums = Checksums()
@@ -407,7 +409,7 @@ class _SumComparison:
         )
         sums = HourlySums(
             tags_of=self._tag_lists.tags_at,
-            digests=self._digests,
+            unit_hasher=self._digests,
             skip=is_number_at_hour_skipped,
             restated=restated if self._recalculated.mark else None,
         )
@@ -572,7 +574,7 @@ class PeriodRecount:
         compared: LedgerComparison,
         period_key: PeriodStart,
         tag_lists: TagLists,
-        digests: WorkDigests,
+        unit_hasher: WorkUnitHasher,
         recalculated: Recalculations,
     ) -> None:
         self.place = period_key
@@ -585,7 +587,7 @@ class PeriodRecount:
         self.marks = tag_lists.mark, recalculated.mark
         self.sums = HourlySums(
             tags_of=tag_lists.tags_at,
-            digests=digests,
+            unit_hasher=unit_hasher,
             skip=lambda _, hour: finest_stored_period(hour, self.hourly) != period_key,
             restated=recalculated.recalculated_call,
         )

@@ -33,7 +33,7 @@ from spool.ledger.queries import (
     check_dimension,
     limit_of_running_query,
 )
-from spool.ledger.recalculations import RecalculationBooks, Recalculations
+from spool.ledger.recalculations import RecalculationPriceBooks, Recalculations
 from spool.ledger.repricing import Pricer, Repriced, reprice_sums
 from spool.ledger.sums import DAY_S, END_OF_TIME, HOUR_S, OTHER, Dimensions, HourlySums, tags_text
 from spool.ledger.tag_lists import TAGGED, TagLists, read_tag_lists
@@ -44,11 +44,11 @@ from spool.ledger.work import (
     UNLISTS,
     WORK_LIMITS,
     RunLineage,
-    WorkDigests,
     WorkLimits,
+    WorkUnitHasher,
     unit_number_from_name_or_digest,
 )
-from spool.ledger.work_links import LINKS_MARK, UnitLinks
+from spool.ledger.work_links import LINKS_MARK, WorkUnitLinks
 from spool.log.protocols import ReadableLog
 from spool.log.values import LogEntry
 from spool.packed.native import NativeFault, NativeModule
@@ -183,10 +183,10 @@ class Ledger:
         self._clock = clock
         self._placement = DimensionNumbering(max_rows)
         self.rates: Rates | None = None
-        self.books = RecalculationBooks()
+        self.books = RecalculationPriceBooks()
         self._recalculated = Recalculations()
         self._tag_lists = TagLists()
-        self.digests = WorkDigests(b"")  # placeholder until the storage is opened
+        self.digests = WorkUnitHasher(b"")  # placeholder until the storage is opened
         self.people: People | None = None  # known names of people, for filters
         self._person: tuple[int, DerivedDimension] | None = (
             None  # version of the links, and the derived dimension of people
@@ -342,7 +342,7 @@ class Ledger:
             lists = lists.with_list(new_list)
         sums = HourlySums(
             self.stored_tags,
-            digests=self.digests,
+            unit_hasher=self.digests,
             skip=is_record_counted_in_frozen_period if frozen else None,
             restated=recalculated.recalculated_call if recalculated.mark else None,
             tags_of=lists.tags_at if len(lists.lists) > 1 else None,
@@ -600,13 +600,15 @@ class Ledger:
             self._reach = min(first, self._reach)
         return Rebuilt(periods=periods, kept=spans, border=_datetime_or_none(border), first=first)
 
-    async def apply_links(self, links: UnitLinks) -> None:
+    async def apply_links(self, unit_links: WorkUnitLinks) -> None:
         """
         Make all queries use these links between units of work. Does nothing if these links are already used.
         """
-        if (await self._read_rows(lambda rows: rows.state_values())).get(LINKS_MARK, 0) != links.data_version:
+        if (await self._read_rows(lambda rows: rows.state_values())).get(
+            LINKS_MARK, 0
+        ) != unit_links.data_version:
             async with self._turn:
-                await self._change_rows(lambda rows: rows.replace_links(links))
+                await self._change_rows(lambda rows: rows.replace_links(unit_links))
 
     async def expiry_time_and_recent_pull_requests_and_tickets(
         self,
@@ -660,7 +662,7 @@ class Ledger:
             oldest=lambda: _find_lowest_stored_record_number(record_log),
             recalculations=self._read_recalculations,
             tag_lists=self._stored_tag_lists,
-            digests=self.digests,
+            unit_hasher=self.digests,
             with_pauses=with_pauses,
         )
         differing = len(comparison.unexplained_differences())

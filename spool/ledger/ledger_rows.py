@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from spool.ledger.queries import CostQuery, DerivedDimension, Group
 from spool.ledger.sums import END_OF_TIME, Dimensions, DimensionValues, Measures, MeterSums
 from spool.ledger.work import RunLineage, RunTree, Units
-from spool.ledger.work_links import UnitLinks
+from spool.ledger.work_links import WorkUnitLinks
 
 if TYPE_CHECKING:
     from spool.ledger.billed import BilledDay, BilledSum
@@ -245,7 +245,7 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def replace_links(self, links: UnitLinks) -> None:
+    def replace_links(self, unit_links: WorkUnitLinks) -> None:
         """
         Make all queries use these links between units, also for past calls, and store the version of the
         links. A linked unit stays listed even without calls, because otherwise its link could not find them.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from spool.clock import Clock
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.record import AI_TELEMETRY, Record, pack_records, unpack_records
 
 LOOK_BACK_S = 6 * 3600.0
@@ -48,7 +48,7 @@ class _Remembered:
 
 
 class NewestSliceCalls:
-    def __init__(self, record_log: Log, clock: Clock) -> None:
+    def __init__(self, record_log: RecordLog, clock: Clock) -> None:
         self._log = record_log
         self._clock = clock
         self._slices: OrderedDict[Hashable, _Remembered] = OrderedDict()
@@ -92,7 +92,7 @@ class NewestSliceCalls:
 
 
 async def slice_records_between(
-    record_log: Log, begin_number: int, end_number: int, is_in_slice: IsInSlice
+    record_log: RecordLog, begin_number: int, end_number: int, is_in_slice: IsInSlice
 ) -> list[SliceRecord]:
     own_records = [
         SliceRecord(number, entry.committed_at, pack_records([record]))
@@ -103,7 +103,7 @@ async def slice_records_between(
     return own_records[::-1]
 
 
-async def first_number_after(record_log: Log, topic: str, moment: float, below_number: int) -> int:
+async def first_number_after(record_log: RecordLog, topic: str, moment: float, below_number: int) -> int:
     low, high = 1, below_number
     while low < high:
         middle = (low + high) // 2

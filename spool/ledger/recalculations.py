@@ -71,7 +71,7 @@ class Recalculations:
         return call
 
 
-class RecalculationBooks:
+class RecalculationPriceBooks:
     """
     The price books of recalculations, a few of them cached. `open`: opens a book; set when the storage is
     opened.

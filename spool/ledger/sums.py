@@ -22,7 +22,7 @@ import msgspec
 
 from spool.ledger import money
 from spool.ledger.cost_kinds import KIND_OF_SOURCE, NONE, call_cost_source, counted_cost_source
-from spool.ledger.work import MAX_LEVELS, Units, WorkDigests, names_to_store
+from spool.ledger.work import MAX_LEVELS, Units, WorkUnitHasher, names_to_store
 from spool.ledger.work import NONE as NO_UNIT
 from spool.ledger.work import OTHER as OTHER  # the name that stands for many values
 from spool.ledger.work import TAGS as UNIT_TAGS
@@ -172,7 +172,7 @@ def start_hour_or_arrival_hour(start_time: int | None, committed_at: float) -> i
 
 class HourlySums:
     """
-    Sums of log entries, by hour. `skip`: returns whether a number and hour are left out. Without `digests`,
+    Sums of log entries, by hour. `skip`: returns whether a number and hour are left out. Without `unit_hasher`,
     units of work are not counted. `restated`: returns a call with its estimate after recalculations.
     `tags`: the tags by which calls are counted. `tags_of`, if set, returns these tags for a record number
     and an hour.
@@ -182,7 +182,7 @@ class HourlySums:
         self,
         tags: Sequence[str] = (),
         *,
-        digests: WorkDigests | None = None,
+        unit_hasher: WorkUnitHasher | None = None,
         skip: Callable[[int, int], bool] | None = None,
         restated: Restated | None = None,
         tags_of: TagsOf | None = None,
@@ -199,7 +199,7 @@ class HourlySums:
         self.tags = tuple(tags)
         self._skip = skip
         self._restated = restated
-        self._digests = digests
+        self._digests = unit_hasher
         self._tags_of = tags_of
         self._texts_of = defaultdict[tuple[str, ...], dict[tuple[str | None, ...], str]](dict)
         self._choose_tags(self.tags)
@@ -290,7 +290,7 @@ class HourlySums:
         return row
 
     def _add_run_edges(
-        self, digests: WorkDigests, session: str | None, parent: str | None, ancestors: str
+        self, unit_hasher: WorkUnitHasher, session: str | None, parent: str | None, ancestors: str
     ) -> None:
         chain = session, parent, ancestors
         if chain in self._chains:
@@ -300,7 +300,7 @@ class HourlySums:
         self._chains.add(chain)
         runs = [] if parent is None else [parent, *ancestors.split()[:MAX_LEVELS]]
         self.work_edges.update(
-            [digests.edge_to_starting_run(session, run, above) for run, above in pairwise(runs)]
+            [unit_hasher.edge_to_starting_run(session, run, above) for run, above in pairwise(runs)]
         )
 
     def note_lowest_record_number(self, hour: int, record_number: int) -> None:

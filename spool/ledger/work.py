@@ -115,7 +115,7 @@ KINDS = (*(unit.number for unit in UNITS.values()), UNITS[RUN].number)  # the ki
 _DIGESTS = {unit: re.compile(f"{unit}:(?!0{{16}})[0-7][0-9a-f]{{15}}", re.ASCII) for unit in TREES}
 
 
-class WorkDigests:
+class WorkUnitHasher:
     """
     Computes digests of sessions and runs with the installation's secret. Without the secret, anyone who
     guesses a name could compute its digest.

@@ -25,7 +25,7 @@ LINKS_MARK: Final = "links"  # state key: mark of the links in use
 BEGINNING, END = 0, 1 << 40  # bounds of a link without limits in time
 
 
-class UnitLink(NamedTuple):
+class WorkUnitLink(NamedTuple):
     """
     One link as stored. `id` and `repository`: numbers of units (`spool.ledger.work`). `name`: the pull
     request or ticket, or the digest of the run or session that started this one.
@@ -53,7 +53,7 @@ class UnitLink(NamedTuple):
         """
         return (self.target, self.unit, self.id, self.repository)
 
-    def overlaps(self, other: UnitLink) -> bool:
+    def overlaps(self, other: WorkUnitLink) -> bool:
         return (
             self.linked_unit_and_target_kind == other.linked_unit_and_target_kind
             and self.since < other.until
@@ -61,7 +61,7 @@ class UnitLink(NamedTuple):
         )
 
 
-class UnitLinks:
+class WorkUnitLinks:
     """
     Links that neither overlap nor form a cycle. Of links that would, the first is kept, because two gateways
     can add such links at the same moment.
@@ -69,9 +69,9 @@ class UnitLinks:
     `kept`: units (kind and number) that stay listed without a link.
     """
 
-    def __init__(self, links: Iterable[UnitLink] = (), kept: Iterable[tuple[str, int]] = ()) -> None:
+    def __init__(self, links: Iterable[WorkUnitLink] = (), kept: Iterable[tuple[str, int]] = ()) -> None:
         self.kept = frozenset(kept)
-        self._by_place: defaultdict[tuple[str, str, int, int], list[UnitLink]] = defaultdict(list)
+        self._by_place: defaultdict[tuple[str, str, int, int], list[WorkUnitLink]] = defaultdict(list)
         self._parents: dict[tuple[str, int], int] = {}  # parents of sessions and runs
         tops = dict[tuple[str, int], tuple[str, int]]()  # for each session or run, one further up in the tree
         for link in links:
@@ -85,7 +85,7 @@ class UnitLinks:
                     self._parents[child] = link.target_number
                     tops[child] = (link.target, link.target_number)
 
-    def can_make_cycle(self, link: UnitLink) -> bool:
+    def can_make_cycle(self, link: WorkUnitLink) -> bool:
         """Return whether the link could put a session or run above itself."""
         above: int | None = link.target_number if link.target in TREES else None
         while above is not None and above != link.id:
@@ -106,7 +106,7 @@ class UnitLinks:
         return children
 
     @property
-    def links(self) -> Sequence[UnitLink]:
+    def links(self) -> Sequence[WorkUnitLink]:
         return [link for links in self._by_place.values() for link in links]
 
     @cached_property
@@ -153,4 +153,4 @@ def _topmost_unit(
     return unit
 
 
-NO_LINKS: Final = UnitLinks()
+NO_LINKS: Final = WorkUnitLinks()

@@ -4,7 +4,7 @@ values such as a session. Pure.
 
 An exporter sends a span when it ends, so a call usually arrives before the spans around it. The log remembers
 each span that lacks its agent, or that later spans may be below, for `KEPT_S` or until the limit. When a span
-completes a chain above a call, `Planner` adds runs and values to the call.
+completes a chain above a call, `CommitPlanner` adds runs and values to the call.
 
 Spans of different sender keys are never linked, so no key can attribute the calls of another key. At the
 limit, the oldest spans of the key with the most spans are dropped.

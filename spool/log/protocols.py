@@ -68,7 +68,7 @@ class ReadableLog(Protocol):
         ...
 
 
-class Log(ReadableLog, Protocol):
+class RecordLog(ReadableLog, Protocol):
     async def count_repeated_ids(self) -> int:
         """
         Return how often ids are repeated too far apart to be recognized. Each process counts once a day.

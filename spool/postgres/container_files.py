@@ -117,18 +117,18 @@ _REMOVE = (
 _HEADS = "SELECT id, head FROM {schema}.container_contents WHERE id IS NOT NULL"
 
 
-class PostgresContents:
+class PostgresContainerFileContents:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def begin_draft(self, id: str, header_line: bytes) -> PostgresDraft:
+    async def begin_draft(self, id: str, header_line: bytes) -> PostgresContainerFileDraft:
         database = self._database
         draft = secrets.token_hex(16)
         values = {"draft": draft, "head": header_line, "now": database.now_unless_database_clock()}
         await database.run(
             lambda connection: connection.execute(database.fill_in_table_names(_BEGIN), values)
         )
-        return PostgresDraft(database, id, draft)
+        return PostgresContainerFileDraft(database, id, draft)
 
     async def read(self, id: str) -> AsyncIterator[bytes]:
         sql = self._database.fill_in_table_names
@@ -166,7 +166,7 @@ class PostgresContents:
         return await database.transaction(read_header_lines)
 
 
-class PostgresDraft:
+class PostgresContainerFileDraft:
     def __init__(self, database: Database, id: str, draft: str) -> None:
         self._database = database
         self._id = id

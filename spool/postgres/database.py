@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from spool.clock import Clock, SteadyClock, SystemClock
 from spool.listing import small_letter_by_capital
 from spool.postgres.connections.joined import Connection, PipelinedTransaction, QueryCursor
-from spool.postgres.connections.lane import ConnectionLane, Reachability
+from spool.postgres.connections.lane import DatabaseConnectionPool, Reachability
 from spool.postgres.connections.session import long_snapshot
 from spool.postgres.connections.standby import STANDBY_NAMES, has_no_standby_names, no_standby_error
 from spool.postgres.connections.target import (
@@ -35,8 +35,8 @@ __all__ = [
     "STANDBY_NAMES",
     "CommitUnknown",
     "Connection",
-    "ConnectionLane",
     "Database",
+    "DatabaseConnectionPool",
     "LockWaitTimedOut",
     "PipelinedTransaction",
     "Unconfirmed",
@@ -75,7 +75,7 @@ class Database:
         self.schema = quote_name(schema)  # name of the schema, quoted for SQL
         self._clock = clock
         self._texts: dict[str, bytes] = {}
-        lane = partial(ConnectionLane, reachability=self._reachability)
+        lane = partial(DatabaseConnectionPool, reachability=self._reachability)
         # A process that holds the head lock may be suspended, so other processes retry sooner than for other locks.
         self.append = lane(replace(target, settings={**target.settings, "lock_timeout": "1s"}), task="append")
         self.control = lane(target, task="control")

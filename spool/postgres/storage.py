@@ -25,7 +25,7 @@ from spool.postgres import streams
 from spool.postgres.address import open_database, read_or_store_facts, read_secret
 from spool.postgres.administration import ADMINISTRATION
 from spool.postgres.connections.target import DRIVER
-from spool.postgres.container_files import PostgresContainerRows, PostgresContents
+from spool.postgres.container_files import PostgresContainerFileContents, PostgresContainerRows
 from spool.postgres.database import Connection, Database, PostgresConnection, PostgresTransactions
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.deliveries.delivery_rows import PostgresRoutes
@@ -39,7 +39,7 @@ from spool.postgres.log.log import CACHE_BYTES, PostgresLog
 from spool.postgres.log.queries import LOCK_HEAD, SPANS_OF_COMMITS
 from spool.postgres.migrations import try_to_migrate
 from spool.postgres.partial_reports import STORED_SPANS, PostgresPartialReports, PostgresStoredSenders
-from spool.postgres.registry.follower import FollowedRows, Follower
+from spool.postgres.registry.follower import FollowedRows, RegistryChangeFollower
 from spool.postgres.registry.key_checks import with_key_versions
 from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.streams import PostgresStreams
@@ -50,10 +50,10 @@ from spool.record import UNIT_COST
 from spool.registry.registry import Registry
 from spool.settings import REPLICATED, ContainerSettings, SpoolSettings
 from spool.sql import billing
-from spool.sql.erasing import SqlErasing
+from spool.sql.erasing import SqlPersonEraser
 from spool.sql.small import SmallTables
 from spool.storage import Storage, StorageEngine, StorageOptions
-from spool.streams import StreamBook
+from spool.streams import KnownStreams
 
 NO_OTHER_LIMITS = ContainerSettings()
 
@@ -69,7 +69,7 @@ class PostgresSpool:
     devices: DeviceTable
     clusters: ClusterTable
     streams: PostgresStreams
-    book: StreamBook
+    book: KnownStreams
 
     async def close(self) -> None:
         """Close all parts, even if closing one of them fails. The database stays open."""
@@ -160,12 +160,12 @@ async def open_spool(
         partial_reports=reports,
         heard=heard,
         container_files=await ContainerFiles.open(
-            PostgresContainerRows(database), PostgresContents(database), container, clock
+            PostgresContainerRows(database), PostgresContainerFileContents(database), container, clock
         ),
         devices=devices,
         clusters=await ClusterTable.open(PostgresClusters(database), clock=clock),
         streams=kept_streams,
-        book=StreamBook(await kept_streams.streams()),
+        book=KnownStreams(await kept_streams.streams()),
     )
     await log.open()
     return spool
@@ -249,7 +249,7 @@ async def open_storage(options: StorageOptions) -> Storage:
             book=spool.book,
             container_files=spool.container_files,
         )
-        follower = Follower(shared)
+        follower = RegistryChangeFollower(shared)
         follower.start()
         stack.push_async_callback(follower.close)
         return Storage(
@@ -270,7 +270,7 @@ async def open_storage(options: StorageOptions) -> Storage:
             is_shared=True,
             leases=leases,
             heard=spool.heard,
-            rename_records=SqlErasing(
+            rename_records=SqlPersonEraser(
                 PostgresTransactions(database),
                 rows="shard = 0 AND topic = CAST(:topic AS smallint)",
                 code=topic_code,

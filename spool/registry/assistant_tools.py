@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import DOCUMENTS
 from spool.registry.operators import Actor
@@ -27,8 +27,8 @@ class AssistantToolTable:
 
     announced_subjects = ((DOCUMENTS, TOOL_KIND),)
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
         self._decided: Mapping[str, ToolDecision] = {}
 
     async def load(self) -> None:
@@ -99,8 +99,8 @@ class ToolCallTable:
     are deleted.
     """
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
 
     async def count_call_if_allowed(self, name: str, *, day: int, max_calls: int, actor: Actor) -> bool:
         """

@@ -22,7 +22,7 @@ T = TypeVar("T")
 LOOKED_S = 1.0
 
 
-class RegistryChanges:
+class RegistryChangeWriter:
     """Store, clock and order of changes for all tables of a registry."""
 
     is_draft = False  # whether all changes belong to one uncommitted transaction
@@ -190,7 +190,7 @@ class RegistryChanges:
         await self._store.close()
 
 
-class DraftChanges(RegistryChanges):
+class DraftChanges(RegistryChangeWriter):
     """
     Changes within one running transaction, for tables that exist only in it.
 
@@ -199,8 +199,8 @@ class DraftChanges(RegistryChanges):
 
     is_draft = True
 
-    def __init__(self, changes: RegistryChanges, registry_rows: RegistryRows) -> None:
-        super().__init__(changes._store, clock=changes.clock, secret=changes._secret)
+    def __init__(self, change_writer: RegistryChangeWriter, registry_rows: RegistryRows) -> None:
+        super().__init__(change_writer._store, clock=change_writer.clock, secret=change_writer._secret)
         self._rows = registry_rows
         self._newest = 0.0
         self.now = self._next_distinct_time

@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.documents import (
     Identified,
     check_version_unchanged,
@@ -160,8 +160,8 @@ Row = TypeVar("Row", bound=ManagedDocument)
 NamedRow = TypeVar("NamedRow", bound=NamedDocument)
 
 
-class RowKind(Protocol[Row]):
-    """How rows of a class are stored: as documents (`DocumentKind`), or in a database table."""
+class RowCollection(Protocol[Row]):
+    """How rows of a class are stored: as documents (`DocumentCollection`), or in a database table."""
 
     @property
     def noun(self) -> str: ...
@@ -199,7 +199,7 @@ class DocumentTable(Generic[Row]):
     `_edit_row` and `_remove_row`.
     """
 
-    kind: RowKind[Row]
+    kind: RowCollection[Row]
     draft: type[Any]  # the fields that people and keys set and the audit list shows
     # Name of the setting that limits the number of rows, or any text if `most` limits it. Rows are also
     # recorded by creator under this name.
@@ -207,11 +207,11 @@ class DocumentTable(Generic[Row]):
     most: int = 0  # largest number of rows, if no setting limits it
     action: str  # name of audit actions before the dot
 
-    def __init__(self, changes: RegistryChanges) -> None:
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
         missing = [name for name in ("kind", "draft", "limit", "action") if not hasattr(self, name)]
         if missing:
             raise TypeError(f"{type(self).__name__} does not declare {', '.join(missing)}: see DocumentTable")
-        self._changes = changes
+        self._changes = change_writer
         self._rows: dict[str, Row] = {}
 
     @property
@@ -444,14 +444,16 @@ class ManagedTable(DocumentTable[Row]):
         return lambda rows, stored, row: self.check_conflicts(rows, stored, row, can_see_row)
 
 
-class PlainDocuments:
+class ImmutableDocumentTable:
     """
     Documents without a row class, all in memory. They are added and removed, never edited. Audit rows omit
     the fields `unaudited`.
     """
 
-    def __init__(self, changes: RegistryChanges, kind: str, *, unaudited: Collection[str] = ()) -> None:
-        self._changes = changes
+    def __init__(
+        self, change_writer: RegistryChangeWriter, kind: str, *, unaudited: Collection[str] = ()
+    ) -> None:
+        self._changes = change_writer
         self._kind = kind
         self._unaudited = unaudited
         self._documents: Mapping[str, Mapping[str, Any]] = {}

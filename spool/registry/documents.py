@@ -78,7 +78,7 @@ def split_into_portions(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentKind(Generic[Row]):
+class DocumentCollection(Generic[Row]):
     """A kind of documents. `name`: in the storage. `noun`: in messages."""
 
     name: str

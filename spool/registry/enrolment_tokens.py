@@ -16,9 +16,9 @@ from hashlib import blake2b
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.log.partial_reports import ExpectedVersion
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.document_table import DocumentTable, field_names
-from spool.registry.documents import DocumentKind, with_change_fields_if_changed
+from spool.registry.documents import DocumentCollection, with_change_fields_if_changed
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.key_expectations import live_token_expectation
 from spool.registry.keys import check_key_name, check_labels
@@ -123,15 +123,15 @@ def _require_new_ids_and_live_names(
 
 
 class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
-    kind = DocumentKind("enrolment_token", EnrolmentToken, "token")
+    kind = DocumentCollection("enrolment_token", EnrolmentToken, "token")
     draft = TokenDraft
     limit = "enrolment tokens"
     most = 20_000
     action = "token"
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        super().__init__(changes)
-        self._pepper = changes.derive_secret("enrolment tokens")
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        super().__init__(change_writer)
+        self._pepper = change_writer.derive_secret("enrolment tokens")
 
     def live_tokens(self) -> Sequence[EnrolmentToken]:
         now = self._changes.now()

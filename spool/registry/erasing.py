@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from spool.erasure import EVER, Erasure, erased_word_if_renamed, pseudonyms_by_digest, rename_words
 from spool.errors import NotAllowed
 from spool.people import ERASED, SECOND_NAME, USER, USER_EMAIL, People, Pseudonyms, is_address
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.file_owners import FILE_OWNERS, owner_document_id
 from spool.registry.operators import Actor, Operator
 from spool.registry.registry_rows import RegistryRows
@@ -58,7 +58,7 @@ class ErasedRows:
 
 
 async def erase_in_registry(
-    changes: RegistryChanges,
+    change_writer: RegistryChangeWriter,
     erasure: Erasure,
     labels: Collection[str],
     actor: Actor,
@@ -71,10 +71,10 @@ async def erase_in_registry(
     Raises NotAllowed if the actor is this person, or if no other Admin would be left. With `is_trial`,
     nothing changes.
     """
-    now = changes.now()
+    now = change_writer.now()
 
     def erase_rows(registry_rows: RegistryRows) -> ErasedRows:
-        erasing = _RegistryErasure(changes.people, erasure, labels, registry_rows)
+        erasing = _RegistryErasure(change_writer.people, erasure, labels, registry_rows)
         erasing.erase_person(actor, now)
         if all(each.id != erasure.id for each in stored_erasures(registry_rows)):
             registry_rows.put_document(ERASURE, erasure.id, {**asdict(erasure)})
@@ -84,7 +84,7 @@ async def erase_in_registry(
         return erasing.done
 
     try:
-        return await changes.change_any_table(erase_rows)
+        return await change_writer.change_any_table(erase_rows)
     except _TrialRolledBack as trial:
         return trial.done
 

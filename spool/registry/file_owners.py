@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spool.errors import Managed
-from spool.registry.changes import RegistryChanges
-from spool.registry.documents import DocumentKind
+from spool.registry.changes import RegistryChangeWriter
+from spool.registry.documents import DocumentCollection
 from spool.registry.following import ChangedRowId
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileOwner:
+class DeclaringFile:
     """
     Where a set of files declares an object. `id`: the kind and the id of the object. `secret_file`: the file
     with the object's secret.
@@ -41,7 +41,7 @@ class FileOwner:
         )
 
 
-FILE_OWNERS = DocumentKind("file_owner", FileOwner, "owner of an object")
+FILE_OWNERS = DocumentCollection("file_owner", DeclaringFile, "owner of an object")
 
 
 def owner_document_id(action_prefix: str, id: str) -> str:
@@ -53,10 +53,10 @@ def owner_document_id(action_prefix: str, id: str) -> str:
 
 
 def check_unmanaged(
-    changes: RegistryChanges, registry_rows: RegistryRows, action_prefix: str, id: str
+    change_writer: RegistryChangeWriter, registry_rows: RegistryRows, action_prefix: str, id: str
 ) -> None:
     """Raise Managed if a file manages the object. In a draft, which applies files, do nothing."""
-    if changes.is_draft:
+    if change_writer.is_draft:
         return
     owner = FILE_OWNERS.find(registry_rows, owner_document_id(action_prefix, id))
     if owner is not None:
@@ -71,14 +71,14 @@ class FileOwnerTable:
 
     announced_subjects: tuple[ChangedRowId, ...] = (FILE_OWNERS.announced_subject,)
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
-        self._owners: Mapping[str, FileOwner] = {}
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
+        self._owners: Mapping[str, DeclaringFile] = {}
 
     async def load(self) -> None:
         self._owners = await self._changes.read(FILE_OWNERS.all)
 
-    def all(self) -> Mapping[str, FileOwner]:
+    def all(self) -> Mapping[str, DeclaringFile]:
         """Return the owners by id. Every change creates a new mapping."""
         return self._owners
 
@@ -91,21 +91,25 @@ class FileOwnerTable:
         if owner is not None and not self._changes.is_draft:
             raise owner.managed_by_file_error()
 
-    async def store_owner(self, owner: FileOwner) -> None:
+    async def store_owner(self, declaring_file: DeclaringFile) -> None:
         await self._changes.change_rows(
-            lambda rows: FILE_OWNERS.store_row(rows, owner),
-            lambda _: self._set_owners({**self._owners, owner.id: owner}),
+            lambda rows: FILE_OWNERS.store_row(rows, declaring_file),
+            lambda _: self._set_owners({**self._owners, declaring_file.id: declaring_file}),
         )
 
-    async def release_object(self, owner: FileOwner, *, actor: Actor) -> None:
+    async def release_object(self, declaring_file: DeclaringFile, *, actor: Actor) -> None:
         """Let people change the object again."""
         now = self._changes.now()
-        left = {id: other for id, other in self._owners.items() if id != owner.id}
+        left = {id: other for id, other in self._owners.items() if id != declaring_file.id}
 
         def delete_owner(registry_rows: RegistryRows) -> None:
-            FILE_OWNERS.delete(registry_rows, owner.id)
+            FILE_OWNERS.delete(registry_rows, declaring_file.id)
             registry_rows.add_audit(
-                now, actor, "files.release", owner.id, before={"file": owner.set_name_file_and_line}
+                now,
+                actor,
+                "files.release",
+                declaring_file.id,
+                before={"file": declaring_file.set_name_file_and_line},
             )
 
         await self._changes.change_rows(delete_owner, lambda _: self._set_owners(left))
@@ -116,5 +120,5 @@ class FileOwnerTable:
             lambda rows: FILE_OWNERS.delete(rows, id), lambda _: self._set_owners(left)
         )
 
-    def _set_owners(self, owners: Mapping[str, FileOwner]) -> None:
+    def _set_owners(self, owners: Mapping[str, DeclaringFile]) -> None:
         self._owners = owners

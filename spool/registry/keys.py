@@ -27,7 +27,7 @@ NOT_IN_USE = "Not In Use"
 # name of the key with the secret in server.api_key_file
 LEGACY_NAME = "Legacy API Key"
 
-FILE_KEY, DEPLOYMENT = "file_key", "deployment"  # document of FileKey
+FILE_KEY, DEPLOYMENT = "file_key", "deployment"  # document of DeploymentKeyState
 MOST_ENDED = 1000  # maximum stored digests of secrets that never work again
 
 # Results of `KeyTable.adopt_file_secret`: valid, never again valid, or not adopted yet.
@@ -62,7 +62,7 @@ class Secret:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class ApiKey:
     id: int
     name: str
     status: str
@@ -118,7 +118,7 @@ class Key:
         is_over = self.expires_at is not None and self.expires_at <= now
         return EXPIRED if is_over and self.status == ENABLED else self.status
 
-    def with_expiry(self, expires_at: float | None) -> Key:
+    def with_expiry(self, expires_at: float | None) -> ApiKey:
         """Return the key with this expiry, which also limits older secrets. None removes the expiry."""
         *overlapping, newest = self.secrets
         earlier = [secret if expires_at is None else secret.with_end(expires_at) for secret in overlapping]
@@ -126,7 +126,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileKey:
+class DeploymentKeyState:
     """
     The stored state of the key in the deployment's file. `key`: its id, None after its deletion. `ended`:
     digests of secrets that never work again.
@@ -135,7 +135,7 @@ class FileKey:
     key: int | None = None
     ended: tuple[str, ...] = ()
 
-    def with_ended_secrets(self, digests: Iterable[bytes]) -> FileKey:
+    def with_ended_secrets(self, digests: Iterable[bytes]) -> DeploymentKeyState:
         ended = [*self.ended, *(digest.hex() for digest in digests if digest.hex() not in self.ended)]
         return replace(self, ended=tuple(ended[-MOST_ENDED:]))
 
@@ -143,17 +143,17 @@ class FileKey:
         return digest.hex() in self.ended
 
 
-def encode_file_key(state: FileKey) -> dict[str, object]:
-    return {"key": state.key, "ended": list(state.ended)}
+def encode_file_key(key_state: DeploymentKeyState) -> dict[str, object]:
+    return {"key": key_state.key, "ended": list(key_state.ended)}
 
 
-def restore_file_key(body: Mapping[str, object] | None) -> FileKey | None:
+def restore_file_key(body: Mapping[str, object] | None) -> DeploymentKeyState | None:
     """Return the state of the deployment's key, or None if no file has ever had one."""
     if body is None:
         return None
     key = body.get("key")
     ended = body.get("ended")
-    return FileKey(
+    return DeploymentKeyState(
         key=key if isinstance(key, int) else None,
         ended=tuple(map(str, ended)) if isinstance(ended, list) else (),
     )

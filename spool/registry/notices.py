@@ -19,7 +19,7 @@ from spool.registry.texts import web_link_or_empty
 
 # imported only for types, because each command that reads a configuration imports the values
 if TYPE_CHECKING:
-    from spool.registry.changes import RegistryChanges
+    from spool.registry.changes import RegistryChangeWriter
     from spool.registry.insights import Insight
     from spool.registry.operators import Actor
     from spool.registry.registry_rows import RegistryRows
@@ -311,8 +311,8 @@ def add_anomaly_notices(
 class NoticeTable:
     """The notifications. They are not in memory, because changes of other tables add them."""
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
         # Channels of the configuration: all of them, and those for insights.
         self.channels: tuple[str, ...] = ()
         self.subscriptions: tuple[InsightSubscription, ...] = ()

@@ -87,7 +87,7 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class SignInSession:
     """
     A signed-in browser. `csrf`: the token that every change must contain. Only a keyed hash of the cookie is
     stored.

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from spool.errors import Invalid, RegistryDamaged
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -54,8 +54,8 @@ def check_org_context_text(text: str) -> str:
 
 
 class OrgContextTable:
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
 
     async def get(self) -> OrgContext | None:
         return await self._changes.read(_read_context)

@@ -9,12 +9,12 @@ from spool.clock import Clock
 from spool.listing import ListPage, ListQuery
 from spool.registry.assistant_tools import AssistantToolTable, ToolCallTable
 from spool.registry.audit import AuditedChange, AuditRow
-from spool.registry.changes import DraftChanges, RegistryChanges, run_without_waiting
+from spool.registry.changes import DraftChanges, RegistryChangeWriter, run_without_waiting
 from spool.registry.document_table import (
     INSIGHTS,
     DocumentTable,
+    ImmutableDocumentTable,
     MemoryTable,
-    PlainDocuments,
     row_counts_by_creator_key,
 )
 from spool.registry.enrolment_tokens import EnrolmentTokenTable
@@ -51,7 +51,7 @@ from spool.statements import StatementStore
 class DeclaredTable(MemoryTable, Protocol):
     """A table that a higher package defines, and passes when the registry is opened."""
 
-    def __init__(self, changes: RegistryChanges) -> None: ...
+    def __init__(self, change_writer: RegistryChangeWriter) -> None: ...
 
 
 if TYPE_CHECKING:
@@ -73,45 +73,51 @@ class _DraftRolledBack(Exception):
 class Registry:
     """All tables of the registry, opened once by the server process."""
 
-    def __init__(self, changes: RegistryChanges, declared: Iterable[type[DeclaredTable]] = ()) -> None:
-        self._changes = changes
-        self.is_shared = changes.is_shared
-        self.people = changes.people
-        self.persons = PersonTable(changes)
-        self.file_owners = FileOwnerTable(changes)
-        self.keys = KeyTable(changes)
-        self.enrolment_tokens = EnrolmentTokenTable(changes)
-        self.operators = OperatorTable(changes)
-        self.roles = RoleTable(changes)
-        self.notices = NoticeTable(changes)
-        self.kept_channels = KeptChannelTable(changes, self.notices)
-        self.insights = InsightTable(changes, self.notices)
-        self.connections = ConnectionTable(changes)
-        self.views = ViewTable(changes)
-        self.org_context = OrgContextTable(changes)
-        self.assistant_tools = AssistantToolTable(changes)
-        self.tool_calls = ToolCallTable(changes)
-        self.viewings = ViewingTable(changes)
-        self.late_reports = LateReportTable(changes)
-        self.sender_fields = SenderFieldTable(changes)
-        self.verdicts = VerdictTable(changes)
-        self.enforcers = EnforcerTable(changes)
-        self.sender_hours = SenderHoursTable(changes)
-        self.export_tests = ExportTestTable(changes)
-        self.expired_tries = ExpiredKeyUseTable(changes)
-        self.cluster_configs = ClusterConfigTable(changes)
-        self.cluster_settings = ClusterSettingsTable(changes)
-        self.inventory = InventoryTable(changes)
-        self.recommendations = RecommendationTable(changes)
-        self.statements: StatementStore = StatementTable(changes)
+    def __init__(
+        self, change_writer: RegistryChangeWriter, declared: Iterable[type[DeclaredTable]] = ()
+    ) -> None:
+        self._changes = change_writer
+        self.is_shared = change_writer.is_shared
+        self.people = change_writer.people
+        self.persons = PersonTable(change_writer)
+        self.file_owners = FileOwnerTable(change_writer)
+        self.keys = KeyTable(change_writer)
+        self.enrolment_tokens = EnrolmentTokenTable(change_writer)
+        self.operators = OperatorTable(change_writer)
+        self.roles = RoleTable(change_writer)
+        self.notices = NoticeTable(change_writer)
+        self.kept_channels = KeptChannelTable(change_writer, self.notices)
+        self.insights = InsightTable(change_writer, self.notices)
+        self.connections = ConnectionTable(change_writer)
+        self.views = ViewTable(change_writer)
+        self.org_context = OrgContextTable(change_writer)
+        self.assistant_tools = AssistantToolTable(change_writer)
+        self.tool_calls = ToolCallTable(change_writer)
+        self.viewings = ViewingTable(change_writer)
+        self.late_reports = LateReportTable(change_writer)
+        self.sender_fields = SenderFieldTable(change_writer)
+        self.verdicts = VerdictTable(change_writer)
+        self.enforcers = EnforcerTable(change_writer)
+        self.sender_hours = SenderHoursTable(change_writer)
+        self.export_tests = ExportTestTable(change_writer)
+        self.expired_tries = ExpiredKeyUseTable(change_writer)
+        self.cluster_configs = ClusterConfigTable(change_writer)
+        self.cluster_settings = ClusterSettingsTable(change_writer)
+        self.inventory = InventoryTable(change_writer)
+        self.recommendations = RecommendationTable(change_writer)
+        self.statements: StatementStore = StatementTable(change_writer)
         # exchange rates by month
-        self.frozen_rates = PlainDocuments(changes, "frozen_rates", unaudited=("days",))
-        self.billed_invoices = PlainDocuments(changes, "billed_invoice")
+        self.frozen_rates = ImmutableDocumentTable(change_writer, "frozen_rates", unaudited=("days",))
+        self.billed_invoices = ImmutableDocumentTable(change_writer, "billed_invoice")
         # costs of groups of people (see spool.ledger.groups)
-        self.group_costs = PlainDocuments(changes, "group_costs", unaudited=("cells",))
-        self.closed_months = PlainDocuments(changes, "closed_month")  # closed months of a provider's bills
-        self.connections_in_costs = PlainDocuments(changes, "connection_in_costs")
-        self._declared: dict[type[DeclaredTable], DeclaredTable] = {kind: kind(changes) for kind in declared}
+        self.group_costs = ImmutableDocumentTable(change_writer, "group_costs", unaudited=("cells",))
+        self.closed_months = ImmutableDocumentTable(
+            change_writer, "closed_month"
+        )  # closed months of a provider's bills
+        self.connections_in_costs = ImmutableDocumentTable(change_writer, "connection_in_costs")
+        self._declared: dict[type[DeclaredTable], DeclaredTable] = {
+            kind: kind(change_writer) for kind in declared
+        }
         self._documents: Sequence[DocumentTable[Any]] = [
             table
             for table in (*vars(self).values(), *self._declared.values())
@@ -133,7 +139,7 @@ class Registry:
         `secret`: from spool.installation.installation_secret.
         """
         try:
-            registry = cls(RegistryChanges(store, clock=clock, secret=secret), declared)
+            registry = cls(RegistryChangeWriter(store, clock=clock, secret=secret), declared)
             # later loads then include at least every change up to this position
             await registry.catch_up()
             for table in registry._memory_tables():

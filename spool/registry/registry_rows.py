@@ -11,15 +11,15 @@ from spool.registry.connections import BillingConnection
 from spool.registry.documents import DocumentRows
 from spool.registry.following import RegistryNews
 from spool.registry.insights import Comment, Insight
-from spool.registry.keys import Key
-from spool.registry.operators import Actor, ConsoleLink, Operator, Session
+from spool.registry.keys import ApiKey
+from spool.registry.operators import Actor, ConsoleLink, Operator, SignInSession
 from spool.registry.viewings import Viewing
 
 T = TypeVar("T")
 # Rows that engines store in the same way, with their id field.
 ROW_IDS: Mapping[type[Any], str] = {
     Operator: "email",
-    Session: "digest",
+    SignInSession: "digest",
     ConsoleLink: "digest",
     Insight: "id",
     Comment: "id",
@@ -60,19 +60,19 @@ class RegistryRows(DocumentRows, Protocol):
         """Raise KeyEnded if the actor's key has ended. `add_audit` does the same."""
         ...
 
-    def keys(self) -> Sequence[Key]:
+    def keys(self) -> Sequence[ApiKey]:
         """Return the keys by id, each with its secrets in order of creation."""
         ...
 
-    def find_key_by_name(self, name: str) -> Key | None: ...
+    def find_key_by_name(self, name: str) -> ApiKey | None: ...
 
-    def find_key_by_folded_name(self, folded: str) -> Key | None: ...
+    def find_key_by_folded_name(self, folded: str) -> ApiKey | None: ...
 
-    def add_key(self, key: Key) -> Key:
+    def add_key(self, key: ApiKey) -> ApiKey:
         """Add a key. Return it with its new id, which is never reused."""
         ...
 
-    def put_key(self, key: Key) -> None: ...
+    def put_key(self, key: ApiKey) -> None: ...
 
     def delete_key(self, id: int) -> None: ...
 

@@ -19,9 +19,9 @@ import msgspec
 from spool.errors import Invalid, NotAllowed
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, WantedValues
 from spool.people import USER, filter_values_of_dimension
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.document_table import DocumentCheck, NamedTable, check_name_free, draft_fields
-from spool.registry.documents import DocumentKind, replace_fields, row_version
+from spool.registry.documents import DocumentCollection, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import (
     ADMIN,
@@ -31,7 +31,7 @@ from spool.registry.operators import (
     Actor,
     Operator,
     Person,
-    Session,
+    SignInSession,
     check_email,
 )
 from spool.registry.permission_sets import (
@@ -290,7 +290,7 @@ class Role(NewRole, frozen=True, kw_only=True, forbid_unknown_fields=False):
         )
 
 
-ROLES = DocumentKind("role", Role, "role")
+ROLES = DocumentCollection("role", Role, "role")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,7 +363,7 @@ class RoleHolder:
     has_default_role: bool = False
 
 
-def session_holder(session: Session) -> RoleHolder:
+def session_holder(session: SignInSession) -> RoleHolder:
     """Return whose roles apply in a session. In a session of a console link, only the link's role does."""
     groups = tuple(json.loads(session.groups))
     return RoleHolder(person=session.account if session.operator else "", groups=groups, base=session.role)
@@ -563,10 +563,10 @@ class RoleTable(NamedTable[Role]):
     limit = "roles.max"
     action = "role"
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        super().__init__(changes)
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        super().__init__(change_writer)
         self._in_force = Roles(())
-        changes.people.persons.add_watcher(lambda: self._set_rows(self._rows))
+        change_writer.people.persons.add_watcher(lambda: self._set_rows(self._rows))
 
     def all(self) -> list[Role]:
         return [*BUILTIN.values(), *self._rows.values()]

@@ -28,7 +28,7 @@ from spool.ledger.queries import (
 from spool.ledger.work import BOUNDED, TREES, UNITS
 from spool.people import filter_values_of_dimension
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name_free
-from spool.registry.documents import DocumentKind, StoredForm, replace_fields, row_version
+from spool.registry.documents import DocumentCollection, StoredForm, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -175,7 +175,7 @@ class Anomalies(AnomalySettings, frozen=True, kw_only=True, forbid_unknown_field
 DIMENSIONAL = frozenset(("filter", "principal_dimension", "group_by"))
 
 
-class View(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class SavedView(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """
     A stored view. Times are epoch seconds.
 
@@ -240,7 +240,7 @@ class View(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
         )
 
 
-VIEWS = DocumentKind("view", View, "view")
+VIEWS = DocumentCollection("view", SavedView, "view")
 
 
 def view_dimensions(view: NewView) -> Iterator[str]:
@@ -322,13 +322,13 @@ STORED_VIEW = StoredForm(lambda view: {"view_id": view}, lambda document: docume
 ON_VIEWS: Mapping[str, str] = {"budget": "budgets", "plan": "plans"}
 
 
-class ViewTable(ManagedTable[View], NamedTable[View]):
+class ViewTable(ManagedTable[SavedView], NamedTable[SavedView]):
     kind = VIEWS
     draft = NewView
     limit = "views.max"
     action = "view"
 
-    def expand_names(self, view: View) -> View:
+    def expand_names(self, view: SavedView) -> SavedView:
         return replace_fields(view, filter=self._changes.people.expand_filter(view.filter))
 
     def check_draft(self, draft: NewView) -> NewView:
@@ -356,7 +356,11 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
         check_dimensions(view_dimensions(draft), known_dimensions)
 
     def check_conflicts(
-        self, registry_rows: RegistryRows, stored: Mapping[str, View], row: View, can_see_row: Sees[View]
+        self,
+        registry_rows: RegistryRows,
+        stored: Mapping[str, SavedView],
+        row: SavedView,
+        can_see_row: Sees[SavedView],
     ) -> None:
         check_name_free(stored.values(), row, noun="view", can_see_row=can_see_row)
         if row.unit_of_work is not None and any(
@@ -374,7 +378,7 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
         await self._remove_row(id, check=partial(_require_view_unused, shows_users=shows_users), actor=actor)
 
 
-def _require_view_unused(registry_rows: RegistryRows, view: View, *, shows_users: bool) -> None:
+def _require_view_unused(registry_rows: RegistryRows, view: SavedView, *, shows_users: bool) -> None:
     for kind, plural in ON_VIEWS.items():
         bodies = registry_rows.documents(kind).values()
         names = sorted(str(body["name"]) for body in bodies if body.get("view_id") == view.id)

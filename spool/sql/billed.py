@@ -108,7 +108,7 @@ def _needs_billed_row_and_key(query: CostQuery, names: Iterable[str]) -> tuple[b
     return of_row, not of_row or bool(needed - _COLUMNS.keys())
 
 
-class BilledTables:
+class BilledSumTables:
     def __init__(self, tables: SqlConnection, prefix: str) -> None:
         self._tables = tables
         self._prefix = prefix

@@ -9,15 +9,15 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from spool import billing
-from spool.billing import HourRows, MonthSize, SentHour, StoredDrop
+from spool.billing import HourRows, MonthSize, SentHour, StoredBillingFile
 from spool.listing import ListPage, ListQuery
 from spool.log.planning.plan import CommitPlan
-from spool.record import BILLING_DATA, BillingDrop
+from spool.record import BILLING_DATA, HourlyBillingFile
 from spool.sql.columns import RowColumns, select_sql, upsert_sql
 from spool.sql.connection import SqlConnection, SqlTransactions
 from spool.sql.lists import read_page
 
-_DROP = RowColumns(StoredDrop)
+_DROP = RowColumns(StoredBillingFile)
 _ADD_DROP = upsert_sql("billing_drops", _DROP.names, "number")
 _OF_MONTH = "connection = :connection AND month = :month"
 _HOUR = ("connection", "month", "hour", "number", "rows", "bytes", "stored", "body")
@@ -61,14 +61,14 @@ class SqlBillingDropRows:
     def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection
 
-    def add_billing_drop(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None:
-        self._connection.run(_ADD_DROP, **_DROP.stored_values(drop))
-        month = {"connection": drop.connection, "month": drop.month}
+    def add_billing_drop(self, billing_file: StoredBillingFile, hours: Sequence[HourRows]) -> None:
+        self._connection.run(_ADD_DROP, **_DROP.stored_values(billing_file))
+        month = {"connection": billing_file.connection, "month": billing_file.month}
         rows = [
             {
                 **month,
                 "hour": billing_hour.hour,
-                "number": drop.number,
+                "number": billing_file.number,
                 "rows": billing_hour.rows,
                 "bytes": billing_hour.size,
                 "stored": billing_hour.disk_bytes,
@@ -77,7 +77,7 @@ class SqlBillingDropRows:
             for billing_hour in hours
         ]
         self._connection.run_each(_ADD_HOUR, rows)
-        self._connection.run(_RESIZE, **month, newest=drop.at)
+        self._connection.run(_RESIZE, **month, newest=billing_file.at)
 
     def delete_hours(self, connection: str, month: str, hours: Collection[int] | None) -> None:
         month_key = {"connection": connection, "month": month}
@@ -92,7 +92,7 @@ class SqlBillingDrops:
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
 
-    async def page(self, connection: str, query: ListQuery) -> ListPage[StoredDrop]:
+    async def page(self, connection: str, query: ListQuery) -> ListPage[StoredBillingFile]:
         within = ("connection = :of_connection", {"of_connection": connection})
         return await self._transactions.snapshot(
             lambda on: read_page(on, "billing_drops", _DROP.names, query, _DROP.read_row, within=within)
@@ -157,7 +157,7 @@ class SqlBillingDrops:
 def apply_billing_drops_of_commit(connection: SqlConnection, plan: CommitPlan) -> None:
     records = plan.records.get(BILLING_DATA)
     if records:
-        drops = [drop for drop in records if isinstance(drop, BillingDrop)]
+        drops = [drop for drop in records if isinstance(drop, HourlyBillingFile)]
         months = {(drop.connection_id, drop.month) for drop in drops if drop.month}
         for of_connection, month in sorted(months):
             connection.run(_LOCK, connection=of_connection, month=month)

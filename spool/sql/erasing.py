@@ -59,7 +59,7 @@ class StoredSpans(NamedTuple):
     change: Callable[[bytes, Callable[[GivenValues], GivenValues]], bytes]
 
 
-class SqlErasing:
+class SqlPersonEraser:
     """
     Renames people in the log. `rows`: SQL condition for a topic. `code`: the topic's stored value. `lock`:
     statement that keeps other processes from appending.

@@ -205,12 +205,12 @@ class SqlLedgerRows(SqlWorkRows):
         self._tables.run(statement, width=period_s, start=start)
 
     def store_billed_day(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
-        from spool.sql.billed import BilledTables
+        from spool.sql.billed import BilledSumTables
 
         self.invalidate_rollups([day.day], billed=True)
         if day.connection:
             self.set_state(**{ROW_TAGS: new_data_version()})
-        BilledTables(self._tables, self.prefix).replace_day(
+        BilledSumTables(self._tables, self.prefix).replace_day(
             day,
             sums,
             lambda dimensions: self.find_or_assign_dimension_set_numbers(
@@ -219,15 +219,15 @@ class SqlLedgerRows(SqlWorkRows):
         )
 
     def delete_billed_day(self, day: int, provider: str) -> None:
-        from spool.sql.billed import BilledTables
+        from spool.sql.billed import BilledSumTables
 
         self.invalidate_rollups([day], billed=True)
-        BilledTables(self._tables, self.prefix).delete_day(day, provider)
+        BilledSumTables(self._tables, self.prefix).delete_day(day, provider)
 
     def billed_days(self, since_s: int, until_s: int) -> Sequence[BilledDay]:
-        from spool.sql.billed import BilledTables
+        from spool.sql.billed import BilledSumTables
 
-        return BilledTables(self._tables, self.prefix).billed_days(since_s, until_s)
+        return BilledSumTables(self._tables, self.prefix).billed_days(since_s, until_s)
 
     def starts_of_billed_days(self, since_s: int, until_s: int) -> Sequence[int]:
         days = f"{self._table('billed_days')} WHERE start >= :since AND start < :until"
@@ -236,9 +236,9 @@ class SqlLedgerRows(SqlWorkRows):
         return sorted(start for (start,) in rows)
 
     def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:
-        from spool.sql.billed import BilledTables
+        from spool.sql.billed import BilledSumTables
 
-        return BilledTables(self._tables, self.prefix).billed_sums(day, provider)
+        return BilledSumTables(self._tables, self.prefix).billed_sums(day, provider)
 
     def _has_meters(self, period_s: int) -> bool:
         statement = f"SELECT EXISTS (SELECT 1 FROM {self._table(METERS)} WHERE width = :width)"

@@ -14,8 +14,8 @@ from spool.registry.connections import BillingConnection, S3Bucket
 from spool.registry.documents import split_into_portions
 from spool.registry.following import CONNECTIONS, INSIGHTS, KEYS, OPERATORS, document_subject
 from spool.registry.insights import OPEN, Comment, Insight
-from spool.registry.keys import DISABLED, Key, Secret, fold_name
-from spool.registry.operators import Actor, ConsoleLink, Operator, Session
+from spool.registry.keys import DISABLED, ApiKey, Secret, fold_name
+from spool.registry.operators import Actor, ConsoleLink, Operator, SignInSession
 from spool.registry.registry_rows import ROW_IDS, Rewriting
 from spool.registry.viewings import Viewing
 from spool.sql.columns import (
@@ -34,7 +34,7 @@ from spool.sql.lists import read_page
 Row = TypeVar("Row")
 
 _OF_KEY = {"scopes": JSON_TUPLE, "use_cases": JSON_TUPLE, "labels": JSON}
-_KEY = RowColumns(Key, forms=_OF_KEY, without=("secrets",))
+_KEY = RowColumns(ApiKey, forms=_OF_KEY, without=("secrets",))
 _BUCKET = ColumnForm(lambda bucket: json.dumps(asdict(bucket)), lambda text: S3Bucket(**json.loads(text)))
 _AUDIT = RowColumns(AuditRow, forms={"before": JSON, "after": JSON})
 
@@ -70,7 +70,7 @@ _INSIGHT = _Table("insights", Insight, news=INSIGHTS)
 _COMMENT = _Table("comments", Comment, news=INSIGHTS)
 _TABLES: Mapping[type[Any], _Table[Any]] = {
     Operator: _Table("operators", Operator, news=OPERATORS),
-    Session: _Table("sessions", Session),
+    SignInSession: _Table("sessions", SignInSession),
     ConsoleLink: _LINK,
     Insight: _INSIGHT,
     Comment: _COMMENT,
@@ -169,7 +169,7 @@ class SqlRegistryRows:
         self._write(table.delete, id=id)
         self._announce_changed_row(table, id)
 
-    def keys(self) -> Sequence[Key]:
+    def keys(self) -> Sequence[ApiKey]:
         secrets: dict[int, list[Secret]] = {}
         for key_id, digest, ends_at in self._read_rows(
             f"{self._secrets_sql} ORDER BY key_id, {self.secret_order}"
@@ -177,19 +177,19 @@ class SqlRegistryRows:
             secrets.setdefault(key_id, []).append(Secret(digest, ends_at))
         return [_build_key(row, secrets.get(row[0], ())) for row in self._read_rows(f"{_KEYS} ORDER BY id")]
 
-    def find_key_by_name(self, name: str) -> Key | None:
+    def find_key_by_name(self, name: str) -> ApiKey | None:
         return self._find_key_where("name", name)
 
-    def find_key_by_folded_name(self, folded: str) -> Key | None:
+    def find_key_by_folded_name(self, folded: str) -> ApiKey | None:
         return self._find_key_where("folded", folded)
 
-    def add_key(self, key: Key) -> Key:
+    def add_key(self, key: ApiKey) -> ApiKey:
         [id] = self._write_and_return_row(_ADD_KEY, **{**_key_values(key), "id": self._new_id("key")})
         added = replace(key, id=id)
         self._write_secrets(added)
         return added
 
-    def put_key(self, key: Key) -> None:
+    def put_key(self, key: ApiKey) -> None:
         self._lock_key(key.id, ends_all_secrets=key.status == DISABLED)
         self._write(_PUT_KEY, **_key_values(key))
         self._write_secrets(key)
@@ -419,7 +419,7 @@ class SqlRegistryRows:
     def _secrets_sql(self) -> str:
         return select_sql("secrets", ("key_id", "digest", "ends_at"))
 
-    def _find_key_where(self, name: str, value: str) -> Key | None:
+    def _find_key_where(self, name: str, value: str) -> ApiKey | None:
         row = self._first_row(f"{_KEYS} WHERE {name} = :value", value=value)
         if row is None:
             return None
@@ -428,7 +428,7 @@ class SqlRegistryRows:
         )
         return _build_key(row, [Secret(digest, ends_at) for _, digest, ends_at in secrets])
 
-    def _write_secrets(self, key: Key) -> None:
+    def _write_secrets(self, key: ApiKey) -> None:
         self._write("DELETE FROM {schema}.secrets WHERE key_id = :id", id=key.id)
         rows = [
             {"digest": secret.digest, "key_id": key.id, "ends_at": secret.ends_at, "place": index}
@@ -456,9 +456,9 @@ def _decode_document(kind: str, body: str) -> Mapping[str, Any]:
     return document
 
 
-def _build_key(row: Sequence[Any], secrets: Sequence[Secret]) -> Key:
+def _build_key(row: Sequence[Any], secrets: Sequence[Secret]) -> ApiKey:
     return _KEY.read_row(row, secrets=tuple(secrets))
 
 
-def _key_values(key: Key) -> dict[str, Any]:
+def _key_values(key: ApiKey) -> dict[str, Any]:
     return {**_KEY.stored_values(key), "folded": fold_name(key.name)}

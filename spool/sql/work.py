@@ -31,7 +31,7 @@ from spool.ledger.work import (
     unit_numbers,
     unit_set_number,
 )
-from spool.ledger.work_links import TARGETS, UnitLinks
+from spool.ledger.work_links import TARGETS, WorkUnitLinks
 from spool.sql import work_links
 from spool.sql.columns import insert_sql
 from spool.sql.connection import SqlConnection
@@ -467,18 +467,19 @@ class SqlWorkRows(ABC):
             )
         }
 
-    def replace_links(self, links: UnitLinks) -> None:
+    def replace_links(self, unit_links: WorkUnitLinks) -> None:
         table = self._table(work_links.LINKS)
         self._tables.run(f"DELETE FROM {table}")
         self._tables.run_each(
-            insert_sql(f"{self.prefix}{work_links.LINKS}", work_links.COLUMNS), work_links.link_rows(links)
+            insert_sql(f"{self.prefix}{work_links.LINKS}", work_links.COLUMNS),
+            work_links.link_rows(unit_links),
         )
         self._add_unit_names(
-            {link.target_number: link.name for link in links.links if link.target in TARGETS}
+            {link.target_number: link.name for link in unit_links.links if link.target in TARGETS}
         )
         for statement in work_links.redirect_links_to_unlisted_sql(table, self._table(UNLISTED)):
             self._tables.run(statement)
-        self.set_state(**work_links.ledger_state_of_unit_links(links), **new_data_versions_by_month())
+        self.set_state(**work_links.ledger_state_of_unit_links(unit_links), **new_data_versions_by_month())
 
     def merge_units_into_other(self, unit_kind: str, ids: Collection[int]) -> None:
         [newest] = self._tables.first_row(f"SELECT COALESCE(MAX(start), 0) FROM {self._table(WORK)}")

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import product
 
 from spool.ledger.work import NONE, REST, TREES, UNITS
-from spool.ledger.work_links import BRANCH, LINKED, LINKS_MARK, REPOSITORY, TARGETS, UnitLinks
+from spool.ledger.work_links import BRANCH, LINKED, LINKS_MARK, REPOSITORY, TARGETS, WorkUnitLinks
 
 LINKS = "work_links"
 PAIRS = "linked"  # state key: a bit for each of _PAIRS and _PARENTS
@@ -20,10 +20,10 @@ _PAIRS = tuple(product(TARGETS, LINKED))
 _PARENTS = tuple((unit, unit) for unit in TREES)
 
 
-def ledger_state_of_unit_links(links: UnitLinks) -> Mapping[str, int]:
-    present = {(link.target, link.unit) for link in links.links}
+def ledger_state_of_unit_links(unit_links: WorkUnitLinks) -> Mapping[str, int]:
+    present = {(link.target, link.unit) for link in unit_links.links}
     return {
-        LINKS_MARK: links.data_version,
+        LINKS_MARK: unit_links.data_version,
         PAIRS: sum(1 << place for place, pair in enumerate((*_PAIRS, *_PARENTS)) if pair in present),
     }
 
@@ -32,7 +32,7 @@ def has_parent_links(linked_pairs_mask: int, unit: str) -> bool:
     return bool(linked_pairs_mask >> len(_PAIRS) + TREES.index(unit) & 1)
 
 
-def link_rows(links: UnitLinks) -> list[dict[str, int]]:
+def link_rows(unit_links: WorkUnitLinks) -> list[dict[str, int]]:
     return [
         {
             "target": UNITS[link.target].number,
@@ -43,10 +43,10 @@ def link_rows(links: UnitLinks) -> list[dict[str, int]]:
             "until": link.until,
             "linked": link.target_number,
         }
-        for link in links.links
+        for link in unit_links.links
     ] + [
         dict(zip(COLUMNS, (0, UNITS[unit].number, id, NONE, 0, 0, NONE), strict=True))
-        for unit, id in sorted(links.kept)
+        for unit, id in sorted(unit_links.kept)
     ]
 
 

@@ -18,14 +18,14 @@ DRAFT = ".part"
 PIECE = 256 * 1024
 
 
-class DiskContents:
+class DiskContainerFileContents:
     """The contents of container files on disk. The first file creates their directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / DIRECTORY
         self._drafts = 0
 
-    async def begin_draft(self, id: str, header_line: bytes) -> DiskDraft:
+    async def begin_draft(self, id: str, header_line: bytes) -> DiskContainerFileDraft:
         self._drafts += 1
         path = self._directory / f"{id}.{self._drafts}{DRAFT}"
 
@@ -35,7 +35,7 @@ class DiskContents:
             file.write(header_line)
             return file
 
-        return DiskDraft(await asyncio.to_thread(make_draft_file), path, self._directory / id)
+        return DiskContainerFileDraft(await asyncio.to_thread(make_draft_file), path, self._directory / id)
 
     async def read(self, id: str) -> AsyncIterator[bytes]:
         file = await asyncio.to_thread((self._directory / id).open, "rb")
@@ -93,7 +93,7 @@ def _copy_file(path: Path, target: Path) -> None:
         shutil.copyfileobj(file, copy)
 
 
-class DiskDraft:
+class DiskContainerFileDraft:
     def __init__(self, file: BinaryIO, path: Path, final: Path) -> None:
         self._file = file
         self._path = path

@@ -23,12 +23,12 @@ from spool.sqlite.spool import NO_OTHER_LIMITS, SqliteSpool, load_sqlite_spool
 from spool.storage import Storage, StorageEngine, StorageOptions
 
 
-class MemoryContents:
+class MemoryContainerFileContents:
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
 
-    async def begin_draft(self, id: str, header_line: bytes) -> MemoryDraft:
-        return MemoryDraft(self, id, header_line)
+    async def begin_draft(self, id: str, header_line: bytes) -> MemoryContainerFileDraft:
+        return MemoryContainerFileDraft(self, id, header_line)
 
     async def read(self, id: str) -> AsyncIterator[bytes]:
         if id not in self.kept:
@@ -44,8 +44,8 @@ class MemoryContents:
         return {id: data.partition(b"\n")[0] + b"\n" for id, data in self.kept.items()}
 
 
-class MemoryDraft:
-    def __init__(self, contents: MemoryContents, id: str, head: bytes) -> None:
+class MemoryContainerFileDraft:
+    def __init__(self, contents: MemoryContainerFileContents, id: str, head: bytes) -> None:
         self._contents = contents
         self._id = id
         self._data = bytearray(head)
@@ -78,7 +78,14 @@ async def open_spool(
         database, settings=settings, clock=clock, secret=secret, observer=observer, native=native
     )
     return await load_sqlite_spool(
-        database, log, MemoryContents(), settings, container, clock, lock=DirectoryLock(None), secret=secret
+        database,
+        log,
+        MemoryContainerFileContents(),
+        settings,
+        container,
+        clock,
+        lock=DirectoryLock(None),
+        secret=secret,
     )
 
 

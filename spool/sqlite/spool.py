@@ -10,7 +10,7 @@ from pathlib import Path
 
 from spool.clock import Clock
 from spool.clusters import ClusterTable
-from spool.container_files.container_rows import ContainerContents
+from spool.container_files.container_rows import ContainerFileContents
 from spool.container_files.files import ContainerFiles
 from spool.devices.table import DeviceTable
 from spool.disks import find_mount
@@ -23,11 +23,11 @@ from spool.registry.registry import Registry
 from spool.settings import ContainerSettings, SpoolSettings
 from spool.sql.clusters import SqlClusters
 from spool.sql.container_files import SqlContainerRows
-from spool.sql.erasing import SqlErasing
+from spool.sql.erasing import SqlPersonEraser
 from spool.sql.small import SmallTables
 from spool.sql.streams import SqlStreams
 from spool.sqlite import recovery
-from spool.sqlite.container_contents import DiskContents
+from spool.sqlite.container_contents import DiskContainerFileContents
 from spool.sqlite.database import Database, SqliteTransactions, overwrite_deleted_rows
 from spool.sqlite.deliveries import delivery_rows
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
@@ -39,7 +39,7 @@ from spool.sqlite.partial_reports import STORED_SPANS, SqlitePartialReports, Sql
 from spool.sqlite.reserve import DiskReserve
 from spool.sqlite.streams import open_streams
 from spool.storage import Storage
-from spool.streams import StreamBook
+from spool.streams import KnownStreams
 
 NO_OTHER_LIMITS = ContainerSettings()
 
@@ -63,7 +63,7 @@ class SqliteSpool:
     devices: DeviceTable
     clusters: ClusterTable
     streams: SqlStreams
-    book: StreamBook
+    book: KnownStreams
     secret: bytes
     incarnation: str
 
@@ -92,7 +92,7 @@ class SqliteSpool:
             registry_problem=registry_problem,
             secret=self.secret,
             incarnation=self.incarnation,
-            rename_records=SqlErasing(
+            rename_records=SqlPersonEraser(
                 SqliteTransactions(self.database, "records"), spans=[STORED_SPANS]
             ).rename_records,
             overwrite_deleted_data=partial(overwrite_deleted_rows, self.database),
@@ -143,7 +143,14 @@ async def open_spool(
                 native=native,
             )
             return await load_sqlite_spool(
-                database, log, DiskContents(directory), settings, container, clock, lock=lock, secret=secret
+                database,
+                log,
+                DiskContainerFileContents(directory),
+                settings,
+                container,
+                clock,
+                lock=lock,
+                secret=secret,
             )
 
         try:
@@ -158,7 +165,7 @@ async def open_spool(
 async def load_sqlite_spool(
     database: Database,
     log: SqliteLog,
-    contents: ContainerContents,
+    contents: ContainerFileContents,
     settings: SpoolSettings,
     container: ContainerSettings,
     clock: Clock,
@@ -175,7 +182,7 @@ async def load_sqlite_spool(
         devices = await DeviceTable.open(SqliteDevices(database))
         clusters = await ClusterTable.open(SqlClusters(SqliteTransactions(database, "clusters")), clock=clock)
         streams = await open_streams(database, clock)
-        book = StreamBook(await streams.streams())
+        book = KnownStreams(await streams.streams())
         incarnation = await database.read(recovery.read_log_id)
         await log.open()
         heard = SqliteStoredSenders(database, clock, max_senders=settings.max_senders)

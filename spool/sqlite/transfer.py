@@ -41,7 +41,7 @@ from spool.transfer.tables import (
     SETTINGS,
     KeptContent,
     KeptTable,
-    KeptTables,
+    OfflineStorageTables,
     OpenTables,
     Progress,
     UnfinishedStorageCopy,
@@ -205,7 +205,7 @@ def _warn_about_settings(facts: KeptTable, settings: SpoolSettings) -> None:
 
 
 def _insert_tables_into_file(
-    connection: sqlite3.Connection, file: str, tables: KeptTables, progress: Progress
+    connection: sqlite3.Connection, file: str, tables: OfflineStorageTables, progress: Progress
 ) -> set[str]:
     sql_by_table = dict(connection.execute(TABLES).fetchall())
     for name in sorted(sql_by_table.keys() - COUNTED):
@@ -226,7 +226,11 @@ def _insert_tables_into_file(
 
 
 def _insert_rows_into_table(
-    connection: sqlite3.Connection, file: str, table_name: str, tables: KeptTables, progress: Progress
+    connection: sqlite3.Connection,
+    file: str,
+    table_name: str,
+    tables: OfflineStorageTables,
+    progress: Progress,
 ) -> None:
     portable_name = portable_table_name(file, table_name)
     source = tables.table(portable_name)

@@ -30,7 +30,7 @@ from spool.transfer.copying import CopiedStorage, fill_and_compare_storage, reco
 from spool.transfer.tables import (
     KeptContent,
     KeptTable,
-    KeptTables,
+    OfflineStorageTables,
     Progress,
     no_progress,
     split_rows,
@@ -150,7 +150,9 @@ def check_archive(archive: Path) -> ArchiveManifest:
 # -- writing -------------------------------------------------------------------------------------------------
 
 
-def _write_members(archive: zipfile.ZipFile, tables: KeptTables, progress: Progress) -> dict[str, str]:
+def _write_members(
+    archive: zipfile.ZipFile, tables: OfflineStorageTables, progress: Progress
+) -> dict[str, str]:
     members = {SECRET: sha256(tables.secret).hexdigest()}
     archive.writestr(SECRET, tables.secret)
     for name in tables.names:

@@ -60,7 +60,7 @@ def row_bytes(row: Iterable[Any]) -> int:
     return sum(len(value) for value in row if isinstance(value, bytes | str))
 
 
-class KeptTables(Protocol):
+class OfflineStorageTables(Protocol):
     """All tables of a storage at one moment, while no server has it open. Use them on one thread."""
 
     secret: bytes
@@ -88,7 +88,7 @@ def portable_table_name(file: str, table: str) -> str:
     return f"{file}_{table}" if file == "ledger" else table
 
 
-def require_known_tables(tables: KeptTables, known_tables: Collection[str]) -> None:
+def require_known_tables(tables: OfflineStorageTables, known_tables: Collection[str]) -> None:
     for name in tables.names:
         if name not in known_tables and next(tables.table(name).rows, None) is not None:
             raise NotAllowed(
@@ -97,14 +97,14 @@ def require_known_tables(tables: KeptTables, known_tables: Collection[str]) -> N
             )
 
 
-def highest_id_by_table(tables: KeptTables) -> dict[str, int]:
+def highest_id_by_table(tables: OfflineStorageTables) -> dict[str, int]:
     table = tables.table(NEWEST_NUMBERS)
     name = table.columns.index("name")
     number = table.columns.index("seq")
     return {row[name]: row[number] for row in table.rows}
 
 
-OpenTables = Callable[[], AbstractContextManager[KeptTables]]
+OpenTables = Callable[[], AbstractContextManager[OfflineStorageTables]]
 
 
 @dataclass(frozen=True, kw_only=True)

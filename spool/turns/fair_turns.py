@@ -58,13 +58,13 @@ QUIET_S: Final = 1.0  # seconds after the last request until the process counts 
 _FAR: Final = 100.0  # sums are scaled down at this exponent, long before exp() overflows
 
 
-class Party:
+class FairTurnParty:
     """A key, person or address, with its processor time `used`, in which recent time weighs more."""
 
     __slots__ = ("in_hand", "name", "seen", "step_s", "submitted", "turns", "urgent_until", "used", "waiting")
 
-    def __init__(self, turns: FairTurns, name: str) -> None:
-        self.turns = turns
+    def __init__(self, scheduler: FairTurnScheduler, name: str) -> None:
+        self.turns = scheduler
         self.name = name
         self.used = 0.0
         self.in_hand = 0  # pending requests
@@ -87,10 +87,10 @@ class Party:
         self.used += seconds * self.turns.weight
 
 
-class FairTurns:
+class FairTurnScheduler:
     """
     The turns of the parties (keys, people, addresses) in one process. Use them on the event loop, except
-    `Party.charge_time` and `is_wanted`.
+    `FairTurnParty.charge_time` and `is_wanted`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -99,36 +99,36 @@ class FairTurns:
         self.commits_are_shared = False  # True if several parties committed recently
         # whether a lighter party than the holder of the thread for long jobs has a request
         self.is_wanted = False
-        self.aside: Party | None = None  # holder of the thread for long jobs
+        self.aside: FairTurnParty | None = None  # holder of the thread for long jobs
         self._now = clock
         self._began = clock()
         self._renew_at = self._forget_at = 0.0
-        self._parties: dict[str, Party] = {}
-        self._in_hand: dict[str, Party] = {}
+        self._parties: dict[str, FairTurnParty] = {}
+        self._in_hand: dict[str, FairTurnParty] = {}
         # parties that stored records recently
-        self._submitting: dict[str, Party] = {}
-        self._waiting: dict[str, Party] = {}
+        self._submitting: dict[str, FairTurnParty] = {}
+        self._waiting: dict[str, FairTurnParty] = {}
         self._is_looking = False  # whether the next pass of the event loop runs `_let_waiting_continue`
         self._left_s = STEP_S  # seconds left in this pass of the event loop
         self._timer: asyncio.TimerHandle | None = None
-        self._for_thread: list[tuple[Party, asyncio.Future[None]]] = []
+        self._for_thread: list[tuple[FairTurnParty, asyncio.Future[None]]] = []
         self.last_step_s = 0.0
         self._rested_since = 0.0
-        self._nobody = Party(self, "")  # background work
+        self._nobody = FairTurnParty(self, "")  # background work
         self._nobody.step_s = STEP_S
         self._renewed = asyncio.Event()
 
-    def find_or_add_party(self, name: str) -> Party:
+    def find_or_add_party(self, name: str) -> FairTurnParty:
         now = self._now()
         if now >= self._renew_at:
             self._renew_weights(now)
         party = self._parties.get(name)
         if party is None:
-            party = self._parties[name] = Party(self, name)
+            party = self._parties[name] = FairTurnParty(self, name)
         party.seen = now
         return party
 
-    def note_submission(self, party: Party) -> None:
+    def note_submission(self, party: FairTurnParty) -> None:
         party.submitted = party.seen
         if party.name not in self._submitting:
             self._submitting[party.name] = party
@@ -145,9 +145,9 @@ class FairTurns:
         looked_at = islice(self._submitting.values(), MOST_LOOKED_AT)
         return any(party.used < used_limit and party.submitted > since for party in looked_at)
 
-    def new_request(self, name: str) -> PartyWork:
+    def new_request(self, name: str) -> FairTurnRequest:
         """Begin a request. Its party is `name`, unless `set_party_and_wait_for_turn` sets another."""
-        return PartyWork(self, name)
+        return FairTurnRequest(self, name)
 
     async def wait_for_requests(self, max_wait_s: float | None = None) -> None:
         """
@@ -163,7 +163,7 @@ class FairTurns:
             async with asyncio.timeout(max_wait_s):
                 await self._renewed.wait()
 
-    def note_request(self, party: Party) -> None:
+    def note_request(self, party: FairTurnParty) -> None:
         party.in_hand += 1
         party.urgent_until = self._now() + URGENT_S
         self._in_hand[party.name] = party
@@ -171,7 +171,7 @@ class FairTurns:
         if self.aside is not None and party.used < self.aside.used:
             self.is_wanted = True
 
-    def note_end_of_request(self, party: Party) -> None:
+    def note_end_of_request(self, party: FairTurnParty) -> None:
         party.in_hand -= 1
         if not party.in_hand:
             self._in_hand.pop(party.name, None)
@@ -180,7 +180,7 @@ class FairTurns:
                 self._timer = None
                 self._let_waiting_continue()
 
-    async def wait_for_turn(self, party: Party) -> None:
+    async def wait_for_turn(self, party: FairTurnParty) -> None:
         """
         Wait for the party's turn. Return at once if no other party has requests, or if this party used little
         or the least. So several small keys are as fast as one with the same total.
@@ -198,7 +198,7 @@ class FairTurns:
         while not await self._wait_and_check_turn(party):
             pass
 
-    async def _wait_and_check_turn(self, party: Party) -> bool:
+    async def _wait_and_check_turn(self, party: FairTurnParty) -> bool:
         """
         Wait for a turn. Return whether it is valid: it is not if a request of a far lighter party arrived
         meanwhile.
@@ -218,7 +218,7 @@ class FairTurns:
         await asyncio.sleep(0)  # requests of this pass of the event loop can begin
         return self._find_urgent_party_with_far_less_use(party) is None
 
-    def find_party_that_must_wait(self, name: str) -> Party | None:
+    def find_party_that_must_wait(self, name: str) -> FairTurnParty | None:
         """
         Return the party if it used much while other parties are active, so that its next request must wait.
         Else return None.
@@ -226,7 +226,7 @@ class FairTurns:
         party = self._parties.get(name)
         return None if party is None or party.has_little_use or not self.are_shared else party
 
-    def call_in_turn(self, party: Party, job: Callable[[], None]) -> None:
+    def call_in_turn(self, party: FairTurnParty, job: Callable[[], None]) -> None:
         """Call a function in the party's turn. It must not raise."""
         party.waiting.append(job)
         self._waiting[party.name] = party
@@ -238,7 +238,7 @@ class FairTurns:
         await self.wait_for_turn(self._nobody)
 
     @asynccontextmanager
-    async def hold_long_job_thread(self, party: Party) -> AsyncIterator[None]:
+    async def hold_long_job_thread(self, party: FairTurnParty) -> AsyncIterator[None]:
         """
         Hold the one thread for long jobs in the block. The waiting party with the least use gets it next.
         """
@@ -277,7 +277,7 @@ class FairTurns:
         else:
             self._for_thread = []
 
-    def _stop_waiting(self, party: Party, waits: asyncio.Future[bool]) -> None:
+    def _stop_waiting(self, party: FairTurnParty, waits: asyncio.Future[bool]) -> None:
         party.waiting.remove(waits)
         if not party.waiting:
             del self._waiting[party.name]
@@ -309,7 +309,7 @@ class FairTurns:
         if self._waiting:
             self._schedule_turn_check()
 
-    def _pause_for_lighter_party_s(self, lighter_party: Party | None) -> float:
+    def _pause_for_lighter_party_s(self, lighter_party: FairTurnParty | None) -> float:
         if lighter_party is None:
             self._rested_since = 0.0
             return 0.0
@@ -324,7 +324,7 @@ class FairTurns:
             return 0.0
         return remaining_s
 
-    def _find_urgent_party_with_far_less_use(self, party: Party) -> Party | None:
+    def _find_urgent_party_with_far_less_use(self, party: FairTurnParty) -> FairTurnParty | None:
         if party.has_little_use:
             return None
         now, used_limit = self._now(), party.used / FAR_LESS
@@ -367,7 +367,7 @@ class FairTurns:
         self.are_shared = self.commits_are_shared or party_count > 1
 
 
-class PartyWork:
+class FairTurnRequest:
     """
     The work on one request: its party, and the processor time of its present step. Use it as a context
     manager in the request's task.
@@ -375,16 +375,16 @@ class PartyWork:
 
     __slots__ = ("_before", "_before_s", "_began", "_name", "party", "turns")
 
-    def __init__(self, turns: FairTurns, name: str) -> None:
-        self.turns = turns
+    def __init__(self, scheduler: FairTurnScheduler, name: str) -> None:
+        self.turns = scheduler
         # None before `set_party_and_wait_for_turn`, while the sender is unknown
-        self.party: Party | None = None
+        self.party: FairTurnParty | None = None
         self._name = name
-        self._before: Token[PartyWork | None]
+        self._before: Token[FairTurnRequest | None]
         self._before_s = 0.0  # processor time before the present step
         self._began = 0.0
 
-    def __enter__(self) -> PartyWork:
+    def __enter__(self) -> FairTurnRequest:
         self._before = _current.set(self)
         return self
 
@@ -426,7 +426,7 @@ class PartyWork:
             await self.turns.wait_for_turn(self.party)
 
     @asynccontextmanager
-    async def hold_long_job_thread(self) -> AsyncIterator[Party]:
+    async def hold_long_job_thread(self) -> AsyncIterator[FairTurnParty]:
         party = self.party or self.turns.find_or_add_party(self._name)
         async with self.turns.hold_long_job_thread(party):
             yield party
@@ -458,7 +458,7 @@ class PartyWork:
                 if party is None:
                     self._before_s += seconds
                 else:
-                    party.used += seconds * self.turns.weight  # `Party.charge_time`, inlined
+                    party.used += seconds * self.turns.weight  # `FairTurnParty.charge_time`, inlined
                     party.urgent_until = now + URGENT_S
                     party.step_s = max(seconds, 0.9 * party.step_s, LEAST_STEP_S)
                     self.turns.last_step_s = seconds
@@ -468,7 +468,7 @@ class PartyWork:
                 error = raised
 
 
-class BackgroundWork(PartyWork):
+class BackgroundWork(FairTurnRequest):
     """Work that belongs to no request."""
 
     __slots__ = ()
@@ -478,16 +478,16 @@ class BackgroundWork(PartyWork):
         await self.turns.wait_for_background_turn()
 
 
-async def run_in_background(turns: FairTurns, job: Awaitable[T]) -> T:
+async def run_in_background(scheduler: FairTurnScheduler, job: Awaitable[T]) -> T:
     """Run a job that waits, between its steps, for requests of parties with little use."""
-    with BackgroundWork(turns, ""):
+    with BackgroundWork(scheduler, ""):
         return await job
 
 
-_current: ContextVar[PartyWork | None] = ContextVar("work_in_hand", default=None)
+_current: ContextVar[FairTurnRequest | None] = ContextVar("work_in_hand", default=None)
 
 
-def current_work() -> PartyWork | None:
+def current_work() -> FairTurnRequest | None:
     return _current.get()
 
 
@@ -517,7 +517,7 @@ async def pause_if_step_was_long() -> None:
         await work.pause_if_step_was_long()
 
 
-def _used_time(party: Party) -> float:
+def _used_time(party: FairTurnParty) -> float:
     return party.used
 
 

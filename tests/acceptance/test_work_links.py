@@ -13,7 +13,7 @@ from typing import Any
 import urllib3
 
 from spool.installation import FILE
-from spool.ledger.work import WorkDigests
+from spool.ledger.work import WorkUnitHasher
 from spool.registry.scopes import CREATE_EVENT
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
@@ -25,8 +25,8 @@ SESSIONS, PULL_REQUESTS = 30, 4
 class Sender:
     """Sends calls of sessions, some of which state a pull request, and links of the sessions."""
 
-    def __init__(self, seed: int, digests: WorkDigests) -> None:
-        self._digests = digests
+    def __init__(self, seed: int, unit_hasher: WorkUnitHasher) -> None:
+        self._digests = unit_hasher
         self._random = random.Random(seed)
         self._count = 0
         self.linked: dict[str, str] = {}  # acknowledged links
@@ -68,12 +68,12 @@ def calls_by_pull_request(tollhouse: Tollhouse) -> dict[str | None, int]:
 
 
 def by_hand(
-    records: list[dict[str, Any]], links: dict[str, str], digests: WorkDigests
+    records: list[dict[str, Any]], links: dict[str, str], unit_hasher: WorkUnitHasher
 ) -> dict[str | None, int]:
     return dict(
         Counter(
             record["tags"].get("pull_request")
-            or links.get(digests.digest_of_id("session", record["session"]))
+            or links.get(unit_hasher.digest_of_id("session", record["session"]))
             for record in records
         )
     )
@@ -82,7 +82,7 @@ def by_hand(
 def test_acknowledged_links_survive_kill_9(installations: Any) -> None:
     tollhouse: Tollhouse = installations()
     key, events_key = tollhouse.key("calls"), tollhouse.key("links", "--scope", CREATE_EVENT)
-    digests = WorkDigests((tollhouse.data / FILE).read_bytes())
+    digests = WorkUnitHasher((tollhouse.data / FILE).read_bytes())
     sender, chance = Sender(3, digests), random.Random(3)
     for _ in range(KILLS):
         stop = threading.Event()

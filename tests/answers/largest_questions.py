@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from gateway.bills.plans.declared import MAX_SEATS
-from gateway.http.address import Address
+from gateway.http.address import ApiAddress
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.mcp.tools.list import TOOLS
 from gateway.service.addresses.table import FOR_SENDERS, OPERATOR_ADDRESSES
@@ -66,7 +66,7 @@ def questions(first_day: str, last_day: str, ids: Mapping[str, str]) -> Iterator
                 yield Question(name=row.name, method=method, path=address, body=body, scope=row.scope)
 
 
-def _usual(served_address: Address) -> Sequence[str]:
+def _usual(served_address: ApiAddress) -> Sequence[str]:
     return [f"limit={served_address.lists.max_limit}"] if served_address.lists else [""]
 
 

@@ -21,7 +21,7 @@ from gateway.configuration.sections import Config
 from gateway.service.assembly.storage import open_storage
 from spool.clock import SystemClock
 from spool.identity import RecordIdentity
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY
 from spool.settings import SpoolSettings
@@ -69,13 +69,13 @@ async def _measured(directory: Path, records: int, size: int, retains: bool) -> 
     return RetentionFigures(us=cpu / records * 1e6, seconds=seconds, removed=removed)
 
 
-async def _load(record_log: Log, firsts: range) -> None:
+async def _load(record_log: RecordLog, firsts: range) -> None:
     """Append requests of as many records as the step of `firsts`, by several clients at once."""
     remaining = iter(firsts)
     await asyncio.gather(*(_send(record_log, remaining, firsts.step) for _ in range(CLIENTS)))
 
 
-async def _send(record_log: Log, firsts: Iterator[int], size: int) -> None:
+async def _send(record_log: RecordLog, firsts: Iterator[int], size: int) -> None:
     for first in firsts:
         batch = [call(number, 5000, 0) for number in range(first, first + size)]
         identities = [RecordIdentity(record.id) for record in batch]

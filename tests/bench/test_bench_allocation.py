@@ -12,7 +12,7 @@ from time import process_time
 import pytest
 
 from gateway.money.allocation.language import join_definitions, parse_definition
-from gateway.money.allocation.published import Published
+from gateway.money.allocation.published import AllocationDefinitionHolder
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
@@ -41,7 +41,7 @@ async def test_questions_by_published_dimensions(tmp_path: Path) -> None:
     await ledger.sum_up_and_delete_hours()
     try:
         start = process_time()
-        published = Published(ledger)
+        published = AllocationDefinitionHolder(ledger)
         published.put_in_force(
             join_definitions(
                 {"": parse_definition(definition(DIMENSIONS).encode(), ledger.builtin_and_tag_dimensions())}

@@ -13,7 +13,7 @@ from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RouteSpec, RouteState
 from spool.identity import RecordIdentity
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, Inference, Record, UsageMetric
 from spool.settings import SpoolSettings
@@ -45,7 +45,7 @@ class StoppedClock:
 
 @dataclass
 class Spooled:
-    log: Log
+    log: RecordLog
     deliveries: Deliveries
     clock: Clock
 

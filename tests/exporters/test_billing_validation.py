@@ -6,7 +6,7 @@ import pytest
 
 from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryable, SendError
 from exporters.http.answers import HttpAnswer
-from exporters.service.billing_drops import MAX_ERRORS, BillingValidation
+from exporters.service.billing_drops import MAX_ERRORS, BillingFileValidator
 
 
 class Upstream:
@@ -37,9 +37,9 @@ class Upstream:
 )
 async def test_a_verdict_or_none(said: bytes | SendError, expected: list[str] | None) -> None:
     """Only a rejection of the content is a verdict. An unreadable response, or none, is no verdict."""
-    assert expected == await BillingValidation(Upstream(said)).fetch_errors(b"{}")  # type: ignore[arg-type]
+    assert expected == await BillingFileValidator(Upstream(said)).fetch_errors(b"{}")  # type: ignore[arg-type]
 
 
 async def test_errors_are_bounded() -> None:
     many = b'{"connection": {"is_valid": false, "errors": [' + b",".join([b'"x"'] * (MAX_ERRORS + 1)) + b"]}}"
-    assert ["x"] * MAX_ERRORS == await BillingValidation(Upstream(many)).fetch_errors(b"{}")  # type: ignore[arg-type]
+    assert ["x"] * MAX_ERRORS == await BillingFileValidator(Upstream(many)).fetch_errors(b"{}")  # type: ignore[arg-type]

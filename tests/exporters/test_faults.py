@@ -12,7 +12,7 @@ from exporters.notifications.notifier import ChannelSender
 from exporters.notifications.schedule import Schedule
 from exporters.service.container_metrics import ContainerFileSync
 from exporters.service.device_sync import DeviceSync
-from spool.container_files.stored_files import ContainerSums
+from spool.container_files.stored_files import ContainerFileLimitUse
 from spool.container_files.values import FILE
 from spool.devices.device import Device
 from spool.registry.notices import Notification
@@ -36,7 +36,7 @@ async def test_a_stream_of_container_metrics() -> None:
     fault, asked = Fault(), []
 
     class Files:
-        sums = ContainerSums(ContainerSettings())
+        sums = ContainerFileLimitUse(ContainerSettings())
 
         async def due_files(self, kind: str, *, limit: int, at: float) -> list[object]:
             asked.append(kind)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import spool.sqlite.in_memory
-from exporters.pace import CommitLinger, SendLinger
+from exporters.pace import DelayAfterCommit, RouteSendDelay
 from spool.clock import AHEAD_S, elapsed_s
 from spool.record import AI_TELEMETRY
 from spool.settings import SpoolSettings
@@ -22,7 +22,7 @@ from tests.spool.contract.examples import add, call
 async def test_everything_leaves_without_further_records(seconds: float, records: int) -> None:
     """Records that do not fill a delivery wait for their time, not for the next commit."""
     opened = await spool.sqlite.in_memory.open_spool(settings=SpoolSettings(hold=0), clock=MovedClock())
-    linger = SendLinger(opened.log, AI_TELEMETRY, seconds=seconds, max_records=10)
+    linger = RouteSendDelay(opened.log, AI_TELEMETRY, seconds=seconds, max_records=10)
     await add(opened.log, *[call(number) for number in range(records)])
 
     steps = []
@@ -49,14 +49,14 @@ async def kept(clock: MovedClock) -> AsyncIterator[SqliteSpool]:
     await opened.close()
 
 
-def lingering(kept: SqliteSpool, clock: MovedClock) -> CommitLinger:
+def lingering(kept: SqliteSpool, clock: MovedClock) -> DelayAfterCommit:
     async def uncut() -> int:
         return 1
 
-    return CommitLinger(kept.log, AI_TELEMETRY, clock, seconds=900, max_records=1000, uncut=uncut)
+    return DelayAfterCommit(kept.log, AI_TELEMETRY, clock, seconds=900, max_records=1000, uncut=uncut)
 
 
-async def next_below(linger: CommitLinger) -> int:
+async def next_below(linger: DelayAfterCommit) -> int:
     async with asyncio.timeout(60):
         async for below in linger.first_unsendable_number_changes():
             return below

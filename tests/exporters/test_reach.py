@@ -18,9 +18,9 @@ from exporters.http.allowed_addresses import (
     check_loopback_address,
     problems_of_forbidden_url,
 )
-from exporters.http.client import Client, ClientSettings
+from exporters.http.client import ClientSettings, HttpClient
 from exporters.notifications.catalogue import all_channel_problems, build_channel
-from exporters.notifications.channel import Message, StoredChannelSettings
+from exporters.notifications.channel import NotificationMessage, StoredChannelSettings
 from tests.exporters.notifications.examples import NOW, SECRET, notice
 from tests.exporters.upstream import FakeUpstream, Reply
 from tests.integration.exporters.notifications.receivers import Mailbox, mail_server
@@ -124,7 +124,7 @@ async def test_no_spelling_of_an_address_gets_through(host: str, resolve: Resolv
     """
     resolve("metadata.example", [METADATA])
     url = f"https://{host}/latest/meta-data"
-    async with Client(ClientSettings(check=address_check_for(url)), clock=CLOCK) as client:
+    async with HttpClient(ClientSettings(check=address_check_for(url)), clock=CLOCK) as client:
         with pytest.raises(Misconfigured, match=r"to which Tollhouse sends nothing|is not a valid address"):
             await client.send(url, b"", content_type="text/plain")
 
@@ -138,7 +138,7 @@ async def test_a_name_that_leads_elsewhere_the_next_time_is_checked_again(resolv
         resolve("rebound.example", ["127.0.0.1", METADATA])
         url = f"http://rebound.example:{port}/hook"
         for _ in range(2):
-            client = Client(ClientSettings(check=address_check_for(url)), clock=CLOCK)
+            client = HttpClient(ClientSettings(check=address_check_for(url)), clock=CLOCK)
             try:
                 await client.send(url, b"", content_type="text/plain")
             except Misconfigured as error:
@@ -151,7 +151,7 @@ async def test_a_redirect_leads_nowhere() -> None:
     async with FakeUpstream() as receiver:
         receiver.answers.append(Reply(307, headers={"Location": f"http://{METADATA}/latest"}))
         url = f"{receiver.url}/hook"
-        async with Client(ClientSettings(check=address_check_for(url)), clock=CLOCK) as client:
+        async with HttpClient(ClientSettings(check=address_check_for(url)), clock=CLOCK) as client:
             with pytest.raises(Misconfigured, match="does not follow redirects"):
                 await client.send(url, b"", content_type="text/plain")
 
@@ -186,7 +186,7 @@ async def test_every_channel_of_an_account_is_checked(
     assert [] == list(all_channel_problems([settings]))
     channel = build_channel(settings, CLOCK)
     with pytest.raises(Misconfigured, match="to which Tollhouse sends nothing"):
-        await channel.send(Message(notices=[notice()]))
+        await channel.send(NotificationMessage(notices=[notice()]))
     assert "to which Tollhouse sends nothing" in str((await channel.probe()).words)
     await channel.close()
 
@@ -202,7 +202,7 @@ async def test_a_mail_server_on_this_machine_is_reached(resolve: Resolve) -> Non
             sender="a@example.com",
             to=("b@example.com",),
         )
-        await build_channel(to, CLOCK).send(Message(notices=[notice()]))
+        await build_channel(to, CLOCK).send(NotificationMessage(notices=[notice()]))
     assert 1 == len(mailbox.mails)
 
 

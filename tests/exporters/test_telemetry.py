@@ -8,7 +8,7 @@ import pytest
 from exporters.batch import TURN
 from exporters.destinations.otlp import OtlpEndpoint
 from exporters.http.answers import HttpAnswer
-from exporters.http.client import Client, ClientSettings
+from exporters.http.client import ClientSettings, HttpClient
 from exporters.otlp.spans import SpanEncoder
 from exporters.otlp.telemetry import TelemetryExporter
 from exporters.settings import DestinationSettings
@@ -21,7 +21,7 @@ from tests.exporters.spools import ROUTE, call, calls
 AT = 1_790_000_000.25
 
 
-class KeptClient(Client):
+class KeptClient(HttpClient):
     """An HTTP client that stores the request body and sends nothing."""
 
     def __init__(self) -> None:

@@ -21,12 +21,12 @@ from aiohttp.web_app import _cached_build_middleware
 
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.http import answers
-from gateway.http.address import Address
+from gateway.http.address import ApiAddress
 from gateway.http.answers import send_json
-from gateway.http.turns import QueryTurns
+from gateway.http.turns import QueryTurnScheduler
 from gateway.operations.requests import admission
 from gateway.operations.requests.admission import answer_with_etag
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from gateway.service.addresses.table import ADDRESSES
 from gateway.service.app import TollhouseApp
 from gateway.service.assembly import background
@@ -165,7 +165,11 @@ def declared_answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return await send_json(request, value, **how)
 
     async def send_in_turn(
-        self: QueryTurns, who: str, request: web.Request, work: Callable[[], Awaitable[Any]], **how: Any
+        self: QueryTurnScheduler,
+        who: str,
+        request: web.Request,
+        work: Callable[[], Awaitable[Any]],
+        **how: Any,
     ) -> web.StreamResponse:
         async def checked_work() -> Any:
             answer = await work()
@@ -178,16 +182,16 @@ def declared_answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         await asyncio.to_thread(check, request, answer)
         return await answer_with_etag(request, answer, **how)
 
-    in_turn = QueryTurns.send_in_turn
+    in_turn = QueryTurnScheduler.send_in_turn
     monkeypatch.setattr(answers, "send_json", send)
-    monkeypatch.setattr(QueryTurns, "send_in_turn", send_in_turn)
+    monkeypatch.setattr(QueryTurnScheduler, "send_in_turn", send_in_turn)
     monkeypatch.setattr(admission, "answer_with_etag", with_etag)
     yield
     assert not found
 
 
 @cache
-def _documented_rows() -> Mapping[tuple[str, str], Address]:
+def _documented_rows() -> Mapping[tuple[str, str], ApiAddress]:
     return {(method, row.documented_path): row for row in ADDRESSES for method in row.operation_ids_by_method}
 
 
@@ -219,7 +223,7 @@ async def servers(place: Path) -> AsyncIterator[Serve]:
         key_name: str = "sender",
         clock: Clock | None = None,
         reread: Callable[[Config], Config] | None = None,
-        local: Bearer | None = None,
+        local: AuthenticatedKey | None = None,
         **server: Any,
     ) -> Serving:
         directory = place / f"data-{len(made)}"

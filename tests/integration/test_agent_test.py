@@ -16,7 +16,7 @@ import pytest_asyncio
 from gateway.cli.agent_delivery import DeliveryResult, try_delivery
 from gateway.configuration.sections import AgentSettings, Config
 from gateway.devices.agent.identity import KEY_FILE, write_private_file
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from tests.free_ports import free_port
 from tests.integration.certificates import Certificates
@@ -45,7 +45,7 @@ async def machine(serve: Serve, tmp_path: Path) -> Machine:
     key = await gateway.make_key("fleet", scopes=(ENROLL, HEARTBEAT, INGEST))
     body = {"device_id": DEVICE, "fingerprint": "one", "want_key": True}
     answer = await gateway.send(ENROL, json.dumps(body).encode(), key=key)
-    local = Bearer("this machine", frozenset({INGEST}), device=DEVICE, is_local=True)
+    local = AuthenticatedKey("this machine", frozenset({INGEST}), device=DEVICE, is_local=True)
     data = tmp_path / "agent"
     data.mkdir()
     write_private_file(data / KEY_FILE, json.loads(answer.body)["key"])

@@ -28,7 +28,7 @@ from exporters.settings import NotifySettings
 from gateway.bills.contracts.declared import ContractTable
 from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.gathering import StatementSources
-from gateway.bills.reconciliation.reconciler import Reconciler
+from gateway.bills.reconciliation.reconciler import BillReconciler
 from gateway.cli import main
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.core.paths import OPERATOR_API
@@ -380,7 +380,7 @@ async def reconciled(directory: Path) -> list[Reconciliation]:
         sources = StatementSources(
             ledger=ledger, log=spool.log, prices=PriceBook.load, statements=registry.statements
         )
-        months = await Reconciler(sources, FakeClock(NOON)).reconcile_recent_months()
+        months = await BillReconciler(sources, FakeClock(NOON)).reconcile_recent_months()
         return [found for month in months for found in month.providers]
     finally:
         await registry.close()

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.cli.drill import command as drill_command
-from gateway.cli.drill.command import DrillSite
+from gateway.cli.drill.command import DrillEnvironment
 from gateway.cli.drill.server import DrillServer, drill_config
 from gateway.cli.drill.surroundings import (
     DrillReceiver,
@@ -140,7 +140,7 @@ def test_a_cut_finds_the_server_stopped(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(drill_command, name, value)
     receiver = DrillReceiver()
     server = DrillServer(None, scratch=tmp_path, receiver=receiver.url)
-    site = DrillSite(
+    site = DrillEnvironment(
         config=None,
         scratch=tmp_path,
         server=server,
@@ -163,7 +163,7 @@ def test_losses_and_repeats_are_counted(tmp_path: Path) -> None:
     """
     receiver = DrillReceiver()
     server = DrillServer(None, scratch=tmp_path, receiver=receiver.url)
-    site = DrillSite(
+    site = DrillEnvironment(
         config=None,
         scratch=tmp_path,
         server=server,

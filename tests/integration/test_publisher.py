@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 
 from gateway.configuration.sections import Config, UnitCostPublication
-from gateway.intake.attribution import Attribution
-from gateway.intake.deposits import RecordDeposits
+from gateway.intake.attribution import RecordAttributor
+from gateway.intake.deposits import NonTelemetryIntake
 from gateway.intake.publisher import UnitCostPublisher
 from spool.identity import RecordIdentity
 from spool.ledger.ledger import Ledger
@@ -22,7 +22,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite.in_memory import open_spool as open_in_memory
 from spool.sqlite.ledger import open_ledger
 from spool.sqlite.spool import SqliteSpool
-from spool.streams import StreamBook
+from spool.streams import KnownStreams
 from tests.exporters.spools import StoppedClock, call
 from tests.spool.ledger_log import FakeLog
 from tests.spool.ledger_log import call as known
@@ -56,9 +56,9 @@ class Publishing:
         publisher = UnitCostPublisher(
             [rule],
             ledger=self.ledger,
-            deposits=RecordDeposits(log, Attribution(Config())),
+            intake=NonTelemetryIntake(log, RecordAttributor(Config())),
             streams=streams,
-            book=StreamBook(await streams.streams()),
+            known_streams=KnownStreams(await streams.streams()),
             clock=self.clock,
         )
         return await publisher.publish_changed_costs(rule)

@@ -16,7 +16,7 @@ import pytest_asyncio
 from gateway.configuration.sections import Config
 from gateway.operations.money.insights import make_insight_updater
 from spool.errors import SpoolUnavailable
-from spool.postgres.registry.follower import Follower
+from spool.postgres.registry.follower import RegistryChangeFollower
 from spool.record import AI_TELEMETRY
 from spool.registry import changes
 from spool.registry.insights import ADDRESSED, InsightDraft
@@ -198,10 +198,10 @@ async def test_a_deleted_key_is_dead_on_the_other_at_once(
     read need a recent look at the changes.
     """
 
-    async def no_look(self: Follower) -> None:
+    async def no_look(self: RegistryChangeFollower) -> None:
         """Hide all changes from the other gateway."""
 
-    monkeypatch.setattr(Follower, "read_registry_changes", no_look)
+    monkeypatch.setattr(RegistryChangeFollower, "read_registry_changes", no_look)
     # the changes that were read at the start stay recent enough
     monkeypatch.setattr(changes, "LOOKED_S", 3600.0)
     schema = new_schema()
@@ -242,10 +242,10 @@ async def test_streams_that_are_defined_twice_at_once(
     that has not seen the first one. An equal definition is accepted at both.
     """
 
-    async def no_look(self: Follower) -> None:
+    async def no_look(self: RegistryChangeFollower) -> None:
         """Hide new streams from both gateways."""
 
-    monkeypatch.setattr(Follower, "read_tables_without_announcements", no_look)
+    monkeypatch.setattr(RegistryChangeFollower, "read_tables_without_announcements", no_look)
     scopes = ["unit-cost_v1:create_telemetry_stream", "unit-cost_v1:manage_telemetry_records"]
     keys = [
         await gateway.make_key(f"streams {place}", scopes=scopes) for place, gateway in enumerate(gateways)

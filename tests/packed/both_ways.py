@@ -115,7 +115,7 @@ def _decoded(
 
 def _sums(entry: LogEntry, native: NativeModule | None) -> tuple[object, ...]:
     """Return the sums of one entry, added as a whole and in two parts."""
-    sums = HourlySums(TAGS, digests=DIGESTS)
+    sums = HourlySums(TAGS, unit_hasher=DIGESTS)
     try:
         if native is None:
             sums.add_entries([entry])

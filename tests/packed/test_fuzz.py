@@ -164,7 +164,7 @@ def test_offsets_that_fit_nothing(native: NativeModule) -> None:
         _, sent, shadows, at = spans.encode(packed, given, begin, end, chance.getrandbits(63))
         assert begin <= at <= end
         assert sent + shadows == at - begin
-        rows = PackedSums(native, HourlySums(TAGS, digests=DIGESTS))._rows
+        rows = PackedSums(native, HourlySums(TAGS, unit_hasher=DIGESTS))._rows
         assert begin <= rows.add(packed, given, begin, end, 1, (NOW // 3600, NOW * NS)) <= end
         rows.take()
         spans.learn(packed, given, chance.randrange(len(offsets) + 3), chance.randbytes(9))

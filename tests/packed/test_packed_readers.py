@@ -303,7 +303,7 @@ async def test_calls_that_differ_are_handed_over_in_steps(
     cached = CachedEntry(codec.split_records(packed), packed)
     found = packed_records(native, cached, FIRST, FIRST, FIRST + 349, {})
     assert found is not None
-    sums = HourlySums(digests=DIGESTS)
+    sums = HourlySums(unit_hasher=DIGESTS)
     adding = PackedSums(native, sums)
     await adding.add_entry(entry_of(0, found, float(NOW)))
     steps = []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from spool.ledger.work import UNITS, WorkDigests, unit_number_from_name_or_digest
+from spool.ledger.work import UNITS, WorkUnitHasher, unit_number_from_name_or_digest
 
-DIGESTS = WorkDigests(b"")
+DIGESTS = WorkUnitHasher(b"")
 
 
 def as_shown(unit: str, name: str, *, session: str | None = None) -> str:

@@ -36,7 +36,7 @@ from spool.errors import NotAllowed
 from spool.ledger import money
 from spool.log.imported import build_import_submission, imported_ranges, imported_ranges_key
 from spool.log.partial_reports import PartialReports
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.record import AI_TELEMETRY, NS, Record, decimal_text, utc_iso
 
 _FOR_EVER_S: Final = 10**9  # seconds far in the future, to include deliveries that wait for another attempt
@@ -46,7 +46,7 @@ _WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticErro
 
 
 @dataclass(frozen=True, kw_only=True)
-class LakeSettler:
+class LakeDeliverySettler:
     """
     Settles deliveries of a restored copy whose records are already in its data lake.
 
@@ -57,7 +57,7 @@ class LakeSettler:
     store: LakeStore
     landings: LakeDeliveries
     deliveries: Deliveries
-    log: Log
+    log: RecordLog
     clock: Clock
     route: str
     writer: int
@@ -225,7 +225,7 @@ class LakeAdoption:
     store: LakeStore
     landings: LakeDeliveries
     deliveries: Deliveries
-    log: Log
+    log: RecordLog
     reports: PartialReports
     clock: Clock
     destination: str
@@ -477,7 +477,7 @@ class LakeAdoption:
         Mark the records that the data lake has as delivered. Records received since the restore become
         separate deliveries, which still wait.
         """
-        settling = LakeSettler(
+        settling = LakeDeliverySettler(
             store=self.store,
             landings=self.landings,
             deliveries=self.deliveries,

@@ -27,7 +27,7 @@ from spool.record import (
     TOKEN_UNIT,
     UNIT_COST,
     USAGE_EVENTS,
-    BillingDrop,
+    HourlyBillingFile,
     Inference,
     Record,
     UnitCostOperation,
@@ -207,7 +207,7 @@ def _restore_drop(row: RecordFields) -> Record | None:
     if None in (row["connection_id"], row["body"]):
         return None
     body = row["body"]
-    return BillingDrop(
+    return HourlyBillingFile(
         id=bytes.fromhex(row["id"]),
         source=row["source"],
         connection_id=row["connection_id"],
@@ -247,5 +247,5 @@ RECORDS: Final[Mapping[str, TopicRecords]] = {
     AI_TELEMETRY: _AI,
     USAGE_EVENTS: _topic_records(USAGE_EVENTS, UsageEvent.kind, _restore_event),
     UNIT_COST: _topic_records(UNIT_COST, UnitCostOperation.kind, _restore_operation),
-    BILLING_DATA: _topic_records(BILLING_DATA, BillingDrop.kind, _restore_drop),
+    BILLING_DATA: _topic_records(BILLING_DATA, HourlyBillingFile.kind, _restore_drop),
 }

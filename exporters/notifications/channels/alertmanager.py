@@ -13,10 +13,10 @@ from collections.abc import Iterator
 import orjson
 
 from exporters.errors import Rejected, SendError
-from exporters.http.client import Client
+from exporters.http.client import HttpClient
 from exporters.notifications.channel import (
     ChannelType,
-    Message,
+    NotificationMessage,
     channel_secret,
     check_message_accepted,
     escape_for_chat,
@@ -41,9 +41,9 @@ class AlertmanagerChannel:
         self._clock = clock
         self._base = settings.url.rstrip("/")
         self._secret = channel_secret(settings)
-        self._client = Client(client_settings(settings), clock=clock)
+        self._client = HttpClient(client_settings(settings), clock=clock)
 
-    async def send(self, message: Message) -> str:
+    async def send(self, message: NotificationMessage) -> str:
         alerts = [encode_alert(notice, now=self._clock.now()) for notice in message.notices]
         try:
             await self._send_and_check("POST", ALERTS, orjson.dumps(alerts))

@@ -25,7 +25,7 @@ from exporters.http.allowed_addresses import check_address_allowed, connect_to_c
 from exporters.notifications.channel import (
     TIMEOUT_S,
     ChannelType,
-    Message,
+    NotificationMessage,
     PartlyDelivered,
     StoredChannelSettings,
     channel_secret,
@@ -54,7 +54,7 @@ class EmailChannel:
         self._clock = clock
         self._password = channel_secret(settings)
 
-    async def send(self, message: Message) -> str:
+    async def send(self, message: NotificationMessage) -> str:
         mail = build_mail(message, self._settings, now=self._clock.now())
         recipients = message.named_recipients or self._settings.to
         odd = {
@@ -135,7 +135,7 @@ class EmailChannel:
             raise
 
 
-def build_mail(message: Message, settings: NotifySettings, *, now: float) -> EmailMessage:
+def build_mail(message: NotificationMessage, settings: NotifySettings, *, now: float) -> EmailMessage:
     headers = {
         "From": settings.sender,
         "To": ", ".join(message.named_recipients or settings.to),

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 import orjson
 
 from exporters.errors import Misconfigured, Rejected, SendError
-from exporters.http.client import Client
+from exporters.http.client import HttpClient
 from exporters.notifications.channel import (
     ChannelType,
-    Message,
+    NotificationMessage,
     channel_secret,
     check_message_accepted,
     escape_for_chat,
@@ -42,9 +42,9 @@ class PagerDutyChannel:
     def __init__(self, settings: NotifySettings, clock: Clock) -> None:
         self._url = settings.url or EVENTS
         self._secret = channel_secret(settings) or SecretSource(f"notify {settings.name}")
-        self._client = Client(client_settings(settings), clock=clock)
+        self._client = HttpClient(client_settings(settings), clock=clock)
 
-    async def send(self, message: Message) -> str:
+    async def send(self, message: NotificationMessage) -> str:
         [notice] = message.notices
         key = self._integration_key()
         body = orjson.dumps(trigger_event(notice, key=key))

@@ -11,10 +11,10 @@ from dataclasses import replace
 import orjson
 
 from exporters.errors import Rejected, SendError
-from exporters.http.client import Client
+from exporters.http.client import HttpClient
 from exporters.notifications.channel import (
     ChannelType,
-    Message,
+    NotificationMessage,
     SecretAddress,
     check_message_accepted,
     escape_for_chat,
@@ -39,9 +39,9 @@ _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 class SlackWebhook:
     def __init__(self, settings: NotifySettings, clock: Clock) -> None:
         self._address = SecretAddress(settings)
-        self._client = Client(client_settings(settings), clock=clock)
+        self._client = HttpClient(client_settings(settings), clock=clock)
 
-    async def send(self, message: Message) -> str:
+    async def send(self, message: NotificationMessage) -> str:
         address = self._address.value()
         body = orjson.dumps({"text": message_text(message)})
         try:
@@ -72,7 +72,7 @@ def _escape_slack_text(text: str) -> str:
     return escape_for_chat(text.translate(_ENTITIES))
 
 
-def message_text(message: Message) -> str:
+def message_text(message: NotificationMessage) -> str:
     parts = []
     for notice in message.notices:
         title = f"{_SIGNS[notice.severity]} *{_escape_slack_text(notice.title)}*"

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import orjson
 
 from exporters.errors import Rejected, SendError
-from exporters.http.client import Client
+from exporters.http.client import HttpClient
 from exporters.notifications.channel import (
     ChannelType,
-    Message,
+    NotificationMessage,
     SecretAddress,
     check_message_accepted,
     escape_for_chat,
@@ -34,9 +34,9 @@ _SCHEMA = "http://adaptivecards.io/schemas/adaptive-card.json"
 class TeamsWebhook:
     def __init__(self, settings: NotifySettings, clock: Clock) -> None:
         self._address = SecretAddress(settings)
-        self._client = Client(client_settings(settings), clock=clock)
+        self._client = HttpClient(client_settings(settings), clock=clock)
 
-    async def send(self, message: Message) -> str:
+    async def send(self, message: NotificationMessage) -> str:
         address = self._address.value()
         body = orjson.dumps(adaptive_card(message))
         try:
@@ -63,7 +63,7 @@ class TeamsWebhook:
         await self._client.close()
 
 
-def adaptive_card(message: Message) -> dict[str, object]:
+def adaptive_card(message: NotificationMessage) -> dict[str, object]:
     blocks: list[dict[str, object]] = []
     size = 0
     for block in (block for notice in message.notices for block in _card_blocks(notice)):

@@ -16,11 +16,11 @@ import orjson
 
 from exporters.errors import Misconfigured, Rejected, SendError
 from exporters.http.allowed_addresses import address_check_for
-from exporters.http.client import Client, ClientSettings
+from exporters.http.client import ClientSettings, HttpClient
 from exporters.notifications.channel import (
     TIMEOUT_S,
     ChannelType,
-    Message,
+    NotificationMessage,
     StoredChannelSettings,
     channel_secret,
     has_secret,
@@ -44,9 +44,9 @@ class WebhookChannel:
         self._settings = settings
         self._clock = clock
         self._secret = channel_secret(settings) or SecretSource(f"notify {settings.name}")
-        self._client = Client(client_settings(settings), clock=clock)
+        self._client = HttpClient(client_settings(settings), clock=clock)
 
-    async def send(self, message: Message) -> str:
+    async def send(self, message: NotificationMessage) -> str:
         [notice] = message.notices
         body = orjson.dumps(event_document(notice))
         at = str(int(self._clock.now()))

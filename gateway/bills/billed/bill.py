@@ -12,8 +12,8 @@ import msgspec
 
 from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.reconciliation.matching import (
-    KeyMatching,
     Owner,
+    ProviderKeyMatching,
     choose_source_by_day,
     classify_bill_rows,
     match_model_families,
@@ -44,7 +44,7 @@ class Bill:
     accrued: Mapping[int, Sequence[BilledMoney]]
     quantities: Mapping[int, Sequence[BilledTokens]]
     families: Mapping[str, str]
-    keys: KeyMatching
+    keys: ProviderKeyMatching
     states: Mapping[int, str]
     sources: Mapping[int, str]
     foreign: Mapping[int, Mapping[str, int]]
@@ -100,7 +100,7 @@ def build_bill(bill_inputs: BillInputs) -> Bill:
         accrued=_rows_by_day(row for row in report.accrued if of_money.get(row.day) == row.source),
         quantities=_rows_by_day(tokens),
         families=families,
-        keys=KeyMatching(owners, theirs, {row.key for row in bill_inputs.counted}),
+        keys=ProviderKeyMatching(owners, theirs, {row.key for row in bill_inputs.counted}),
         states=states,
         sources={day: of_money[day] for day in states},
         foreign=foreign,

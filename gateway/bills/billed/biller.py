@@ -89,7 +89,7 @@ class _MonthInputs:
         return max(times, default=0.0)
 
 
-class Biller:
+class BilledCostCalculator:
     """Calculates billed costs. `run` loops in the background; `recalculate_month` calculates one month now."""
 
     def __init__(

@@ -32,7 +32,7 @@ from gateway.bills.billed.containers import (
 )
 from gateway.bills.months import CalendarMonth
 from gateway.clusters.usage.reader import ContainerUsageReader
-from spool.billing import BillingDrops, HourRows
+from spool.billing import HourlyBillingFiles, HourRows
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.ledger.billed import CLOSED, CONNECTION, PROVISIONAL, BilledDay
@@ -58,7 +58,7 @@ class RowSources:
     """
 
     ledger: Ledger
-    drops: BillingDrops
+    drops: HourlyBillingFiles
     connections: Callable[[], Sequence[BillingConnection]]
     owner_tags: Callable[[], Mapping[str, str]]
     people: Callable[[], People]

@@ -18,7 +18,7 @@ from spool.errors import Invalid, NotAllowed
 from spool.processing import PRICED_TIERS
 from spool.record import CURRENCY
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name_free
-from spool.registry.documents import DocumentKind, replace_fields, row_version
+from spool.registry.documents import DocumentCollection, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
@@ -332,7 +332,7 @@ def _check_day(field: str, text: str) -> str:
 class ContractTable(ManagedTable[Contract], NamedTable[Contract]):
     """The stored contracts. A method that raises changes nothing."""
 
-    kind = DocumentKind("contract", Contract, "contract")
+    kind = DocumentCollection("contract", Contract, "contract")
     draft = NewContract
     limit = "contracts.max"
     action = "contract"

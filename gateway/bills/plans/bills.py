@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.months import CalendarMonth
-from gateway.bills.plans.sums import PlanDays, SeatMonth
+from gateway.bills.plans.sums import PlanPeriodDays, SeatMonth
 from gateway.bills.reconciliation.matching import middle_day_of_row
 from spool.ledger import money
 from spool.statements import SEAT, SEATS, StatementInfo, StatementRow, StatementStore
@@ -58,11 +58,11 @@ class BillDifference:
 
 
 async def read_bills(
-    statements: StatementStore, providers: Iterable[str], month: CalendarMonth, asked_days: PlanDays
+    statements: StatementStore, providers: Iterable[str], month: CalendarMonth, period_days: PlanPeriodDays
 ) -> dict[str, PlanBill]:
     """Return the final bills that cover every day of the month, by provider."""
     rows_by_provider = await final_bill_rows(statements, providers, month)
-    return {provider: sum_bill(rows, asked_days) for provider, rows in rows_by_provider.items()}
+    return {provider: sum_bill(rows, period_days) for provider, rows in rows_by_provider.items()}
 
 
 async def final_bill_rows(
@@ -98,7 +98,7 @@ def _source_of_whole_month(known: Iterable[StatementInfo], provider: str, month:
     return max(whole, key=lambda source: (rows[source], source), default=None)
 
 
-def sum_bill(rows: Sequence[StatementRow], asked_days: PlanDays) -> PlanBill:
+def sum_bill(rows: Sequence[StatementRow], period_days: PlanPeriodDays) -> PlanBill:
     """Sum the lines of a bill by what they pay for, without taxes."""
     sums: dict[str, dict[str, Counter[int]]] = defaultdict(lambda: defaultdict(Counter))
     seats = Fraction(0)
@@ -112,7 +112,7 @@ def sum_bill(rows: Sequence[StatementRow], asked_days: PlanDays) -> PlanBill:
     lacking: Counter[str] = Counter()
     totals = {
         kind: sum(
-            asked_days.sum_converted_and_collect_unconverted(days, currency, lacking)
+            period_days.sum_converted_and_collect_unconverted(days, currency, lacking)
             for currency, days in by_currency.items()
         )
         for kind, by_currency in sums.items()

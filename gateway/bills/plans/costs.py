@@ -25,7 +25,7 @@ from gateway.bills.plans.name_mismatches import name_mismatch_sentences
 from gateway.bills.plans.seat_use import SeatUseReader
 from gateway.bills.plans.sums import (
     NOTHING,
-    PlanDays,
+    PlanPeriodDays,
     SeatMonth,
     SeatUsage,
     SeatUse,
@@ -43,7 +43,7 @@ from spool.people import USER
 from spool.record import utc_iso
 from spool.registry.field_notes import words
 from spool.registry.registry import Registry
-from spool.registry.views import View
+from spool.registry.views import SavedView
 from spool.viewed_people import note_viewed_people
 
 
@@ -205,7 +205,7 @@ async def read_plan_costs(question: PlanQuestion) -> PlanCosts:
     # read names and plans at the same time, because a seat's mark is its position in its plan
     names = SeatNames(question.registry)
     coverage = SeatCoverageRule(plans, question.ledger, question.registry.people)
-    days = PlanDays(
+    days = PlanPeriodDays(
         days=month.days,
         begun=sum(day <= question.now for day in month.days),
         converter=CurrencyConverter(question.whole.rates or find_no_rate, currency),
@@ -240,9 +240,9 @@ class _PlanCostInputs:
 
     plans: Sequence[AssistantPlan]
     unmet: Mapping[str, str]  # plan id -> why no cost is known
-    views: Mapping[str, View]  # plan id -> the view with the calls that the plan covers
+    views: Mapping[str, SavedView]  # plan id -> the view with the calls that the plan covers
     month: CalendarMonth
-    days: PlanDays
+    days: PlanPeriodDays
     now: float
     ledger: SlicedLedger
     limit: int
@@ -401,11 +401,11 @@ def _idle_seats(inputs: _PlanCostInputs, seat_usage: SeatUsage) -> list[IdleSeat
     return [seat for _, seat in idle_seats]
 
 
-def _ended_cycles(plan: AssistantPlan, inputs: _PlanCostInputs) -> Iterator[PlanDays]:
+def _ended_cycles(plan: AssistantPlan, inputs: _PlanCostInputs) -> Iterator[PlanPeriodDays]:
     last = min(inputs.month.end, inputs.now)
     for cycle in billing_cycles(plan.cycle_day, inputs.month.start, inputs.month.end):
         if cycle.end <= last:
-            yield PlanDays(days=cycle.days, begun=len(cycle.days), converter=inputs.days.converter)
+            yield PlanPeriodDays(days=cycle.days, begun=len(cycle.days), converter=inputs.days.converter)
 
 
 def _is_idle(month: SeatMonth, inputs: _PlanCostInputs) -> bool:
@@ -418,14 +418,14 @@ def _is_idle(month: SeatMonth, inputs: _PlanCostInputs) -> bool:
     )
 
 
-def _idle_seat(month: SeatMonth, days: PlanDays, names: SeatNames) -> IdleSeat:
+def _idle_seat(month: SeatMonth, period_days: PlanPeriodDays, names: SeatNames) -> IdleSeat:
     return IdleSeat(
         plan=month.plan.name,
         user=names.user_of_seat(month.mark),
         team=month.seat.team or None,
         fee=money.units_to_text(month.fee),
-        first_day=days.texts[0],
-        last_day=days.texts[-1],
+        first_day=period_days.texts[0],
+        last_day=period_days.texts[-1],
     )
 
 

@@ -34,14 +34,16 @@ from spool.ledger.queries import (
 )
 from spool.people import SECOND_NAME, USER, People, filter_values_of_dimension
 from spool.registry.registry import Registry
-from spool.registry.views import View, view_dimensions
+from spool.registry.views import SavedView, view_dimensions
 from spool.statements import day_text, parse_day
 from spool.turns.threads import sort_in_short_steps
 
 # name of the internal dimension for seats; no list of dimensions contains it, so users cannot query it
 NAME = "(seat)"
 _MEMO = 5_000
-_Held = tuple[int, str, View]  # a held seat: position of its plan, mark of the seat, and view of the plan
+_Held = tuple[
+    int, str, SavedView
+]  # a held seat: position of its plan, mark of the seat, and view of the plan
 _PLACE = itemgetter(0)
 NOT_COVERED = ("",)
 # plan dimension of billed rows, which belong to no plan: only fees do
@@ -63,7 +65,7 @@ def split_seat_id(seat_id: str) -> tuple[str, int]:
     return plan_id, int(index_text)
 
 
-def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[AssistantPlan, View]]:
+def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[AssistantPlan, SavedView]]:
     """
     Return plans with their views, in order of precedence. Seats and views name people as records do. A plan
     with a broken view, or a view of units of work, covers nothing and is omitted.
@@ -88,7 +90,7 @@ class SeatCoverageRule:
     """
 
     def __init__(
-        self, plans: Sequence[tuple[AssistantPlan, View]], ledger: VisibleLedger, people: People
+        self, plans: Sequence[tuple[AssistantPlan, SavedView]], ledger: VisibleLedger, people: People
     ) -> None:
         self._plans = plans
         self._people = people

@@ -13,9 +13,9 @@ from gateway.core.fields import KEPT, changes_struct, item_struct, one_item_answ
 from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.people import People
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name_free
-from spool.registry.documents import DocumentKind, replace_fields, row_version
+from spool.registry.documents import DocumentCollection, replace_fields, row_version
 from spool.registry.field_notes import Option, example, example_id, words
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_one_of, check_optional_text, check_optional_unsigned_amount, check_text
@@ -134,7 +134,7 @@ class AssistantPlan(NewPlan, frozen=True, kw_only=True, forbid_unknown_fields=Fa
         return self.view
 
 
-PLANS = DocumentKind("plan", AssistantPlan, "plan")
+PLANS = DocumentCollection("plan", AssistantPlan, "plan")
 
 
 def check_plan(draft: NewPlan, people: People) -> NewPlan:
@@ -210,9 +210,9 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
     limit = "plans.max"
     action = "plan"
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        super().__init__(changes)
-        self.people = changes.people
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        super().__init__(change_writer)
+        self.people = change_writer.people
         # plan id -> the plan, and a copy of it in which people's addresses are hashed
         self._as_recorded: dict[str, tuple[AssistantPlan, AssistantPlan]] = {}
 

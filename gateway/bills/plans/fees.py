@@ -40,7 +40,7 @@ from gateway.bills.plans.coverage import (
 )
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
 from gateway.bills.plans.seat_use import SeatUseReader
-from gateway.bills.plans.sums import PlanDays, SeatMonth, SeatUsage, fees_by_day, months_of_seats
+from gateway.bills.plans.sums import PlanPeriodDays, SeatMonth, SeatUsage, fees_by_day, months_of_seats
 from gateway.intake.prices import PriceBook
 from spool.currencies import CurrencyConverter, find_no_rate
 from spool.ledger import money
@@ -52,11 +52,11 @@ from spool.people import People
 from spool.record import CURRENCY
 from spool.registry.documents import replace_fields
 from spool.registry.registry import Registry
-from spool.registry.views import View
+from spool.registry.views import SavedView
 from spool.statements import parse_day
 
 
-def seat_dimension_values(plan: AssistantPlan, view: View, seat: Seat, user: str) -> dict[str, str]:
+def seat_dimension_values(plan: AssistantPlan, view: SavedView, seat: Seat, user: str) -> dict[str, str]:
     """
     Return the dimension values of a seat's charges: its user and team, the provider that bills the plan, and
     each dimension for which the plan's view includes only one value.
@@ -76,7 +76,7 @@ class SeatFees:
     `names` maps seat ids to users as records name them.
     """
 
-    plans: Sequence[tuple[AssistantPlan, View]]
+    plans: Sequence[tuple[AssistantPlan, SavedView]]
     names: Mapping[str, str]
     coverage: SeatCoverageRule
     people: People
@@ -116,7 +116,7 @@ class SeatFees:
         runs = day_ranges_by_period(days, query.zone, [start.timestamp() for start in starts])
         sums: dict[PeriodPlace, PeriodSum] = defaultdict(PeriodSum)
         for plan, view in self.plans:
-            asked_days = PlanDays(
+            asked_days = PlanPeriodDays(
                 days=days, begun=len(days), converter=self._currency_converter(query.currency)
             )
             fees = running_sums(_convert_by_day(fees_by_day(plan, asked_days), plan, asked_days))
@@ -164,7 +164,7 @@ class SeatFees:
         """
         found: dict[str, dict[int, DayAmount]] = defaultdict(dict)
         for month, used in uses.items():
-            asked_days = PlanDays(
+            asked_days = PlanPeriodDays(
                 days=month.days,
                 begun=sum(day <= self.now for day in month.days),
                 converter=self._currency_converter(plan.currency),
@@ -180,20 +180,20 @@ class SeatFees:
         }
 
     def _spread_overage_over_held_days(
-        self, month: SeatMonth, asked_days: PlanDays, currency: str
+        self, month: SeatMonth, period_days: PlanPeriodDays, currency: str
     ) -> Iterator[tuple[int, DayAmount]]:
-        begun = range(max(1, asked_days.begun))
+        begun = range(max(1, period_days.begun))
         held = [
-            asked_days.days[index] for index in begun if is_seat_held(month.seat, asked_days.texts[index])
+            period_days.days[index] for index in begun if is_seat_held(month.seat, period_days.texts[index])
         ]
         # the seat may begin later and still have use, because a sender's clock may be ahead; then use the
         # last begun day
-        held = held or [asked_days.days[begun[-1]]]
+        held = held or [period_days.days[begun[-1]]]
         lacking: Counter[str] = Counter()
         converter = self._currency_converter(currency)
-        in_currency = PlanDays(days=asked_days.days, begun=asked_days.begun, converter=converter)
+        in_currency = PlanPeriodDays(days=period_days.days, begun=period_days.begun, converter=converter)
         cost = in_currency.sum_converted_and_collect_unconverted(
-            {asked_days.days[begun[-1]]: month.overage}, month.plan.currency, lacking
+            {period_days.days[begun[-1]]: month.overage}, month.plan.currency, lacking
         )
         even = [1] * len(held)
         amounts = (month.overage, cost, lacking[month.plan.currency])
@@ -228,11 +228,11 @@ def _add_seat_amounts_to_periods(
 
 
 def _convert_by_day(
-    amounts: Mapping[int, int], plan: AssistantPlan, asked_days: PlanDays
+    amounts: Mapping[int, int], plan: AssistantPlan, period_days: PlanPeriodDays
 ) -> Iterator[DayAmount]:
-    for day in asked_days.days:
+    for day in period_days.days:
         lacking: Counter[str] = Counter()
-        cost = asked_days.sum_converted_and_collect_unconverted({day: amounts[day]}, plan.currency, lacking)
+        cost = period_days.sum_converted_and_collect_unconverted({day: amounts[day]}, plan.currency, lacking)
         yield DayAmount(amounts[day], cost, lacking[plan.currency])
 
 

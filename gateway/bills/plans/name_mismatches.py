@@ -21,10 +21,10 @@ from gateway.bills.plans.declared import AssistantPlan
 from gateway.bills.plans.sums import SeatUsage
 from spool.ledger.queries import TOTAL, CostQuery, narrow_query
 from spool.people import People
-from spool.registry.views import View
+from spool.registry.views import SavedView
 from spool.statements import day_text
 
-PlanAndView = tuple[AssistantPlan, View]
+PlanAndView = tuple[AssistantPlan, SavedView]
 
 
 async def name_mismatch_sentences(
@@ -73,7 +73,7 @@ def _plans_without_users(
 
 
 async def _count_calls_without_seat(
-    ledger: VisibleLedger, coverage: SeatCoverageRule, view: View, month: CalendarMonth
+    ledger: VisibleLedger, coverage: SeatCoverageRule, view: SavedView, month: CalendarMonth
 ) -> int:
     queries = [
         narrow_query(

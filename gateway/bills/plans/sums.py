@@ -127,7 +127,7 @@ class SeatUsage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanDays:
+class PlanPeriodDays:
     """The days of a month or a cycle, the number of days that have begun, and the currency converter."""
 
     days: Sequence[int]
@@ -204,18 +204,18 @@ class Overage:
     value: int = 0
 
 
-def months_of_seats(plan: AssistantPlan, asked_days: PlanDays, uses: SeatUsage) -> list[SeatMonth]:
+def months_of_seats(plan: AssistantPlan, period_days: PlanPeriodDays, uses: SeatUsage) -> list[SeatMonth]:
     """Return the seats that are held on a requested day, with the fees of the days that have begun."""
     beyond: dict[str, Overage] = defaultdict(Overage)
-    for cycle in billing_cycles(plan.cycle_day, asked_days.start, asked_days.end):
+    for cycle in billing_cycles(plan.cycle_day, period_days.start, period_days.end):
         for seats in _seats_sharing_an_allowance(plan, cycle):
-            _add_overage(beyond, plan, cycle, seats, asked_days, uses)
-    fees = fees_by_day(plan, asked_days)
+            _add_overage(beyond, plan, cycle, seats, period_days, uses)
+    fees = fees_by_day(plan, period_days)
     months = []
     for seat_index, seat in enumerate(plan.seats):
-        if any(is_seat_held(seat, day) for day in asked_days.texts):
+        if any(is_seat_held(seat, day) for day in period_days.texts):
             mark = make_seat_id(plan, seat_index)
-            months.append(_seat_month(plan, seat, mark, asked_days, uses, fees, beyond[mark]))
+            months.append(_seat_month(plan, seat, mark, period_days, uses, fees, beyond[mark]))
     return months
 
 
@@ -223,32 +223,32 @@ def _seat_month(
     plan: AssistantPlan,
     seat: Seat,
     seat_id: str,
-    asked_days: PlanDays,
+    period_days: PlanPeriodDays,
     uses: SeatUsage,
     fees: Mapping[int, int],
     seat_overage: Overage,
 ) -> SeatMonth:
     lacking: Counter[str] = Counter()
-    use = uses.use_between(seat_id, asked_days.start, asked_days.end)
+    use = uses.use_between(seat_id, period_days.start, period_days.end)
     held = [
-        day for day, text in zip(asked_days.days, asked_days.texts, strict=True) if is_seat_held(seat, text)
+        day for day, text in zip(period_days.days, period_days.texts, strict=True) if is_seat_held(seat, text)
     ]
     own_fees = {day: fees[day] for day in held if day in fees}
     overage = 0
     if seat_overage.overage:
-        last = asked_days.days[max(0, asked_days.begun - 1)]
-        overage = asked_days.sum_converted_and_collect_unconverted(
+        last = period_days.days[max(0, period_days.begun - 1)]
+        overage = period_days.sum_converted_and_collect_unconverted(
             {last: seat_overage.overage}, plan.currency, lacking
         )
     return SeatMonth(
         plan=plan,
         seat=seat,
         mark=seat_id,
-        start=asked_days.start,
-        end=asked_days.end,
+        start=period_days.start,
+        end=period_days.end,
         held_days=len(held),
-        days=len(asked_days.days),
-        fee=asked_days.sum_converted_and_collect_unconverted(own_fees, plan.currency, lacking),
+        days=len(period_days.days),
+        fee=period_days.sum_converted_and_collect_unconverted(own_fees, plan.currency, lacking),
         use=use,
         used=usage_in_plan_unit(plan, use),
         beyond=seat_overage.quantity,
@@ -289,13 +289,13 @@ def _add_overage(
     plan: AssistantPlan,
     cycle: BillingCycle,
     seats: Sequence[MarkedSeat],
-    asked_days: PlanDays,
+    period_days: PlanPeriodDays,
     uses: SeatUsage,
 ) -> None:
     included = included_allowance(plan, [seat for seat, _ in seats])
     if included is None:
         return
-    start, end = max(cycle.start, asked_days.start), min(cycle.end, asked_days.end)
+    start, end = max(cycle.start, period_days.start), min(cycle.end, period_days.end)
     through = [usage_in_plan_unit(plan, uses.use_between(mark, cycle.start, end)) for _, mark in seats]
     before = [usage_in_plan_unit(plan, uses.use_between(mark, cycle.start, start)) for _, mark in seats]
     parts = [max(0, used - earlier) for used, earlier in zip(through, before, strict=True)]
@@ -317,14 +317,14 @@ def _overage_price(plan: AssistantPlan, overage_quantity: int) -> int:
     return int(overage_quantity * money.text_to_units(plan.overage_price or "0") // money.UNIT)
 
 
-def fees_by_day(plan: AssistantPlan, asked_days: PlanDays) -> dict[int, int]:
+def fees_by_day(plan: AssistantPlan, period_days: PlanPeriodDays) -> dict[int, int]:
     """
     Divide a seat's fee among the requested days that have begun, in units of the plan's currency. All days of
     a cycle together have the whole fee.
     """
-    begun = set(asked_days.days[: asked_days.begun])
+    begun = set(period_days.days[: period_days.begun])
     fees: dict[int, int] = {}
-    for cycle in billing_cycles(plan.cycle_day, asked_days.start, asked_days.end):
+    for cycle in billing_cycles(plan.cycle_day, period_days.start, period_days.end):
         parts = divide_in_sequence(money.text_to_units(plan.fee or "0"), [1] * len(cycle.days))
         fees.update((day, part) for day, part in zip(cycle.days, parts, strict=True) if day in begun)
     return fees

@@ -74,7 +74,7 @@ _AtOurPrices = dict[ComparisonCell, dict[str, _TokenValues]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonLevels:
+class ComparableDimensions:
     """
     The dimensions by which both the bill and the ledger distinguish tokens, and those by which the bill also
     distinguishes money. Money never has a dimension that tokens lack.
@@ -129,7 +129,7 @@ class ComparisonLevels:
 
 
 @dataclass(slots=True, kw_only=True)
-class SplitDifference:
+class BilledCountedDifference:
     """
     The billed and the counted sums of all cells, and the parts of the difference between them.
 
@@ -145,7 +145,7 @@ class SplitDifference:
     tokens at our prices, and `listed` the list price per token.
     """
 
-    levels: ComparisonLevels
+    levels: ComparableDimensions
     billed: dict[ComparisonCell, BilledSums] = field(default_factory=lambda: defaultdict(BilledSums))
     counted: dict[ComparisonCell, CountedSums] = field(default_factory=lambda: defaultdict(CountedSums))
     metered: set[int] = field(default_factory=set)  # days on which a bill states token counts
@@ -194,10 +194,10 @@ def split_difference(
     counted_uses: Iterable[CountedUse],
     *,
     prices: Prices,
-    levels: ComparisonLevels,
+    comparable_dimensions: ComparableDimensions,
     days_with_token_counts: Iterable[int] = (),
     lacks_billed_money: bool = False,
-) -> SplitDifference:
+) -> BilledCountedDifference:
     """
     Split the difference of the given rows into its parts.
 
@@ -205,7 +205,7 @@ def split_difference(
     `days_with_token_counts`, for which a bill states that nothing was used. `lacks_billed_money` means that
     no bill states money, so billed tokens are valued at our prices.
     """
-    result = SplitDifference(levels=levels, metered=set(days_with_token_counts))
+    result = BilledCountedDifference(levels=comparable_dimensions, metered=set(days_with_token_counts))
     _add_rows_of_both_sides(result, tokens, money, counted_uses, prices)
     paid_rates = _paid_rates(result)
     theirs_of = {cell: _billed_or_counted_tokens(result, cell) for cell in {*result.billed, *result.counted}}
@@ -218,7 +218,7 @@ def split_difference(
     for cell, theirs in sorted(theirs_of.items()):
         billed = result.billed.get(cell, BilledSums())
         ours = result.counted.get(cell, CountedSums())
-        coarse = levels.money_cell(cell)
+        coarse = comparable_dimensions.money_cell(cell)
         listed = prices(cell.model, cell.tier, cell.day, cell.context)
         standard = prices(cell.model, STANDARD, cell.day, cell.context) if cell.tier in CHEAPER else listed
         if cell.tier and listed and listed == prices(cell.model, STANDARD, cell.day, cell.context):
@@ -271,15 +271,15 @@ def split_difference(
 
 
 def _add_rows_of_both_sides(
-    split_sides: SplitDifference,
+    bill_difference: BilledCountedDifference,
     tokens: Iterable[BilledTokens],
     money: Iterable[BilledMoney],
     counted_uses: Iterable[CountedUse],
     prices: Prices,
 ) -> None:
-    levels = split_sides.levels
+    levels = bill_difference.levels
     for billed_row in tokens:
-        theirs = split_sides.billed[levels.token_cell(billed_row)]
+        theirs = bill_difference.billed[levels.token_cell(billed_row)]
         if billed_row.meter is None:
             theirs.calls = (theirs.calls or 0) + billed_row.quantity
         else:
@@ -287,21 +287,23 @@ def _add_rows_of_both_sides(
             theirs.reasoning += billed_row.quantity if billed_row.is_reasoning else 0
             if billed_row.region:
                 theirs.regional[billed_row.region, billed_row.meter] += billed_row.quantity
-            split_sides.metered.add(billed_row.day)
+            bill_difference.metered.add(billed_row.day)
     for row in counted_uses:
-        sums = split_sides.counted[levels.token_cell(row)]
+        sums = bill_difference.counted[levels.token_cell(row)]
         sums.add_use(row)
         if row.context > 0:
             _add_large_input_surcharge(sums, row, prices)
-    kinds = {kind for sums in split_sides.counted.values() for kind in sums.fees}
+    kinds = {kind for sums in bill_difference.counted.values() for kind in sums.fees}
     for amount in money:
         cell = levels.money_cell(levels.token_cell(amount))
-        split_sides.billed_money[cell] += amount.amount
+        bill_difference.billed_money[cell] += amount.amount
         if amount.is_for_tokens:
-            split_sides.paid[cell, amount.meter] += amount.amount
-            split_sides.lines[cell, amount.meter] += 1
+            bill_difference.paid[cell, amount.meter] += amount.amount
+            bill_difference.lines[cell, amount.meter] += 1
         else:
-            split_sides.parts[OTHER, cell, _call_kind_of_billed_kind(amount.meter, kinds)] += amount.amount
+            bill_difference.parts[OTHER, cell, _call_kind_of_billed_kind(amount.meter, kinds)] += (
+                amount.amount
+            )
 
 
 def _add_large_input_surcharge(sums: CountedSums, row: CountedUse, prices: Prices) -> None:
@@ -321,22 +323,24 @@ def _call_kind_of_billed_kind(billed_kind: str, call_kinds: Collection[str]) -> 
     return unit if billed_kind not in call_kinds and unit in call_kinds else billed_kind
 
 
-def _paid_rates(split_sides: SplitDifference) -> dict[tuple[str, str], int]:
+def _paid_rates(bill_difference: BilledCountedDifference) -> dict[tuple[str, str], int]:
     tokens: dict[tuple[str, str], int] = defaultdict(int)
-    for cell, sums in split_sides.billed.items():
+    for cell, sums in bill_difference.billed.items():
         for meter, quantity in sums.tokens.items():
-            tokens[split_sides.levels.money_cell(cell).model, meter] += quantity
+            tokens[bill_difference.levels.money_cell(cell).model, meter] += quantity
     paid: dict[tuple[str, str], int] = defaultdict(int)
-    for (cell, meter), amount in split_sides.paid.items():
+    for (cell, meter), amount in bill_difference.paid.items():
         paid[cell.model, meter] += amount
     return {key: amount // tokens[key] for key, amount in paid.items() if tokens.get(key)}
 
 
-def _billed_or_counted_tokens(split_sides: SplitDifference, cell: ComparisonCell) -> dict[str, int]:
-    ours = split_sides.counted.get(cell, CountedSums()).tokens
+def _billed_or_counted_tokens(
+    bill_difference: BilledCountedDifference, cell: ComparisonCell
+) -> dict[str, int]:
+    ours = bill_difference.counted.get(cell, CountedSums()).tokens
     return (
-        _divide_pooled_tokens_among_meters(split_sides.billed.get(cell, BilledSums()).tokens, ours)
-        if cell.day in split_sides.metered
+        _divide_pooled_tokens_among_meters(bill_difference.billed.get(cell, BilledSums()).tokens, ours)
+        if cell.day in bill_difference.metered
         else dict(ours)
     )
 
@@ -377,18 +381,18 @@ def _add_value_by_region(
 
 
 def _correct_values_of_moved_tokens(
-    split_sides: SplitDifference, at_our_prices: _AtOurPrices, matched_moves: list[TokenMove]
+    bill_difference: BilledCountedDifference, at_our_prices: _AtOurPrices, matched_moves: list[TokenMove]
 ) -> None:
-    coarse = split_sides.levels.money_cell
+    coarse = bill_difference.levels.money_cell
     for move, less, gain in value_corrections_of_token_moves(
         matched_moves,
         coarse,
         value_at_our_prices=lambda cell_meter: at_our_prices[cell_meter[0]][cell_meter[1]].worth,
         value_at_list_prices=lambda cell_meter: at_our_prices[cell_meter[0]][cell_meter[1]].listed,
-        billed_amount=lambda cell_meter: split_sides.paid.get(cell_meter),
+        billed_amount=lambda cell_meter: bill_difference.paid.get(cell_meter),
     ):
         for (cell, meter), amount in ((move.source, -less), (move.target, gain)):
-            split_sides.parts[VOLUME, cell, meter] += amount
+            bill_difference.parts[VOLUME, cell, meter] += amount
             at_our_prices[coarse(cell)][meter].worth += amount
 
 
@@ -401,50 +405,54 @@ def _add_moved_value_by_region(sums: _TokenValues, move: TokenMove, source_sums:
 
 
 def _add_price_differences(
-    split_sides: SplitDifference, at_our_prices: _AtOurPrices, *, lacks_billed_money: bool
+    bill_difference: BilledCountedDifference, at_our_prices: _AtOurPrices, *, lacks_billed_money: bool
 ) -> None:
-    for (cell, meter), amount in split_sides.paid.items():
-        split_sides.parts[RATE, cell, meter] += amount
+    for (cell, meter), amount in bill_difference.paid.items():
+        bill_difference.parts[RATE, cell, meter] += amount
     for cell, by_meter in at_our_prices.items():
         for meter, sums in by_meter.items():
-            paid_meter = billed_meter(split_sides, cell, meter)
-            split_sides.sold[cell, paid_meter] += sums.tokens
-            split_sides.worth[cell, paid_meter] += sums.worth
-            split_sides.full[cell, paid_meter] += sums.full
-            split_sides.premium[cell, paid_meter] += sums.premium
+            paid_meter = billed_meter(bill_difference, cell, meter)
+            bill_difference.sold[cell, paid_meter] += sums.tokens
+            bill_difference.worth[cell, paid_meter] += sums.worth
+            bill_difference.full[cell, paid_meter] += sums.full
+            bill_difference.premium[cell, paid_meter] += sums.premium
             for regional, region_worth in (
-                (split_sides.counted_in, sums.counted_in),
-                (split_sides.billed_in, sums.billed_in),
+                (bill_difference.counted_in, sums.counted_in),
+                (bill_difference.billed_in, sums.billed_in),
             ):
                 for region, share in region_worth.items():
                     regional[cell, paid_meter][region] += share
             if lacks_billed_money:
-                split_sides.billed_money[cell] += sums.worth
+                bill_difference.billed_money[cell] += sums.worth
             else:
-                split_sides.parts[RATE, cell, paid_meter] -= sums.worth
+                bill_difference.parts[RATE, cell, paid_meter] -= sums.worth
     if not lacks_billed_money:
-        _set_paid_amount_of_unbilled_tokens_to_zero(split_sides)
+        _set_paid_amount_of_unbilled_tokens_to_zero(bill_difference)
 
 
-def _set_paid_amount_of_unbilled_tokens_to_zero(split_sides: SplitDifference) -> None:
+def _set_paid_amount_of_unbilled_tokens_to_zero(bill_difference: BilledCountedDifference) -> None:
     """
     Count tokens without a billed line as billed at 0. The exception is days with amounts that belong to no
     tokens, because such amounts may be for them.
     """
-    worth = split_sides.worth
-    unplaced = {place[0].day for place, amount in split_sides.paid.items() if amount and not worth.get(place)}
+    worth = bill_difference.worth
+    unplaced = {
+        place[0].day for place, amount in bill_difference.paid.items() if amount and not worth.get(place)
+    }
     for (cell, meter), value in worth.items():
         if value > 0 and cell.day not in unplaced:
-            split_sides.paid[cell, meter] += 0
+            bill_difference.paid[cell, meter] += 0
 
 
-def billed_meter(split_sides: SplitDifference, cell: ComparisonCell, meter: str) -> str:
-    if (cell, meter) in split_sides.paid:
+def billed_meter(bill_difference: BilledCountedDifference, cell: ComparisonCell, meter: str) -> str:
+    if (cell, meter) in bill_difference.paid:
         return meter
     pools = [
-        pooled for pooled, meters in POOLED.items() if meter in meters and (cell, pooled) in split_sides.paid
+        pooled
+        for pooled, meters in POOLED.items()
+        if meter in meters and (cell, pooled) in bill_difference.paid
     ]
-    return pools[0] if pools else (WHOLE if (cell, WHOLE) in split_sides.paid else meter)
+    return pools[0] if pools else (WHOLE if (cell, WHOLE) in bill_difference.paid else meter)
 
 
 def normalize_tier(stated: str | None) -> str:

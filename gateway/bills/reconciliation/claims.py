@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from gateway.bills.reconciliation.cells import DifferenceEntry, SplitDifference
+from gateway.bills.reconciliation.cells import BilledCountedDifference, DifferenceEntry
 from gateway.bills.reconciliation.limits import ALIKE, LARGE_SHARE, LEAST_DAYS, MICRO, MOST_LISTED, NOTHING
 from gateway.bills.reconciliation.rate_series import model_rate_series
 from gateway.bills.reconciliation.sides import (
@@ -129,7 +129,7 @@ class BillComparison:
     amounts of contracts. `late_days`: days to which the bill added the rows of earlier days.
     """
 
-    split: SplitDifference
+    split: BilledCountedDifference
     remainder: UnexplainedDifference
     key_tokens: Mapping[str, Mapping[tuple[int, str], int]] = field(default_factory=dict)
     own_keys: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
@@ -233,10 +233,10 @@ class BillComparison:
 
 
 class UnexplainedDifference:
-    def __init__(self, split: SplitDifference) -> None:
-        self._split = split
-        self.amounts: dict[DifferenceEntry, int] = dict(split.parts)
-        self.extra: dict[MeterPlace, int] = dict(split.extra)
+    def __init__(self, bill_difference: BilledCountedDifference) -> None:
+        self._split = bill_difference
+        self.amounts: dict[DifferenceEntry, int] = dict(bill_difference.parts)
+        self.extra: dict[MeterPlace, int] = dict(bill_difference.extra)
         self.explained: set[ComparisonCell] = set()  # explained cells with one-sided calls
         # keys and models with calls of another tier that were not reported as such
         self.unreported_tiers: set[tuple[str, str]] = set()

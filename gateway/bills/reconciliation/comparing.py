@@ -16,7 +16,7 @@ from operator import attrgetter
 
 from gateway.bills.reconciliation.causes.list import find_claims, name_alternative_causes_in_evidence
 from gateway.bills.reconciliation.causes.other_lines import last_decimal_unit
-from gateway.bills.reconciliation.cells import SplitDifference, split_difference
+from gateway.bills.reconciliation.cells import BilledCountedDifference, split_difference
 from gateway.bills.reconciliation.claims import OF_PRICES, BillComparison, CauseClaim, UnexplainedDifference
 from gateway.bills.reconciliation.contract_prices import (
     CONTRACT_PRICE,
@@ -26,8 +26,8 @@ from gateway.bills.reconciliation.contract_prices import (
 )
 from gateway.bills.reconciliation.limits import COARSEST, OWNER_DAYS
 from gateway.bills.reconciliation.matching import (
-    KeyMatching,
     Owner,
+    ProviderKeyMatching,
     choose_source_by_day,
     classify_bill_rows,
     common_comparison_levels,
@@ -264,7 +264,7 @@ def compare_bill_with_ledger(comparison_input: ComparisonInput, *, has_causes: b
     for name, use in zip(names, counted, strict=True):
         spelled[use.model].add(name)
     owners = [owner for owner in comparison_input.owners if owner.provider == comparison_input.provider]
-    keys = KeyMatching(
+    keys = ProviderKeyMatching(
         owners, {*(row.key for row in tokens), *(row.key for row in amounts)}, {row.key for row in counted}
     )
     own_rows, billed_rows = counted, tokens
@@ -292,13 +292,13 @@ def compare_bill_with_ledger(comparison_input: ComparisonInput, *, has_causes: b
 
     def split_at_prices(
         uses: Sequence[CountedUse], at: Prices, money: Sequence[BilledMoney]
-    ) -> SplitDifference:
+    ) -> BilledCountedDifference:
         return split_difference(
             tokens,
             money,
             uses,
             prices=at,
-            levels=levels,
+            comparable_dimensions=levels,
             days_with_token_counts=metered,
             lacks_billed_money=not of_money,
         )
@@ -317,7 +317,7 @@ def compare_bill_with_ledger(comparison_input: ComparisonInput, *, has_causes: b
     precision = _last_decimal_unit_by_day(amounts, of_money, conversion)
     at_contracts, billed_at = counted, BilledPrices(levels=levels)
     at_prices: Prices = prices_of_family
-    of_contracts: SplitDifference | None = None
+    of_contracts: BilledCountedDifference | None = None
     market_rates: Sequence[FixedExchangeRate] = ()
     if comparison_input.listed is not None:
         all_listed = replace(billed_at, every=Fraction(1)).reprice_uses(counted)
@@ -549,7 +549,7 @@ def _comparison_state_by_day(
 
 
 def _billed_and_counted_tokens_of_unmatched_keys(
-    tokens: Sequence[BilledTokens], counted_uses: Sequence[CountedUse], keys: KeyMatching
+    tokens: Sequence[BilledTokens], counted_uses: Sequence[CountedUse], keys: ProviderKeyMatching
 ) -> tuple[dict[str, dict[tuple[int, str], int]], dict[str, dict[int, int]]]:
     theirs: dict[str, dict[tuple[int, str], int]] = defaultdict(lambda: defaultdict(int))
     ours: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
@@ -563,7 +563,7 @@ def _billed_and_counted_tokens_of_unmatched_keys(
 
 
 def _lines_by_name(
-    split_sides: SplitDifference, claimed: Sequence[CauseClaim], name_of: Naming
+    bill_difference: BilledCountedDifference, claimed: Sequence[CauseClaim], name_of: Naming
 ) -> dict[str, ComparisonLine]:
     """
     Sum cells into lines by the name that `name_of` returns. The billed amount of a line is its counted amount
@@ -575,22 +575,22 @@ def _lines_by_name(
         name = name_of(cell)
         return lines.setdefault(name, ComparisonLine(name=name))
 
-    for cell, sums in split_sides.counted.items():
+    for cell, sums in bill_difference.counted.items():
         cell_line = find_or_add_line(cell)
         cell_line.counted += sums.cost
         cell_line.counted_tokens += sum(sums.tokens.values())
         cell_line.counted_calls += sums.calls
-    for (part, cell, _), amount in split_sides.parts.items():
+    for (part, cell, _), amount in bill_difference.parts.items():
         find_or_add_line(cell).parts[part] += amount
-    for cell, billed_sums in split_sides.billed.items():
+    for cell, billed_sums in bill_difference.billed.items():
         cell_line = find_or_add_line(cell)
         if billed_sums.calls is not None:
             cell_line.billed_calls = (cell_line.billed_calls or 0) + billed_sums.calls
-    all_cells = {*split_sides.billed, *split_sides.counted}
+    all_cells = {*bill_difference.billed, *bill_difference.counted}
     for cell in all_cells:
-        ours = sum(split_sides.counted[cell].tokens.values()) if cell in split_sides.counted else 0
-        theirs = sum(split_sides.billed[cell].tokens.values()) if cell in split_sides.billed else 0
-        if cell.day not in split_sides.metered:
+        ours = sum(bill_difference.counted[cell].tokens.values()) if cell in bill_difference.counted else 0
+        theirs = sum(bill_difference.billed[cell].tokens.values()) if cell in bill_difference.billed else 0
+        if cell.day not in bill_difference.metered:
             theirs = ours
         cell_line = find_or_add_line(cell)
         cell_line.billed_tokens += theirs
@@ -604,8 +604,10 @@ def _lines_by_name(
     return lines
 
 
-def _line_over_all_cells(split_sides: SplitDifference, claimed: Sequence[CauseClaim]) -> ComparisonLine:
-    return _lines_by_name(split_sides, claimed, lambda _: "").get("", ComparisonLine())
+def _line_over_all_cells(
+    bill_difference: BilledCountedDifference, claimed: Sequence[CauseClaim]
+) -> ComparisonLine:
+    return _lines_by_name(bill_difference, claimed, lambda _: "").get("", ComparisonLine())
 
 
 def _largest_claimed_amount_by_day(claimed: Sequence[CauseClaim]) -> dict[int, int]:
@@ -621,9 +623,11 @@ def _largest_claimed_amount_by_day(claimed: Sequence[CauseClaim]) -> dict[int, i
     return largest
 
 
-def _unexplained_tokens(split_sides: SplitDifference, claimed: Sequence[CauseClaim]) -> Counter[int]:
+def _unexplained_tokens(
+    bill_difference: BilledCountedDifference, claimed: Sequence[CauseClaim]
+) -> Counter[int]:
     """Return by day the tokens that only one side has and no claim explains."""
-    left = Counter(split_sides.extra)
+    left = Counter(bill_difference.extra)
     for claim in claimed:
         for (part, cell, meter), portion in claim.parts.items():
             left[cell, meter] -= portion.tokens if part == VOLUME else 0
@@ -634,9 +638,9 @@ def _unexplained_tokens(split_sides: SplitDifference, claimed: Sequence[CauseCla
 
 
 def _days_with_key_tokens_outside_tolerance(
-    split_sides: SplitDifference, tolerance: DayTolerance
+    bill_difference: BilledCountedDifference, tolerance: DayTolerance
 ) -> set[int]:
-    by_key = _lines_by_name(split_sides, (), lambda cell: f"{cell.day} {cell.key}")
+    by_key = _lines_by_name(bill_difference, (), lambda cell: f"{cell.day} {cell.key}")
     return {int(name.split(" ")[0]) for name, line in by_key.items() if not tolerance.are_tokens_within(line)}
 
 
@@ -661,12 +665,12 @@ def _set_line_state(
 
 
 def _names_by_dimension_on_one_side(
-    split_sides: SplitDifference, *, is_on_bill: bool
+    bill_difference: BilledCountedDifference, *, is_on_bill: bool
 ) -> dict[str, list[str]]:
     return {
         f"{name}s": sorted(
-            split_sides.names_on_side(name, is_on_bill=is_on_bill)
-            - split_sides.names_on_side(name, is_on_bill=not is_on_bill)
+            bill_difference.names_on_side(name, is_on_bill=is_on_bill)
+            - bill_difference.names_on_side(name, is_on_bill=not is_on_bill)
             - {""}
         )
         for name in (MODEL, KEY)

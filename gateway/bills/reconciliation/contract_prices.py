@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import cache
 from math import isqrt
 
-from gateway.bills.reconciliation.cells import ComparisonLevels, SplitDifference, normalize_tier
+from gateway.bills.reconciliation.cells import BilledCountedDifference, ComparableDimensions, normalize_tier
 from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, TIER_NOT_GIVEN, CauseClaim, build_claim
 from gateway.bills.reconciliation.limits import LEAST_DAYS, MICRO, NOTHING
 from gateway.bills.reconciliation.restating import replace_counted_sums_in_split
@@ -75,7 +75,7 @@ class BilledPrices:
     models and tiers whose price a contract states.
     """
 
-    levels: ComparisonLevels
+    levels: ComparableDimensions
     factors: Mapping[Group, Fraction] = field(default_factory=dict)
     days: Mapping[Group, Collection[int]] = field(default_factory=dict)
     every: Fraction | None = None
@@ -188,8 +188,8 @@ def reprice_use(use: CountedUse, factor: Fraction) -> CountedUse:
 
 
 def find_billed_prices(
-    split_at_contract_prices: SplitDifference,
-    split_without_contracts: SplitDifference,
+    split_at_contract_prices: BilledCountedDifference,
+    split_without_contracts: BilledCountedDifference,
     decimal_unit_by_day: Mapping[int, int],
 ) -> BilledPrices:
     """
@@ -247,7 +247,7 @@ def find_billed_prices(
 
 
 def _places_with_contract_price(
-    split_at_contract_prices: SplitDifference, split_without_contracts: SplitDifference
+    split_at_contract_prices: BilledCountedDifference, split_without_contracts: BilledCountedDifference
 ) -> set[tuple[int, Group]]:
     return {
         (place[0].day, _model_and_tier_of_cell(place[0]))
@@ -319,8 +319,8 @@ def _is_multiple_of_half_percent(amount: Fraction, whole: Fraction) -> bool:
 
 
 def _amounts_priced_by_contract(
-    split_at_contract_prices: SplitDifference,
-    split_without_contracts: SplitDifference,
+    split_at_contract_prices: BilledCountedDifference,
+    split_without_contracts: BilledCountedDifference,
     decimal_unit_by_day: Mapping[int, int],
 ) -> Iterator[_PricedAmount]:
     """
@@ -341,7 +341,7 @@ def _amounts_priced_by_contract(
 
 
 def claim_contract_price(
-    split: SplitDifference, counted_uses: Sequence[CountedUse], billed: BilledPrices
+    bill_difference: BilledCountedDifference, counted_uses: Sequence[CountedUse], billed: BilledPrices
 ) -> Iterator[CauseClaim]:
     """
     Claim the difference by which the calls cost more or less at the billed prices than at the contract's
@@ -355,7 +355,7 @@ def claim_contract_price(
         if use.is_estimated and billed.billed_factor_of_contract_use(use) is not None
     ]
     stated = sum(sum(use.values.values()) for use in restated)
-    by_cell = replace_counted_sums_in_split(split, counted_uses)
+    by_cell = replace_counted_sums_in_split(bill_difference, counted_uses)
     if not by_cell:
         return  # none of the calls has an estimate under a contract
     groups: dict[Fraction, set[str]] = defaultdict(set)

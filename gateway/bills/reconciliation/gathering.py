@@ -38,7 +38,7 @@ from spool.ledger import money
 from spool.ledger.days.cached_results import DataVersions
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.record import CURRENCY
 from spool.statements import USD, RowAmounts, StatementInfo, StatementRow, StatementStore
 
@@ -50,7 +50,7 @@ class StatementSources:
     """The storages of bills and of counted usage, and the operator's settings for the comparison."""
 
     ledger: Ledger
-    log: Log
+    log: RecordLog
     prices: Callable[[], PriceBook]
     statements: StatementStore
     owners: Callable[[], Sequence[Owner]] = tuple

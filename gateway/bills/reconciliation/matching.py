@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.bills.reconciliation.cells import ComparisonLevels
+from gateway.bills.reconciliation.cells import ComparableDimensions
 from gateway.bills.reconciliation.limits import ALIKE, LEAST_DAYS
 from gateway.bills.reconciliation.sides import (
     ANYWHERE,
@@ -243,7 +243,7 @@ def common_comparison_levels(
     counted_uses: Sequence[CountedUse],
     *,
     are_keys_matched: bool,
-) -> ComparisonLevels:
+) -> ComparableDimensions:
     """
     Return the dimensions that rows of both sides may be compared by: those that the bill states. Keys count
     only if some keys match, and regions only if both sides mean the same by them.
@@ -255,7 +255,7 @@ def common_comparison_levels(
     tier = any(row.tier is not None for row in token_rows)
     region = _has_same_region_names([row for row in tokens if row.meter is not None], counted_uses)
     contexts = sorted({row.context for row in token_rows if row.context})
-    return ComparisonLevels(
+    return ComparableDimensions(
         model=model,
         key=key,
         tier=tier,
@@ -293,7 +293,7 @@ def _has_same_region_names(tokens: Sequence[BilledTokens], counted_uses: Sequenc
     return exchanged <= ALIKE * sum(row.quantity for row in tokens)
 
 
-class KeyMatching:
+class ProviderKeyMatching:
     """The matching of provider keys with our keys, by a configured owner or by equal names."""
 
     def __init__(

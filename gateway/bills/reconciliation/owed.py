@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 
-from gateway.bills.reconciliation.cells import SplitDifference
+from gateway.bills.reconciliation.cells import BilledCountedDifference
 from gateway.bills.reconciliation.claims import TIER_NOT_GIVEN, CauseClaim
 from gateway.bills.reconciliation.sides import STANDARD, VOLUME, ComparisonCell
 from gateway.bills.reconciliation.wording import day_text
@@ -42,7 +42,9 @@ class OwedLine:
 COLUMNS = ("provider", "accounts", *(item.name for item in fields(OwedLine)), "owed")
 
 
-def lines_owed_by_provider(claims: Iterable[CauseClaim], split: SplitDifference) -> list[OwedLine]:
+def lines_owed_by_provider(
+    claims: Iterable[CauseClaim], bill_difference: BilledCountedDifference
+) -> list[OwedLine]:
     """
     Return the lines of the bill that cost too much because the provider did not give a tier's discount. The
     sum of their `owed_amount` is the sum of the claims.
@@ -66,9 +68,9 @@ def lines_owed_by_provider(claims: Iterable[CauseClaim], split: SplitDifference)
                 ),
             )
             if part != VOLUME:
-                line.tokens += split.sold.get((cell, kind), 0)
-                line.billed += split.paid.get((cell, kind), 0)
-                line.due += split.paid.get((cell, kind), 0) - portion.amount
+                line.tokens += bill_difference.sold.get((cell, kind), 0)
+                line.billed += bill_difference.paid.get((cell, kind), 0)
+                line.due += bill_difference.paid.get((cell, kind), 0) - portion.amount
             elif portion.amount > 0:
                 line.tokens += portion.tokens
                 line.billed += portion.amount

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from gateway.bills.reconciliation.cells import SplitDifference
+from gateway.bills.reconciliation.cells import BilledCountedDifference
 from gateway.bills.reconciliation.limits import MOST_SETS, SAME
 from gateway.bills.reconciliation.sides import ComparisonCell
 
@@ -60,13 +60,16 @@ Paid = Callable[[ComparisonCell, str], int | None]
 
 
 def model_rate_series(
-    split: SplitDifference, model: str, meters: Collection[str], billed_amount_of: Paid | None = None
+    bill_difference: BilledCountedDifference,
+    model: str,
+    meters: Collection[str],
+    billed_amount_of: Paid | None = None,
 ) -> dict[str, BilledRatioSeries]:
-    return cell_rate_series(split, split.cells_of_model(model), meters, billed_amount_of)
+    return cell_rate_series(bill_difference, bill_difference.cells_of_model(model), meters, billed_amount_of)
 
 
 def cell_rate_series(
-    split: SplitDifference,
+    bill_difference: BilledCountedDifference,
     cells: Collection[ComparisonCell],
     meters: Collection[str],
     billed_amount_of: Paid | None = None,
@@ -76,16 +79,23 @@ def cell_rate_series(
     amount to use, by default the whole.
     """
     sums: dict[str, tuple[dict[int, int], dict[int, int], dict[int, int]]] = {}
-    for (cell, meter), worth in split.worth.items():
-        if cell not in cells or meter not in meters or worth <= 0 or (cell, meter) not in split.paid:
+    for (cell, meter), worth in bill_difference.worth.items():
+        if (
+            cell not in cells
+            or meter not in meters
+            or worth <= 0
+            or (cell, meter) not in bill_difference.paid
+        ):
             continue
-        amount = split.paid[cell, meter] if billed_amount_of is None else billed_amount_of(cell, meter)
+        amount = (
+            bill_difference.paid[cell, meter] if billed_amount_of is None else billed_amount_of(cell, meter)
+        )
         if amount is None:
             continue
         paid, values, sold = sums.setdefault(meter, (defaultdict(int), defaultdict(int), defaultdict(int)))
         paid[cell.day] += amount
         values[cell.day] += worth
-        sold[cell.day] += split.sold[cell, meter]
+        sold[cell.day] += bill_difference.sold[cell, meter]
     return {meter: BilledRatioSeries(*meter_sums) for meter, meter_sums in sums.items()}
 
 
@@ -132,7 +142,7 @@ def group_days_by_ratio(
 
 
 def usual_billed_ratio_finder(
-    split: SplitDifference,
+    bill_difference: BilledCountedDifference,
     model: str,
     billed_amount_of: Paid,
     is_usual: Callable[[ComparisonCell, str], bool],
@@ -146,14 +156,19 @@ def usual_billed_ratio_finder(
     """
     paid: dict[tuple[object, str], int] = defaultdict(int)
     worth: dict[tuple[object, str], int] = defaultdict(int)
-    for (cell, meter), value in split.worth.items():
-        if cell.model != model or value <= 0 or (cell, meter) not in split.paid or not is_usual(cell, meter):
+    for (cell, meter), value in bill_difference.worth.items():
+        if (
+            cell.model != model
+            or value <= 0
+            or (cell, meter) not in bill_difference.paid
+            or not is_usual(cell, meter)
+        ):
             continue
         amount = billed_amount_of(cell, meter)
         for name in ((cell, meter), (cell.day, meter), (cell.day, "")) if amount is not None else ():
             paid[name] += amount or 0
             worth[name] += value
-    days = sorted({cell.day for cell in split.cells_of_model(model)})
+    days = sorted({cell.day for cell in bill_difference.cells_of_model(model)})
 
     def usual_billed_ratios_at(cell: ComparisonCell, meter: str) -> tuple[list[Fraction], bool]:
         of_day = [name for name in ((cell, meter), (cell.day, meter), (cell.day, "")) if name in worth]

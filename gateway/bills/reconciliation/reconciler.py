@@ -49,7 +49,7 @@ class ReconciledMonth:
         )
 
 
-class Reconciler:
+class BillReconciler:
     """
     Compares bills with counted usage. It searches the causes of only one month at a time, because each search
     reads a month of the ledger.

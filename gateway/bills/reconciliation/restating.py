@@ -15,7 +15,7 @@ from fractions import Fraction
 from itertools import combinations
 
 from gateway.bills.reconciliation.causes.other_lines import last_decimal_unit
-from gateway.bills.reconciliation.cells import ComparisonLevels, SplitDifference
+from gateway.bills.reconciliation.cells import BilledCountedDifference, ComparableDimensions
 from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, CauseClaim, build_claim
 from gateway.bills.reconciliation.limits import FINEST, LATE_CALLS, LEAST_DAYS, NOISE, NOTHING
 from gateway.bills.reconciliation.matching import UNMATCHED
@@ -106,15 +106,17 @@ def use_billed_names_of_swapped_keys(
 
 
 def claim_keys_swapped_in_bill(
-    split: SplitDifference, counted_uses: Iterable[CountedUse], billed_key_by_day_and_key: ExchangedKeys
+    bill_difference: BilledCountedDifference,
+    counted_uses: Iterable[CountedUse],
+    billed_key_by_day_and_key: ExchangedKeys,
 ) -> CauseClaim:
     """
     Claim the exchange of keys. Each key gets the counted cost of the other key minus its own, so the sum is
     0.
 
-    Afterwards, `split` has the counted sums under the ledger's own keys.
+    Afterwards, `bill_difference` has the counted sums under the ledger's own keys.
     """
-    by_cell = replace_counted_sums_in_split(split, counted_uses)
+    by_cell = replace_counted_sums_in_split(bill_difference, counted_uses)
     pairs = sorted({tuple(sorted((key, name))) for (_, key), name in billed_key_by_day_and_key.items()})
     claim = build_claim(
         "keys_exchanged",
@@ -131,23 +133,25 @@ def claim_keys_swapped_in_bill(
 
 
 def replace_counted_sums_in_split(
-    split: SplitDifference, counted_uses: Iterable[CountedUse]
+    bill_difference: BilledCountedDifference, counted_uses: Iterable[CountedUse]
 ) -> dict[ComparisonCell, int]:
     """
-    Replace the counted sums in `split` by those of `counted_uses`, and count the change of cost as a
+    Replace the counted sums in `bill_difference` by those of `counted_uses`, and count the change of cost as a
     difference in volume. Return this change by cell: the cost of the replaced sums minus the cost of the new
     ones.
     """
     own: dict[ComparisonCell, CountedSums] = defaultdict(CountedSums)
     for use in counted_uses:
-        own[split.levels.token_cell(use)].add_use(use)
+        own[bill_difference.levels.token_cell(use)].add_use(use)
     by_cell: dict[ComparisonCell, int] = {}
-    for cell in {*own, *split.counted}:
-        restated, original = (sums[cell].cost if cell in sums else 0 for sums in (split.counted, own))
+    for cell in {*own, *bill_difference.counted}:
+        restated, original = (
+            sums[cell].cost if cell in sums else 0 for sums in (bill_difference.counted, own)
+        )
         if restated != original:
             by_cell[cell] = restated - original
-            split.parts[VOLUME, cell, ""] += by_cell[cell]
-    split.counted = own
+            bill_difference.parts[VOLUME, cell, ""] += by_cell[cell]
+    bill_difference.counted = own
     return by_cell
 
 
@@ -162,12 +166,12 @@ class LateRows:
     is_exact: bool = True
 
     def move_to_billed_days(
-        self, counted_uses: Iterable[CountedUse], levels: ComparisonLevels
+        self, counted_uses: Iterable[CountedUse], comparable_dimensions: ComparableDimensions
     ) -> list[CountedUse]:
         if not self.posted:
             return [*counted_uses]
         return [
-            replace(use, day=self.posted.get((use.day, _key_and_model(use, levels)), use.day))
+            replace(use, day=self.posted.get((use.day, _key_and_model(use, comparable_dimensions)), use.day))
             for use in counted_uses
         ]
 
@@ -176,7 +180,7 @@ def find_rows_billed_on_later_day(
     tokens: Iterable[BilledTokens],
     amounts: Iterable[BilledMoney],
     counted_uses: Sequence[CountedUse],
-    levels: ComparisonLevels,
+    comparable_dimensions: ComparableDimensions,
     days_with_token_counts: Collection[int],
 ) -> LateRows:
     """
@@ -191,10 +195,10 @@ def find_rows_billed_on_later_day(
     ours: _ByKeyAndModel = defaultdict(dict)
     for row in tokens:
         if row.meter is not None and row.quantity:
-            _add_quantity(theirs, row, levels, row.meter, row.quantity)
+            _add_quantity(theirs, row, comparable_dimensions, row.meter, row.quantity)
     for use in counted_uses:
         for meter, count in use.tokens.items():
-            _add_quantity(ours, use, levels, meter, count)
+            _add_quantity(ours, use, comparable_dimensions, meter, count)
     posted: dict[tuple[int, _KeyAndModel], int] = {}
     agreeing = differing = 0
     for owner, own in ours.items():
@@ -221,10 +225,13 @@ def find_rows_billed_on_later_day(
     posted = every | posted
     calls = Counter[int]()
     for use in counted_uses:
-        calls[use.day] += use.calls if (use.day, _key_and_model(use, levels)) in posted else 0
+        calls[use.day] += use.calls if (use.day, _key_and_model(use, comparable_dimensions)) in posted else 0
     # Tokens may be late although amounts are in time. If one amount of a day is in time, the day is not late,
     # because other amounts of 0 do not prove that amounts are late.
-    in_time = {day for day, _ in _late_days_with_amounts_in_time(amounts, counted_uses, levels, posted)}
+    in_time = {
+        day
+        for day, _ in _late_days_with_amounts_in_time(amounts, counted_uses, comparable_dimensions, posted)
+    }
     return LateRows(
         posted={
             place: day
@@ -238,22 +245,26 @@ def find_rows_billed_on_later_day(
 def _add_quantity(
     by_owner: _ByKeyAndModel,
     row: BilledTokens | CountedUse,
-    levels: ComparisonLevels,
+    comparable_dimensions: ComparableDimensions,
     meter: str,
     quantity: int,
 ) -> None:
-    by_owner[_key_and_model(row, levels)].setdefault(row.day, [0, 0])[meter == OUTPUT] += quantity
+    by_owner[_key_and_model(row, comparable_dimensions)].setdefault(row.day, [0, 0])[meter == OUTPUT] += (
+        quantity
+    )
 
 
-def _key_and_model(row: BilledTokens | CountedUse, levels: ComparisonLevels) -> _KeyAndModel:
-    cell = levels.token_cell(row)
+def _key_and_model(
+    row: BilledTokens | CountedUse, comparable_dimensions: ComparableDimensions
+) -> _KeyAndModel:
+    cell = comparable_dimensions.token_cell(row)
     return cell.key, cell.model
 
 
 def _late_days_with_amounts_in_time(
     amounts: Iterable[BilledMoney],
     counted_uses: Iterable[CountedUse],
-    levels: ComparisonLevels,
+    comparable_dimensions: ComparableDimensions,
     late_days: Collection[tuple[int, _KeyAndModel]],
 ) -> set[tuple[int, _KeyAndModel]]:
     """
@@ -266,7 +277,9 @@ def _late_days_with_amounts_in_time(
     late: dict[ComparisonCell, int] = defaultdict(int)
 
     def coarse_cell_of_row(row: BilledMoney | CountedUse) -> ComparisonCell:
-        return levels.money_cell(levels.token_cell(row))._replace(tier=STANDARD, region="", context=0)
+        return comparable_dimensions.money_cell(comparable_dimensions.token_cell(row))._replace(
+            tier=STANDARD, region="", context=0
+        )
 
     for row in amounts:
         if row.is_for_tokens:
@@ -275,24 +288,26 @@ def _late_days_with_amounts_in_time(
     for use in counted_uses:
         value = sum(use.values.values())
         worth[coarse_cell_of_row(use)] += value
-        if (use.day, _key_and_model(use, levels)) in late_days:
+        if (use.day, _key_and_model(use, comparable_dimensions)) in late_days:
             late[coarse_cell_of_row(use)] += value
     for use in counted_uses:
         place = coarse_cell_of_row(use)
-        of_day = use.day, _key_and_model(use, levels)
+        of_day = use.day, _key_and_model(use, comparable_dimensions)
         if of_day in late_days and 4 * (paid[place] - worth[place]) + 3 * late[place] > 0:
             in_time.add(of_day)
     return in_time
 
 
-def claim_late_rows(split: SplitDifference, counted_uses: Iterable[CountedUse], late: LateRows) -> CauseClaim:
+def claim_late_rows(
+    bill_difference: BilledCountedDifference, counted_uses: Iterable[CountedUse], late: LateRows
+) -> CauseClaim:
     """
     Claim rows that the bill has on a later day than their calls: minus the counted cost on the day of the
     calls, and the same cost on the later day. The sum is 0.
 
-    Afterwards, `split` has the counted sums on the days of the calls.
+    Afterwards, `bill_difference` has the counted sums on the days of the calls.
     """
-    by_cell = replace_counted_sums_in_split(split, counted_uses)
+    by_cell = replace_counted_sums_in_split(bill_difference, counted_uses)
     days: dict[int, set[int]] = defaultdict(set)
     for (late_day, _), day in late.posted.items():
         days[day].add(late_day)
@@ -339,7 +354,9 @@ class FixedExchangeRate:
 
 
 def find_fixed_exchange_rate(
-    split: SplitDifference, conversion: BillConversion, decimal_unit_by_day: Mapping[int, int]
+    bill_difference: BilledCountedDifference,
+    conversion: BillConversion,
+    decimal_unit_by_day: Mapping[int, int],
 ) -> FixedExchangeRate | None:
     """
     Find the constant c with paid = worth * rate(day) / c, where paid is converted at the rate of each day.
@@ -347,7 +364,7 @@ def find_fixed_exchange_rate(
     Each amount allows the constants that explain it within its rounding. The constant that explains the largest
     value is chosen, if that is more than any factor of the daily rates explains.
     """
-    places = list(_billed_amounts_of_agreeing_cells(split, conversion))
+    places = list(_billed_amounts_of_agreeing_cells(bill_difference, conversion))
     lowest, highest = (Fraction(edge(conversion.rates.values()), SCALE) for edge in (min, max))
     by_day = [
         place.exchange_rate_factor_range_and_value(decimal_unit_by_day, conversion.rate(place.day))
@@ -377,7 +394,9 @@ def find_fixed_exchange_rate(
 
 
 def find_market_rates(
-    splits: Iterable[SplitDifference], conversion: BillConversion, decimal_unit_by_day: Mapping[int, int]
+    splits: Iterable[BilledCountedDifference],
+    conversion: BillConversion,
+    decimal_unit_by_day: Mapping[int, int],
 ) -> Sequence[FixedExchangeRate]:
     """
     Return the exchange rates that explain the bill's amounts and are also market rates, each once. `splits`
@@ -413,13 +432,13 @@ class _BilledAmount:
 
 
 def _billed_amounts_of_agreeing_cells(
-    split: SplitDifference, conversion: BillConversion
+    bill_difference: BilledCountedDifference, conversion: BillConversion
 ) -> Iterator[_BilledAmount]:
-    differing = {split.levels.money_cell(cell) for cell, _ in split.extra}
-    for (cell, meter), amount in split.paid.items():
-        worth = split.worth.get((cell, meter), 0)
+    differing = {bill_difference.levels.money_cell(cell) for cell, _ in bill_difference.extra}
+    for (cell, meter), amount in bill_difference.paid.items():
+        worth = bill_difference.worth.get((cell, meter), 0)
         if cell not in differing and worth > 0 and amount > 0 and cell.day in conversion.rates:
-            lines = max(1, split.lines.get((cell, meter), 0))
+            lines = max(1, bill_difference.lines.get((cell, meter), 0))
             yield _BilledAmount(
                 day=cell.day, lines=lines, paid=amount / conversion.rate(cell.day), worth=worth
             )
@@ -462,7 +481,7 @@ def convert_at_fixed_rate(
 
 
 def claim_exchange_rate(
-    split: SplitDifference,
+    bill_difference: BilledCountedDifference,
     amounts: Sequence[BilledMoney],
     restated: Sequence[BilledMoney],
     conversion: BillConversion,
@@ -475,10 +494,12 @@ def claim_exchange_rate(
     """
     by_cell: dict[ComparisonCell, int] = defaultdict(int)
     for row, again in zip(amounts, restated, strict=True):
-        by_cell[split.levels.money_cell(split.levels.token_cell(row))] += row.amount - again.amount
+        by_cell[bill_difference.levels.money_cell(bill_difference.levels.token_cell(row))] += (
+            row.amount - again.amount
+        )
     for cell, amount in by_cell.items():
-        split.parts[RATE, cell, ""] += amount
-        split.billed_money[cell] += amount
+        bill_difference.parts[RATE, cell, ""] += amount
+        bill_difference.billed_money[cell] += amount
     return build_claim(
         EXCHANGE_RATE,
         {cell: amount for cell, amount in by_cell.items() if amount},

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
-from gateway.bills.reconciliation.cells import ComparisonLevels
+from gateway.bills.reconciliation.cells import ComparableDimensions
 from gateway.bills.reconciliation.sides import OUTPUT, BilledTokens, CountedUse
 
 _Vector = list[int]  # number of input tokens, and of output tokens
@@ -30,8 +30,8 @@ class _FailedCallGroup(NamedTuple):
     day: int | None = None
 
     @classmethod
-    def from_use(cls, use: CountedUse, levels: ComparisonLevels) -> _FailedCallGroup:
-        cell = levels.token_cell(use)
+    def from_use(cls, use: CountedUse, comparable_dimensions: ComparableDimensions) -> _FailedCallGroup:
+        cell = comparable_dimensions.token_cell(use)
         return cls(bool(use.cost), cell.model, cell.key, cell.day)
 
     def self_and_larger_groups(self) -> Iterator[_FailedCallGroup]:
@@ -68,7 +68,7 @@ def has_failed(use: CountedUse) -> bool:
 def set_aside_unbilled_failed_calls(
     tokens: Iterable[BilledTokens],
     counted_uses: Sequence[CountedUse],
-    levels: ComparisonLevels,
+    comparable_dimensions: ComparableDimensions,
     days_with_token_counts: Collection[int],
 ) -> SetAsideCalls:
     """
@@ -81,13 +81,13 @@ def set_aside_unbilled_failed_calls(
     """
     if not any(map(has_failed, counted_uses)):
         return SetAsideCalls(counted=counted_uses, left_out=[False] * len(counted_uses))
-    known = _proven_omission_by_group(tokens, counted_uses, levels, days_with_token_counts)
+    known = _proven_omission_by_group(tokens, counted_uses, comparable_dimensions, days_with_token_counts)
     unanimous = _unanimous_omission_by_group(known)
     rest, left_out, is_exact = [], [], True
     for use in counted_uses:
         is_out = False
         if has_failed(use):
-            place = _FailedCallGroup.from_use(use, levels)
+            place = _FailedCallGroup.from_use(use, comparable_dimensions)
             is_out = next(
                 (unanimous[name] for name in place.self_and_larger_groups() if name in unanimous),
                 not use.cost,
@@ -135,7 +135,7 @@ def _token_and_fee_value(use: CountedUse) -> int:
 def _proven_omission_by_group(
     tokens: Iterable[BilledTokens],
     counted_uses: Iterable[CountedUse],
-    levels: ComparisonLevels,
+    comparable_dimensions: ComparableDimensions,
     days_with_token_counts: Collection[int],
 ) -> dict[_FailedCallGroup, bool]:
     uses = [use for use in counted_uses if use.day in days_with_token_counts]
@@ -144,7 +144,7 @@ def _proven_omission_by_group(
     for has_key in (True, False):
 
         def place_of_row(row: BilledTokens | CountedUse, has_key: bool = has_key) -> _Place:
-            cell = levels.token_cell(row)
+            cell = comparable_dimensions.token_cell(row)
             return cell.day, cell.model, cell.key * has_key
 
         surplus: dict[_Place, _Vector] = defaultdict(lambda: [0, 0])
@@ -164,7 +164,9 @@ def _proven_omission_by_group(
         for use in filter(has_failed, uses):
             set_aside = chosen[place_of_row(use)]
             if set_aside is not None:
-                known.setdefault(_FailedCallGroup.from_use(use, levels), bool(use.cost) in set_aside)
+                known.setdefault(
+                    _FailedCallGroup.from_use(use, comparable_dimensions), bool(use.cost) in set_aside
+                )
     return known
 
 

@@ -51,7 +51,7 @@ _Cell = tuple[CellFields, str, str, str | None]  # key of a sum of bill rows: bu
 
 
 @dataclass(kw_only=True)
-class ReportCells:
+class ReportSumCollector:
     """
     The sums of one report by its dimensions. `start` and `end` are the span that the report covers.
     `accounts` and `refreshed_at` are filled if the report states them.

@@ -23,8 +23,8 @@ from typing import IO, Any, BinaryIO
 
 import msgspec
 
-from gateway.bills.statements.cells import ReportCells
-from gateway.bills.statements.source import DAY_S, CsvTable, Document, ReportSource
+from gateway.bills.statements.cells import ReportSumCollector
+from gateway.bills.statements.source import DAY_S, CsvTable, ReportSource, StatementDocument
 from gateway.bills.statements.sources.list import SOURCES
 from gateway.bills.statements.values import Damaged, Row
 from gateway.core import parquet
@@ -120,7 +120,7 @@ class ReportReader:
         self, source: ReportSource, *, max_unpacked_bytes: int, asked: tuple[int, int] | None = None
     ) -> None:
         self._source = source
-        self._cells = ReportCells(most=max_unpacked_bytes, asked=asked)
+        self._cells = ReportSumCollector(most=max_unpacked_bytes, asked=asked)
         self._names: dict[str, None] = {}
         self._read_at: float | None = None
         self._again: list[str] = []
@@ -135,10 +135,10 @@ class ReportReader:
         """Extend the span that the report covers, even where it has no rows."""
         self._cells.extend_span(start, end)
 
-    def read_part(self, file: ReportFile, opened: Document | CsvTable) -> int:
+    def read_part(self, file: ReportFile, opened: StatementDocument | CsvTable) -> int:
         source, before = self._source, self._cells.read
         try:
-            if isinstance(opened, Document) and source.read_document is not None:
+            if isinstance(opened, StatementDocument) and source.read_document is not None:
                 source.read_document(opened, self._cells)
             elif isinstance(opened, CsvTable) and source.read_table is not None:
                 source.read_table(opened, self._cells)
@@ -237,10 +237,10 @@ def read_reports(
     return [reader.build_report(account=account, settle_s=settle_s) for _, reader in readers]
 
 
-def _part_for_recognition(opened: Document | CsvTable) -> Document | CsvTable:
+def _part_for_recognition(opened: StatementDocument | CsvTable) -> StatementDocument | CsvTable:
     """Return the part of a report that is enough to recognize it, such as the first JSON lines."""
-    if isinstance(opened, Document) and isinstance(opened.root, JsonLines):
-        return Document(root=opened.root.limited_to_first_lines())
+    if isinstance(opened, StatementDocument) and isinstance(opened.root, JsonLines):
+        return StatementDocument(root=opened.root.limited_to_first_lines())
     return opened
 
 
@@ -252,19 +252,21 @@ def _digest_stream(stream: BinaryIO) -> bytes:
     return digest.digest()
 
 
-def _recognise_source(opened: Document | CsvTable, name: str, source_name: str | None) -> ReportSource:
+def _recognise_source(
+    opened: StatementDocument | CsvTable, name: str, source_name: str | None
+) -> ReportSource:
     if source_name is not None:
         source = SOURCES.get(source_name)
         if source is None:
             raise Invalid(f"there is no source {source_name!r}; use one of: {', '.join(SOURCES)}")
-        if (source.read_document if isinstance(opened, Document) else source.read_table) is None:
+        if (source.read_document if isinstance(opened, StatementDocument) else source.read_table) is None:
             raise Invalid(
-                f"{name}: {source.title} does not come as {'JSON' if isinstance(opened, Document) else 'CSV'}"
+                f"{name}: {source.title} does not come as {'JSON' if isinstance(opened, StatementDocument) else 'CSV'}"
             )
         return source
     for source in SOURCES.values():
         try:
-            if isinstance(opened, Document):
+            if isinstance(opened, StatementDocument):
                 known = source.is_document is not None and source.is_document(opened)
             else:
                 known = source.is_table is not None and source.is_table(opened)
@@ -277,7 +279,7 @@ def _recognise_source(opened: Document | CsvTable, name: str, source_name: str |
     )
 
 
-def _open_report(file: ReportFile, stream: BinaryIO) -> Document | CsvTable:
+def _open_report(file: ReportFile, stream: BinaryIO) -> StatementDocument | CsvTable:
     head = stream.read(_HEAD)
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     stream.seek(0)
@@ -288,27 +290,27 @@ def _open_report(file: ReportFile, stream: BinaryIO) -> Document | CsvTable:
     )
 
 
-def open_document(file: ReportFile) -> Document:
+def open_document(file: ReportFile) -> StatementDocument:
     """Open a JSON or JSON lines document. Raises Invalid if the file is neither."""
     with file.open_unpacked() as stream:
         document = _open_json(file.name, stream)
         if not isinstance(document.root, JsonLines):
             return document
         check_json(file.name, file.content)
-        return Document(root=list(document.root))
+        return StatementDocument(root=list(document.root))
 
 
-def _open_json(name: str, stream: BinaryIO) -> Document:
+def _open_json(name: str, stream: BinaryIO) -> StatementDocument:
     size = stream.seek(0, io.SEEK_END)
     stream.seek(0)
     if _is_json_lines(stream, size):
-        return Document(root=JsonLines(name, stream))
+        return StatementDocument(root=JsonLines(name, stream))
     if size > MAX_DECODED:
         raise too_large_error(name)
     content = stream.read().removeprefix(_MARK)
     check_json(name, content)
     try:
-        return Document(root=_json.decode(content))
+        return StatementDocument(root=_json.decode(content))
     except RecursionError as error:
         raise Invalid(f"{name} is nested too deeply") from error
     except (msgspec.DecodeError, ValueError) as error:

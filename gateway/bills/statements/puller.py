@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode
 
 from gateway.bills.statements.importing import ReportFile, ReportReader, open_document
 from gateway.bills.statements.pull_requests import PULL_REQUESTS, Query, ReportRequest
-from gateway.bills.statements.source import Document
+from gateway.bills.statements.source import StatementDocument
 from gateway.bills.statements.sources.list import SOURCES
 from gateway.configuration.sections import SEAT_SOURCES, ReconciliationSettings, StatementPullSettings
 from gateway.core.first_use import import_in_thread
@@ -78,7 +78,7 @@ KeepSeats = Callable[[StatementPullSettings, Sequence[Any]], Awaitable[str]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PulledPage:
     file: ReportFile
-    document: Document
+    document: StatementDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gateway.bills.statements.cells import ReportCells
+from gateway.bills.statements.cells import ReportSumCollector
 from gateway.bills.statements.values import Row, epoch_seconds, object_list
 from spool.bounded_reading import BoundedLines
 
@@ -18,7 +18,7 @@ Add = Callable[[Row, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class StatementDocument:
     """A JSON document. For JSON lines, `root` is an iterable of the lines' values."""
 
     root: Any
@@ -65,10 +65,10 @@ class ReportSource:
     settle_s: int
     in_parts: bool = False
     whole_days: bool = True
-    is_document: Callable[[Document], bool] | None = None
-    read_document: Callable[[Document, ReportCells], None] | None = None
+    is_document: Callable[[StatementDocument], bool] | None = None
+    read_document: Callable[[StatementDocument, ReportSumCollector], None] | None = None
     is_table: Callable[[CsvTable], bool] | None = None
-    read_table: Callable[[CsvTable, ReportCells], None] | None = None
+    read_table: Callable[[CsvTable, ReportSumCollector], None] | None = None
 
 
 class BucketFieldNames(NamedTuple):
@@ -78,7 +78,7 @@ class BucketFieldNames(NamedTuple):
     end: str
 
 
-def buckets_with_results(document: Document) -> Iterator[tuple[Row, Row]]:
+def buckets_with_results(document: StatementDocument) -> Iterator[tuple[Row, Row]]:
     """
     Yield each bucket with each of its results, for recognition. Anything else in the document is skipped.
     """
@@ -91,7 +91,10 @@ def buckets_with_results(document: Document) -> Iterator[tuple[Row, Row]]:
 
 
 def read_results(
-    document: Document, bucket_field_names: BucketFieldNames, cells: ReportCells, add: Add
+    document: StatementDocument,
+    bucket_field_names: BucketFieldNames,
+    sum_collector: ReportSumCollector,
+    add: Add,
 ) -> None:
     """
     Add every result in the document to the cells. A bucket without results still counts as covered. A damaged
@@ -101,15 +104,15 @@ def read_results(
         for bucket_number, bucket in enumerate(object_list(page.get("data"), "data"), start=1):
             where = f"page {number}, bucket {bucket_number}"
             results = object_list(None, "results")
-            with cells.collect_row(where):
-                cells.extend_span(
+            with sum_collector.collect_row(where):
+                sum_collector.extend_span(
                     epoch_seconds(bucket, bucket_field_names.start),
                     epoch_seconds(bucket, bucket_field_names.end),
                 )
                 results = object_list(bucket.get("results"), "results")
             for result_number, result in enumerate(results, start=1):
                 content = (bucket.get(bucket_field_names.start), bucket.get(bucket_field_names.end), result)
-                with cells.collect_row(
+                with sum_collector.collect_row(
                     f"{where}, result {result_number}", content, is_identical_row_repeat=True
                 ):
                     add(

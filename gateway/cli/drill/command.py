@@ -60,7 +60,7 @@ class DrillResult:
 
 
 @dataclass(kw_only=True)
-class DrillSite:
+class DrillEnvironment:
     """The server under test, its traffic and its receiver, which every fault uses."""
 
     config: Path | None
@@ -127,7 +127,7 @@ def drill(config: Path | None, as_json: bool) -> None:
         exit_with_message(f"{beside}: {error.strerror}")
     receiver = DrillReceiver()
     server = DrillServer(config, scratch=scratch, receiver=receiver.url)
-    site = DrillSite(
+    site = DrillEnvironment(
         config=config,
         scratch=scratch,
         server=server,
@@ -155,44 +155,44 @@ def drill(config: Path | None, as_json: bool) -> None:
     sys.exit(0 if passed else 1)
 
 
-def _run_all_faults(site: DrillSite, *, shows_progress: bool) -> list[DrillResult]:
-    site.server.start()
-    site.traffic.send_and_measure_acknowledgement_s(build_drill_request(1))
+def _run_all_faults(environment: DrillEnvironment, *, shows_progress: bool) -> list[DrillResult]:
+    environment.server.start()
+    environment.traffic.send_and_measure_acknowledgement_s(build_drill_request(1))
     results = []
     for number, fault in enumerate(FAULTS, 1):
         if shows_progress:
             click.echo(f"{number}/{len(FAULTS)} {fault.__name__.replace('_', ' ')} ...", err=True)
-        results.append(fault(site))
-    site.server.stop()
+        results.append(fault(environment))
+    environment.server.stop()
     return results
 
 
-def run_kill_drill(site: DrillSite) -> DrillResult:
+def run_kill_drill(environment: DrillEnvironment) -> DrillResult:
     """Kill the server under load. `recovery_s` is measured from the start of the next process."""
-    before = set(site.traffic.acknowledged)
+    before = set(environment.traffic.acknowledged)
     slowest = 0.0
     for _ in range(KILLS):
-        with site.traffic.sending_continuously():
+        with environment.traffic.sending_continuously():
             time.sleep(random.uniform(0.3, 1.0))
-            site.server.kill()
+            environment.server.kill()
         began = time.monotonic()
-        site.server.start()
-        site.traffic.send_and_measure_acknowledgement_s(build_drill_request(1))
+        environment.server.start()
+        environment.traffic.send_and_measure_acknowledgement_s(build_drill_request(1))
         slowest = max(slowest, time.monotonic() - began)
-    site.wait_until_delivered()
-    return site.fault_result("kill -9", before, rounds=KILLS, recovery_s=slowest)
+    environment.wait_until_delivered()
+    return environment.fault_result("kill -9", before, rounds=KILLS, recovery_s=slowest)
 
 
-def run_power_cut_drill(site: DrillSite) -> DrillResult:
+def run_power_cut_drill(environment: DrillEnvironment) -> DrillResult:
     """
     Cut the power of a separate file system under load. `recovery_s` is measured from the start of the next process.
     """
     try:
-        disk = PowerCutDisk(site.scratch)
+        disk = PowerCutDisk(environment.scratch)
     except PowerCutFailed as error:
         return DrillResult(fault="power cut", note=f"not tried: {error}")
-    server = DrillServer(site.config, scratch=disk.directory, receiver=site.receiver.url)
-    cut_site = replace(site, server=server, traffic=DrillTraffic(server))
+    server = DrillServer(environment.config, scratch=disk.directory, receiver=environment.receiver.url)
+    cut_site = replace(environment, server=server, traffic=DrillTraffic(server))
     try:
         return _cut_power(cut_site, disk)
     except PowerCutFailed as error:
@@ -202,84 +202,86 @@ def run_power_cut_drill(site: DrillSite) -> DrillResult:
         disk.unmount()
 
 
-def _cut_power(site: DrillSite, disk: PowerCutDisk) -> DrillResult:
-    site.server.start()
-    site.traffic.send_and_measure_acknowledgement_s(build_drill_request(1))
+def _cut_power(environment: DrillEnvironment, disk: PowerCutDisk) -> DrillResult:
+    environment.server.start()
+    environment.traffic.send_and_measure_acknowledgement_s(build_drill_request(1))
     slowest = 0.0
     for _ in range(CUTS):
-        with site.traffic.sending_continuously():
+        with environment.traffic.sending_continuously():
             time.sleep(random.uniform(0.3, 1.0))
             # While a file system shuts down, a flush may report success for data that are already lost. A real cut
             # stops the server as well, so it acknowledges none of them.
-            site.server.suspend_process()
+            environment.server.suspend_process()
             disk.cut_power()
-            site.server.kill()
+            environment.server.kill()
         disk.unmount()
         disk.mount()
         began = time.monotonic()
-        site.server.start()
-        site.traffic.send_and_measure_acknowledgement_s(build_drill_request(1))
+        environment.server.start()
+        environment.traffic.send_and_measure_acknowledgement_s(build_drill_request(1))
         slowest = max(slowest, time.monotonic() - began)
-    site.wait_until_delivered()
+    environment.wait_until_delivered()
     note = "ext4 in an image file next to data_dir, shut down without a flush"
-    return site.fault_result("power cut", set(), rounds=CUTS, recovery_s=slowest, note=note)
+    return environment.fault_result("power cut", set(), rounds=CUTS, recovery_s=slowest, note=note)
 
 
-def run_full_disk_drill(site: DrillSite) -> DrillResult:
+def run_full_disk_drill(environment: DrillEnvironment) -> DrillResult:
     """Limit the server's files to a small size, so that every write to the log fails as on a full disk."""
-    before = set(site.traffic.acknowledged)
-    refused = site.traffic.refused
+    before = set(environment.traffic.acknowledged)
+    refused = environment.traffic.refused
     if not hasattr(resource, "prlimit"):
         return DrillResult(
             fault="full disk", note="not tried: this system cannot limit the file size of a process"
         )
-    unbounded = resource.prlimit(site.server.pid, resource.RLIMIT_FSIZE)
-    with site.traffic.sending_continuously():
+    unbounded = resource.prlimit(environment.server.pid, resource.RLIMIT_FSIZE)
+    with environment.traffic.sending_continuously():
         time.sleep(0.5)
-        resource.prlimit(site.server.pid, resource.RLIMIT_FSIZE, (SMALL_FILE, unbounded[1]))
+        resource.prlimit(environment.server.pid, resource.RLIMIT_FSIZE, (SMALL_FILE, unbounded[1]))
         time.sleep(FULL_S)
-        resource.prlimit(site.server.pid, resource.RLIMIT_FSIZE, unbounded)
-        recovery_s = site.traffic.send_and_measure_acknowledgement_s(build_drill_request(1))
+        resource.prlimit(environment.server.pid, resource.RLIMIT_FSIZE, unbounded)
+        recovery_s = environment.traffic.send_and_measure_acknowledgement_s(build_drill_request(1))
         time.sleep(0.5)
-    site.wait_until_delivered()
-    waited = site.traffic.refused - refused
+    environment.wait_until_delivered()
+    waited = environment.traffic.refused - refused
     note = f"simulated: no file could grow for {FULL_S:.0f} s; {waited} requests were told to retry later"
-    return site.fault_result("full disk", before, recovery_s=recovery_s, note=note)
+    return environment.fault_result("full disk", before, recovery_s=recovery_s, note=note)
 
 
-def run_outage_drill(site: DrillSite) -> DrillResult:
+def run_outage_drill(environment: DrillEnvironment) -> DrillResult:
     """Let the destination answer 503. Recovery ends when all waiting records have arrived."""
-    before = set(site.traffic.acknowledged)
-    site.receiver.is_down = True
-    with site.traffic.sending_continuously():
+    before = set(environment.traffic.acknowledged)
+    environment.receiver.is_down = True
+    with environment.traffic.sending_continuously():
         time.sleep(OUTAGE_S)
-    site.receiver.is_down = False
+    environment.receiver.is_down = False
     began = time.monotonic()
-    site.wait_until_delivered()
+    environment.wait_until_delivered()
     note = (
-        f"{OUTAGE_S:.0f} s of 503; recovery lasts until all records arrived, including {site.hold_s:g} s "
+        f"{OUTAGE_S:.0f} s of 503; recovery lasts until all records arrived, including {environment.hold_s:g} s "
         "of spool.hold"
     )
-    return site.fault_result("cost service outage", before, recovery_s=time.monotonic() - began, note=note)
+    return environment.fault_result(
+        "cost service outage", before, recovery_s=time.monotonic() - began, note=note
+    )
 
 
-def run_poison_record_drill(site: DrillSite) -> DrillResult:
+def run_poison_record_drill(environment: DrillEnvironment) -> DrillResult:
     """Send one record that the destination always rejects, together with others."""
-    before = set(site.traffic.acknowledged)
+    before = set(environment.traffic.acknowledged)
     calls = build_drill_request(50)
-    site.receiver.poison = calls.names[17]
+    environment.receiver.poison = calls.names[17]
     began = time.monotonic()
-    site.traffic.send_and_measure_acknowledgement_s(calls)
-    site.wait_until_delivered()
+    environment.traffic.send_and_measure_acknowledgement_s(calls)
+    environment.wait_until_delivered()
     recovery_s = time.monotonic() - began
     note = (
-        f"1 of 50 was rejected; recovery lasts until the others arrived, including {site.hold_s:g} s of "
+        f"1 of 50 was rejected; recovery lasts until the others arrived, including {environment.hold_s:g} s of "
         "spool.hold"
     )
-    return site.fault_result("poison record", before, recovery_s=recovery_s, note=note)
+    return environment.fault_result("poison record", before, recovery_s=recovery_s, note=note)
 
 
-FAULTS: Sequence[Callable[[DrillSite], DrillResult]] = (
+FAULTS: Sequence[Callable[[DrillEnvironment], DrillResult]] = (
     run_kill_drill,
     run_power_cut_drill,
     run_full_disk_drill,

@@ -142,7 +142,7 @@ def _verify_lake(
     route_accounting: RouteAccounting | None,
     sampled_share: float | None,
 ) -> tuple[JsonObject, Sequence[LakeDifference]]:
-    from exporters.lake.tables import LakeDays
+    from exporters.lake.tables import LakeSumsByDay
     from exporters.lake.verification import ALL_DATES, with_expired_files_marked
 
     if settings.type == "clickhouse":
@@ -165,7 +165,7 @@ def _verify_lake(
             settings, route, route_accounting, reads_all=verification_level == "data"
         )
     days = (
-        LakeDays()
+        LakeSumsByDay()
         if _can_compare_with_ledger(settings, route, verification_level, sampled_share)
         and route_accounting is not None
         else None

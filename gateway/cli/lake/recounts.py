@@ -18,7 +18,7 @@ from gateway.cli.output import JsonObject
 from spool.record import CURRENCY
 
 if TYPE_CHECKING:
-    from exporters.lake.tables import LakeDay, LakeDays
+    from exporters.lake.tables import LakeDay, LakeSumsByDay
     from exporters.lake.verification import DateRange, LakeDifference, VerifiedLake
     from exporters.settings import DestinationSettings
     from gateway.cli.operator.client import OperatorClient
@@ -74,18 +74,18 @@ class RouteAccounting:
 
 
 def compare_with_ledger(
-    verified_lake: VerifiedLake, route_accounting: RouteAccounting, days: LakeDays
+    verified_lake: VerifiedLake, route_accounting: RouteAccounting, sums_by_day: LakeSumsByDay
 ) -> tuple[VerifiedLake, str]:
     """
     Add the days on which the lake differs from the totals. Also return a text that says how much was compared.
     """
     from exporters.lake.past.log_recount import ledger_differences
 
-    if not days.days:
+    if not sums_by_day.days:
         return verified_lake, "nothing to compare"
     if verified_lake.left:
         return verified_lake, f"not compared: {verified_lake.left} records are only in the lake"
-    ledger = route_accounting.ledger_totals_by_day(min(days.days), max(days.days))
+    ledger = route_accounting.ledger_totals_by_day(min(sums_by_day.days), max(sums_by_day.days))
     if (
         ledger is None
         or route_accounting.has_waiting_records()
@@ -96,10 +96,10 @@ def compare_with_ledger(
             "not compared: records wait for the lake (tollhouse lake land), or arrived meanwhile",
         )
     began_later = (verified_lake.first or 1) > 1
-    differences = ledger_differences(days.days, ledger, began_later=began_later)
+    differences = ledger_differences(sums_by_day.days, ledger, began_later=began_later)
     return replace(
         verified_lake, differences=[*verified_lake.differences, *differences]
-    ), f"{len(days.days)} days compared"
+    ), f"{len(sums_by_day.days)} days compared"
 
 
 def compare_lake_with_log(
@@ -163,7 +163,7 @@ async def verify_files(
     level: str,
     dates: DateRange,
     share: float | None = None,
-    days: LakeDays | None = None,
+    sums_by_day: LakeSumsByDay | None = None,
 ) -> VerifiedLake:
     """
     Verify a lake of files. With `share`, reads only that part of the files completely, chosen at random.
@@ -186,7 +186,7 @@ async def verify_files(
             dates=dates,
             table=table,
             is_sampled=None if share is None else fraction_sampler(share),
-            days=days,
+            sums_by_day=sums_by_day,
         )
 
 

@@ -38,10 +38,10 @@ def download_list(url: str, *, max_bytes: int, timeout_s: float) -> bytes:
 async def _fetch_url(url: str, max_bytes: int, timeout_s: float) -> bytes:
     # imported late, because most commands about prices send no request
     from exporters.http.allowed_addresses import check_address_allowed
-    from exporters.http.client import Client, ClientSettings
+    from exporters.http.client import ClientSettings, HttpClient
 
     settings = ClientSettings(timeout_s=timeout_s, compression="none", check=check_address_allowed)
-    async with Client(settings, clock=SystemClock()) as client:
+    async with HttpClient(settings, clock=SystemClock()) as client:
         answer = await client.send(
             url, b"", content_type="application/json", method="GET", max_answer_bytes=max_bytes + 1
         )

@@ -10,13 +10,13 @@ from spool.ledger.queries import TOTAL, CostQuery, next_full_hour
 from spool.ledger.sums import AHEAD_S
 from spool.ledger.verdicts import counted_amounts
 from spool.ledger.work import SESSION
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.record import AI_TELEMETRY, Correction, Inference, Record, UsageMetric
 
 LOOK_BACK = timedelta(days=90)
 
 
-async def sum_session_cost(session: str, ledger: Ledger, record_log: Log, now: float) -> int | None:
+async def sum_session_cost(session: str, ledger: Ledger, record_log: RecordLog, now: float) -> int | None:
     """
     Return the cost of a session in money units, including records that may still change. Return None while
     the totals are counted again.

@@ -54,7 +54,7 @@ class UseObservation(msgspec.Struct, frozen=True, kw_only=True):
     heard: float | None = None
 
 
-class RememberedUses(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class RememberedAssistantUses(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
     What is remembered between two runs of the probe (looks) about an assistant in a user's home directory. If
     the assistant appeared since the last look, only `looked` is set, and its setting applies from then on.
@@ -92,77 +92,93 @@ class RememberedUses(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
 
 
 def remembered_uses_after_probe(
-    before: RememberedUses, observation: UseObservation, *, now: float
-) -> RememberedUses:
+    earlier_uses: RememberedAssistantUses, observation: UseObservation, *, now: float
+) -> RememberedAssistantUses:
     """
     Return what is remembered after a run of the probe (a look). A loss of calls ends with a later call or a
     repaired setting, but not with time alone.
     """
-    before = _shift_out_of_future(before, now)
-    is_same = before.setting == observation.setting
-    is_new = before.setting == "" and before.looked > 0
+    earlier_uses = _shift_out_of_future(earlier_uses, now)
+    is_same = earlier_uses.setting == observation.setting
+    is_new = earlier_uses.setting == "" and earlier_uses.looked > 0
     # ignore a time that was written before the clock was set back
-    used = before.used if observation.used is not None and observation.used > now else observation.used
-    heard = before.heard if observation.heard is not None and observation.heard > now else observation.heard
+    used = earlier_uses.used if observation.used is not None and observation.used > now else observation.used
+    heard = (
+        earlier_uses.heard if observation.heard is not None and observation.heard > now else observation.heard
+    )
     memory = msgspec.structs.replace(
-        before,
+        earlier_uses,
         setting=observation.setting,
-        since=before.since if is_same else before.looked if is_new else now,
-        cut_since=(now if before.cut_since is None else before.cut_since) if observation.cut else None,
+        since=earlier_uses.since if is_same else earlier_uses.looked if is_new else now,
+        cut_since=(now if earlier_uses.cut_since is None else earlier_uses.cut_since)
+        if observation.cut
+        else None,
         looked=now,
         used=used,
         heard=heard,
     )
-    is_repaired = not is_same and before.setting != "" and not observation.is_bad
+    is_repaired = not is_same and earlier_uses.setting != "" and not observation.is_bad
     if memory.unheard is not None and (is_repaired or not is_use_without_call(memory.unheard, heard)):
         memory = msgspec.structs.replace(memory, unheard=None, newest=(), is_losing=False, cut="")
-    for each in sorted({time for time in (before.used, used) if time is not None}):
+    for each in sorted({time for time in (earlier_uses.used, used) if time is not None}):
         if each >= memory.since and now - each >= JUDGED_AFTER_S and is_use_without_call(each, heard):
             memory = _with_use_without_call(
                 memory, each, is_certain_loss=_is_certain_loss(memory, observation, each)
             )
     if not memory.is_losing:
         return memory
-    if observation.cut and used is not None and used > min(before.looked, memory.cut_since or now):
+    if observation.cut and used is not None and used > min(earlier_uses.looked, memory.cut_since or now):
         memory = msgspec.structs.replace(memory, cut=observation.cut)
-    return _with_call_loss_at(memory, now, is_new_loss=not before.is_losing)
+    return _with_call_loss_at(memory, now, is_new_loss=not earlier_uses.is_losing)
 
 
-def _shift_out_of_future(memory: RememberedUses, now: float) -> RememberedUses:
+def _shift_out_of_future(remembered_uses: RememberedAssistantUses, now: float) -> RememberedAssistantUses:
     """Return the memory without times in the future: the clock may have been set back since the last look."""
-    by = memory.looked - now
+    by = remembered_uses.looked - now
     if by <= 0:
-        return memory
+        return remembered_uses
     times = {
-        name: getattr(memory, name) for name in ("since", "cut_since", "used", "heard", "unheard", "lost")
+        name: getattr(remembered_uses, name)
+        for name in ("since", "cut_since", "used", "heard", "unheard", "lost")
     }
     earlier = {name: None if time is None else time - by for name, time in times.items()}
-    lists = {name: tuple(time - by for time in getattr(memory, name)) for name in ("newest", "begun")}
-    return msgspec.structs.replace(memory, **earlier, **lists)
+    lists = {
+        name: tuple(time - by for time in getattr(remembered_uses, name)) for name in ("newest", "begun")
+    }
+    return msgspec.structs.replace(remembered_uses, **earlier, **lists)
 
 
-def _is_certain_loss(memory: RememberedUses, observation: UseObservation, used: float) -> bool:
-    if memory.cut_since is not None and used >= memory.cut_since:
+def _is_certain_loss(
+    remembered_uses: RememberedAssistantUses, observation: UseObservation, used: float
+) -> bool:
+    if remembered_uses.cut_since is not None and used >= remembered_uses.cut_since:
         return True
-    return observation.is_bad and (memory.heard is None or memory.heard < memory.since)
+    return observation.is_bad and (
+        remembered_uses.heard is None or remembered_uses.heard < remembered_uses.since
+    )
 
 
 def _with_use_without_call(
-    memory: RememberedUses, used_at: float, *, is_certain_loss: bool
-) -> RememberedUses:
-    newest = memory.newest
+    remembered_uses: RememberedAssistantUses, used_at: float, *, is_certain_loss: bool
+) -> RememberedAssistantUses:
+    newest = remembered_uses.newest
     if not newest or used_at - newest[-1] >= USES_APART_S:
         newest = (*newest, used_at)[-USES_OF_A_SLOW_LOSS:]
     within = newest[-USES_OF_A_LOSS:]
     is_loss = len(within) == USES_OF_A_LOSS and within[-1] - within[0] <= LOSS_WITHIN_S
     return msgspec.structs.replace(
-        memory,
-        unheard=used_at if memory.unheard is None else memory.unheard,
+        remembered_uses,
+        unheard=used_at if remembered_uses.unheard is None else remembered_uses.unheard,
         newest=newest,
-        is_losing=memory.is_losing or is_certain_loss or is_loss or len(newest) == USES_OF_A_SLOW_LOSS,
+        is_losing=remembered_uses.is_losing
+        or is_certain_loss
+        or is_loss
+        or len(newest) == USES_OF_A_SLOW_LOSS,
     )
 
 
-def _with_call_loss_at(memory: RememberedUses, now: float, *, is_new_loss: bool) -> RememberedUses:
-    begun = (*memory.begun, now)[-LOSSES_OF_A_DAY:] if is_new_loss else memory.begun
-    return msgspec.structs.replace(memory, begun=begun, lost=now)
+def _with_call_loss_at(
+    remembered_uses: RememberedAssistantUses, now: float, *, is_new_loss: bool
+) -> RememberedAssistantUses:
+    begun = (*remembered_uses.begun, now)[-LOSSES_OF_A_DAY:] if is_new_loss else remembered_uses.begun
+    return msgspec.structs.replace(remembered_uses, begun=begun, lost=now)

@@ -20,7 +20,7 @@ _NO_LABELS = frozenset({"service.version", "service.instance.id", "host.name", "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
+class OpampAgentDescription:
     """The attributes with which an OpAMP agent describes itself. An empty text is unknown."""
 
     service: str = ""
@@ -40,7 +40,7 @@ class Description:
         return f"{self.service} {self.version}".strip()[:MAX_TEXT]
 
 
-def read_agent_description(described: Any) -> Description:
+def read_agent_description(described: Any) -> OpampAgentDescription:
     """
     Return the facts of an AgentDescription. An attribute that is no valid label is left out, because a client
     cannot choose its attributes.
@@ -50,7 +50,7 @@ def read_agent_description(described: Any) -> Description:
         for attribute in islice(attributes, ATTRIBUTES):
             texts[attribute.key] = _text_of_scalar(attribute.value)
     platform = "/".join(filter(None, (texts.get("os.type"), texts.get("host.arch"))))
-    return Description(
+    return OpampAgentDescription(
         service=texts.get(SERVICE, ""),
         version=texts.get("service.version", ""),
         host_id=texts.get(HOST_ID, ""),

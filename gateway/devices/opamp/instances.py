@@ -31,7 +31,7 @@ from gateway.devices.machine_state import ONLINE
 from gateway.devices.opamp.description import (
     HOST_ID,
     SERVICE,
-    Description,
+    OpampAgentDescription,
     read_agent_description,
     read_health,
 )
@@ -47,7 +47,7 @@ from gateway.devices.opamp.messages import (
 )
 from gateway.devices.reports import DeviceReport
 from gateway.people.authentication.access import missing_scope_refusal
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.clock import Clock, elapsed_s
 from spool.devices.device import REVOKED, Device
 from spool.registry.scopes import ENROLL, HEARTBEAT
@@ -62,7 +62,7 @@ CONNECTED = "connected"
 class InstanceSender:
     """The sender of a message. `url` is the address that it used. A plain request has no `connection`."""
 
-    bearer: Bearer
+    bearer: AuthenticatedKey
     address: str
     url: str
     connection: object | None = None
@@ -131,7 +131,7 @@ class OpampInstances:
         device = self._table.find(_device_id(instance_uid) if instance is None else instance.device)
         return device is not None and device.state == REVOKED
 
-    def note_open_connection(self, instance_uid: bytes, bearer: Bearer) -> None:
+    def note_open_connection(self, instance_uid: bytes, bearer: AuthenticatedKey) -> None:
         """Note that the connection of an instance is open, even if the instance sends no heartbeats."""
         instance = self._instances.get(instance_uid)
         is_own = instance is not None and instance.key == bearer.name
@@ -152,7 +152,7 @@ class OpampInstances:
     # -- the device of an instance --------------------------------------------------------------------------------
 
     def _find_device_id(
-        self, instance_uid: bytes, description: Description | None, bearer: Bearer
+        self, instance_uid: bytes, description: OpampAgentDescription | None, bearer: AuthenticatedKey
     ) -> str | None:
         if bearer.device is not None:
             return bearer.device
@@ -167,7 +167,7 @@ class OpampInstances:
         return self._find_device_of_earlier_instance(instance_uid, description, bearer) or id
 
     def _find_device_of_earlier_instance(
-        self, instance_uid: bytes, description: Description, bearer: Bearer
+        self, instance_uid: bytes, description: OpampAgentDescription, bearer: AuthenticatedKey
     ) -> str | None:
         """
         Return the device of the same collector under an earlier uid. A revoked device is found as well, so that a
@@ -211,7 +211,7 @@ class OpampInstances:
     # -- storing --------------------------------------------------------------------------------------------------
 
     async def _store_report(
-        self, id: str, message: Any, description: Description | None, sender: InstanceSender
+        self, id: str, message: Any, description: OpampAgentDescription | None, sender: InstanceSender
     ) -> str | None:
         """Enrol the device or store its heartbeat. Return its key if it gets one now."""
         name = _uid_text(message.instance_uid)
@@ -250,7 +250,7 @@ class OpampInstances:
             self._machines.setdefault(_collector_identity(device), set()).add(id)
         return key
 
-    def _may_offer_key(self, message: Any, bearer: Bearer) -> bool:
+    def _may_offer_key(self, message: Any, bearer: AuthenticatedKey) -> bool:
         is_willing = bool(message.capabilities & ACCEPTS_OPAMP_SETTINGS)
         is_own = bearer.device is not None or bearer.is_gateway
         return self.devices.settings.opamp_keys and is_willing and not is_own and ENROLL in bearer.scopes

@@ -27,7 +27,7 @@ from gateway.http.listening.forwarded import TrustedProxies, with_forwarded_orig
 from gateway.http.listening.plain_requests import SERVER, FastPathRequestHandler, Handle, handle_by_exact_path
 from gateway.http.listening.tls import Certificate
 from gateway.http.listening.websocket import SwitchingProtocols
-from spool.turns.fair_turns import FairTurns, current_work
+from spool.turns.fair_turns import FairTurnScheduler, current_work
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ _TOO_MANY = (
 )
 
 
-class Connection(FastPathRequestHandler):
+class HttpServerConnection(FastPathRequestHandler):
     """
     A connection that counts towards a limit. It answers bytes that are not HTTP/1.1 itself, because aiohttp's
     answer would quote them.
@@ -173,13 +173,13 @@ class Listener:
         certificate: Certificate | None = None,
         connections: OpenConnections | None = None,
         proxies: TrustedProxies | None = None,
-        turns: FairTurns | None = None,
+        scheduler: FairTurnScheduler | None = None,
     ) -> None:
         """
-        Create a listener. Without `connections`, their number is not limited. Without `turns`, requests do
+        Create a listener. Without `connections`, their number is not limited. Without `scheduler`, requests do
         not wait.
         """
-        self._turns = turns
+        self._turns = scheduler
         self._tls = None if certificate is None else certificate.context
         self._connections = connections
         self._proxies = proxies or TrustedProxies()
@@ -220,8 +220,10 @@ class Listener:
         )
         web_server.request_factory = with_forwarded_origin(web_server.request_factory, self._proxies)
 
-        def make_connection() -> Connection:
-            return Connection(web_server, self._connections, in_turn=in_turn, loop=loop, **self._settings)
+        def make_connection() -> HttpServerConnection:
+            return HttpServerConnection(
+                web_server, self._connections, in_turn=in_turn, loop=loop, **self._settings
+            )
 
         try:
             where: dict[str, Any] = {"host": host, "port": port} if listening is None else {"sock": listening}
@@ -286,17 +288,19 @@ def uses_tls(server: ServerSettings, address: str) -> bool:
 # -- turns ---------------------------------------------------------------------------------------------------
 
 
-async def handle_in_turns(turns: FairTurns, handle: Handle, request: web.Request) -> web.StreamResponse:
+async def handle_in_turns(
+    scheduler: FairTurnScheduler, handle: Handle, request: web.Request
+) -> web.StreamResponse:
     """
     Handle a request in fair turns. The time of each of its steps is charged to its party: its key, person or
     address.
     """
     connection = request.protocol
     assert isinstance(connection, FastPathRequestHandler)
-    with turns.new_request(fair_turn_party_of_address(request.remote or "")) as work:
+    with scheduler.new_request(fair_turn_party_of_address(request.remote or "")) as work:
         connection.work = work
         response: web.StreamResponse = await work.run_and_charge_time_to_party(handle(request))
-        if work.party is None or turns.are_shared:
+        if work.party is None or scheduler.are_shared:
             await work.wait_for_turn_before_response()
         connection.party, connection.work = work.party, None
         return response

@@ -24,7 +24,7 @@ from aiohttp.streams import EmptyStreamReader
 from aiohttp.web_urldispatcher import PlainResource
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from spool.turns.fair_turns import Party, PartyWork
+from spool.turns.fair_turns import FairTurnParty, FairTurnRequest
 
 # Any, because aiohttp's type says BaseRequest
 Handle: TypeAlias = "Callable[[Any], Awaitable[web.StreamResponse]]"
@@ -150,8 +150,8 @@ class FastPathRequestHandler(web.RequestHandler):
         self._held = bytearray()
         self._waits = False  # whether held bytes wait for a turn of the event loop
         # party of the last request, which is usually that of the next request as well
-        self.party: Party | None = None
-        self.work: PartyWork | None = None  # work of the pending request
+        self.party: FairTurnParty | None = None
+        self.work: FairTurnRequest | None = None  # work of the pending request
 
     @property
     def is_idle(self) -> bool:
@@ -216,7 +216,7 @@ class FastPathRequestHandler(web.RequestHandler):
         else:
             heavy.turns.call_in_turn(heavy, partial(self._parse_some_held_bytes, heavy))
 
-    def _parse_some_held_bytes(self, party: Party | None) -> None:
+    def _parse_some_held_bytes(self, party: FairTurnParty | None) -> None:
         self._waits = False
         if self.transport is None:
             return
@@ -238,7 +238,7 @@ class FastPathRequestHandler(web.RequestHandler):
         else:
             super()._resume_transport_reading()
 
-    def _hold_bytes_if_party_must_wait(self, data: bytes, party: Party) -> bool:
+    def _hold_bytes_if_party_must_wait(self, data: bytes, party: FairTurnParty) -> bool:
         heavy = party.turns.find_party_that_must_wait(party.name)
         if heavy is None or not data or self._left > 0 or not self.is_idle:
             return False

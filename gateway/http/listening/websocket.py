@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 from aiohttp import web
 
 from gateway.core.errors import Refusal
-from gateway.http.inflight_bytes import InflightBytes, RequestBytes
+from gateway.http.inflight_bytes import InflightBytes, RequestByteReservation
 from gateway.http.listening.connections import OpenConnections
 from spool.shares import is_within_share
 
@@ -39,7 +39,7 @@ GOING_AWAY, PROTOCOL_ERROR, NO_BINARY, POLICY, TOO_LARGE, TRY_LATER = 1001, 1002
 _HEADER_BYTES = 14
 
 
-class Conversation(Protocol):
+class WebSocketConversation(Protocol):
     """
     The application on one WebSocket. `recheck_and_find_close_code` returns a close code if the peer may no
     longer send.
@@ -165,7 +165,7 @@ class WebSocket(asyncio.Protocol):
     def __init__(
         self,
         sockets: WebSockets,
-        conversation: Conversation,
+        conversation: WebSocketConversation,
         *,
         owner: str,
         inflight: InflightBytes,
@@ -185,7 +185,7 @@ class WebSocket(asyncio.Protocol):
         self._message: bytearray | None = None  # frames of a message that has begun
         self._control_frames = 0  # number of control frames in the current second
         self._second_ends_at = 0.0
-        self._share: RequestBytes | None = None  # reserved memory for an unfinished message
+        self._share: RequestByteReservation | None = None  # reserved memory for an unfinished message
         self._since: float | None = None  # time when the unfinished message began
         self._heard_at = 0.0
         self._pinged_at: float | None = None

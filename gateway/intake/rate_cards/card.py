@@ -98,7 +98,7 @@ class Price(CardPrices, kw_only=True, omit_defaults=True, frozen=True):
         return (_parse_day_ns(self.hours[0]), _parse_day_ns(self.hours[1])) if self.hours else None
 
 
-class Clause(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
+class ModelNameCondition(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
     A condition on model names. A name matches if one of the lists has a matching text, or if all clauses in
     `all` match.
@@ -109,7 +109,7 @@ class Clause(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     ends_with: tuple[str, ...] = ()
     contains: tuple[str, ...] = ()
     regex: tuple[str, ...] = ()
-    all: tuple[Clause, ...] = ()
+    all: tuple[ModelNameCondition, ...] = ()
 
     def matches(self, name: str) -> bool:
         return (
@@ -137,7 +137,7 @@ class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
 
     id: str
-    match: Clause
+    match: ModelNameCondition
     prices: tuple[Price, ...]
     apart: tuple[str, ...] = ()
     regional: dict[str, Decimal] = {}
@@ -166,7 +166,7 @@ class RateCard(msgspec.Struct, kw_only=True, frozen=True):
 prepare_types_for_msgspec(RateCard)
 
 
-class Catalogue:
+class ModelCatalogue:
     """
     An index of a provider's models. Exact names are looked up, and patterns are tried in the order of the
     list.
@@ -238,13 +238,13 @@ def _card_problems(card: RateCard) -> Iterator[str]:
                 yield f"{seller}, {model.id}: the factors of regional must be above 0"
 
 
-def _clause_problems(clause: Clause) -> Iterator[str]:
-    for pattern in clause.regex:
+def _clause_problems(condition: ModelNameCondition) -> Iterator[str]:
+    for pattern in condition.regex:
         try:
             re.compile(pattern)
         except re.error as error:
             yield f"match.regex {pattern!r} is not valid: {error}"
-    for part in clause.all:
+    for part in condition.all:
         yield from _clause_problems(part)
 
 

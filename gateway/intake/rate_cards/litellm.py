@@ -21,8 +21,8 @@ from gateway.intake.rate_cards.card import (
     FORMAT,
     CardPrices,
     CardUnreadable,
-    Clause,
     Model,
+    ModelNameCondition,
     Price,
     RateCard,
     Seller,
@@ -117,7 +117,11 @@ def convert_list(document: Mapping[str, Any], *, day: str, version: str) -> Rate
             apart = directions_priced_by_token_kind(name, {meter for row in prices for meter in row.meters})
             regional = _regional_factors(key, entry)
             model = Model(
-                id=name, match=Clause(equals=(name,)), prices=prices, apart=apart, regional=regional
+                id=name,
+                match=ModelNameCondition(equals=(name,)),
+                prices=prices,
+                apart=apart,
+                regional=regional,
             )
             known = sellers.setdefault(seller, {}).setdefault(name, model)
             if regional and not known.regional:

@@ -47,7 +47,7 @@ from gateway.money.comparison.comparing import ComparedAnswer, answer_comparison
 from gateway.money.comparison.sentence import comparable_days_hint, comparison_sentence
 from gateway.money.comparison.split import PARTS, CostDriver, GroupSpending, merge_drivers
 from gateway.money.costs.answer import billing_status_of_query
-from gateway.money.costs.earlier_period import ComparablePast, comparison_query
+from gateway.money.costs.earlier_period import EarlierPeriodCoverage, comparison_query
 from gateway.money.costs.measures import CURRENCY_UNIT, PREVIOUS, ComparedType
 from gateway.money.costs.question import check_span
 from gateway.operations.holders.operators import MoneyServices
@@ -288,8 +288,10 @@ class _ComparisonPage:
         return "\n\n".join(blocks)
 
 
-def _change_line(driver: CostDriver, names: Mapping[str, str | None], past: ComparablePast) -> ChangeLine:
-    compared = past.is_fully_covered
+def _change_line(
+    driver: CostDriver, names: Mapping[str, str | None], earlier_coverage: EarlierPeriodCoverage
+) -> ChangeLine:
+    compared = earlier_coverage.is_fully_covered
     parts = {name: money.units_to_text(getattr(driver.parts, name)) for name in ("change", *PARTS)}
     return ChangeLine(
         group=dict(names),

@@ -23,7 +23,7 @@ from gateway.mcp.writing import (
     markdown_table,
     remove_hidden_characters,
 )
-from gateway.money.costs.groups import USUAL, CellFigures, GroupDivision, sum_figures, visible_groups
+from gateway.money.costs.groups import USUAL, GroupCostFigures, GroupDivision, sum_figures, visible_groups
 from gateway.operations.holders.operators import MoneyServices
 from spool.ledger import money
 from spool.turns.threads import sort_in_short_steps
@@ -111,7 +111,7 @@ async def answer_group_costs(
 
 
 def _group_line(
-    cut: GroupDivision, dimensions: Sequence[str], names: Sequence[str | None], figures: CellFigures
+    cut: GroupDivision, dimensions: Sequence[str], names: Sequence[str | None], figures: GroupCostFigures
 ) -> GroupLine:
     group = {
         name: None if value is None else remove_hidden_characters(value)

@@ -20,9 +20,9 @@ import msgspec
 
 from gateway.core.fields import KEPT_IN_SECONDS, changes_struct, item_struct, one_item_answer_struct
 from spool.errors import Invalid, NotAllowed, NotThere
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.document_table import ManagedTable
-from spool.registry.documents import DocumentKind, replace_fields, with_change_fields_if_changed
+from spool.registry.documents import DocumentCollection, replace_fields, with_change_fields_if_changed
 from spool.registry.field_notes import example, words
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import ChangedRowId
@@ -142,9 +142,9 @@ class PublishJob:
         return self.submitted_by, self.is_of_key
 
 
-NAMESPACES = DocumentKind("allocation-namespace", Namespace, "namespace")
-VERSIONS = DocumentKind("allocation-version", DefinitionVersion, "version of a definition")
-JOBS = DocumentKind("allocation-job", PublishJob, "publish job")
+NAMESPACES = DocumentCollection("allocation-namespace", Namespace, "namespace")
+VERSIONS = DocumentCollection("allocation-version", DefinitionVersion, "version of a definition")
+JOBS = DocumentCollection("allocation-job", PublishJob, "publish job")
 
 
 def version_id(namespace: str, version_number: int) -> str:
@@ -235,9 +235,9 @@ class AllocationTable(ManagedTable[Namespace]):
     limit = "allocation.max_namespaces"
     action = "allocation_namespace"
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        super().__init__(changes)
-        self.people = changes.people
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        super().__init__(change_writer)
+        self.people = change_writer.people
         self._kept = _AllocationDocuments()
         self._news = asyncio.Event()
 

@@ -20,7 +20,7 @@ from spool.ledger.queries import TAG, DerivedDimension
 from spool.people import People
 
 
-class Published:
+class AllocationDefinitionHolder:
     """
     Holds the definition in force. A new definition applies to the next query. Running queries finish with the
     old one.

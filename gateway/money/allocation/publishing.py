@@ -24,7 +24,11 @@ from gateway.money.allocation.declared import (
 )
 from gateway.money.allocation.definition import PREFIX, AllocationDefinition, Dimension
 from gateway.money.allocation.language import Limits, join_definitions, parse_definition
-from gateway.money.allocation.published import Published, describe_first_value_times, find_first_value_times
+from gateway.money.allocation.published import (
+    AllocationDefinitionHolder,
+    describe_first_value_times,
+    find_first_value_times,
+)
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.ledger.ledger import Ledger
 from spool.registry.operators import Actor
@@ -50,7 +54,7 @@ class DefinitionPublisher:
         self,
         table: AllocationTable,
         ledger: Ledger,
-        published: Published,
+        published: AllocationDefinitionHolder,
         *,
         limits: Callable[[], Limits],
         max_versions: Callable[[], int],

@@ -26,7 +26,7 @@ from spool.ledger.queries import BILLED_TYPES, PAID_COST, PLAN_TYPES
 from spool.meters import METERS
 from spool.record import CURRENCY
 from spool.registry.document_table import ManagedTable, Sees, is_name_taken
-from spool.registry.documents import DocumentKind, StoredForm, replace_fields, row_version
+from spool.registry.documents import DocumentCollection, StoredForm, replace_fields, row_version
 from spool.registry.field_notes import Option, example, example_id, words
 from spool.registry.insights import Finding
 from spool.registry.notices import Notice, add_notices
@@ -41,7 +41,7 @@ from spool.registry.texts import (
     check_time_zone,
     check_unsigned_amount,
 )
-from spool.registry.views import VIEWS, View
+from spool.registry.views import VIEWS, SavedView
 
 DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY = "daily", "weekly", "monthly", "quarterly", "yearly"
 GRANULARITIES = (DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY)
@@ -300,7 +300,7 @@ class SpendBudget(NewBudget, frozen=True, kw_only=True, forbid_unknown_fields=Fa
         return self.planned.get(first_day, self.default_amount)
 
 
-BUDGETS = DocumentKind("budget", SpendBudget, "budget")
+BUDGETS = DocumentCollection("budget", SpendBudget, "budget")
 
 
 def enabled_percents(alerts: Mapping[str, str]) -> list[int]:
@@ -483,7 +483,7 @@ class PeriodAlerts:
         return f"{self.budget_id}.{self.first_day}"
 
 
-BUDGET_ALERTS = DocumentKind("budget_alerts", PeriodAlerts, "budget's alerts")
+BUDGET_ALERTS = DocumentCollection("budget_alerts", PeriodAlerts, "budget's alerts")
 
 
 KEPT_S = 92 * 86400.0  # seconds for which alerts of a period stay stored after its end
@@ -496,7 +496,7 @@ class BudgetDocuments:
     """The stored rows that an evaluation uses, read in the transaction that stores its results."""
 
     budgets: Sequence[SpendBudget]
-    views: Mapping[str, View]
+    views: Mapping[str, SavedView]
     alerts: Mapping[str, PeriodAlerts]
 
 
@@ -513,7 +513,7 @@ class JudgedBudgets:
     findings: Sequence[Finding] | None
 
 
-def problem_with_units(budget: SpendBudget, view: View) -> str | None:
+def problem_with_units(budget: SpendBudget, view: SavedView) -> str | None:
     """
     Return why a budget cannot use its view's filter by a unit of work, such as a session, or None if it can.
     """

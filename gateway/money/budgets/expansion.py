@@ -35,7 +35,7 @@ from gateway.money.budgets.judging import planned_limit
 from gateway.money.budgets.periods import BudgetPeriod, days_in_period, period_at, periods_before
 from spool.ledger import money
 from spool.record import format_to_second
-from spool.registry.views import View
+from spool.registry.views import SavedView
 
 # granularity -> number of past periods that are shown; a monthly budget shows the months of four quarters
 _PERIODS = {DAILY: 31, WEEKLY: 13, QUARTERLY: 8, YEARLY: 5}
@@ -45,7 +45,7 @@ _QUARTERS = 4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetView:
     budget: SpendBudget
-    view: View
+    view: SavedView
 
 
 async def read_requested_sections(

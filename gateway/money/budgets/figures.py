@@ -33,7 +33,7 @@ from spool.meters import METERS
 from spool.meters import SCALE as OF_METERS
 from spool.record import CURRENCY
 from spool.registry.documents import replace_fields
-from spool.registry.views import View
+from spool.registry.views import SavedView
 
 _BILLS_S = 62 * DAY_S  # how far to search back for the last day with a bill, in seconds
 _MEASURES = {
@@ -99,7 +99,7 @@ class BudgetFigures:
     """
 
     budget: SpendBudget
-    view: View | None
+    view: SavedView | None
     periods: Sequence[PeriodFigures] = ()
     problem: str | None = None
     per_label: str = ""
@@ -127,7 +127,7 @@ class BudgetLedger:
     # cached result of `known_until`, as a list with at most one value
     _billed_until: list[float] = field(default_factory=list)
 
-    async def read_figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
+    async def read_figures(self, budget: SpendBudget, view: SavedView | None) -> BudgetFigures:
         problem = evaluation_problem(budget, view, self.ledger, self.now)
         if problem is not None or view is None:
             return BudgetFigures(budget=budget, view=view, problem=problem)
@@ -149,7 +149,7 @@ class BudgetLedger:
             rate=budget_currency_rate_in_dollars(budget, self.ledger, self.now),
         )
 
-    async def read_running_figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
+    async def read_running_figures(self, budget: SpendBudget, view: SavedView | None) -> BudgetFigures:
         """Return the figures of the running period, without a forecast."""
         problem = evaluation_problem(budget, view, self.ledger, self.now)
         if problem is not None or view is None:
@@ -210,7 +210,7 @@ class BudgetLedger:
     async def spend_by_period(
         self,
         budget: SpendBudget,
-        view: View,
+        view: SavedView,
         since: datetime,
         until: datetime,
         granularity: str,
@@ -235,7 +235,7 @@ class BudgetLedger:
         return spent_by_owner
 
     async def daily_spend_by_owner(
-        self, budget: SpendBudget, view: View, count: int, *, by_owner: bool
+        self, budget: SpendBudget, view: SavedView, count: int, *, by_owner: bool
     ) -> dict[str, dict[date, int]]:
         """Return the spend of the last `count` complete days in UTC, by owner."""
         until = datetime.fromtimestamp(await self.known_until(budget), UTC)
@@ -249,7 +249,7 @@ class BudgetLedger:
             days_by_owner.setdefault(owner, {})[start.date()] = spent.actual
         return days_by_owner
 
-    async def spend_by_hour(self, budget: SpendBudget, view: View) -> tuple[int, ...]:
+    async def spend_by_hour(self, budget: SpendBudget, view: SavedView) -> tuple[int, ...]:
         """
         Return the spend by hour of the day in UTC, over HOURS_DAYS days and all owners. Bills state no hours,
         so for billed money all hours are equal.
@@ -266,7 +266,9 @@ class BudgetLedger:
             hourly[start.hour] += spent.actual
         return tuple(hourly)
 
-    async def _period_figures(self, budget: SpendBudget, view: View, period: BudgetPeriod) -> PeriodFigures:
+    async def _period_figures(
+        self, budget: SpendBudget, view: SavedView, period: BudgetPeriod
+    ) -> PeriodFigures:
         # Query the whole period and not only until now, because a sender's wrong clock may have put calls
         # into the future.
         sums = self._joined.get((budget.id, period.start))
@@ -283,7 +285,7 @@ class BudgetLedger:
         )
 
     async def _forecast_owners(
-        self, budget: SpendBudget, view: View, running: PeriodFigures
+        self, budget: SpendBudget, view: SavedView, running: PeriodFigures
     ) -> Mapping[str, Forecast | TooEarly]:
         """
         Forecast each owner if forecast alerts are on. Without forecast alerts, forecast only
@@ -321,7 +323,7 @@ def budget_currency_rate_in_dollars(budget: SpendBudget, ledger: Ledger, now: fl
     return CurrencyConverter(ledger.rates or find_no_rate, CURRENCY).rate(budget.currency, int(now))
 
 
-def evaluation_problem(budget: SpendBudget, view: View | None, ledger: Ledger, now: float) -> str | None:
+def evaluation_problem(budget: SpendBudget, view: SavedView | None, ledger: Ledger, now: float) -> str | None:
     """Return why a budget cannot be evaluated, or None if it can."""
     known = ledger.dimensions()
     if view is None:
@@ -344,7 +346,7 @@ def evaluation_problem(budget: SpendBudget, view: View | None, ledger: Ledger, n
 
 def _budget_query(
     budget: SpendBudget,
-    view: View,
+    view: SavedView,
     since: datetime,
     until: datetime,
     granularity: str,

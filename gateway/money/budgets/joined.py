@@ -15,7 +15,7 @@ from spool.ledger.queries import PLAN_TYPES
 from spool.ledger.sums import OTHER
 from spool.ledger.work import UNITS
 from spool.people import SECOND_NAME, USER, is_address_hash
-from spool.registry.views import View
+from spool.registry.views import SavedView
 
 # maximum rows of a query for several budgets, estimated from the rows that these budgets had last
 MOST_ROWS = 10_000
@@ -23,7 +23,7 @@ MOST_VALUES = 200  # maximum values of a dimension in one query
 # a person has several names, so a filter for one of these dimensions also matches groups under other names
 _OF_PEOPLE = frozenset({USER, SECOND_NAME})
 
-BudgetOfView = tuple[SpendBudget, View]
+BudgetOfView = tuple[SpendBudget, SavedView]
 _Key = tuple[object, ...]
 
 
@@ -78,7 +78,7 @@ def group_budgets_by_query(
 
 
 def _similarity_keys_by_dimension(
-    budget: SpendBudget, view: View, builtin_and_tag_dimensions: Collection[str]
+    budget: SpendBudget, view: SavedView, builtin_and_tag_dimensions: Collection[str]
 ) -> dict[str, _Key]:
     """
     Return a key for each dimension of the budget's filter. Budgets with an equal key differ only in that

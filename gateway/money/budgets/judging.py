@@ -32,13 +32,13 @@ from spool.ledger import money
 from spool.record import CURRENCY
 from spool.registry.insights import Finding
 from spool.registry.notices import PARKED, REMOVED, ChannelState, Notice
-from spool.registry.views import View
+from spool.registry.views import SavedView
 
 _EMPTY: PeriodAlerts = PeriodAlerts(budget_id="", first_day="", end=0.0, rules="", owners={})
 
 
 @dataclass(slots=True, kw_only=True)
-class BudgetJudgement:
+class BudgetAlertCollector:
     """Collects the alerts, notices and findings of all budgets, one budget after the other."""
 
     now: float
@@ -138,7 +138,9 @@ class BudgetJudgement:
             )
 
 
-def notified_channels(budget: SpendBudget, view: View | None, configured: Collection[str]) -> tuple[str, ...]:
+def notified_channels(
+    budget: SpendBudget, view: SavedView | None, configured: Collection[str]
+) -> tuple[str, ...]:
     """
     Return the channels of the budget. If it has none, return the channels of its view. If the view has
     none, return all channels. Channels that are not configured are ignored.
@@ -151,7 +153,7 @@ def notified_channels(budget: SpendBudget, view: View | None, configured: Collec
 
 
 def count_budgets_without_channel(
-    budgets: Iterable[SpendBudget], views: Mapping[str, View], channels: Iterable[ChannelState]
+    budgets: Iterable[SpendBudget], views: Mapping[str, SavedView], channels: Iterable[ChannelState]
 ) -> int:
     """
     Return the number of budgets whose alerts nobody receives, because no channel exists or all their channels
@@ -180,7 +182,7 @@ def judge_all(
 
     In that case, the insights of all budgets stay unchanged until then.
     """
-    judgement = BudgetJudgement(now=now, channels=channels, link=link)
+    judgement = BudgetAlertCollector(now=now, channels=channels, link=link)
     is_complete = True
     for budget in budget_documents.budgets:
         budget_figures = figures.get(budget.id)
@@ -201,7 +203,7 @@ def planned_limit(budget: SpendBudget, period: PeriodFigures) -> int | None:
     return money.text_to_units(planned) if planned else None
 
 
-def rules_digest(budget: SpendBudget, view: View | None) -> str:
+def rules_digest(budget: SpendBudget, view: SavedView | None) -> str:
     """Hash the rules on which alerts depend. If the hash changes, the running period is judged again."""
     rules = {name: getattr(budget, name) for name in RULES}
     # Defaults stay out of the hash, so that budgets older than these fields keep their hash.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from gateway.devices.agent.policy.signatures import TokenKey
+    from gateway.devices.agent.policy.signatures import WebTokenSigningKey
 
 # media type of a bundle; it lets OPA use long polling for changes
 MEDIA_TYPE = "application/vnd.openpolicyagent.bundles"
@@ -26,7 +26,7 @@ ROOT = "tollhouse"  # path of the verdict table in OPA's data
 KEY_ID = "tollhouse"
 
 
-def build_bundle(table: bytes, version: int, key: TokenKey) -> bytes:
+def build_bundle(table: bytes, version: int, key: WebTokenSigningKey) -> bytes:
     """Return the bundle of a table, which is given as compact JSON with sorted names."""
     files = {
         ".manifest": msgspec.json.encode({"revision": str(version), "roots": [ROOT]}),

@@ -18,13 +18,13 @@ from gateway.money.budgets.declared import SpendBudget
 from gateway.money.budgets.figures import BudgetLedger, OwnerSpend
 from spool.ledger.sums import HOUR_S
 from spool.registry.documents import replace_fields
-from spool.registry.views import View
+from spool.registry.views import SavedView
 
 LOOK_BACK = timedelta(days=7)
 
 
 async def highest_spend_in_span(
-    budget_ledger: BudgetLedger, budget: SpendBudget, view: View, span_s: float
+    budget_ledger: BudgetLedger, budget: SpendBudget, view: SavedView, span_s: float
 ) -> Mapping[str, int]:
     """
     Return, by owner, an upper bound of the spend in any span of `span_s` seconds within the last seven days.

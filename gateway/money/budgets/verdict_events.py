@@ -20,7 +20,7 @@ from gateway.money.insights.findings import printable_name
 from spool.registry.notices import INFO, Notice
 from spool.registry.registry import Registry
 from spool.registry.tables.verdicts import ReportedStates
-from spool.registry.views import View
+from spool.registry.views import SavedView
 
 VERDICT = "budget.verdict"
 _NAMED_OWNERS = 10
@@ -101,7 +101,7 @@ def _states_by_budget(table: BudgetVerdicts) -> Mapping[str, States]:
 
 def _change_notice(
     budget: SpendBudget,
-    view: View | None,
+    view: SavedView | None,
     states: States,
     changed: Collection[str],
     change_number: int,

@@ -37,11 +37,11 @@ from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, NS, Inference, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.registry import Registry
-from spool.registry.views import View
+from spool.registry.views import SavedView
 from spool.turns.fair_turns import current_work, run_in_background
 
 if TYPE_CHECKING:
-    from gateway.devices.agent.policy.signatures import SigningKey, TokenKey
+    from gateway.devices.agent.policy.signatures import SigningKey, WebTokenSigningKey
 
 OVER, NEAR, WITHIN = "over", "near", "within"
 ACTING, ALL = "acting", "all"  # contents of a table: only rows with the states OVER and NEAR, or all rows
@@ -229,11 +229,11 @@ class BudgetVerdictBoard:
         return SigningKey(private_pem_from_seed(self._registry.verdicts.seed))
 
     @cached_property
-    def bundle_signing_key(self) -> TokenKey:
+    def bundle_signing_key(self) -> WebTokenSigningKey:
         """Return the key that signs bundles. It is the same in every gateway of an installation."""
-        from gateway.devices.agent.policy.signatures import TokenKey
+        from gateway.devices.agent.policy.signatures import WebTokenSigningKey
 
-        return TokenKey(self._registry.verdicts.bundle_seed)
+        return WebTokenSigningKey(self._registry.verdicts.bundle_seed)
 
     async def current_signed_table(self, name: str) -> SignedTable:
         """
@@ -402,7 +402,7 @@ class BudgetVerdictBoard:
             self._bounds[budget.id] = of, now, bounds
         return delay_s, bounds
 
-    def _longest_delay_s(self, view: View, delays: Mapping[str, SourceDelay]) -> int:
+    def _longest_delay_s(self, view: SavedView, delays: Mapping[str, SourceDelay]) -> int:
         named = view.include.get("source")
         longest_s = max(
             (delay.most_s for source, delay in delays.items() if named is None or source in named),

@@ -35,7 +35,7 @@ from gateway.money.comparison.split import (
     unsorted_drivers,
     with_old_prices,
 )
-from gateway.money.costs.earlier_period import ComparablePast, find_past
+from gateway.money.costs.earlier_period import EarlierPeriodCoverage, find_past
 from gateway.money.costs.measures import DEFAULT_TOP, billed_tokens
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
@@ -74,7 +74,7 @@ class ComparedAnswer:
     comparison: Comparison
     query: CostQuery
     baseline: CostQuery
-    past: ComparablePast
+    past: EarlierPeriodCoverage
     whole_since: float
 
     @property

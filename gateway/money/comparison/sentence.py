@@ -10,7 +10,7 @@ from functools import partial
 from gateway.money.comparison.comparing import Comparison
 from gateway.money.comparison.split import MIXES, PARTS, CostDriver, GroupSpending
 from gateway.money.comparison.wording import MILLION, format_dollars
-from gateway.money.costs.earlier_period import ComparablePast
+from gateway.money.costs.earlier_period import EarlierPeriodCoverage
 from spool.ledger import money
 from spool.ledger.sums import OTHER
 
@@ -22,11 +22,11 @@ _FACTOR = 10
 _LITTLE = 20  # smaller drivers than 1/_LITTLE of the largest are omitted
 
 
-def comparison_sentence(comparison: Comparison, past: ComparablePast) -> str:
+def comparison_sentence(comparison: Comparison, earlier_coverage: EarlierPeriodCoverage) -> str:
     """Describe a change of costs in one sentence, with the largest drivers first."""
     total = comparison.total
-    if not past.is_fully_covered and (total.now.calls or total.now.cost):
-        return no_past_sentence(past)
+    if not earlier_coverage.is_fully_covered and (total.now.calls or total.now.cost):
+        return no_past_sentence(earlier_coverage)
     if not total.before.calls and not total.before.cost:
         return (
             "Nothing was spent in the time to compare with."
@@ -58,16 +58,18 @@ def _phrase_for_unnamed_groups(comparison: Comparison) -> str:
     return "in calls without a known name, or in small groups"
 
 
-def no_past_sentence(past: ComparablePast) -> str:
-    if past.known_from is None:
+def no_past_sentence(earlier_coverage: EarlierPeriodCoverage) -> str:
+    if earlier_coverage.known_from is None:
         return "Nothing is known of the time to compare with."
-    what = "Bills begin" if past.is_billed else "Counting began"
-    return f"{what} on {day_and_month_text(past.known_from)}, so there is nothing to compare with."
+    what = "Bills begin" if earlier_coverage.is_billed else "Counting began"
+    return (
+        f"{what} on {day_and_month_text(earlier_coverage.known_from)}, so there is nothing to compare with."
+    )
 
 
-def comparable_days_hint(past: ComparablePast) -> str:
+def comparable_days_hint(earlier_coverage: EarlierPeriodCoverage) -> str:
     """Describe how many days have an earlier time to compare with. Return "" if none has."""
-    days = past.comparable_days
+    days = earlier_coverage.comparable_days
     return f"The last {days} days have an earlier time." if days > 1 else ""
 
 

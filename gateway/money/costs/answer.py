@@ -12,7 +12,7 @@ from gateway.bills.contracts.declared import all_contracts, has_amounts
 from gateway.bills.plans.declared import PlanTable
 from gateway.core.first_use import import_in_thread
 from gateway.intake.prices import PriceBook
-from gateway.money.costs.earlier_period import ComparablePast, find_past
+from gateway.money.costs.earlier_period import EarlierPeriodCoverage, find_past
 from gateway.money.costs.listing import repeat_while_listing_changes
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
@@ -46,7 +46,7 @@ class CostAnswer:
     ledger: CostsLedger
     query: CostQuery
     rows: Sequence[CostRow]
-    past: ComparablePast | None
+    past: EarlierPeriodCoverage | None
     previous: CostQuery | None
     before: Sequence[CostRow]
     billed: Mapping[str, object] | None

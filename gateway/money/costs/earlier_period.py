@@ -27,7 +27,7 @@ PASTS = WHOLE, PART, NONE = ("whole", "part", "none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparablePast:
+class EarlierPeriodCoverage:
     """
     How much of an earlier time range the totals or bills cover, whatever the filters. Only a range in the
     state WHOLE is compared.
@@ -57,7 +57,7 @@ class ComparablePast:
         }
 
 
-async def find_past(query: CostQuery, ledger: Ledger, now: float) -> ComparablePast:
+async def find_past(query: CostQuery, ledger: Ledger, now: float) -> EarlierPeriodCoverage:
     if query.arranged:
         days = [
             day.day for day in await ledger.billed_days(0, int(now)) if day.source and not day.is_outside_bill
@@ -66,7 +66,7 @@ async def find_past(query: CostQuery, ledger: Ledger, now: float) -> ComparableP
     else:
         counted = await ledger.stored_span()
         first = counted[0] if counted else None
-    return ComparablePast(
+    return EarlierPeriodCoverage(
         state=_past_state(query, first),
         known_from=first and first.astimezone(query.zone),
         comparable_days=0 if first is None else _comparable_days(query, first, now),

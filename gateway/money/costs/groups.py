@@ -39,7 +39,7 @@ FIRST_CUT = timedelta(days=400)
 _CUTTER = Actor("tollhouse", "privacy.min_group")
 
 
-class CellFigures(NamedTuple):
+class GroupCostFigures(NamedTuple):
     """
     Summed figures of groups of people. `cost` is in units of money, and `counts` has a number for each of
     COUNTS.
@@ -48,8 +48,8 @@ class CellFigures(NamedTuple):
     cost: int = 0
     counts: tuple[int, ...] = (0,) * len(COUNTS)
 
-    def plus(self, cost: int, counts: Sequence[int]) -> CellFigures:
-        return CellFigures(self.cost + cost, tuple(map(sum, zip(self.counts, counts, strict=True))))
+    def plus(self, cost: int, counts: Sequence[int]) -> GroupCostFigures:
+        return GroupCostFigures(self.cost + cost, tuple(map(sum, zip(self.counts, counts, strict=True))))
 
     @property
     def to_fields(self) -> dict[str, Any]:
@@ -72,18 +72,18 @@ class Groups(NamedTuple):
 
     def sums_by_dimensions(
         self, dimensions: Sequence[str], chosen: Mapping[str, Collection[str]]
-    ) -> Iterator[tuple[GroupDivision, tuple[str | None, ...], CellFigures]]:
+    ) -> Iterator[tuple[GroupDivision, tuple[str | None, ...], GroupCostFigures]]:
         """
         Sum the visible cells (the smallest sums with enough people) by `dimensions`. `chosen` lists the
         wanted values of dimensions. "" is the unknown value.
         """
         places = [SPLIT_BY.index(name) for name in dimensions]
         for cut, visible in self.parts:
-            sums: dict[tuple[str | None, ...], CellFigures] = {}
+            sums: dict[tuple[str | None, ...], GroupCostFigures] = {}
             for cell in visible:
                 if _is_chosen(cell, chosen):
                     names = tuple(cell.names[place] for place in places)
-                    sums[names] = sums.get(names, CellFigures()).plus(
+                    sums[names] = sums.get(names, GroupCostFigures()).plus(
                         money.text_to_units(cell.cost), cell.counts
                     )
             yield from ((cut, names, figures) for names, figures in sums.items())
@@ -96,8 +96,8 @@ def _is_chosen(cell: GroupCell, chosen: Mapping[str, Collection[str]]) -> bool:
     )
 
 
-def sum_figures(figures: Iterable[CellFigures]) -> CellFigures:
-    total = CellFigures()
+def sum_figures(figures: Iterable[GroupCostFigures]) -> GroupCostFigures:
+    total = GroupCostFigures()
     for each in figures:
         total = total.plus(*each)
     return total

@@ -16,7 +16,7 @@ from spool.errors import AskedTooMuch
 from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES, TOTAL, CostQuery, WantedValues, narrow_query
 from spool.ledger.work import TREES, UNITS
 from spool.record import CURRENCY
-from spool.registry.views import View
+from spool.registry.views import SavedView
 
 MAX_PERIODS = 10_000
 MAX_UNIT_DAYS = 92  # maximum days of a query by a unit of work
@@ -42,7 +42,7 @@ class CostQuestion:
     by: Sequence[str] = ()  # dimensions by which the costs are grouped
     include: WantedValues = field(default_factory=dict)
     exclude: WantedValues = field(default_factory=dict)
-    view: View | None = None
+    view: SavedView | None = None
     cost_type: str = REAL_COST
     fills: bool = False  # whether counted costs fill in for missing bills
     measures: Sequence[str] = ()  # fields of CostRow that the caller needs; empty means all

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from gateway.core.errors import Refusal
-from gateway.core.visibility import EVERYTHING, VisiblePart, check_view_usable
+from gateway.core.visibility import EVERYTHING, VisibilityRules, check_view_usable
 from spool.errors import NotThere
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import (
@@ -22,7 +22,7 @@ from spool.ledger.work import UNITS
 from spool.registry.registry import Registry
 from spool.registry.roles import EVERYTHING as ALL_RIGHTS
 from spool.registry.roles import Rights
-from spool.registry.views import View, view_dimensions
+from spool.registry.views import SavedView, view_dimensions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +59,12 @@ class CostReader:
             raise hidden_cost_types_refusal(self.rights, cost_types)
         return SlicedLedger(self.whole, cost_slice, person=self.rights.person)
 
-    async def read_visibility(self) -> VisiblePart:
+    async def read_visibility(self) -> VisibilityRules:
         """Return a test whether the requester may see a view, a budget, an insight or a recommendation."""
         if not self.has_limited_data_access:
             return EVERYTHING
         ledger = self.ledger
-        return VisiblePart(
+        return VisibilityRules(
             False,
             await ledger.filters_within_slice_test(),
             self.require_registry().views.find,
@@ -110,15 +110,15 @@ class CostReader:
             return known
         return (*known, *BILLED_DIMENSIONS, *await (within or self.ledger).billing_row_tags())
 
-    async def find_view(self, id_or_name: str) -> View:
+    async def find_view(self, id_or_name: str) -> SavedView:
         """Return a view. Raises Refusal 400 if the view is unknown, hidden or broken."""
         return self.find_view_among(id_or_name, await self.read_visibility())
 
-    def find_view_among(self, id_or_name: str, visible: VisiblePart) -> View:
+    def find_view_among(self, id_or_name: str, visibility_rules: VisibilityRules) -> SavedView:
         """Do the same as `find_view`, with a given test of visibility."""
         views = self.require_registry().views
         try:
-            view = views.require_by_id_or_name(id_or_name, visible.can_see_view)
+            view = views.require_by_id_or_name(id_or_name, visibility_rules.can_see_view)
         except NotThere as error:
             raise Refusal(400, "invalid_parameter", f"view: {error}") from None
         return views.expand_names(check_view_usable(self.whole.dimensions(), view))

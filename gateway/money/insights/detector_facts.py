@@ -26,12 +26,12 @@ from spool.log.counted_names import EventType
 from spool.record import Inference
 from spool.registry.enrolment_tokens import EnrolmentToken
 from spool.registry.insights import Finding
-from spool.registry.keys import Key
+from spool.registry.keys import ApiKey
 from spool.registry.notices import ChannelState
 from spool.registry.tables.expired_tries import ExpiredKeyUses
 from spool.registry.tables.sender_fields import SenderDay
 from spool.registry.tables.sender_hours import SenderHours
-from spool.registry.views import View
+from spool.registry.views import SavedView
 from spool.shares import KeyShare
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class PeriodSpend:
 class ViewSpend:
     """The cost of a view by start of day (epoch seconds), and by value of the view's main dimension."""
 
-    view: View
+    view: SavedView
     days: Mapping[float, Mapping[str | None, Decimal]]
 
 
@@ -150,7 +150,7 @@ class InsightFacts:
     # unknown or no transaction is open.
     oldest_transaction_s: float | None = None
     certificates: Sequence[CertificateExpiry] = ()
-    keys: Sequence[Key] = ()
+    keys: Sequence[ApiKey] = ()
     expired_tries: Mapping[int, ExpiredKeyUses] = field(default_factory=dict)  # by the id of an expired key
     sender_hours: Sequence[SenderHours] = ()  # hours in which records arrived, by source and key
     devices: Sequence[Device] = ()

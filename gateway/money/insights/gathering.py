@@ -36,20 +36,20 @@ from spool.ledger.cost_kinds import KINDS, NONE, WITHOUT_USAGE
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, narrow_query, next_full_hour
 from spool.ledger.sums import OTHER
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.record import AI_TELEMETRY, NS, Correction, Inference
 from spool.registry.enrolment_tokens import EnrolmentToken
-from spool.registry.keys import Key
+from spool.registry.keys import ApiKey
 from spool.registry.notices import ChannelState
 from spool.registry.tables.expired_tries import ExpiredKeyUses
 from spool.registry.tables.sender_fields import SenderDay
 from spool.registry.tables.sender_hours import SenderHours
-from spool.registry.views import View
+from spool.registry.views import SavedView
 from spool.shares import KeyShare
 from spool.storage import DatabaseHealth, no_database
 
 if TYPE_CHECKING:
-    from gateway.monitoring.late_reports import KeptLateReports
+    from gateway.monitoring.late_reports import LateReportSaver
     from gateway.normalise.memory.learning import ReadOtherwise
 
 RECENT = 20_000  # maximum records; they take some tens of megabytes while the detectors run
@@ -108,9 +108,9 @@ async def _no_arrivals() -> Sequence[ReportArrival]:
 @dataclass(frozen=True, kw_only=True)
 class FactSources:
     ledger: Ledger
-    log: Log
+    log: RecordLog
     deliveries: Deliveries
-    keys: Callable[[], Sequence[Key]]
+    keys: Callable[[], Sequence[ApiKey]]
     devices: Callable[[], Sequence[Device]]
     prices: Callable[[], PriceBook]
     tokens: Callable[[], Sequence[EnrolmentToken]] = tuple
@@ -119,14 +119,14 @@ class FactSources:
     sender_hours: Callable[[], Awaitable[Sequence[SenderHours]]] = _no_sender_hours
     sender_fields: Callable[[], Awaitable[Mapping[int, SenderDay]]] = _no_sender_fields
     enforcer_faults: Callable[[], Awaitable[Sequence[EnforcerFault]]] = _no_faults
-    views: Callable[[], Sequence[View]] = tuple
+    views: Callable[[], Sequence[SavedView]] = tuple
     silent_clusters: Callable[[], Sequence[Cluster]] = tuple
     unapplied_configs: Callable[[], Sequence[UnappliedConfig]] = tuple
     fleet: Callable[[], Awaitable[Sequence[FleetRow]]] = _no_fleet
     shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_key_shares
     is_unmapped: Callable[[str], bool] = lambda _: False
     read_otherwise: Callable[[], Sequence[ReadOtherwise]] = tuple
-    late_reports: KeptLateReports | None = None  # late reports, None while the registry is damaged
+    late_reports: LateReportSaver | None = None  # late reports, None while the registry is damaged
     reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _no_reconciled_months
     arrivals: Callable[[], Awaitable[Sequence[ReportArrival]]] = _no_arrivals
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
@@ -222,7 +222,7 @@ async def gather_states(sources: FactSources, *, now: float) -> InsightFacts:
     )
 
 
-async def _unrecognised_shapes(record_log: Log) -> list[UnrecognisedShape]:
+async def _unrecognised_shapes(record_log: RecordLog) -> list[UnrecognisedShape]:
     shapes: list[UnrecognisedShape] = []
     for row in await record_log.unrecognised_items():
         names = row["names"]
@@ -299,10 +299,10 @@ class SpendReader:
         query = CostQuery(since=start, until=self._until, granularity=TOTAL, measures=("cost",))
         return next((row.unconverted for row in await self._ledger.costs(query)), {})
 
-    def is_watched_for_anomalies(self, view: View) -> bool:
+    def is_watched_for_anomalies(self, view: SavedView) -> bool:
         return view.anomalies.enabled and view.broken_reason(self._known) is None
 
-    async def view_spend(self, view: View, since: float) -> ViewSpend:
+    async def view_spend(self, view: SavedView, since: float) -> ViewSpend:
         query = CostQuery(
             since=datetime.fromtimestamp(since, UTC),
             until=self._until,
@@ -359,7 +359,7 @@ def _row_to_spend(dimensions: Sequence[str], row: CostRow) -> PeriodSpend:
     )
 
 
-async def recent_calls(record_log: Log, since: float) -> list[Inference]:
+async def recent_calls(record_log: RecordLog, since: float) -> list[Inference]:
     """
     Return up to RECENT of the newest closed calls that began at `since` or later. Duplicates kept for
     reference, and calls that a correction took back, are excluded.

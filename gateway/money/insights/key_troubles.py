@@ -10,7 +10,7 @@ from gateway.money.insights.detector_facts import DAY_S
 from gateway.money.insights.findings import finding_key, printable_name
 from gateway.monitoring.snapshot import KeyGauges
 from spool.record import utc_iso
-from spool.registry.keys import ENABLED, EXPIRED, STATES, Key
+from spool.registry.keys import ENABLED, EXPIRED, STATES, ApiKey
 from spool.registry.notices import CRITICAL, INFO, WARNING
 from spool.registry.tables.expired_tries import ExpiredKeyUses
 
@@ -25,7 +25,7 @@ CRITICAL_S = DAY_S
 class KeyTrouble:
     """A problem with one key. Each new severity becomes a new finding, so that people are notified again."""
 
-    key: Key
+    key: ApiKey
     detector: str
     severity: str
     title: str
@@ -45,12 +45,12 @@ class KeyTrouble:
         return finding_key(self.detector, self.finding_subject)
 
 
-def is_recently_used(key: Key, now: float) -> bool:
+def is_recently_used(key: ApiKey, now: float) -> bool:
     return key.last_accessed is not None and now - key.last_accessed < IDLE_S
 
 
 def key_gauges(
-    keys: Sequence[Key], tries: Mapping[int, ExpiredKeyUses], *, now: float, max_keys: int
+    keys: Sequence[ApiKey], tries: Mapping[int, ExpiredKeyUses], *, now: float, max_keys: int
 ) -> KeyGauges:
     """
     Return the metrics of keys for `/metrics`. At most `max_keys` keys that expire first have their own series.
@@ -68,7 +68,7 @@ def key_gauges(
 
 
 def key_troubles(
-    keys: Iterable[Key], tries: Mapping[int, ExpiredKeyUses], *, now: float
+    keys: Iterable[ApiKey], tries: Mapping[int, ExpiredKeyUses], *, now: float
 ) -> Sequence[KeyTrouble]:
     """
     Return the problems. The key that expires first is first. `tries` are requests made with expired keys, by
@@ -84,7 +84,7 @@ def key_troubles(
     return sorted(troubles, key=lambda trouble: (trouble.key.expires_at or 0.0, trouble.key.name))
 
 
-def _expired_key_trouble(key: Key, tries: Mapping[int, ExpiredKeyUses], now: float) -> KeyTrouble | None:
+def _expired_key_trouble(key: ApiKey, tries: Mapping[int, ExpiredKeyUses], now: float) -> KeyTrouble | None:
     tried = tries.get(key.id)
     if key.state(now) != EXPIRED or tried is None:
         return None
@@ -99,7 +99,7 @@ def _expired_key_trouble(key: Key, tries: Mapping[int, ExpiredKeyUses], now: flo
     )
 
 
-def _expiring_key_trouble(key: Key, now: float) -> KeyTrouble | None:
+def _expiring_key_trouble(key: ApiKey, now: float) -> KeyTrouble | None:
     at = key.expires_at
     if at is None or at > now + SOON_S:
         return None

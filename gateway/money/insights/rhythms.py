@@ -17,7 +17,7 @@ from itertools import islice
 
 from gateway.money.insights.findings import MAX_FINDINGS
 from gateway.monitoring.snapshot import SenderGauges
-from spool.registry.keys import ENABLED, Key
+from spool.registry.keys import ENABLED, ApiKey
 from spool.registry.tables.sender_hours import (
     HOUR_S,
     KEPT_HOURS,
@@ -153,7 +153,7 @@ class SenderStops:
     keys: Collection[str] = frozenset()
 
 
-def stopped_senders(hours: Iterable[SenderHours], keys: Iterable[Key], *, now: float) -> SenderStops:
+def stopped_senders(hours: Iterable[SenderHours], keys: Iterable[ApiKey], *, now: float) -> SenderStops:
     """
     Return the sources and keys that stopped, with the newest last record first.
 
@@ -196,7 +196,7 @@ def stopped_senders(hours: Iterable[SenderHours], keys: Iterable[Key], *, now: f
     return SenderStops(reported, frozenset(stopped_keys))
 
 
-def sender_gauges(hours: Sequence[SenderHours], keys: Sequence[Key], *, now: float) -> SenderGauges:
+def sender_gauges(hours: Sequence[SenderHours], keys: Sequence[ApiKey], *, now: float) -> SenderGauges:
     """
     Return the metrics of senders for `/metrics`: the MOST_SHOWN sources and enabled keys that sent last, and
     the stops that the detector reports. The numbers are limited because each name is a series.

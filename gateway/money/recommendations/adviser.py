@@ -55,7 +55,7 @@ class SavingsPreview:
     failed: Sequence[str]
 
 
-class Adviser:
+class RecommendationUpdater:
     def __init__(self, sources: Sources, table: RecommendationTable, clock: Clock) -> None:
         self._sources = sources
         self._table = table

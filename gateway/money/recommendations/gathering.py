@@ -31,7 +31,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TAG, CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions, DimensionValues, HourlySums
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.people import filter_values_of_dimension
 from spool.record import NS, Inference
 from spool.registry.registry import Registry
@@ -49,7 +49,7 @@ DimensionsTest = Callable[[Dimensions], bool]
 @dataclass(frozen=True, kw_only=True)
 class Sources:
     ledger: Ledger
-    log: Log
+    log: RecordLog
     prices: Callable[[], PriceBook]
     registry: Registry | None = None  # registry from which plans are read; None means without plans
 

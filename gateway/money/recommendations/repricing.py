@@ -14,7 +14,7 @@ from spool.registry.insights import dollar_text
 
 
 @dataclass(slots=True, kw_only=True)
-class PricedWork:
+class RepricedUses:
     """
     The uses of one program with one model (`ProgramAndModel`) that would have another price, with their cost and
     their savings.
@@ -38,12 +38,12 @@ class PricedWork:
 
 def programs_cheaper_with(
     saving_facts: SavingFacts, replacement_tokens: Callable[[DailyUse], TokenSum | None]
-) -> Iterator[tuple[ProgramAndModel, PricedWork]]:
+) -> Iterator[tuple[ProgramAndModel, RepricedUses]]:
     """
     Yield each program and model that would have cost less if its uses were priced as
     `replacement_tokens` returns. If `replacement_tokens` returns None, the use is skipped.
     """
-    works: dict[ProgramAndModel, PricedWork] = defaultdict(PricedWork)
+    works: dict[ProgramAndModel, RepricedUses] = defaultdict(RepricedUses)
     for index, use in enumerate(saving_facts.uses):
         tokens = replacement_tokens(use)
         saving = None if tokens is None else saving_facts.saving_if_priced_as(use, tokens)

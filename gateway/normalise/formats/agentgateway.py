@@ -16,7 +16,7 @@ from gateway.normalise.formats.engine.declaration import (
 )
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.costs import cost_unless_placeholder_zero
-from gateway.normalise.reading.metadata import Metadata, WorkFields
+from gateway.normalise.reading.metadata import CallMetadata, WorkFields
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import operation_of_path
 from gateway.normalise.reading.regions import region_of_call
@@ -89,7 +89,7 @@ def read_calls(event: AgentgatewayEvent) -> Iterable[ReadCall]:
     )
     mark_as_failed_if_http_error(record, event.http_status)
     record.cost = cost_unless_placeholder_zero(record, parse_amount(event.cost, "agw.ai.usage.cost.total"))
-    metadata = Metadata()
+    metadata = CallMetadata()
     metadata.add_work_fields(event)
     metadata.add_tag("route", text_or_none(event.route))
     metadata.fill_record(record, principal=text_or_none(event.subject))

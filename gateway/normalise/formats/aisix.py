@@ -20,7 +20,7 @@ from gateway.normalise.formats.engine.declaration import (
     set_normalised_counts,
 )
 from gateway.normalise.reading.costs import cost_unless_placeholder_zero
-from gateway.normalise.reading.metadata import Metadata, first_key_name
+from gateway.normalise.reading.metadata import CallMetadata, first_key_name
 from gateway.normalise.reading.meters import keep_valid_meters
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.times import milliseconds_to_ns, parse_instant, start_before_end
@@ -93,7 +93,7 @@ def read_calls(event: AisixEvent) -> Iterable[ReadCall]:
     elif not mark_as_failed_if_http_error(record, event.status_code) and is_cached:
         record.status = "cached"
     record.cost = cost_unless_placeholder_zero(record, parse_amount(event.cost_usd, "cost_usd"))
-    metadata = Metadata()
+    metadata = CallMetadata()
     if is_true(event.usage_estimated):
         metadata.add_tag("usage_estimated", "true")
     metadata.fill_record(record)

@@ -19,7 +19,7 @@ from gateway.normalise.formats.engine.declaration import (
     set_normalised_counts,
 )
 from gateway.normalise.reading.agent_headers import AgentHeaders
-from gateway.normalise.reading.metadata import Metadata, WorkFields
+from gateway.normalise.reading.metadata import CallMetadata, WorkFields
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import operation_of_path
 from gateway.normalise.reading.request_ids import RequestIdHeaders, dedup_keys_from_headers
@@ -101,7 +101,7 @@ def read_calls(event: ApisixEvent) -> Iterable[ReadCall]:
         record, tokens, without_cache=input_excludes_cache(path, summary.request_model, summary.model)
     )
     mark_as_failed_if_http_error(record, struct_or_empty(event.response, ApisixResponse).status)
-    metadata = Metadata()
+    metadata = CallMetadata()
     metadata.add_work_fields(event)
     metadata.add_tag("route", text_or_none(event.route_id))
     metadata.add_tag("service", text_or_none(event.service_id))

@@ -24,8 +24,8 @@ from gateway.normalise.formats.engine.declaration import (
 )
 from gateway.normalise.outcome import MERGED, NOT_AI
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.items import NestedUnpacking
-from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.payload.items import NestedPayloadUnpacker
+from gateway.normalise.reading.metadata import CallMetadata
 from gateway.normalise.reading.models import model_without_prefix
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
 from gateway.normalise.reading.times import parse_instant
@@ -72,7 +72,7 @@ def has_azure_apim_fields(members: RawMembers) -> bool:
     )
 
 
-def rows_in_message(raw: payload.Raw, _: NestedUnpacking) -> Items:
+def rows_in_message(raw: payload.Raw, _: NestedPayloadUnpacker) -> Items:
     rows = payload.undecoded_members(raw).get("records")
     return payload.array_elements(raw if rows is None else rows)
 
@@ -111,7 +111,7 @@ def _read_token_count(event: AzureApimEvent) -> Iterable[ReadTokenCount]:
     number = parse_count(event.Sum, "Sum")
     if not number or name not in _TOKEN_TYPES:
         return ()
-    metadata = Metadata()
+    metadata = CallMetadata()
     metadata.add_tag("api", text_or_none(dimensions.get("API ID")))
     metadata.add_tag("subscription", text_or_none(dimensions.get("Subscription ID")))
     metric = UsageMetric(

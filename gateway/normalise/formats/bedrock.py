@@ -29,8 +29,8 @@ from gateway.normalise.formats.engine.declaration import (
 )
 from gateway.normalise.outcome import ReadOutcome
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.items import MAX_PIECE, NestedUnpacking
-from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.payload.items import MAX_PIECE, NestedPayloadUnpacker
+from gateway.normalise.reading.metadata import CallMetadata
 from gateway.normalise.reading.models import model_without_prefix
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
 from gateway.normalise.reading.regions import region_of_call
@@ -132,7 +132,7 @@ def has_bedrock_fields(members: RawMembers) -> bool:
     )
 
 
-def unwrap_log_records(raw: payload.Raw, nested_unpacking: NestedUnpacking) -> Items:
+def unwrap_log_records(raw: payload.Raw, nested_unpacking: NestedPayloadUnpacker) -> Items:
     """
     Yield the log records in one item, without any wrappers (lists, CloudWatch, Firehose). An unreadable
     wrapper affects only its own contents.
@@ -141,7 +141,7 @@ def unwrap_log_records(raw: payload.Raw, nested_unpacking: NestedUnpacking) -> I
 
 
 def _unwrap_log_record_layers(
-    raw: payload.Raw, nested_unpacking: NestedUnpacking, max_wrappers: int
+    raw: payload.Raw, nested_unpacking: NestedPayloadUnpacker, max_wrappers: int
 ) -> Items:
     members = payload.undecoded_members(raw)
     if max_wrappers and "awslogs" in members:
@@ -155,7 +155,9 @@ def _unwrap_log_record_layers(
         yield raw
 
 
-def _unwrap_firehose(records: payload.Raw, nested_unpacking: NestedUnpacking, max_wrappers: int) -> Items:
+def _unwrap_firehose(
+    records: payload.Raw, nested_unpacking: NestedPayloadUnpacker, max_wrappers: int
+) -> Items:
     index = 0
     for record in payload.array_elements(records):
         if not len(record):
@@ -167,7 +169,7 @@ def _unwrap_firehose(records: payload.Raw, nested_unpacking: NestedUnpacking, ma
 
 
 def _unwrap_packed(
-    packed: payload.Raw, field: str, nested_unpacking: NestedUnpacking, max_wrappers: int
+    packed: payload.Raw, field: str, nested_unpacking: NestedPayloadUnpacker, max_wrappers: int
 ) -> Items:
     if payload.is_null(packed):
         yield packed
@@ -190,7 +192,9 @@ def _unwrap_packed(
         yield Unreadable(f"{field} is {error}")
 
 
-def _unwrap_subscription(members: RawMembers, nested_unpacking: NestedUnpacking, max_wrappers: int) -> Items:
+def _unwrap_subscription(
+    members: RawMembers, nested_unpacking: NestedPayloadUnpacker, max_wrappers: int
+) -> Items:
     # ignore control messages, with which CloudWatch tests the subscription
     if payload.is_equal_text(members.get("messageType"), b'"CONTROL_MESSAGE"'):
         yield b"{}"
@@ -206,7 +210,7 @@ def _unwrap_subscription(members: RawMembers, nested_unpacking: NestedUnpacking,
 
 
 def _unwrap_log_event(
-    event: payload.Raw, index: int, nested_unpacking: NestedUnpacking, max_wrappers: int
+    event: payload.Raw, index: int, nested_unpacking: NestedPayloadUnpacker, max_wrappers: int
 ) -> Items:
     if payload.is_null(event):
         yield event
@@ -243,7 +247,7 @@ def read_calls(event: BedrockEvent) -> Iterable[ReadCall]:
     )
     if event.errorCode not in (None, "", "-"):
         mark_as_failed(record, event.errorCode)
-    metadata = Metadata()
+    metadata = CallMetadata()
     metadata.add_caller_and_tags(dict_or_empty(event.requestMetadata))
     metadata.fill_record(record, principal=text_or_none(struct_or_empty(event.identity, BedrockIdentity).arn))
     # requestId is AWS's own id, which SDKs also report

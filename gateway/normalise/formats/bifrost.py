@@ -25,9 +25,9 @@ from gateway.normalise.formats.engine.declaration import (
     set_normalised_counts,
 )
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.items import NestedUnpacking
+from gateway.normalise.payload.items import NestedPayloadUnpacker
 from gateway.normalise.reading.costs import cost_unless_placeholder_zero
-from gateway.normalise.reading.metadata import Metadata, first_key_name
+from gateway.normalise.reading.metadata import CallMetadata, first_key_name
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import BY_NAME, operation_of_function_name
 from gateway.normalise.reading.times import parse_instant
@@ -100,7 +100,7 @@ class BifrostEvent(msgspec.Struct):
     Span: BifrostSpan | Other = None
 
 
-def spans_of_trace(raw: payload.Raw, _: NestedUnpacking) -> Items:
+def spans_of_trace(raw: payload.Raw, _: NestedPayloadUnpacker) -> Items:
     """Yield each span of a trace as a separate item, so that a bad span does not affect other spans."""
     members = payload.undecoded_members(raw)
     spans = members.get("Spans")
@@ -141,7 +141,7 @@ def read_calls(event: BifrostEvent) -> Iterable[ReadCall]:
     identity = call_identity(
         record, response_id=text_or_none(attributes.response_id), span=True, own_id=record.request_id
     )
-    metadata = Metadata()
+    metadata = CallMetadata()
     add_tier_tag(metadata, attributes.service_tier)
     record.tags = metadata.tags
     return (ReadCall(record, identity),)

@@ -21,9 +21,9 @@ from gateway.normalise.formats.engine.declaration import (
     set_normalised_counts,
 )
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.items import NestedUnpacking
+from gateway.normalise.payload.items import NestedPayloadUnpacker
 from gateway.normalise.reading.costs import cost_unless_placeholder_zero
-from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.metadata import CallMetadata
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS, IMAGE, operation_of_path
 from gateway.normalise.reading.times import end_after_milliseconds, parse_instant
@@ -67,7 +67,7 @@ def has_cloudflare_fields(members: RawMembers) -> bool:
     return is_page or "tokens_in" in members or has_object_with(members, "result", "tokens_in")
 
 
-def unwrap_entries(raw: payload.Raw, _: NestedUnpacking) -> Items:
+def unwrap_entries(raw: payload.Raw, _: NestedPayloadUnpacker) -> Items:
     page = payload.undecoded_members(raw).get("result")
     return payload.array_elements(raw if page is None else page)
 
@@ -92,7 +92,7 @@ def read_calls(event: CloudflareEvent) -> Iterable[ReadCall]:
     elif not mark_as_failed_if_http_error(record, event.status_code) and is_true(event.cached):
         record.status = "cached"
     record.cost = cost_unless_placeholder_zero(record, parse_amount(event.cost, "cost"))
-    metadata = Metadata()
+    metadata = CallMetadata()
     metadata.add_caller_and_tags(dict_or_empty(event.metadata))
     metadata.fill_record(record)
     return (ReadCall(record, call_identity(record, own_id=record.request_id), metadata.left_out),)

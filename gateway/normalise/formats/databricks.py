@@ -22,7 +22,7 @@ from gateway.normalise.formats.engine.declaration import (
     set_normalised_counts,
 )
 from gateway.normalise.payload.provider_bodies import ProviderBody
-from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.metadata import CallMetadata
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import operation_of_path
 from gateway.normalise.reading.regions import region_of_call
@@ -96,7 +96,7 @@ def read_calls(event: DatabricksEvent) -> Iterable[ReadCall]:
     is_of_serving = text_or_none(event.databricks_request_id) is not None
     record = _read_serving_row(event) if is_of_serving else _read_gateway_row(event)
     mark_as_failed_if_http_error(record, event.status_code)
-    metadata = Metadata()
+    metadata = CallMetadata()
     metadata.add_caller_and_tags(_merged_tags(event))
     metadata.add_tag("route", text_or_none(event.endpoint_name))
     metadata.add_tag("workspace", text_or_none(event.workspace_id))

@@ -19,7 +19,7 @@ from gateway.normalise.formats.engine.declaration import (
     mark_as_failed_if_http_error,
     set_normalised_counts,
 )
-from gateway.normalise.reading.metadata import Metadata, WorkFields
+from gateway.normalise.reading.metadata import CallMetadata, WorkFields
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import operation_of_path
 from gateway.normalise.reading.request_ids import dedup_keys_from_field
@@ -101,7 +101,7 @@ def read_calls(event: EnvoyEvent) -> Iterable[ReadCall]:
         mark_as_failed(record, event.response_flags)
     else:
         mark_as_failed_if_http_error(record, event.response_code)
-    metadata = Metadata()
+    metadata = CallMetadata()
     metadata.add_work_fields(event)
     metadata.add_tag("route", text_or_none(event.route_name))
     metadata.fill_record(record)

@@ -21,7 +21,7 @@ from gateway.normalise.formats.engine.declaration import (
 )
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.costs import cost_unless_placeholder_zero
-from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.metadata import CallMetadata
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.regions import region_of_call
 from gateway.normalise.reading.tokens import Tokens, Usage
@@ -87,7 +87,7 @@ def read_calls(event: HeliconeEvent) -> Iterable[ReadCall]:
     record.region = region_of_call(response_body.processing_geography, model=model)
     set_normalised_counts(record, _tokens_of_figures_and_bodies(figures, request_body, response_body))
     record.cost = cost_unless_placeholder_zero(record, parse_amount(figures.cost, "metadata.cost"))
-    metadata = Metadata()
+    metadata = CallMetadata()
     add_tier_tag(metadata, response_body.service_tier_name)
     metadata.fill_record(record, end_user=text_or_none(event.user_id))
     identity = response_body.call_identity(record, own_id=record.request_id)

@@ -16,7 +16,7 @@ from gateway.normalise.formats.engine.declaration import (
     mark_as_failed_if_http_error,
     set_normalised_counts,
 )
-from gateway.normalise.reading.metadata import Metadata, WorkFields
+from gateway.normalise.reading.metadata import CallMetadata, WorkFields
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import operation_of_path
 from gateway.normalise.reading.times import end_after_milliseconds, parse_instant
@@ -84,7 +84,7 @@ def read_calls(event: HigressEvent) -> Iterable[ReadCall]:
     )
     if not mark_as_failed_if_http_error(record, event.response_code) and log.cache_status == "hit":
         record.status = "cached"
-    metadata = Metadata()
+    metadata = CallMetadata()
     metadata.add_work_fields(log)
     metadata.add_tag("route", text_or_none(event.route_name))
     metadata.fill_record(record, principal=first_text(log.consumer, event.consumer))

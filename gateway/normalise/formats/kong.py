@@ -20,7 +20,7 @@ from gateway.normalise.formats.engine.declaration import (
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.agent_headers import AgentHeaders
 from gateway.normalise.reading.costs import cost_unless_placeholder_zero
-from gateway.normalise.reading.metadata import Metadata, WorkFields, first_key_name
+from gateway.normalise.reading.metadata import CallMetadata, WorkFields, first_key_name
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import CHAT, operation_of_path
 from gateway.normalise.reading.regions import region_of_call
@@ -226,8 +226,8 @@ def _last_tried_target(block: KongBlock) -> dict[str, Any]:
     return target if isinstance(target, dict) else {}
 
 
-def _add_metadata(record: Inference, event: KongEvent, plugin: str | None) -> Metadata:
-    metadata, consumer = Metadata(), struct_or_empty(event.consumer, KongObject)
+def _add_metadata(record: Inference, event: KongEvent, plugin: str | None) -> CallMetadata:
+    metadata, consumer = CallMetadata(), struct_or_empty(event.consumer, KongObject)
     metadata.add_work_fields(event)
     metadata.add_tag("route", text_or_none(struct_or_empty(event.route, KongObject).name))
     metadata.add_tag("service", text_or_none(struct_or_empty(event.service, KongObject).name))

@@ -42,7 +42,7 @@ from gateway.normalise.payload.provider_bodies import (
 )
 from gateway.normalise.reading.agent_headers import NO_HEADERS, AgentHeaders
 from gateway.normalise.reading.costs import cost_unless_placeholder_zero
-from gateway.normalise.reading.metadata import Metadata, first_key_name
+from gateway.normalise.reading.metadata import CallMetadata, first_key_name
 from gateway.normalise.reading.meters import BilledUnits, merge_meters
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import IMAGE, RERANK, operation_of_function_name
@@ -310,7 +310,7 @@ def _client_headers(meta: LiteLLMMeta) -> AgentHeaders:
 def _add_metadata_and_count_dropped_tags(
     record: Inference, event: LiteLLMEvent, meta: LiteLLMMeta, principal: str | None, end_user: str | None
 ) -> int:
-    metadata = Metadata()
+    metadata = CallMetadata()
     metadata.add_labels_as_tags(
         word for word in _tags_as_list(event.request_tags) if not str(word).startswith("User-Agent:")
     )

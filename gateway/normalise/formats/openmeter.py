@@ -23,7 +23,7 @@ from gateway.normalise.formats.engine.declaration import (
 )
 from gateway.normalise.litellm_calls import has_form_of_call_id
 from gateway.normalise.outcome import ReadOutcome
-from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.metadata import CallMetadata
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.tokens import Usage, tokens_of_usage
@@ -91,7 +91,7 @@ def read_calls(event: OpenMeterEvent) -> Iterable[ReadCall | ReadTokenCount]:
         cost=parse_amount(data.cost, "data.cost"),
     )
     set_normalised_counts(record, tokens)
-    metadata = Metadata()
+    metadata = CallMetadata()
     metadata.fill_record(record, principal=text_or_none(event.subject))
     return (ReadCall(record, _call_identity_of_event(record, text_or_none(event.source)), metadata.left_out),)
 
@@ -107,7 +107,7 @@ def _read_token_count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Re
         return ()
     source, event_id = text_or_none(event.source), text_or_none(event.id)
     is_kong = (text_or_none(event.type) or "").startswith(f"{_KONG}.")
-    metadata = Metadata()
+    metadata = CallMetadata()
     metadata.add_tag("service", text_or_none(data.service_name) or source if is_kong else source)
     metric = UsageMetric(
         id=b"",

@@ -17,7 +17,7 @@ from gateway.normalise.formats.engine.declaration import (
     mark_as_failed,
     set_normalised_counts,
 )
-from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.metadata import CallMetadata
 from gateway.normalise.reading.meters import keep_valid_meters
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import CHAT
@@ -106,7 +106,7 @@ def read_calls(event: OpenRouterEvent) -> Iterable[ReadCall]:
     )
     if is_true(stats.cancelled):
         mark_as_failed(record, "cancelled")
-    metadata = Metadata()
+    metadata = CallMetadata()
     if is_true(stats.is_byok):
         metadata.add_tag("byok", "true")
     metadata.fill_record(record, principal=text_or_none(stats.external_user))

@@ -28,7 +28,7 @@ from gateway.normalise.formats.engine.declaration import (
 )
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.costs import cost_unless_placeholder_zero
-from gateway.normalise.reading.metadata import Metadata, first_key_name
+from gateway.normalise.reading.metadata import CallMetadata, first_key_name
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.operations import (
     CHAT,
@@ -202,7 +202,7 @@ def _read_analytics_row(event: PortkeyEvent) -> ReadCall:
         elif _is_cache_hit(event.cache_status):
             record.status = "cached"
     record.cost = cost_unless_placeholder_zero(record, _dollars_from_cents(event.cost))
-    metadata = Metadata()
+    metadata = CallMetadata()
     metadata.add_tag("environment", text_or_none(event.environment))
     _add_metadata_facts(
         metadata, event.metadata or {"key": event.metadata_keys, "value": event.metadata_values}
@@ -247,7 +247,7 @@ def _read_log_file(event: PortkeyEvent) -> ReadCall:
     if not mark_as_failed_if_http_error(record, response.status) and _is_cache_hit(cache_status):
         record.status = "cached"
     record.cost = cost_unless_placeholder_zero(record, _dollars_from_cents(row.cost))
-    metadata = Metadata()
+    metadata = CallMetadata()
     _add_metadata_facts(metadata, headers.metadata)
     add_tier_tag(metadata, response_body.service_tier_name)
     metadata.fill_record(record)
@@ -283,7 +283,7 @@ def _read_webhook_event(event: PortkeyEvent) -> ReadCall:
     )
     set_normalised_counts(record, response_body.counted_tokens(request_body))
     mark_as_failed_if_http_error(record, response.statusCode)
-    metadata = Metadata()
+    metadata = CallMetadata()
     _add_metadata_facts(metadata, event.metadata)
     add_tier_tag(metadata, response_body.service_tier_name)
     metadata.fill_record(record)
@@ -299,7 +299,7 @@ def _dollars_from_cents(written: Any) -> str | None:
     return None if cents is None else parse_amount(cents.scaleb(-2, _EXACT), "cost")
 
 
-def _add_metadata_facts(metadata: Metadata, reported_fields: Any) -> None:
+def _add_metadata_facts(metadata: CallMetadata, reported_fields: Any) -> None:
     pairs = dict(_pairs_of_facts(dict_or_empty(reported_fields)))
     metadata.add_tag("environment", text_or_none(pairs.pop("_environment", None)))
     metadata.add_caller_and_tags(pairs)

@@ -20,7 +20,7 @@ from gateway.normalise.formats.engine.declaration import (
     ReadCall,
     set_normalised_counts,
 )
-from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.metadata import CallMetadata
 from gateway.normalise.reading.models import model_without_prefix
 from gateway.normalise.reading.regions import region_of_call
 from gateway.normalise.reading.times import parse_instant
@@ -142,7 +142,7 @@ def _build_call(
         region=region_of_call(event.INFERENCE_REGION),
     )
     set_normalised_counts(record, tokens, without_cache=without_cache)
-    metadata = Metadata()
+    metadata = CallMetadata()
     metadata.add_caller_and_tags(dict_or_empty(event.METADATA))
     metadata.add_tag("route", text_or_none(event.GATEWAY_NAME))
     metadata.add_tag("credits", credits)

@@ -19,7 +19,7 @@ from gateway.normalise.formats.engine.declaration import (
     set_normalised_counts,
 )
 from gateway.normalise.payload.provider_bodies import ProviderBody
-from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.metadata import CallMetadata
 from gateway.normalise.reading.models import model_without_prefix
 from gateway.normalise.reading.operations import CHAT, GENERATE
 from gateway.normalise.reading.regions import region_of_address, region_of_call
@@ -99,7 +99,7 @@ def read_calls(event: VertexEvent) -> Iterable[ReadCall]:
     set_normalised_counts(record, response_body.counted_tokens())
     if isinstance(response_body.error, VertexFailure):
         mark_as_failed(record, response_body.error.status, response_body.error.code, response_body.error.type)
-    metadata = Metadata()
+    metadata = CallMetadata()
     metadata.add_caller_and_tags(dict_or_empty(struct_or_empty(event.full_request, VertexRequest).labels))
     add_tier_tag(metadata, response_body.service_tier_name)
     metadata.fill_record(record)

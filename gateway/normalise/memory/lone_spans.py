@@ -20,7 +20,7 @@ from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.senders import version_of_sender
 from gateway.normalise.otlp.spans.reader import ReadSpan, SpanReader, read_span_if_independent
 from gateway.normalise.outcome import ReadOptions, ReadOutcome, Stated, source_and_stated_fields
-from gateway.normalise.payload.body_limits import SliceClock
+from gateway.normalise.payload.body_limits import TimeSliceClock
 from gateway.normalise.reading.tokens import set_token_counts
 from spool.identity import (
     AS_ASSISTANT,
@@ -265,7 +265,10 @@ def _has_facts_beyond_record(call: SpanCall) -> bool:
 
 
 def add_unrelated_spans_to_outcome(
-    looked_up_spans: Sequence[LookedUpSpans], outcome: ReadOutcome, options: ReadOptions, clock: SliceClock
+    looked_up_spans: Sequence[LookedUpSpans],
+    outcome: ReadOutcome,
+    options: ReadOptions,
+    clock: TimeSliceClock,
 ) -> Iterator[None]:
     entered: EncodedResource | None = None
     for part in looked_up_spans:

@@ -49,7 +49,7 @@ from gateway.normalise.otlp.decoding.pieces import Malformed
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.spans.reader import SpanReader
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
-from gateway.normalise.payload.body_limits import ITEM_BYTES, SLICE_BYTES, SliceClock
+from gateway.normalise.payload.body_limits import ITEM_BYTES, SLICE_BYTES, TimeSliceClock
 from spool.packed.native import KnownItemKinds, NativeModule
 
 LARGEST: Final = 2 * 1024 * 1024  # maximum bytes of a body whose spans are looked up
@@ -183,7 +183,7 @@ class SpanMemory:
         None, so that the rules read the whole body. Yields so that the event loop can run.
         """
         options, found = self._options, None
-        clock = SliceClock()
+        clock = TimeSliceClock()
         try:
             with suppress(*_UNREADABLE):  # ignore errors here, because the rules report them
                 found = yield from self._look_up_spans(selected, clock)
@@ -211,7 +211,7 @@ class SpanMemory:
         looked_up_spans: Sequence[LookedUpSpans],
         reader: SpanReader,
         outcome: ReadOutcome,
-        clock: SliceClock,
+        clock: TimeSliceClock,
     ) -> Iterator[None]:
         place = 0
         entered: SpanContext | None = None
@@ -233,7 +233,7 @@ class SpanMemory:
         yield
 
     def _look_up_spans(
-        self, selected: SelectedBody, clock: SliceClock
+        self, selected: SelectedBody, clock: TimeSliceClock
     ) -> Generator[None, None, list[LookedUpSpans] | None]:
         found: list[LookedUpSpans] = []
         options = self._options

@@ -7,18 +7,18 @@ from typing import Any, Literal
 
 from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder
 from gateway.normalise.otlp.decoding.pieces import ItemReader, PayloadPiece
-from gateway.normalise.otlp.logs import LogReader
+from gateway.normalise.otlp.logs import OtlpLogReader
 from gateway.normalise.otlp.metrics import PointReader
 from gateway.normalise.otlp.spans.reader import SpanReader
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
-from gateway.normalise.payload.body_limits import Allowance, Hold, SliceClock, reserve_nothing
+from gateway.normalise.payload.body_limits import BodyReadLimits, Hold, TimeSliceClock, reserve_nothing
 
 Signal = Literal["traces", "metrics", "logs"]
 
 _READERS: dict[Signal, type[ItemReader[Any]]] = {
     "traces": SpanReader,
     "metrics": PointReader,
-    "logs": LogReader,
+    "logs": OtlpLogReader,
 }
 
 TURN = 16  # items read between two checks of the clock
@@ -34,13 +34,15 @@ def normalise_otlp(
     outcome = ReadOutcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     reader = _READERS[signal](outcome, options)  # type: ignore[call-arg]
     decoder = json_decoder if json else protobuf_decoder
-    slices: Iterator[PayloadPiece[Any]] = getattr(decoder, signal)(body, Allowance(options.max_items, hold))
+    slices: Iterator[PayloadPiece[Any]] = getattr(decoder, signal)(
+        body, BodyReadLimits(options.max_items, hold)
+    )
     for part in slices:
         outcome.received += part.received
         outcome.rejects += part.rejects
         if part.ignored:
             outcome.ignored.update(part.ignored)
-        clock = SliceClock()
+        clock = TimeSliceClock()
         for number, (index, item) in enumerate(part.items, start=1):
             reader.read_item(index, item)
             # check within a metric as well, because one metric may have any number of points

@@ -13,7 +13,7 @@ from gateway.normalise.otlp.conventions import LOGGED, OTEL
 from gateway.normalise.otlp.metrics import find_metric_family, is_metric_repeating_other_reports
 from gateway.normalise.otlp.model import DETAILS, Attributes, LogRecord
 from gateway.normalise.otlp.product import (
-    AttributeShape,
+    AttributeNamesByField,
     LogEvent,
     LogRecordPairs,
     Names,
@@ -115,7 +115,7 @@ def event_name(record: LogRecord, sender: TelemetryProduct) -> str:
 TURN = 2048  # calls added before the event loop gets a turn
 
 
-class LogReader:
+class OtlpLogReader:
     """
     Reads log records into an outcome. If a product logs each call twice, the call is added in
     `add_items_that_waited`, when both records have been read.
@@ -246,7 +246,7 @@ class LogReader:
 
 
 def _build_call_record(
-    record: LogRecord, product: TelemetryProduct, event: LogEvent, shape: AttributeShape
+    record: LogRecord, product: TelemetryProduct, event: LogEvent, attribute_names: AttributeNamesByField
 ) -> Inference:
     dialect, attributes = event.dialect, record.attributes
     failed = event.failed or semconv.first_text(attributes, semconv.ERROR_TYPE) is not None
@@ -276,12 +276,12 @@ def _build_call_record(
     set_token_counts(call, tokens)
     if cost is None:
         call.charges = semconv.reported_charges(attributes, FIELD_NAMES["cost"])
-    if shape.meters:
-        call.meters = read_meters(attributes, shape) or call.meters
+    if attribute_names.meters:
+        call.meters = read_meters(attributes, attribute_names) or call.meters
     if product.zero_cost_is_unknown:
         call.cost = cost_unless_placeholder_zero(call, cost)
     call.region = semconv.processing_region(
-        attributes, shape.region, shape.address, provider=provider, model=model
+        attributes, attribute_names.region, attribute_names.address, provider=provider, model=model
     )
     if event.refine is not None:
         event.refine(attributes, call)

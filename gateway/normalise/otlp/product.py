@@ -37,7 +37,7 @@ TOKEN_UNIT = "{token}"
 MONEY_UNIT = "USD"
 
 
-class AttributeShape(Struct, frozen=True, kw_only=True):
+class AttributeNamesByField(Struct, frozen=True, kw_only=True):
     """
     The attribute names of an item by the record field that they may fill, known before any value is read.
     `shapes` builds it. `weak_marks`: products that a name marks only if a test of the span agrees.
@@ -88,7 +88,7 @@ class AttributeShape(Struct, frozen=True, kw_only=True):
     names_end_user: bool = False
     names_ai: bool = False  # True if one of the names is that of a model or a token count
     # product -> shape with the names that only this product uses, cached on first use
-    own: dict[TelemetryProduct, AttributeShape]
+    own: dict[TelemetryProduct, AttributeNamesByField]
     # cache of the readings of spans with these attribute names (see `spans.readings`)
     readings: dict[Any, Any]
 
@@ -153,7 +153,7 @@ class KindAttribute:
     # values of calls.
     steps: frozenset[str] | None = _STEPS
     # Decides which spans are calls. It takes precedence over the operation name.
-    operation: Callable[[Span, AttributeShape], str | None] | None = None
+    operation: Callable[[Span, AttributeNamesByField], str | None] | None = None
     failure: tuple[str, str] | None = None  # an attribute and the value that marks a failed call
 
 
@@ -175,7 +175,7 @@ class SpanDialect:
     """A product's rules for spans that attribute names cannot express."""
 
     # Returns the operation of a call. Default: `span_rules.operation_by_span_name`.
-    operation: Callable[[Span, AttributeShape], str | None] | None = None
+    operation: Callable[[Span, AttributeNamesByField], str | None] | None = None
     # Returns whether input excludes the cache, by provider and model. Default:
     # `span_rules.has_bedrock_input_count_excluding_cache`.
     without_cache: Callable[[Span, str | None, str | None], bool] | None = None
@@ -192,7 +192,7 @@ class SpanDialect:
     # function like `refine`, applied to every call from the product's scopes, even if the span has
     # another product's marks
     refine_sent: RefineCall | None = None
-    role: Callable[[Span, AttributeShape], SpanRole] | None = None
+    role: Callable[[Span, AttributeNamesByField], SpanRole] | None = None
 
 
 def accept_everything(*_: object) -> bool:

@@ -11,7 +11,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import NO_CALLER, Caller, fill_caller, merge_callers
 from gateway.normalise.otlp.conventions import OTEL
 from gateway.normalise.otlp.model import Attributes, Resource, Scope
-from gateway.normalise.otlp.product import AttributeShape, Names, TelemetryProduct
+from gateway.normalise.otlp.product import AttributeNamesByField, Names, TelemetryProduct
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.shapes import (
     QUOTED_METADATA,
@@ -170,7 +170,11 @@ class Senders:
         self._outcome.left_out += not fill_caller(record, caller)
 
     def tags_of_item(
-        self, product: TelemetryProduct, user: str | None, attributes: Attributes, shape: AttributeShape
+        self,
+        product: TelemetryProduct,
+        user: str | None,
+        attributes: Attributes,
+        attribute_names: AttributeNamesByField,
     ) -> dict[str, str]:
         """
         Return an item's tags. Tags from general attributes, which any product may use, override the product's
@@ -182,11 +186,11 @@ class Senders:
             self._outcome.left_out += _add_product_tags_and_count_left_out(
                 tags, product, user, attributes, of_resource
             )
-        if shape.named_tags or shape.has_metadata or self._keep:
+        if attribute_names.named_tags or attribute_names.has_metadata or self._keep:
             self._outcome.left_out += _add_tags_and_count_left_out(
-                tags, attributes, shape, self._keep, self._keep_tags
+                tags, attributes, attribute_names, self._keep, self._keep_tags
             )
-        if shape.names_end_user and (end_user := _stated_end_user(attributes, user)) is not None:
+        if attribute_names.names_end_user and (end_user := _stated_end_user(attributes, user)) is not None:
             self._outcome.left_out += not tag_rules.put_tag_if_allowed(tags, "end_user", end_user)
         return tags
 
@@ -214,7 +218,7 @@ def _add_product_tags_and_count_left_out(
 def _add_tags_and_count_left_out(
     tags: dict[str, str],
     attributes: Attributes,
-    shape: AttributeShape,
+    attribute_names: AttributeNamesByField,
     names_kept_apart_from_tags: frozenset[str],
     allowed_tag_names: frozenset[str],
 ) -> int:
@@ -222,11 +226,11 @@ def _add_tags_and_count_left_out(
     Add an item's tags, which override existing ones. Return the number of tags left out because of a limit.
     """
     left_out = 0
-    for tag, names in shape.named_tags:
+    for tag, names in attribute_names.named_tags:
         value = text_of_named_tag(attributes, tag, names)
         if value is not None and (tag != semconv.SERVICE_TIER or value in MODES):
             left_out += not tag_rules.put_tag_if_allowed(tags, tag, value)
-    for name, key in attributes_with_tags(attributes) if shape.has_metadata else ():
+    for name, key in attributes_with_tags(attributes) if attribute_names.has_metadata else ():
         if name in names_kept_apart_from_tags:
             continue
         if key is not None:
@@ -250,18 +254,22 @@ def text_of_named_tag(attributes: Attributes, tag: str, names: Names) -> str | N
     )
 
 
-def run_and_parent_run(attributes: Attributes, shape: AttributeShape) -> tuple[str | None, str | None]:
-    return semconv.first_text(attributes, shape.run), semconv.first_text(attributes, shape.parent_run)
+def run_and_parent_run(
+    attributes: Attributes, attribute_names: AttributeNamesByField
+) -> tuple[str | None, str | None]:
+    return semconv.first_text(attributes, attribute_names.run), semconv.first_text(
+        attributes, attribute_names.parent_run
+    )
 
 
-def work_tags_of_span(attributes: Attributes, shape: AttributeShape) -> Mapping[str, str]:
+def work_tags_of_span(attributes: Attributes, attribute_names: AttributeNamesByField) -> Mapping[str, str]:
     """
     Return the work tags of a span, such as its repository. Calls below a span that is not a call inherit
     them.
     """
     stated = {
         tag: text_of_named_tag(attributes, tag, names)
-        for tag, names in shape.named_tags
+        for tag, names in attribute_names.named_tags
         if tag in semconv.WORK_TAGS
     }
     return {tag: value for tag, value in stated.items() if value is not None}
@@ -290,15 +298,17 @@ def _add_list_as_tag(tags: dict[str, str], value: Any) -> int:
     )
 
 
-def stated_caller(attributes: Attributes, shape: AttributeShape) -> Caller:
-    fields = (shape.user, shape.team, shape.session)
-    if fields == _NO_NAMES and not shape.api_key and not shape.email:
+def stated_caller(attributes: Attributes, attribute_names: AttributeNamesByField) -> Caller:
+    fields = (attribute_names.user, attribute_names.team, attribute_names.session)
+    if fields == _NO_NAMES and not attribute_names.api_key and not attribute_names.email:
         return NO_CALLER
     user, team, session = semconv.first_text_of_each(attributes, fields)
-    api_key = _key_name_unless_secret(attributes, shape.api_key) if shape.api_key else None
-    if not shape.email:
+    api_key = (
+        _key_name_unless_secret(attributes, attribute_names.api_key) if attribute_names.api_key else None
+    )
+    if not attribute_names.email:
         return Caller(user, team, session, api_key)
-    user, email = _user_and_email(user, attributes, shape.email)
+    user, email = _user_and_email(user, attributes, attribute_names.email)
     return Caller(user, team, session, api_key, email)
 
 
@@ -311,8 +321,8 @@ def _user_and_email(user: str | None, attributes: Attributes, names: Names) -> t
     return (email, None) if user is None else (user, email)
 
 
-def _caller_of_resource(attributes: Attributes, shape: AttributeShape) -> Caller:
-    if not (shape.user or shape.team or shape.session or shape.email):
+def _caller_of_resource(attributes: Attributes, attribute_names: AttributeNamesByField) -> Caller:
+    if not (attribute_names.user or attribute_names.team or attribute_names.session or attribute_names.email):
         return NO_CALLER
     named = semconv.first_text(attributes, semconv.RESOURCE_USER)
     user, email = _user_and_email(named, attributes, semconv.RESOURCE_EMAIL)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes
-from gateway.normalise.otlp.product import AttributeShape, Names, SpanFields, TelemetryProduct
+from gateway.normalise.otlp.product import AttributeNamesByField, Names, SpanFields, TelemetryProduct
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.usage_objects import fields_of_usage_object
 from gateway.normalise.reading.ai_names import is_ai_name
@@ -49,7 +49,7 @@ _FURTHER = (
     semconv.CLOUD,
     *[name for product in PRODUCTS for names in product.own_names.values() for name in names],
 )
-# fields of AttributeShape that are True if an attribute of the item is in the table of the field
+# fields of AttributeNamesByField that are True if an attribute of the item is in the table of the field
 _FLAGS = "names_tool", "names_operation", "names_end_user"
 ShapeEffect = tuple[str, Any]  # effect of an attribute name on the shape: field and value
 
@@ -140,24 +140,24 @@ _metadata = CachedResults(_metadata_attribute_and_tag_name).__getitem__
 _MOST_SHAPES = 4096
 # maximum names in all cached shapes together, because senders choose the names of an item
 _MOST_KEYS = 1 << 17
-_shapes: dict[frozenset[NameFacts], AttributeShape] = {}
+_shapes: dict[frozenset[NameFacts], AttributeNamesByField] = {}
 _keys = 0  # number of names in all cached shapes, including shapes deleted since the cache was last full
 
 
 # The shapes of items with few names, by these names, because one look-up takes a third of the time of one for each name
-_by_names: dict[Names, AttributeShape] = {}
+_by_names: dict[Names, AttributeNamesByField] = {}
 _seen_keys = SeenKeys()  # seen keys that are not in `_by_names`, so that only recurring ones are stored there
 _seen_shapes = SeenKeys()  # seen keys that are not in `_shapes`, so that only recurring ones are stored there
 _FEW = 64
 _SHORT = 4096  # maximum characters of the names of an item in `_by_names`
 
 
-def find_or_build_shape(attributes: Attributes) -> AttributeShape:
+def find_or_build_shape(attributes: Attributes) -> AttributeNamesByField:
     names = tuple(attributes)
     return _by_names.get(names) or _find_or_build_shape_of_new_names(names)
 
 
-def _find_or_build_shape_of_new_names(names: Names) -> AttributeShape:
+def _find_or_build_shape_of_new_names(names: Names) -> AttributeNamesByField:
     facts = frozenset(map(_facts_by_name, names))
     shape = _shapes.get(facts) or _find_or_remember_shape(facts)
     if (
@@ -171,7 +171,7 @@ def _find_or_build_shape_of_new_names(names: Names) -> AttributeShape:
     return shape
 
 
-def _find_or_remember_shape(facts: frozenset[NameFacts]) -> AttributeShape:
+def _find_or_remember_shape(facts: frozenset[NameFacts]) -> AttributeNamesByField:
     global _keys
     shape = _build_shape(facts)
     if not _seen_shapes.add_and_return_whether_known(facts):
@@ -184,7 +184,7 @@ def _find_or_remember_shape(facts: frozenset[NameFacts]) -> AttributeShape:
     return shape
 
 
-def _build_shape(facts: Set[NameFacts]) -> AttributeShape:
+def _build_shape(facts: Set[NameFacts]) -> AttributeNamesByField:
     found: dict[str, Any] = {}
     for each in facts:
         for field, rank, value in each.entries:
@@ -206,7 +206,7 @@ def _build_shape(facts: Set[NameFacts]) -> AttributeShape:
     tags: dict[str, Names] = {}
     for tag, name in found.pop("named_tags", ()):
         tags[tag] = (*tags.get(tag, ()), name)
-    return AttributeShape(
+    return AttributeNamesByField(
         **found | flags,
         named_tags=tuple(tags.items()),
         has_metadata=any(each.is_metadata for each in facts),
@@ -219,15 +219,15 @@ def _build_shape(facts: Set[NameFacts]) -> AttributeShape:
 
 
 def shape_with_product_names(
-    shape: AttributeShape, product: TelemetryProduct, attributes: Attributes
-) -> AttributeShape:
+    attribute_names: AttributeNamesByField, product: TelemetryProduct, attributes: Attributes
+) -> AttributeNamesByField:
     """Return the shape of an item of `product`, in which the product's own names replace the shared names."""
-    own_variant = shape.own.get(product)
+    own_variant = attribute_names.own.get(product)
     if own_variant is None:
         names = {
             field: _names_that_occur(table, attributes.keys()) for field, table in product.own_names.items()
         }
-        own_variant = shape.own[product] = replace(shape, **names, own={}, readings={})
+        own_variant = attribute_names.own[product] = replace(attribute_names, **names, own={}, readings={})
     return own_variant
 
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape
+from gateway.normalise.otlp.product import AttributeNamesByField
 from gateway.normalise.reading import operations, tags, values
 from gateway.normalise.reading.credits import CREDIT_DOLLARS, CREDITS_TAG, UNSCALED_CREDITS
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART
@@ -29,55 +29,63 @@ _NO_REQUEST_TYPE = "unknown"
 _NAMES_CALLS = "com.anthropic."
 
 
-def no_operation_of_span(span: Span, shape: AttributeShape) -> str | None:
+def no_operation_of_span(span: Span, attribute_names: AttributeNamesByField) -> str | None:
     """Return None: spans of this product are not calls, because its logs report its calls in full."""
     return None
 
 
-def is_request_preparation(span: Span, shape: AttributeShape) -> bool:
+def is_request_preparation(span: Span, attribute_names: AttributeNamesByField) -> bool:
     """
     Return whether a span is the preparation of a request, which tracers of LlamaIndex models report as a
     call.
     """
-    return span.name.rpartition(".")[2].startswith("_prepare_") and not has_token_counts(span, shape)
+    return span.name.rpartition(".")[2].startswith("_prepare_") and not has_token_counts(
+        span, attribute_names
+    )
 
 
-def has_token_counts(span: Span, shape: AttributeShape) -> bool:
-    return semconv.first_value(span.attributes, shape.token_count_names) is not None
+def has_token_counts(span: Span, attribute_names: AttributeNamesByField) -> bool:
+    return semconv.first_value(span.attributes, attribute_names.token_count_names) is not None
 
 
-def is_failed_span(span: Span, shape: AttributeShape) -> bool:
+def is_failed_span(span: Span, attribute_names: AttributeNamesByField) -> bool:
     if span.status_code == ERROR_CODE:
         return True
-    for kind in shape.kinds:
+    for kind in attribute_names.kinds:
         if kind.failure is not None and span.attributes.get(kind.failure[0]) == kind.failure[1]:
             return True
-    if shape.error and semconv.first_value(span.attributes, shape.error) is not None:
+    if attribute_names.error and semconv.first_value(span.attributes, attribute_names.error) is not None:
         return True
-    return bool(shape.finish) and semconv.has_error_finish(span.attributes, shape.finish, shape.output)
+    return bool(attribute_names.finish) and semconv.has_error_finish(
+        span.attributes, attribute_names.finish, attribute_names.output
+    )
 
 
 _AGENTS = frozenset({"agent", "invoke_agent"})
 
 
-def is_tool_or_agent_span(span: Span, shape: AttributeShape) -> bool:
+def is_tool_or_agent_span(span: Span, attribute_names: AttributeNamesByField) -> bool:
     """
     Return whether a span is a tool or an agent. Calls below it are separate calls, even if the span is inside
     another call.
     """
     # `gen_ai.tool.name` does not mark a tool span, because the span of a call may name the tool that
     # the model requested.
-    return shape.names_tool or _has_kind_of_tool_or_agent(span, shape)
+    return attribute_names.names_tool or _has_kind_of_tool_or_agent(span, attribute_names)
 
 
-def is_agent_span(span: Span, shape: AttributeShape) -> bool:
+def is_agent_span(span: Span, attribute_names: AttributeNamesByField) -> bool:
     attributes = span.attributes
-    return any(str(attributes[kind.attribute]).strip('"').lower() in _AGENTS for kind in shape.kinds)
+    return any(
+        str(attributes[kind.attribute]).strip('"').lower() in _AGENTS for kind in attribute_names.kinds
+    )
 
 
-def _has_kind_of_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
+def _has_kind_of_tool_or_agent(span: Span, attribute_names: AttributeNamesByField) -> bool:
     attributes = span.attributes
-    return any(str(attributes[kind.attribute]).strip('"').lower() in kind.around for kind in shape.kinds)
+    return any(
+        str(attributes[kind.attribute]).strip('"').lower() in kind.around for kind in attribute_names.kinds
+    )
 
 
 def is_of_sdk_naming_each_call(span: Span) -> bool:
@@ -88,7 +96,7 @@ def is_of_sdk_naming_each_call(span: Span) -> bool:
     return span.scope.name.startswith(_NAMES_CALLS)
 
 
-def operation_by_span_name(span: Span, shape: AttributeShape) -> str | None:
+def operation_by_span_name(span: Span, attribute_names: AttributeNamesByField) -> str | None:
     """
     Return the operation by the span's name. A span that names none, but has a model or provider, and usage or
     an error, is a chat.
@@ -99,14 +107,14 @@ def operation_by_span_name(span: Span, shape: AttributeShape) -> str | None:
     request_type = values.text_or_none(attributes.get("llm.request.type"))
     if request_type is not None and request_type != _NO_REQUEST_TYPE:
         return _REQUEST_TYPES.get(request_type)
-    names = shape.request_model + shape.response_model + shape.provider
-    if not names or _has_kind_of_tool_or_agent(span, shape):
+    names = attribute_names.request_model + attribute_names.response_model + attribute_names.provider
+    if not names or _has_kind_of_tool_or_agent(span, attribute_names):
         return None
     if semconv.first_text(attributes, names) is None:
         return None
-    is_call = has_token_counts(span, shape)
+    is_call = has_token_counts(span, attribute_names)
     if not is_call and not is_of_sdk_naming_each_call(span):
-        is_call = is_failed_span(span, shape) or bool(span.events)
+        is_call = is_failed_span(span, attribute_names) or bool(span.events)
     return operations.CHAT if is_call else None
 
 

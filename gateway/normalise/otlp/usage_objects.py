@@ -49,7 +49,7 @@ _JSON = ("{", "[")
 # --- Usage objects ------------------------------------------------------------------------------------------
 
 
-class LangChainParts(CacheWrites):
+class LangChainTokenParts(CacheWrites):
     """
     The parts of LangChain's token counts. OpenAI's realtime responses use the same object names with other
     members.
@@ -85,8 +85,8 @@ class LangChainParts(CacheWrites):
 class UsageObject(Usage):
     """A usage object. Gemini's names appear in both spellings."""
 
-    input_token_details: LangChainParts | Other = None  # type: ignore[assignment]
-    output_token_details: LangChainParts | Other = None  # type: ignore[assignment]
+    input_token_details: LangChainTokenParts | Other = None  # type: ignore[assignment]
+    output_token_details: LangChainTokenParts | Other = None  # type: ignore[assignment]
     totalTokens: Any = None
     promptTokenCount: Any = None
     candidatesTokenCount: Any = None
@@ -189,9 +189,9 @@ def _tokens_and_total(usage: UsageObject) -> tuple[Tokens, int | None]:
     stated = usage.total_tokens if usage.total_tokens is not None else usage.totalTokens
     total = parse_count(stated, "total_tokens")
     inputs, outputs = usage.input_token_details, usage.output_token_details
-    if isinstance(inputs, LangChainParts) and inputs.has_parts_of_openai:
+    if isinstance(inputs, LangChainTokenParts) and inputs.has_parts_of_openai:
         return _realtime_tokens(usage, inputs), total
-    if isinstance(inputs, LangChainParts) or isinstance(outputs, LangChainParts):
+    if isinstance(inputs, LangChainTokenParts) or isinstance(outputs, LangChainTokenParts):
         return _langchain_tokens(usage, total), total
     if usage.promptTokenCount is not None or usage.prompt_token_count is not None:
         gemini = Gemini(*[_value_or_fallback_if_none(*spellings) for spellings in _gemini_count_pairs(usage)])
@@ -234,20 +234,22 @@ def _value_or_fallback_if_none(value: Any, fallback: Any) -> Any:
     return fallback if value is None else value
 
 
-def _realtime_tokens(usage: UsageObject, inputs: LangChainParts) -> Tokens:
+def _realtime_tokens(usage: UsageObject, inputs: LangChainTokenParts) -> Tokens:
     plain = Usage(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
         total_tokens=usage.total_tokens,
         input_tokens_details=inputs.openai_details(),
-        output_tokens_details=struct_or_empty(usage.output_token_details, LangChainParts).openai_details(),
+        output_tokens_details=struct_or_empty(
+            usage.output_token_details, LangChainTokenParts
+        ).openai_details(),
     )
     return tokens_of_usage(plain)
 
 
 def _langchain_tokens(usage: UsageObject, total: int | None) -> Tokens:
-    inputs = struct_or_empty(usage.input_token_details, LangChainParts)
-    outputs = struct_or_empty(usage.output_token_details, LangChainParts)
+    inputs = struct_or_empty(usage.input_token_details, LangChainTokenParts)
+    outputs = struct_or_empty(usage.output_token_details, LangChainTokenParts)
     stated = Tokens(
         parse_count(usage.input_tokens, "input_tokens"),
         parse_count(usage.output_tokens, "output_tokens"),
@@ -260,7 +262,7 @@ def _langchain_tokens(usage: UsageObject, total: int | None) -> Tokens:
     return normalise_counts(stated, total=total)
 
 
-def _langchain_parts(inputs: LangChainParts, outputs: LangChainParts) -> meters.OptionalMeters:
+def _langchain_parts(inputs: LangChainTokenParts, outputs: LangChainTokenParts) -> meters.OptionalMeters:
     sides = (("input", inputs), ("output", outputs))
     media_tokens = {
         f"{side}_{kind}_tokens": number

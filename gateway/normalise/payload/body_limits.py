@@ -32,7 +32,7 @@ Hold = Callable[[int], None]
 def reserve_nothing(_: int) -> None: ...
 
 
-class SliceClock:
+class TimeSliceClock:
     """Measures when work must pause for the event loop, for work whose size in bytes is unknown."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class SliceClock:
         return time.monotonic() > self._until
 
 
-class Allowance:
+class BodyReadLimits:
     """
     Limits for one pass over a body. Every decoder counts its items here, so the limits are the same for all
     decoders.
@@ -61,18 +61,18 @@ class Allowance:
         self._worked = 0
         self._began: float | None = None  # start time of the current slice
 
-    def allowance_for_next_pass(self) -> Allowance:
+    def limits_for_next_pass(self) -> BodyReadLimits:
         """
         Return the allowance for reading the same body again. The memory of its items is not reserved again.
         """
-        return Allowance(self.max_items)
+        return BodyReadLimits(self.max_items)
 
-    def allowance_for_counting_pass(self) -> Allowance:
+    def limits_for_counting_pass(self) -> BodyReadLimits:
         """
         Return an allowance for a pass that only counts the rest of the body before decoding. It limits the
         number of items and reserves no memory.
         """
-        walk = self.allowance_for_next_pass()
+        walk = self.limits_for_next_pass()
         walk._items = self._items
         return walk
 
@@ -117,7 +117,7 @@ _SIGNS: Final = (b",", b"\n", b"{")
 
 
 def refuse_too_many_items(
-    body: bytes, items: Callable[[], Iterable[Sized]], allowance: Allowance, *, is_packed: bool = False
+    body: bytes, items: Callable[[], Iterable[Sized]], read_limits: BodyReadLimits, *, is_packed: bool = False
 ) -> Generator[None, None, bool]:
     """
     Raise Refusal 413 if a body holds more items than allowed.
@@ -126,9 +126,9 @@ def refuse_too_many_items(
     when the event loop may run. `is_packed` means that `items` may yield more items than the text of the body
     shows. Return False if the body is too small to hold too many items. In that case, no items were counted.
     """
-    if not is_packed and not (yield from may_exceed_items(body, allowance.max_items)):
+    if not is_packed and not (yield from may_exceed_items(body, read_limits.max_items)):
         return False
-    counted = allowance.allowance_for_counting_pass()
+    counted = read_limits.limits_for_counting_pass()
     try:
         for item in items():
             if not len(item):

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from gateway.core.errors import BadPayload, Refusal
-from gateway.normalise.payload.body_limits import TURN, Allowance
+from gateway.normalise.payload.body_limits import TURN, BodyReadLimits
 from gateway.normalise.payload.json_cut import find_bytes_in_windows
 from gateway.normalise.payload.json_pieces import (
     PASSED_OVER,
@@ -330,10 +330,10 @@ MAX_PIECE: Final = 64 * 1024 * 1024  # maximum bytes of one unpacked piece
 MAX_WHOLE: Final = 256 * 1024 * 1024
 
 
-class NestedUnpacking:
-    def __init__(self, allowance: Allowance) -> None:
-        self._hold = allowance.hold
-        self._allowance = allowance.allowance_for_next_pass()
+class NestedPayloadUnpacker:
+    def __init__(self, read_limits: BodyReadLimits) -> None:
+        self._hold = read_limits.hold
+        self._allowance = read_limits.limits_for_next_pass()
         self._left = MAX_WHOLE
 
     def count_wrapper_as_item(self, wrapper: Raw) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.core.errors import BadPayload
-from gateway.normalise.payload.body_limits import TURN, Allowance
+from gateway.normalise.payload.body_limits import TURN, BodyReadLimits
 
 T = TypeVar("T")
 JsonItem = msgspec.Raw | memoryview
@@ -41,7 +41,7 @@ _NUMBER = re.compile(rb"[-+.\deE]*+")
 _OFFSET = re.compile(r"\(byte (\d+)\)")
 
 
-class ArrayElementWindows(Sequence[JsonItem]):
+class LazyJsonArray(Sequence[JsonItem]):
     """
     The undecoded elements of a large array, stored as positions in the body. Each iteration parses them
     again, one window at a time.
@@ -85,10 +85,10 @@ class JsonScanner:
     raise BadPayload for invalid JSON or a wrong type.
     """
 
-    def __init__(self, body: bytes, allowance: Allowance) -> None:
+    def __init__(self, body: bytes, read_limits: BodyReadLimits) -> None:
         self.body = body
         self._view = memoryview(body)
-        self._allowance = allowance
+        self._allowance = read_limits
 
     def read_document(self, read: Reader) -> Generator[bytes, None, Any]:
         value, end = yield from read(self._skip_matching(_BLANK, 0))
@@ -165,12 +165,12 @@ class JsonScanner:
 
     def locate_array_elements(
         self, position: int, place_in_message: str = "", depth: int = 0
-    ) -> Read[ArrayElementWindows]:
+    ) -> Read[LazyJsonArray]:
         """
         Return the elements of an array for later reading. Null counts as an empty array. If `depth` is above
         0, the elements are only skipped.
         """
-        stretches = ArrayElementWindows(self._view)
+        stretches = LazyJsonArray(self._view)
         if self._is_null(position):
             return stretches, position + 4
         self._require_bracket(position, b"[", place_in_message)

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from gateway.core.errors import BadPayload
-from gateway.normalise.payload.body_limits import TURN, Allowance
+from gateway.normalise.payload.body_limits import TURN, BodyReadLimits
 from gateway.normalise.payload.json_cut import (
     LONGEST_NAME,
     WINDOW,
@@ -137,7 +137,7 @@ def split_array_elements(body: bytes, position: int) -> Generator[bytes | msgspe
 class ValueEnds:
     def __init__(self, text: bytes) -> None:
         self._text = text
-        self._cut = JsonScanner(text, Allowance(len(text) + 1))
+        self._cut = JsonScanner(text, BodyReadLimits(len(text) + 1))
 
     def end_of_value(self, position: int) -> int | None:
         try:

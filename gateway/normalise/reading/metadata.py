@@ -50,7 +50,7 @@ class WorkFields(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class Metadata:
+class CallMetadata:
     user: str | None = None
     team: str | None = None
     session: str | None = None

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.bills.billed import closing
-from gateway.bills.billed.biller import RULES, Biller
+from gateway.bills.billed.biller import RULES, BilledCostCalculator
 from gateway.bills.billed.closing import Invoice, MonthFigures
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.accuracy import month_accuracy
@@ -465,7 +465,7 @@ def _parse_month(text: str) -> CalendarMonth:
     return CalendarMonth.of(closing.parse_month_name(text))
 
 
-def _require_biller(services: MoneyServices) -> Biller:
+def _require_biller(services: MoneyServices) -> BilledCostCalculator:
     if services.biller is None:
         message = "bills cannot be read while the registry is damaged"
         raise Refusal(503, "registry_damaged", message, retry_after_s=REPAIR_RETRY_S)

@@ -24,7 +24,7 @@ from gateway.core.errors import Refusal
 from gateway.core.fields import build_answer, given_fields
 from gateway.http.address import READ, key_call
 from gateway.http.answers import JSON, send_pieces
-from gateway.http.inflight_bytes import RequestBytes
+from gateway.http.inflight_bytes import RequestByteReservation
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Rows, Sort, StoredRows, yes_no_filter
 from gateway.http.requests import Result
 from gateway.intake.billing_connections import (
@@ -42,7 +42,7 @@ from gateway.operations.bills.drop_rows import (
     closing_json_of_month_answer,
 )
 from gateway.operations.files.declared import ResourceFiles
-from gateway.operations.files.kinds import MoneyCaller, ObjectFields, ResourceKind
+from gateway.operations.files.kinds import MoneyCaller, ObjectFields, ResourceFileHandler
 from gateway.operations.files.text import to_json_form
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import (
@@ -61,7 +61,7 @@ from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest
 from spool import providers
-from spool.billing import StoredDrop, rows_of_month_json
+from spool.billing import StoredBillingFile, rows_of_month_json
 from spool.errors import Invalid, NotThere
 from spool.listing import SortField
 from spool.registry.connections import BillingConnection, ConnectionDraft, S3Bucket
@@ -98,8 +98,8 @@ def describe_connection(row: ShownConnection) -> dict[str, object]:
     )
 
 
-def describe_drop(drop: StoredDrop) -> dict[str, object]:
-    return {"drop_id": drop.id, "month": drop.month, "row_count": drop.rows}
+def describe_drop(billing_file: StoredBillingFile) -> dict[str, object]:
+    return {"drop_id": billing_file.id, "month": billing_file.month, "row_count": billing_file.rows}
 
 
 CONNECTIONS: ListDefinition[ShownConnection] = ListDefinition(
@@ -123,7 +123,7 @@ CONNECTIONS: ListDefinition[ShownConnection] = ListDefinition(
     },
 )
 
-DROPS: ListDefinition[StoredDrop] = ListDefinition(
+DROPS: ListDefinition[StoredBillingFile] = ListDefinition(
     root="billing_drops",
     show=describe_drop,
     identity=Sort(field=SortField("number")),
@@ -137,7 +137,7 @@ async def connection_rows(connections: BillingConnections) -> MemoryRows[ShownCo
     return MemoryRows(await connections.to_shown_connections(*connections.table.all()))
 
 
-def drop_rows(connections: BillingConnections, id: str) -> StoredRows[StoredDrop]:
+def drop_rows(connections: BillingConnections, id: str) -> StoredRows[StoredBillingFile]:
     """Return the connection's hourly files. Raises NotThere if the connection does not exist."""
     return StoredRows(partial(connections.drops.page, connections.table.get(id).id))
 
@@ -271,13 +271,13 @@ async def read_billing_drop(request: KeyRequest[MoneyServices, None]) -> Result:
     connections = request.services.billing_connections
     id = request.path_parameter("connection_id")
     month = request.path_parameter("month")
-    return await send_month(request, connections, id, month, request_bytes=request.share)
+    return await send_month(request, connections, id, month, reservation=request.share)
 
 
 CONNECTION = ConnectionResource()
 
 
-class ConnectionKind(ResourceKind):
+class ConnectionFileHandler(ResourceFileHandler):
     """
     Billing connections in files. Their rows appear in costs only if the file says so.
 
@@ -331,7 +331,7 @@ class ConnectionKind(ResourceKind):
         await caller.services.billing_connections.delete_but_keep_rows(row.id, actor=caller.actor)
 
 
-CONNECTION_KIND = ConnectionKind()
+CONNECTION_KIND = ConnectionFileHandler()
 
 
 def _fields_of_configured_connection(id: str) -> Mapping[str, Any]:
@@ -344,7 +344,7 @@ async def send_month(
     id: str,
     month: str,
     *,
-    request_bytes: RequestBytes,
+    reservation: RequestByteReservation,
 ) -> Result:
     """
     Return a month's rows as they are after all its hourly files. Raises NotThere if there are none.
@@ -356,7 +356,7 @@ async def send_month(
     if not _MONTH.fullmatch(month):
         raise Refusal(400, "invalid_month", "The month must be written YYYY-MM.")
     drops, id = connections.drops, connections.table.get(id).id
-    request_bytes.reserve_bytes((await drops.month_size(id, month)).held)
+    reservation.reserve_bytes((await drops.month_size(id, month)).held)
     hours = await drops.month_hours(id, month)
     # list() runs before the check for rows, so that an unknown parameter is reported even if the month
     # has no rows.
@@ -437,7 +437,7 @@ async def show_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     id = request.path_parameter("id")
     month = request.path_parameter("month")
     with request.shared.inflight.new_share(OPERATORS) as share:
-        return await send_month(request, connections, id, month, request_bytes=share)
+        return await send_month(request, connections, id, month, reservation=share)
 
 
 def _require_billing_connections(request: OperatorRequest[MoneyServices, Any]) -> BillingConnections:

@@ -26,7 +26,7 @@ from gateway.http.requests import Result
 from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import SHOW, ByPeople, JsonAnswer, ManagedResource
-from gateway.operations.records.served_hours import ServedHours
+from gateway.operations.records.served_hours import ServedTokensByHour
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.currencies import DECIMALS
@@ -114,8 +114,8 @@ async def costs_of_contracts(request: OperatorRequest[MoneyServices, None]) -> R
     return costs
 
 
-def _served_hours(request: OperatorRequest[MoneyServices, None]) -> ServedHours:
+def _served_hours(request: OperatorRequest[MoneyServices, None]) -> ServedTokensByHour:
     services = request.services
     if services.served_hours is None:
-        services.served_hours = ServedHours(services.log, request.shared.most)
+        services.served_hours = ServedTokensByHour(services.log, request.shared.most)
     return services.served_hours

@@ -31,7 +31,7 @@ from gateway.core.schemas import (
     schema_with_description,
 )
 from gateway.http import bodies
-from gateway.http.address import AS_BEARER, WRITE, Address
+from gateway.http.address import AS_BEARER, WRITE, ApiAddress
 from gateway.http.answers import JSON, PROTOBUF, json_response
 from gateway.http.requests import Result
 from gateway.normalise import cluster_reports
@@ -109,7 +109,7 @@ def check_protobuf(request: web.Request) -> None:
         raise Refusal(415, "unsupported_media_type", f"This address accepts only {PROTOBUF}.")
 
 
-@Address(
+@ApiAddress(
     methods=("POST",),
     path=_BASE + "/upload",
     name="announce_container_files",
@@ -152,7 +152,7 @@ async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement])
     return response
 
 
-@Address(
+@ApiAddress(
     methods=("PUT",),
     path=_BASE + "/files/{token}",
     name="put_container_file",
@@ -183,7 +183,7 @@ async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
     return {}
 
 
-@Address(
+@ApiAddress(
     methods=("POST",),
     path=_BASE + "/abandon",
     name="abandon_container_files",
@@ -210,7 +210,7 @@ async def abandon_files(request: KeyRequest[TopicServices, Abandonments]) -> Res
     return {}
 
 
-@Address(
+@ApiAddress(
     methods=("POST",),
     path=_BASE + "/status",
     name="report_container_status",
@@ -244,7 +244,7 @@ async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
     return {}
 
 
-@Address(
+@ApiAddress(
     methods=("GET",),
     path=_BASE + "/status",
     name="show_container_status",
@@ -271,7 +271,7 @@ async def show_container_status(request: KeyRequest[TopicServices, None]) -> Res
     }
 
 
-@Address(
+@ApiAddress(
     methods=("GET",),
     path=_BASE + "/config",
     name="show_container_config",
@@ -324,7 +324,7 @@ async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
     return response
 
 
-@Address(
+@ApiAddress(
     methods=("POST",),
     path=_BASE,
     name="write_container_metrics",

@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.clusters.agent_config import check_config
 from gateway.operations.files.declared import ResourceFiles
-from gateway.operations.files.kinds import FileKind, MoneyCaller
+from gateway.operations.files.kinds import MoneyCaller, ObjectFileHandler
 from gateway.operations.requests.requests import RequestBody
 from spool.errors import Invalid, NotAllowed
 from spool.registry.permission_sets import VIEW_OPERATION
@@ -34,7 +34,7 @@ class ClusterInFile(RequestBody):
     config: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class ClusterKind(FileKind):
+class ClusterFileHandler(ObjectFileHandler):
     """
     The settings of clusters in a file: names, labels and configurations. A cluster without any of them is in
     no file. Files do not state whether a cluster may report, so a disabled cluster stays disabled.
@@ -93,4 +93,4 @@ def _change_from_file(new_values: ClusterInFile, row: ConfiguredCluster | None) 
     )
 
 
-CLUSTER_KIND = ClusterKind()
+CLUSTER_KIND = ClusterFileHandler()

@@ -19,7 +19,7 @@ from gateway.devices.opamp.messages import decode_agent_message
 from gateway.http import answers
 from gateway.http.address import (
     WRITE,
-    Address,
+    ApiAddress,
     BodyLimit,
     addresses_of_handler,
     authorization_header,
@@ -34,7 +34,7 @@ from gateway.http.requests import Result
 from gateway.operations.holders.receivers import ReceiverServices, TopicServices
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.services import AllServices
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.devices.device import Device
 from spool.registry.enrolment_tokens import PREFIX
 from spool.registry.scopes import ENROLL, HEARTBEAT
@@ -54,7 +54,7 @@ def _check_opamp_enabled(_: web.Request, services: AllServices) -> None:
         raise not_found_refusal()
 
 
-async def _admit_token(request: web.Request, services: AllServices) -> Bearer | None:
+async def _admit_token(request: web.Request, services: AllServices) -> AuthenticatedKey | None:
     """
     Admit an enrolment token, which has no scope for heartbeats, if the device can exchange it here for its
     own key. Return None otherwise, and for other keys.
@@ -71,7 +71,7 @@ def _check_protobuf(request: web.Request) -> None:
         raise Refusal(415, "unsupported_media_type", f"Send the body as {PROTOBUF}.")
 
 
-@Address(
+@ApiAddress(
     methods=("POST",),
     path="/v1/opamp",
     summary="Report the state of an OpAMP agent, such as a collector",
@@ -100,7 +100,7 @@ async def report_to_opamp(request: KeyRequest[TopicServices, bytes]) -> Result:
     return answers.bytes_response(body, content_type=PROTOBUF, headers=answers.UNCACHED)
 
 
-@Address(
+@ApiAddress(
     methods=("GET",),
     path="/v1/opamp",
     summary="Open a WebSocket on which OpAMP agents report their state",
@@ -158,7 +158,7 @@ class OpampConversation:
         self._receivers: ReceiverServices = request.receivers
         self._instances = instances
         self._credential = find_credential(_ROW, request.http, request.receivers)
-        self._bearer: Bearer = request.bearer
+        self._bearer: AuthenticatedKey = request.bearer
         self._scope = HEARTBEAT if request.bearer.token is None else ENROLL
         self._known = request.receivers.access.known_key(self._credential)
         self._row: Device | None = None  # row of the device's key, as it was when the key was checked

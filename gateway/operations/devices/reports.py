@@ -20,13 +20,13 @@ from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.own_verdicts import OwnVerdicts
 from gateway.devices.reports import DeviceReport
 from gateway.devices.states import LEAVINGS
-from gateway.http.address import WRITE, Address, BodyLimit
+from gateway.http.address import WRITE, ApiAddress, BodyLimit
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.normalise.reading.content import may_be_name_of_content
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.devices.device import REVOKED, Device, is_device_id
 from spool.errors import Invalid
 from spool.registry.field_notes import example, words
@@ -136,8 +136,8 @@ class HeartbeatAnswer(msgspec.Struct, kw_only=True):
     ] = UNSET
 
 
-def _report_address(path: str, scope: str, endpoint: str, summary: str, gives: type | Schema) -> Address:
-    return Address(
+def _report_address(path: str, scope: str, endpoint: str, summary: str, gives: type | Schema) -> ApiAddress:
+    return ApiAddress(
         methods=("POST",),
         path=path,
         summary=summary,
@@ -204,14 +204,14 @@ async def ping_device(request: KeyRequest[TopicServices, NamedDevice]) -> Result
     return {"ok": True}
 
 
-def _device_id(body: NamedDevice, bearer: Bearer) -> str:
+def _device_id(body: NamedDevice, bearer: AuthenticatedKey) -> str:
     id = body.device_id if body.device_id is not None else bearer.named or bearer.device
     if id is None or not is_device_id(id):
         raise BadPayload("device_id is required: 1 to 128 letters, digits and any of . _ : @ -")
     return id
 
 
-def _to_device_report(report: Report, bearer: Bearer) -> DeviceReport:
+def _to_device_report(report: Report, bearer: AuthenticatedKey) -> DeviceReport:
     try:
         labels = check_labels(report.labels)
     except Invalid as error:

@@ -13,7 +13,7 @@ from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
 from gateway.operations.files.declared import ResourceFiles
-from gateway.operations.files.kinds import FileKind, MoneyCaller, ObjectFields
+from gateway.operations.files.kinds import MoneyCaller, ObjectFields, ObjectFileHandler
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.admission import missing_right_refusal
@@ -215,7 +215,7 @@ class TokenInFile(RequestBody):
     serial: str = ""
 
 
-class TokenKind(FileKind):
+class TokenFileHandler(ObjectFileHandler):
     """
     The enrolment tokens in files, without their secrets.
 
@@ -283,4 +283,4 @@ def _token_draft(new_values: TokenInFile) -> TokenDraft:
     )
 
 
-TOKEN_KIND = TokenKind()
+TOKEN_KIND = TokenFileHandler()

@@ -12,7 +12,7 @@ from gateway.core.errors import RECOUNT_RETRY_S, Refusal
 from gateway.core.schemas import TEXT, closed_object_schema, schema_with_description
 from gateway.devices.agent.hook import AMOUNT, MOST_SESSION, PATH
 from gateway.devices.agent.session_meter import sum_session_cost
-from gateway.http.address import WRITE, Address
+from gateway.http.address import WRITE, ApiAddress
 from gateway.http.answers import JSON
 from gateway.http.requests import Result, check_json_content_type
 from gateway.operations.holders.receivers import TopicServices
@@ -32,7 +32,7 @@ class SessionQuestion(msgspec.Struct, kw_only=True):
     ] = ""
 
 
-@Address(
+@ApiAddress(
     methods=("POST",),
     path=PATH,
     summary="Answer whether a session of this machine may go on",

@@ -18,14 +18,21 @@ from multidict import MultiDict
 from gateway.core.errors import Refusal
 from gateway.core.faults import InvalidDefinition, Path
 from gateway.money.allocation.declared import AllocationTable
-from gateway.operations.files.kinds import FileKind, Key, MoneyCaller, ObjectFields, file_kinds, object_label
-from gateway.operations.files.sets import FileSet, Problem, StatedObject, secret_path
+from gateway.operations.files.kinds import (
+    Key,
+    MoneyCaller,
+    ObjectFields,
+    ObjectFileHandler,
+    file_kinds,
+    object_label,
+)
+from gateway.operations.files.sets import FileSet, FileSetObject, Problem, secret_path
 from gateway.operations.files.text import suggestion
 from gateway.operations.managed import OperationCaller
 from gateway.operations.services import OperatorServices
 from spool.errors import NotAllowed, NotThere
 from spool.registry.audit import AuditedChange
-from spool.registry.file_owners import FileOwner, owner_document_id
+from spool.registry.file_owners import DeclaringFile, owner_document_id
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 
@@ -139,7 +146,7 @@ class _ApplyRun:
         self._how = options
         self._outcome = ApplyOutcome(set=files.name, problems=list(files.problems))
         self._ids: dict[str, dict[Key, str]] = {}  # file -> key -> id of an object
-        self._stated: dict[str, dict[Key, StatedObject]] = {name: {} for name in file_kinds()}
+        self._stated: dict[str, dict[Key, FileSetObject]] = {name: {} for name in file_kinds()}
         for one in files.objects:
             self._stated[one.kind.files.name][one.kind.normalized_key(one.key)] = one
 
@@ -158,7 +165,7 @@ class _ApplyRun:
         await self._note_problems_of_kinds()
         return self._outcome
 
-    async def _objects_without_file(self) -> Sequence[tuple[FileKind, str, FileOwner]]:
+    async def _objects_without_file(self) -> Sequence[tuple[ObjectFileHandler, str, DeclaringFile]]:
         """Return the objects of this set that no file states any more, those that refer to others first."""
         owners = self._draft.file_owners.all()
         found = []
@@ -172,15 +179,16 @@ class _ApplyRun:
                     found.append((kind, id, owner))
         return found
 
-    async def _apply_kind(self, name: str, kind: FileKind) -> None:
+    async def _apply_kind(self, name: str, file_handler: ObjectFileHandler) -> None:
         """
         Make all objects of a kind equal to their files. A refused object is tried again after the others,
         because it may need one of them.
         """
-        rows = await kind.rows_by_id(self._draft)
-        written = {id: await kind.file_fields(self._draft, row) for id, row in rows.items()}
+        rows = await file_handler.rows_by_id(self._draft)
+        written = {id: await file_handler.file_fields(self._draft, row) for id, row in rows.items()}
         self._ids[name] = {
-            kind.normalized_key(kind.object_key_of_fields(fields)): id for id, fields in written.items()
+            file_handler.normalized_key(file_handler.object_key_of_fields(fields)): id
+            for id, fields in written.items()
         }
         waiting, tried = self._stated[name], 0
         problems: list[Problem] = []
@@ -205,27 +213,27 @@ class _ApplyRun:
                 self._outcome.problems.append(Problem(file=file, line=1, column=1, message=message))
 
     async def _apply_object(
-        self, stated_object: StatedObject, id: str | None, were: ObjectFields
+        self, file_set_object: FileSetObject, id: str | None, were: ObjectFields
     ) -> Sequence[Problem]:
-        unknown = list(self._problems_of_unknown_references(stated_object))
-        if unknown or self._needs_refused_object(stated_object):
+        unknown = list(self._problems_of_unknown_references(file_set_object))
+        if unknown or self._needs_refused_object(file_set_object):
             return unknown
         try:
             await (
-                self._create_object(stated_object)
+                self._create_object(file_set_object)
                 if id is None
-                else self._change_object(stated_object, id, were)
+                else self._change_object(file_set_object, id, were)
             )
         except InvalidDefinition as error:
-            return [stated_object.problem_at(fault.error, tuple(fault.path)) for fault in error.faults]
+            return [file_set_object.problem_at(fault.error, tuple(fault.path)) for fault in error.faults]
         except _REFUSED as error:
-            return [stated_object.problem_at(str(error), _path_of_named_field(stated_object, str(error)))]
+            return [file_set_object.problem_at(str(error), _path_of_named_field(file_set_object, str(error)))]
         return ()
 
-    def _problems_of_unknown_references(self, stated_object: StatedObject) -> Iterator[Problem]:
-        for path, file in stated_object.kind.files.refers.items():
+    def _problems_of_unknown_references(self, file_set_object: FileSetObject) -> Iterator[Problem]:
+        for path, file in file_set_object.kind.files.refers.items():
             target = file_kinds()[file]
-            for place, name in _texts_at_path(stated_object.fields, tuple(path.split("."))):
+            for place, name in _texts_at_path(file_set_object.fields, tuple(path.split("."))):
                 known = target.known_names(self._draft)
                 key = target.normalized_key((name,))
                 if name in known or key in self._ids[file] or key in self._stated[file]:
@@ -234,27 +242,29 @@ class _ApplyRun:
                     target.object_key_of_fields(stated.fields)[0] for stated in self._stated[file].values()
                 }
                 message = f'{target.noun} "{name[:60]}" does not exist{suggestion(name, [*known, *found])}'
-                yield stated_object.problem_at(message, place)
+                yield file_set_object.problem_at(message, place)
 
-    def _needs_refused_object(self, stated_object: StatedObject) -> bool:
-        for path, file in stated_object.kind.files.refers.items():
-            for _, name in _texts_at_path(stated_object.fields, tuple(path.split("."))):
+    def _needs_refused_object(self, file_set_object: FileSetObject) -> bool:
+        for path, file in file_set_object.kind.files.refers.items():
+            for _, name in _texts_at_path(file_set_object.fields, tuple(path.split("."))):
                 key = file_kinds()[file].normalized_key((name,))
                 if key in self._stated[file] and key not in self._ids[file]:
                     return True
         return False
 
-    async def _create_object(self, stated_object: StatedObject) -> None:
-        kind = stated_object.kind
-        secret = self._find_secret(stated_object, is_new=True)
-        id = await kind.create(self._asking, kind.creation_body(stated_object.fields, self._find_id), secret)
-        self._ids[kind.files.name][kind.normalized_key(stated_object.key)] = id
-        await self._store_owner(stated_object, id)
-        self._add_difference(CREATED, kind, stated_object.key)
+    async def _create_object(self, file_set_object: FileSetObject) -> None:
+        kind = file_set_object.kind
+        secret = self._find_secret(file_set_object, is_new=True)
+        id = await kind.create(
+            self._asking, kind.creation_body(file_set_object.fields, self._find_id), secret
+        )
+        self._ids[kind.files.name][kind.normalized_key(file_set_object.key)] = id
+        await self._store_owner(file_set_object, id)
+        self._add_difference(CREATED, kind, file_set_object.key)
 
-    async def _change_object(self, stated_object: StatedObject, id: str, were: ObjectFields) -> None:
+    async def _change_object(self, file_set_object: FileSetObject, id: str, were: ObjectFields) -> None:
         """Make an object equal to its file. `were` are all of its fields now."""
-        kind, key = stated_object.kind, stated_object.key
+        kind, key = file_set_object.kind, file_set_object.key
         owner = self._draft.file_owners.all().get(owner_document_id(kind.action, id))
         is_own = owner is not None and owner.set == self._files.name
         if not is_own and not self._how.adopt:
@@ -262,19 +272,19 @@ class _ApplyRun:
             self._outcome.conflicts.append(_conflict_difference(kind, key, made))
             return
         before = await kind.find(self._draft, id)
-        if not stated_object.secret_file and kind.needs_secret(before):
+        if not file_set_object.secret_file and kind.needs_secret(before):
             raise NotAllowed(f"secret_file is missing, because the {kind.noun} has a secret")
-        secret = self._find_secret(stated_object, is_new=False)
+        secret = self._find_secret(file_set_object, is_new=False)
         after, changes = before, []
-        if secret is not None or not self._is_equal_to_file(stated_object, before, were):
+        if secret is not None or not self._is_equal_to_file(file_set_object, before, were):
             await kind.change(
-                self._asking, before, kind.creation_body(stated_object.fields, self._find_id), secret
+                self._asking, before, kind.creation_body(file_set_object.fields, self._find_id), secret
             )
             after = await kind.find(self._draft, id)
             changes = list(_describe_changes(were, await kind.file_fields(self._draft, after)))
         if kind.secret_version(after) != kind.secret_version(before):
             changes.append("another secret")
-        await self._store_owner(stated_object, id)
+        await self._store_owner(file_set_object, id)
         if changes or not is_own:
             words = "; ".join(changes)
             self._add_difference(
@@ -286,51 +296,56 @@ class _ApplyRun:
         if remark := kind.remark_in_apply_plan(after):
             self._add_difference(NOTED, kind, key, remark)
 
-    def _is_equal_to_file(self, stated_object: StatedObject, row: Any, were: ObjectFields) -> bool:
+    def _is_equal_to_file(self, file_set_object: FileSetObject, row: Any, were: ObjectFields) -> bool:
         """Return whether an object equals its file. Such an object is not checked again."""
-        left_out = {name: value for name, value in were.items() if name not in stated_object.fields}
-        kind = stated_object.kind
+        left_out = {name: value for name, value in were.items() if name not in file_set_object.fields}
+        kind = file_set_object.kind
         is_equal = all(
             kind.normalized_setting_value(name, were[name]) == kind.normalized_setting_value(name, value)
-            for name, value in stated_object.fields.items()
+            for name, value in file_set_object.fields.items()
         )
         return is_equal and kind.has_only_default_values(self._draft, row, left_out)
 
-    async def _delete_object(self, kind: FileKind, id: str, owner: FileOwner) -> Sequence[Problem]:
-        row = await kind.find(self._draft, id)
-        key = kind.object_key_of_fields(await kind.file_fields(self._draft, row))
+    async def _delete_object(
+        self, file_handler: ObjectFileHandler, id: str, declaring_file: DeclaringFile
+    ) -> Sequence[Problem]:
+        row = await file_handler.find(self._draft, id)
+        key = file_handler.object_key_of_fields(await file_handler.file_fields(self._draft, row))
         try:
-            await kind.delete(self._asking, row)
+            await file_handler.delete(self._asking, row)
         except _REFUSED as error:
-            message = f"the {kind.noun} {object_label(key)!r} is no longer in the files, but cannot be deleted: {error}"
-            return [Problem(file=owner.file, line=owner.line, column=1, message=message)]
-        await self._draft.file_owners.delete_owner(owner.id)
-        self._add_difference(DELETED, kind, key)
+            label = f"{file_handler.noun} {object_label(key)!r}"
+            message = f"the {label} is no longer in the files, but cannot be deleted: {error}"
+            return [Problem(file=declaring_file.file, line=declaring_file.line, column=1, message=message)]
+        await self._draft.file_owners.delete_owner(declaring_file.id)
+        self._add_difference(DELETED, file_handler, key)
         return ()
 
-    def _add_difference(self, action: str, kind: FileKind, key: Key, description: str = "") -> None:
+    def _add_difference(
+        self, action: str, file_handler: ObjectFileHandler, key: Key, description: str = ""
+    ) -> None:
         self._outcome.differences.append(
-            FileDifference(action=action, kind=kind.noun, name=object_label(key), words=description)
+            FileDifference(action=action, kind=file_handler.noun, name=object_label(key), words=description)
         )
 
     def _find_id(self, file: str, name: str) -> str:
         return self._ids[file].get(file_kinds()[file].normalized_key((name,)), "")
 
-    def _find_secret(self, stated_object: StatedObject, *, is_new: bool) -> str | None:
+    def _find_secret(self, file_set_object: FileSetObject, *, is_new: bool) -> str | None:
         """
         Return the secret to set, or None if the object has none or keeps it. Raises NotAllowed if the secret
         is missing.
         """
-        secrets, kind = self._how.secrets, stated_object.kind
-        if stated_object.secret_file:
-            if stated_object.secret_file in secrets:
-                return secrets[stated_object.secret_file].strip("\r\n")
+        secrets, kind = self._how.secrets, file_set_object.kind
+        if file_set_object.secret_file:
+            if file_set_object.secret_file in secrets:
+                return secrets[file_set_object.secret_file].strip("\r\n")
             if is_new or not self._how.dry_run:
-                raise NotAllowed(f"secret_file: {stated_object.secret_file!r} was not found")
+                raise NotAllowed(f"secret_file: {file_set_object.secret_file!r} was not found")
             return None
         if not (is_new and kind.makes_secrets):
             return None
-        path = secret_path(kind, stated_object.key)
+        path = secret_path(kind, file_set_object.key)
         if path in secrets:
             return secrets[path].strip("\r\n")
         if path not in self._outcome.new_secrets:
@@ -341,32 +356,32 @@ class _ApplyRun:
             f"a new {kind.noun} needs `secret_file`, or a directory for its new secret with --secrets"
         )
 
-    async def _store_owner(self, stated_object: StatedObject, id: str) -> None:
+    async def _store_owner(self, file_set_object: FileSetObject, id: str) -> None:
         owners = self._draft.file_owners
-        owner = owner_document_id(stated_object.kind.action, id)
-        after = FileOwner(
+        owner = owner_document_id(file_set_object.kind.action, id)
+        after = DeclaringFile(
             id=owner,
             set=self._files.name,
-            file=stated_object.file,
-            line=stated_object.first_line_number,
-            secret_file=stated_object.secret_file,
+            file=file_set_object.file,
+            line=file_set_object.first_line_number,
+            secret_file=file_set_object.secret_file,
         )
         if after != owners.all().get(owner):
             await owners.store_owner(after)
 
 
-def _conflict_difference(kind: FileKind, key: Key, origin: str) -> FileDifference:
+def _conflict_difference(file_handler: ObjectFileHandler, key: Key, origin: str) -> FileDifference:
     return FileDifference(
         action=CONFLICT,
-        kind=kind.noun,
+        kind=file_handler.noun,
         name=object_label(key),
         words=f"exists, {origin}; --adopt takes it over",
     )
 
 
-def _path_of_named_field(stated_object: StatedObject, message: str) -> Path:
+def _path_of_named_field(file_set_object: FileSetObject, message: str) -> Path:
     words = message.replace(":", " ").replace(".", " ").split()
-    return (words[0],) if words and (words[0],) in stated_object.places else ()
+    return (words[0],) if words and (words[0],) in file_set_object.places else ()
 
 
 def _texts_at_path(fields: Any, path: Path) -> Iterator[tuple[Path, str]]:

@@ -15,7 +15,7 @@ from gateway.core.fields import build_answer
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.operations.files.applying import ApplyOptions, ApplyOutcome, FileDifference, apply_file_set
-from gateway.operations.files.kinds import FileKind, file_kinds, object_label
+from gateway.operations.files.kinds import ObjectFileHandler, file_kinds, object_label
 from gateway.operations.files.sets import files_from_registry, find_owner, object_text, read_file_set
 from gateway.operations.holders.operators import InstallationServices, MoneyServices
 from gateway.operations.people.managed import operation_caller_for_person
@@ -143,7 +143,7 @@ async def show_object(request: OperatorRequest[MoneyServices, None]) -> Result:
     return {"object": {"yaml": await object_text(request.registry, kind, row), "managed": managed}}
 
 
-def _require_kind(kind_word: str) -> FileKind:
+def _require_kind(kind_word: str) -> ObjectFileHandler:
     kind = file_kinds().get(kind_word)
     if kind is None:
         raise NotThere(f"no file has this kind of objects; use one of {', '.join(sorted(file_kinds()))}")

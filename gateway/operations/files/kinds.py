@@ -53,7 +53,7 @@ def object_label(key: Key) -> str:
     return "/".join(part for part in key if part)
 
 
-class FileKind(ABC):
+class ObjectFileHandler(ABC):
     """
     A kind of objects in files, such as budgets. `new` has an object's fields, except those in `without`.
     `action` is the part of its audit actions before the dot.
@@ -189,7 +189,7 @@ class FileKind(ABC):
         return tuple(text.casefold() for text in texts) if self.files.ignores_case else texts
 
 
-class ResourceKind(FileKind):
+class ResourceFileHandler(ObjectFileHandler):
     """The kind of objects that a resource declares."""
 
     def __init__(self, resource: ManagedResource[Any, Any], files: ResourceFiles) -> None:
@@ -282,18 +282,18 @@ class ResourceKind(FileKind):
 
 
 @cache
-def file_kinds() -> Mapping[str, FileKind]:
+def file_kinds() -> Mapping[str, ObjectFileHandler]:
     """
     Return the kinds by file. A kind comes after the kinds that it refers to, and after the kind that defines
     dimensions.
     """
-    found: dict[str, FileKind] = {}
+    found: dict[str, ObjectFileHandler] = {}
     for module in map(import_module, (*MODULES, *(each.resource for each in RESOURCES.values()))):
         for value in vars(module).values():
-            if isinstance(value, FileKind):
+            if isinstance(value, ObjectFileHandler):
                 found[value.files.name] = value
             elif isinstance(value, ManagedResource) and isinstance(value.files, ResourceFiles):
-                found[value.files.name] = ResourceKind(value, value.files)
+                found[value.files.name] = ResourceFileHandler(value, value.files)
     refers = {name: [*kind.files.refers.values()] for name, kind in found.items()}
     for definer in [name for name, kind in found.items() if kind.defines_dimensions]:
         for name in [name for name in found if name not in (definer, *refers[definer])]:

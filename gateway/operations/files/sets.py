@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from gateway.core.faults import DefinitionFaults, InvalidDefinition, Path
 from gateway.core.yaml_text import Places, YamlNode, read_yaml
-from gateway.operations.files.kinds import FileKind, Key, file_kinds, object_label
+from gateway.operations.files.kinds import Key, ObjectFileHandler, file_kinds, object_label
 from gateway.operations.files.text import (
     convert_fields,
     format_fields,
@@ -26,7 +26,7 @@ from gateway.operations.files.text import (
     without_defaults,
 )
 from spool.errors import Invalid
-from spool.registry.file_owners import FileOwner, owner_document_id
+from spool.registry.file_owners import DeclaringFile, owner_document_id
 from spool.registry.registry import Registry
 from spool.registry.texts import check_text
 
@@ -52,13 +52,13 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StatedObject:
+class FileSetObject:
     """
     An object as a file states it. `places` has the line and column of each field, by its path within the
     object.
     """
 
-    kind: FileKind
+    kind: ObjectFileHandler
     key: Key
     fields: Mapping[str, Any]
     places: Mapping[Path, tuple[int, int]]
@@ -76,7 +76,7 @@ class StatedObject:
 @dataclass(frozen=True, kw_only=True)
 class FileSet:
     name: str = ""
-    objects: list[StatedObject] = field(default_factory=list)
+    objects: list[FileSetObject] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -101,15 +101,17 @@ def read_file_set(files: Mapping[str, str]) -> FileSet:
 
 
 def _read_file_as_one_object(
-    kind: FileKind, file: str, text: str, _: list[Problem]
-) -> Iterator[StatedObject]:
+    file_handler: ObjectFileHandler, file: str, text: str, _: list[Problem]
+) -> Iterator[FileSetObject]:
     places: Places = {(): (1, 1)}
     # only positions are needed here, because the text is checked as an object of its kind
     with suppress(InvalidDefinition):
         read_yaml(text.encode(), DefinitionFaults(), places)
-    name = file.removeprefix(f"{kind.files.name}/").removesuffix(".yaml")
-    fields = dict(zip(kind.field_names, (name, text), strict=True))
-    yield StatedObject(kind=kind, key=(name,), fields=fields, places=places, secret_file="", file=file)
+    name = file.removeprefix(f"{file_handler.files.name}/").removesuffix(".yaml")
+    fields = dict(zip(file_handler.field_names, (name, text), strict=True))
+    yield FileSetObject(
+        kind=file_handler, key=(name,), fields=fields, places=places, secret_file="", file=file
+    )
 
 
 def _read_name_of_file_set(files: Mapping[str, str], problems: list[Problem]) -> str:
@@ -133,35 +135,39 @@ def _read_name_of_file_set(files: Mapping[str, str], problems: list[Problem]) ->
         return ""
 
 
-def _read_objects(kind: FileKind, file: str, text: str, problems: list[Problem]) -> Iterator[StatedObject]:
+def _read_objects(
+    file_handler: ObjectFileHandler, file: str, text: str, problems: list[Problem]
+) -> Iterator[FileSetObject]:
     node, places = _read_yaml(file, text, problems)
     if node is not None and not isinstance(node, list):
-        problems.append(_problem_at(file, places, (), f"this must be a list of {kind.noun}s"))
+        problems.append(_problem_at(file, places, (), f"this must be a list of {file_handler.noun}s"))
     lines: dict[Key, int] = {}
     own_places: dict[str | int, Places] = defaultdict(dict)
     for path, place in places.items():
         if path:
             own_places[path[0]][path[1:]] = place
     for index, item in enumerate(node if isinstance(node, list) else ()):
-        one = _read_object(kind, file, item, own_places[index], problems)
+        one = _read_object(file_handler, file, item, own_places[index], problems)
         if one is None:
             continue
-        before = lines.setdefault(kind.normalized_key(one.key), one.first_line_number)
+        before = lines.setdefault(file_handler.normalized_key(one.key), one.first_line_number)
         if before != one.first_line_number:
             problems.append(
-                one.problem_at(f"the {kind.noun} {object_label(one.key)!r} already stands in line {before}")
+                one.problem_at(
+                    f"the {file_handler.noun} {object_label(one.key)!r} already stands in line {before}"
+                )
             )
         else:
             yield one
 
 
 def _read_object(
-    kind: FileKind, file: str, item: YamlNode, object_places: Places, problems: list[Problem]
-) -> StatedObject | None:
+    file_handler: ObjectFileHandler, file: str, item: YamlNode, object_places: Places, problems: list[Problem]
+) -> FileSetObject | None:
     faults = DefinitionFaults()
-    known = (*kind.field_names, *((SECRET_FILE,) if kind.has_secret else ()))
-    fields = dict(convert_fields(item, kind.file_struct, faults, known_names=known))
-    required = [each.name for each in inspect_struct_type(kind.file_struct).fields if each.required]
+    known = (*file_handler.field_names, *((SECRET_FILE,) if file_handler.has_secret else ()))
+    fields = dict(convert_fields(item, file_handler.file_struct, faults, known_names=known))
+    required = [each.name for each in inspect_struct_type(file_handler.file_struct).fields if each.required]
     for name in required:
         if isinstance(item, dict) and name not in item:
             faults.add_fault(f"the field {name} is missing", "", ())
@@ -172,9 +178,14 @@ def _read_object(
         problems.append(_problem_at(file, object_places, tuple(path), error))
     if faults.found_faults:
         return None
-    key = kind.object_key_of_fields(fields)
-    return StatedObject(
-        kind=kind, key=key, fields=fields, places=object_places, secret_file=str(secret_file), file=file
+    key = file_handler.object_key_of_fields(fields)
+    return FileSetObject(
+        kind=file_handler,
+        key=key,
+        fields=fields,
+        places=object_places,
+        secret_file=str(secret_file),
+        file=file,
     )
 
 
@@ -198,12 +209,12 @@ def _problem_at(file: str, places: Mapping[Path, tuple[int, int]], path: Path, m
     return Problem(file=file, line=found[0], column=found[1], message=message)
 
 
-def secret_path(kind: FileKind, key: Key) -> str:
+def secret_path(file_handler: ObjectFileHandler, key: Key) -> str:
     """
     Return the path below the directory of secrets for the secret of an object that names no secret file.
     """
     name = quote(object_label(key), safe=" @")
-    return f"{kind.files.name}/{'%2E' + name[1:] if name.startswith('.') else name}"
+    return f"{file_handler.files.name}/{'%2E' + name[1:] if name.startswith('.') else name}"
 
 
 async def files_from_registry(registry: Registry) -> Mapping[str, str]:
@@ -231,32 +242,40 @@ async def files_from_registry(registry: Registry) -> Mapping[str, str]:
     return files
 
 
-async def object_text(registry: Registry, kind: FileKind, row: Any) -> str:
-    fields = await kind.file_fields(registry, row)
-    if kind.files.is_folder:
-        return _file_text_of_folder_object(kind, fields)
+async def object_text(registry: Registry, file_handler: ObjectFileHandler, row: Any) -> str:
+    fields = await file_handler.file_fields(registry, row)
+    if file_handler.files.is_folder:
+        return _file_text_of_folder_object(file_handler, fields)
     return format_objects(
-        [_fields_without_defaults(registry, kind, row, fields, find_owner(registry, kind, row))]
+        [
+            _fields_without_defaults(
+                registry, file_handler, row, fields, find_owner(registry, file_handler, row)
+            )
+        ]
     )
 
 
-def find_owner(registry: Registry, kind: FileKind, row: Any) -> FileOwner | None:
-    return registry.file_owners.all().get(owner_document_id(kind.action, kind.id_of(row)))
+def find_owner(registry: Registry, file_handler: ObjectFileHandler, row: Any) -> DeclaringFile | None:
+    return registry.file_owners.all().get(owner_document_id(file_handler.action, file_handler.id_of(row)))
 
 
-def _file_text_of_folder_object(kind: FileKind, fields: Mapping[str, Any]) -> str:
-    return str(fields[kind.field_names[-1]])
+def _file_text_of_folder_object(file_handler: ObjectFileHandler, fields: Mapping[str, Any]) -> str:
+    return str(fields[file_handler.field_names[-1]])
 
 
 def _fields_without_defaults(
-    registry: Registry, kind: FileKind, row: Any, fields: Mapping[str, Any], owner: FileOwner | None
+    registry: Registry,
+    file_handler: ObjectFileHandler,
+    row: Any,
+    fields: Mapping[str, Any],
+    declaring_file: DeclaringFile | None,
 ) -> Mapping[str, Any]:
     short = {
-        name: without_defaults(value, kind.types[name])
+        name: without_defaults(value, file_handler.types[name])
         for name, value in fields.items()
-        if not kind.has_only_default_values(registry, row, {name: value})
+        if not file_handler.has_only_default_values(registry, row, {name: value})
     }
-    secret_file = owner.secret_file if owner is not None else ""
-    if not secret_file and kind.needs_secret(row):
-        secret_file = secret_path(kind, kind.object_key_of_fields(fields))
+    secret_file = declaring_file.secret_file if declaring_file is not None else ""
+    if not secret_file and file_handler.needs_secret(row):
+        secret_file = secret_path(file_handler, file_handler.object_key_of_fields(fields))
     return {**short, SECRET_FILE: secret_file} if secret_file else short

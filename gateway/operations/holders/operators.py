@@ -28,11 +28,11 @@ from gateway.core.rate_limits import TokenBuckets
 from gateway.http.event_streams import EventStreams
 from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.listening.connections import OpenConnections, operator_connections
-from gateway.http.turns import QueryTurns
+from gateway.http.turns import QueryTurnScheduler
 from gateway.intake.prices import PriceBook
 from gateway.money.allocation.declared import AllocationTable
 from gateway.money.allocation.language import Limits
-from gateway.money.allocation.published import Published
+from gateway.money.allocation.published import AllocationDefinitionHolder
 from gateway.money.allocation.publishing import DefinitionPublisher
 from gateway.people.authentication.tool_calls import ToolCalls
 from spool.errors import NotThere
@@ -46,11 +46,11 @@ from spool.registry.roles import RoleLimits
 from spool.storage import DatabaseHealth, Storage, no_database
 
 if TYPE_CHECKING:
-    from gateway.bills.billed.biller import Biller
+    from gateway.bills.billed.biller import BilledCostCalculator
     from gateway.bills.billed.row_book import ConnectionCostUpdater
     from gateway.bills.enforcers.auditing import EnforcerAuditor
     from gateway.bills.enforcers.reader import EnforcerReader
-    from gateway.bills.reconciliation.reconciler import Reconciler
+    from gateway.bills.reconciliation.reconciler import BillReconciler
     from gateway.bills.statements.puller import StatementPuller
     from gateway.clusters.clusters import Clusters
     from gateway.configuration.settings_in_effect import SettingInEffect
@@ -59,14 +59,14 @@ if TYPE_CHECKING:
     from gateway.devices.lifecycle import DeviceLifecycle
     from gateway.http.lists import Rows
     from gateway.intake.billing_connections import BillingConnections
-    from gateway.intake.sender_fields import KeptSenderFields
+    from gateway.intake.sender_fields import SenderFieldSaver
     from gateway.money.budgets.evaluator import BudgetEvaluator
-    from gateway.money.recommendations.adviser import Adviser
-    from gateway.monitoring.late_reports import KeptLateReports
-    from gateway.monitoring.sender_hours import KeptSenderHours
+    from gateway.money.recommendations.adviser import RecommendationUpdater
+    from gateway.monitoring.late_reports import LateReportSaver
+    from gateway.monitoring.sender_hours import SenderHoursTracker
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.operations.holders.demo_month import DemoMonth
-    from gateway.operations.records.served_hours import ServedHours
+    from gateway.operations.records.served_hours import ServedTokensByHour
     from gateway.people.authentication.access import KeyAccess
     from gateway.people.authentication.oidc.assistants import AssistantSignIns
     from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
@@ -75,17 +75,17 @@ if TYPE_CHECKING:
     from spool.container_files.files import ContainerFiles
     from spool.deliveries.protocols import Deliveries, LakeRecount, LakeRepairs, LakeState, PastRecords
     from spool.deliveries.values import RouteState
-    from spool.ledger.colours import Colours
+    from spool.ledger.colours import ChartColours
     from spool.ledger.ledger import Ledger
     from spool.log.counted_names import AmountOf
     from spool.log.partial_reports import PartialReports
-    from spool.log.protocols import Log
+    from spool.log.protocols import RecordLog
     from spool.record import UnitCostOperation, UsageEvent
     from spool.registry.assistant_tools import ToolCallTable
     from spool.registry.notices import ChannelState
     from spool.registry.operators import Actor
     from spool.registry.registry import Registry
-    from spool.registry.tables.kept_channels import ChannelFields, KeptChannel, Seal
+    from spool.registry.tables.kept_channels import ChannelFields, Seal, StoredChannel
     from spool.shares import KeyShare
     from spool.streams import StreamReader
 
@@ -171,7 +171,7 @@ async def _refuse_config_reload(actor: Actor) -> ReloadOutcome:
 
 
 def _refuse_to_encrypt_channel_secret(
-    channel_fields: ChannelFields, secret: str | None, before: KeptChannel | None
+    channel_fields: ChannelFields, secret: str | None, old_channel: StoredChannel | None
 ) -> str:
     raise Refusal(503, "no_channels", "channels cannot be created here")
 
@@ -231,11 +231,11 @@ class InstallationServices(WithRegistry):
     try_receiver: Callable[[str, str, str], Awaitable[tuple[str, str | None]]] = _refuse_receiver_test
     demo: LazyValue[DemoMonth[Any]] | None = None
     planted: Sequence[str] | None = None
-    questions: QueryTurns = field(init=False, repr=False)
+    questions: QueryTurnScheduler = field(init=False, repr=False)
     cursor_secret: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.questions = QueryTurns(self.answers)
+        self.questions = QueryTurnScheduler(self.answers)
         self.cursor_secret = derive_secret(self.secret, "list cursors")
 
     async def read_certificate_ends(self) -> Sequence[CertificateExpiry]:
@@ -290,7 +290,7 @@ class SpoolServices:
     - `lakes` returns the data lakes of files. `past` reads records that the log has deleted from one of these lakes.
     """
 
-    log: Log
+    log: RecordLog
     deliveries: Deliveries
     streams: StreamReader
     clock: Clock
@@ -306,10 +306,10 @@ class SpoolServices:
     hold_s: Callable[[], float] = lambda: 0.0
     native: CompiledModuleUse = NO_NATIVE
     memory: LazyValue[SpanMemory] | None = None  # memory of known spans, or None without the compiled module
-    late_reports: KeptLateReports | None = None  # late reports, or None while the registry is damaged
+    late_reports: LateReportSaver | None = None  # late reports, or None while the registry is damaged
     # hours in which senders sent, or None in an agent and while the registry is damaged
-    sender_hours: KeptSenderHours | None = None
-    sender_fields: KeptSenderFields | None = None
+    sender_hours: SenderHoursTracker | None = None
+    sender_fields: SenderFieldSaver | None = None
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
     past: Callable[[], PastRecords | None] = lambda: None
     repair_lake: RepairLake = _refuse_repair
@@ -415,7 +415,7 @@ class AssistantServices:
         self.tool_calls = ToolCalls(self.clock, self.mcp, self.counted)
 
 
-class Billing(Protocol):
+class HourlyCostSender(Protocol):
     """AI cost as billing drops: preview a time span, and send it."""
 
     async def preview(self, since: datetime, until: datetime) -> BillingPlan: ...
@@ -432,15 +432,15 @@ class MoneyServices(WithRegistry):
     """
 
     ledger: Ledger
-    colours: Colours
-    log: Log
-    billing: Billing
+    colours: ChartColours
+    log: RecordLog
+    billing: HourlyCostSender
     billing_connections: BillingConnections
     prices: Callable[[], PriceBook] = PriceBook.load
     streams: StreamReader | None = None
-    adviser: LazyValue[Adviser] | None = None
-    reconciler: LazyValue[Reconciler] | None = None
-    biller: LazyValue[Biller] | None = None
+    adviser: LazyValue[RecommendationUpdater] | None = None
+    reconciler: LazyValue[BillReconciler] | None = None
+    biller: LazyValue[BilledCostCalculator] | None = None
     row_book: LazyValue[ConnectionCostUpdater] | None = None
     statement_puller: LazyValue[StatementPuller] | None = None
     reconciliation: Callable[[], ReconciliationSettings] = ReconciliationSettings
@@ -450,26 +450,26 @@ class MoneyServices(WithRegistry):
     allocation: Callable[[], AllocationSettings] = AllocationSettings
     currency: Callable[[], CurrencySettings] = CurrencySettings
     # hours in which senders sent, or None in an agent and while the registry is damaged
-    sender_hours: KeptSenderHours | None = None
+    sender_hours: SenderHoursTracker | None = None
     # sums of served models, which the first query for them creates
-    served_hours: ServedHours | None = field(init=False, repr=False, default=None)
-    published: Published = field(init=False, repr=False)
+    served_hours: ServedTokensByHour | None = field(init=False, repr=False, default=None)
+    published: AllocationDefinitionHolder = field(init=False, repr=False)
     publishing: DefinitionPublisher | None = field(init=False, repr=False)
     _known: Mapping[str, Sequence[str]] = field(init=False, repr=False, default_factory=dict)
     _known_at: float | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        self.published = Published(self.ledger)
+        self.published = AllocationDefinitionHolder(self.ledger)
         self.publishing = self._make_definition_publisher()
 
-    def require_adviser(self) -> Adviser:
+    def require_adviser(self) -> RecommendationUpdater:
         """Return the service that finds savings. Raises Refusal 503 while the registry is damaged."""
         self.require_registry()
         if self.adviser is None:
             raise Refusal(503, "no_recommendations", "recommendations are not available here")
         return self.adviser()
 
-    def require_reconciler(self) -> Reconciler:
+    def require_reconciler(self) -> BillReconciler:
         """
         Return the service that compares provider bills. Raises Refusal 503 while the registry is damaged.
         """

@@ -10,9 +10,9 @@ from gateway.http.cors import Cors
 from gateway.http.listening.forwarded import TrustedProxies
 from gateway.http.listening.websocket import WebSockets
 from gateway.http.pending_requests import ReceivingSlots, RequestsInHand
-from gateway.http.turns import EventLoopPassJobs
+from gateway.http.turns import EventLoopJobBatch
 from gateway.normalise.outcome import ReadOptions
-from spool.turns.fair_turns import FairTurns
+from spool.turns.fair_turns import FairTurnScheduler
 
 if TYPE_CHECKING:
     from gateway.clusters.clusters import Clusters
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from gateway.http.inflight_bytes import InflightBytes
     from gateway.http.listening.connections import OpenConnections
     from gateway.intake.billing_connections import BillingConnections
-    from gateway.intake.deposits import RecordDeposits
-    from gateway.intake.merge_window import MergeWindow, SharedMergeWindow
+    from gateway.intake.deposits import NonTelemetryIntake
+    from gateway.intake.merge_window import ReportMergeWindow, SharedMergeWindow
     from gateway.intake.stream_admission import StreamAdmission
     from gateway.monitoring.health import ServerHealth
     from gateway.monitoring.metrics import Exposition, ProcessMetrics
@@ -53,7 +53,7 @@ class ReceiverServices:
     """
 
     access: KeyAccess
-    intake: MergeWindow | SharedMergeWindow
+    intake: ReportMergeWindow | SharedMergeWindow
     metrics: ProcessMetrics
     clock: Clock
     inflight: InflightBytes
@@ -68,9 +68,9 @@ class ReceiverServices:
     websockets: WebSockets = field(default_factory=WebSockets)
     signing_secret: SecretFile | None = None  # secret with which Helicone's webhooks are verified
     memory: LazyValue[SpanMemory] | None = None  # memory of known spans, or None without the compiled module
-    turns: FairTurns = field(default_factory=FairTurns)
-    together: EventLoopPassJobs = field(
-        default_factory=EventLoopPassJobs
+    turns: FairTurnScheduler = field(default_factory=FairTurnScheduler)
+    together: EventLoopJobBatch = field(
+        default_factory=EventLoopJobBatch
     )  # decoder for small bodies that arrive together
 
 
@@ -88,7 +88,7 @@ class TopicServices:
     devices: DeviceLifecycle
     opamp: LazyValue[OpampInstances]
     clusters: Clusters
-    deposits: RecordDeposits
+    deposits: NonTelemetryIntake
     stream_admission: StreamAdmission
     billing_connections: BillingConnections
     is_unmapped: Callable[[str], bool] = lambda _: False

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gateway.configuration.assistants import TOOL_NAMES
 from gateway.operations.files.declared import ResourceFiles
-from gateway.operations.files.kinds import FileKind, MoneyCaller
+from gateway.operations.files.kinds import MoneyCaller, ObjectFileHandler
 from gateway.operations.files.text import suggestion
 from gateway.operations.requests.requests import RequestBody
 from spool.errors import Invalid
@@ -20,7 +20,7 @@ class DecidedTool(RequestBody):
     enabled: bool
 
 
-class AssistantToolKind(FileKind):
+class AssistantToolFileHandler(ObjectFileHandler):
     """The tools of assistants. The configuration enables or disables a tool that the file does not list."""
 
     files = ResourceFiles(name="assistant-tools", ignores_case=False)
@@ -56,4 +56,4 @@ class AssistantToolKind(FileKind):
         await caller.registry.assistant_tools.delete_decision(row.name, actor=caller.actor)
 
 
-ASSISTANT_TOOL_KIND = AssistantToolKind()
+ASSISTANT_TOOL_KIND = AssistantToolFileHandler()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gateway.operations.files.declared import ResourceFiles
-from gateway.operations.files.kinds import FileKind, MoneyCaller
+from gateway.operations.files.kinds import MoneyCaller, ObjectFileHandler
 from gateway.operations.requests.requests import RequestBody
 from spool.errors import Invalid
 from spool.registry.org_context import ID, KIND
@@ -17,7 +17,7 @@ class OrgContextBody(RequestBody):
     text: str
 
 
-class OrgContextKind(FileKind):
+class OrgContextFileHandler(ObjectFileHandler):
     files = ResourceFiles(name="organization", key=())
     noun = "organization context"
     action = KIND
@@ -48,4 +48,4 @@ class OrgContextKind(FileKind):
         await caller.registry.org_context.set_text("", actor=caller.actor)
 
 
-ORG_CONTEXT_KIND = OrgContextKind()
+ORG_CONTEXT_KIND = OrgContextFileHandler()

@@ -18,7 +18,7 @@ from gateway.operations.requests.address import (
     NOTHING,
     ROWS_AT,
     SIGNED_IN,
-    OperatorAddress,
+    OperatorApiAddress,
     operator_call,
 )
 from gateway.operations.requests.admission import can_call
@@ -163,7 +163,7 @@ def _searchable_forms_of_work_unit(name: str, searched_id: str) -> Sequence[str]
 
 
 async def _names_in_list(
-    request: OperatorRequest[OperatorServices, None], operator_address: OperatorAddress
+    request: OperatorRequest[OperatorServices, None], operator_address: OperatorApiAddress
 ) -> Iterable[SearchableObject]:
     if operator_address.names is None:
         raise TypeError(

@@ -17,7 +17,7 @@ from gateway.core.schemas import (
     schema_with_description,
 )
 from gateway.http import answers
-from gateway.http.address import Address, addresses_of_handler
+from gateway.http.address import ApiAddress, addresses_of_handler
 from gateway.http.answers import JSON
 from gateway.monitoring.health import ReadinessReport
 from gateway.monitoring.metrics import CONTENT_TYPE
@@ -31,8 +31,8 @@ DOCUMENT: web.AppKey[Callable[[], bytes]] = web.AppKey("DOCUMENT")
 
 def _status_address(
     path: str, summary: str, *statuses: int, media: str = JSON, body: type | Schema = OBJECT
-) -> Address:
-    return Address(
+) -> ApiAddress:
+    return ApiAddress(
         methods=("GET",),
         path=path,
         summary=summary,
@@ -75,7 +75,7 @@ async def openapi(request: KeyRequest[StatusServices, None]) -> web.Response:
     )
 
 
-@Address(
+@ApiAddress(
     methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
     path="/{path:(?s:.*)}",  # matches every path without an address of its own; a path may contain a line break (%0A)
     summary="404",

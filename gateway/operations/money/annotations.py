@@ -33,7 +33,7 @@ from gateway.operations.managed import (
 from spool.errors import Invalid, NotAllowed
 from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable, Sees
-from spool.registry.documents import DocumentKind, replace_fields, row_version
+from spool.registry.documents import DocumentCollection, replace_fields, row_version
 from spool.registry.field_notes import Option, example, example_id, words
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
@@ -103,7 +103,7 @@ AnnotationItem = item_struct(
 class AnnotationTable(ManagedTable[Annotation]):
     """The table of annotations. A method that raises changes nothing."""
 
-    kind = DocumentKind("annotation", Annotation, "annotation")
+    kind = DocumentCollection("annotation", Annotation, "annotation")
     draft = NewAnnotation
     limit = "annotations.max"
     action = "annotation"

@@ -25,7 +25,7 @@ from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObj
 from gateway.http.requests import Result
 from gateway.operations.answers import DeletedItem, NotificationItem
 from gateway.operations.files.declared import ResourceFiles
-from gateway.operations.files.kinds import FileKind, MoneyCaller
+from gateway.operations.files.kinds import MoneyCaller, ObjectFileHandler
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.money.notifications import delivery_error_as_visible, describe_notification
 from gateway.operations.requests.address import NOTHING, operator_call
@@ -41,7 +41,7 @@ from spool.registry.permission_sets import (
     VIEW_OPERATION,
 )
 from spool.registry.registry import Registry
-from spool.registry.tables.kept_channels import ChannelFields, KeptChannel
+from spool.registry.tables.kept_channels import ChannelFields, StoredChannel
 
 
 class NewNotificationChannel(ChannelFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,7 +81,7 @@ NotificationChannelItem = item_struct(
 OneNotificationChannel = one_item_answer_struct(NewNotificationChannel, NotificationChannelItem)
 
 
-def describe_kept_channel(row: KeptChannel) -> Mapping[str, object]:
+def describe_kept_channel(row: StoredChannel) -> Mapping[str, object]:
     return build_answer(
         NotificationChannelItem,
         row,
@@ -328,7 +328,7 @@ def _stored_channel_name(request: OperatorRequest[InstallationServices, Any]) ->
     return name
 
 
-class ChannelKind(FileKind):
+class ChannelFileHandler(ObjectFileHandler):
     """Channels that people created, in files. A file names the file with the secret of a channel."""
 
     files = ResourceFiles(name="channels", ignores_case=False)
@@ -338,10 +338,10 @@ class ChannelKind(FileKind):
     without = ("secret",)
     has_secret = is_found_by_name = True
 
-    async def rows_by_id(self, registry: Registry) -> Mapping[str, KeptChannel]:
+    async def rows_by_id(self, registry: Registry) -> Mapping[str, StoredChannel]:
         return {channel.id: channel for channel in registry.kept_channels.all()}
 
-    async def find(self, registry: Registry, id: str) -> KeptChannel | None:
+    async def find(self, registry: Registry, id: str) -> StoredChannel | None:
         return registry.kept_channels.find(id)
 
     def known_names(self, registry: Registry) -> Collection[str]:
@@ -359,25 +359,25 @@ class ChannelKind(FileKind):
         return created.id
 
     async def change(
-        self, caller: MoneyCaller, row: KeptChannel, new_values: NewNotificationChannel, secret: str | None
+        self, caller: MoneyCaller, row: StoredChannel, new_values: NewNotificationChannel, secret: str | None
     ) -> None:
         fields = self._channel_fields(new_values)
         seal = caller.shared.seal_channel
         await caller.registry.kept_channels.change(row.name, fields, secret, seal, actor=caller.actor)
         caller.shared.name_channels(caller.registry)
 
-    async def delete(self, caller: MoneyCaller, row: KeptChannel) -> None:
+    async def delete(self, caller: MoneyCaller, row: StoredChannel) -> None:
         await caller.registry.kept_channels.delete(row.name, actor=caller.actor)
         caller.shared.name_channels(caller.registry)
 
-    def secret_version(self, row: KeptChannel) -> object:
+    def secret_version(self, row: StoredChannel) -> object:
         return row.sealed
 
-    def needs_secret(self, row: KeptChannel) -> bool:
+    def needs_secret(self, row: StoredChannel) -> bool:
         return bool(row.sealed)
 
     def _channel_fields(self, new_values: NewNotificationChannel) -> dict[str, Any]:
         return {name: getattr(new_values, name) for name in self.field_names}
 
 
-CHANNEL_KIND = ChannelKind()
+CHANNEL_KIND = ChannelFileHandler()

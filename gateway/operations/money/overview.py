@@ -20,7 +20,7 @@ from gateway.money.comparison.comparing import compare_costs, rank_without_compa
 from gateway.money.comparison.old_prices import load_price_list
 from gateway.money.comparison.sentence import comparison_sentence
 from gateway.money.costs.answer import has_plans_or_contract_amounts, ledger_for_question
-from gateway.money.costs.earlier_period import ComparablePast, find_past
+from gateway.money.costs.earlier_period import EarlierPeriodCoverage, find_past
 from gateway.money.costs.measures import cost_per_count
 from gateway.money.costs.question import CostQuestion, check_span
 from gateway.operations.answers import ComparisonPast, CostAndCalls, MarkItem, OperatorInsight
@@ -343,7 +343,7 @@ def _fields_of_period_and_previous(
     current_rows: Sequence[CostRow],
     previous_rows: Sequence[CostRow],
     names: Sequence[str],
-    past: ComparablePast,
+    earlier_coverage: EarlierPeriodCoverage,
 ) -> dict[str, object]:
     rows = [combine_rows(side, start=start, group=()) for side in (current_rows, previous_rows)]
     shown, previous = ({name: getattr(row, name) for name in names} for row in rows)
@@ -352,8 +352,8 @@ def _fields_of_period_and_previous(
         "from": start.date().isoformat(),
         **shown,
         **averages,
-        "past": past.to_fields(),
-        "previous": previous if past.is_fully_covered else None,
+        "past": earlier_coverage.to_fields(),
+        "previous": previous if earlier_coverage.is_fully_covered else None,
     }
 
 
@@ -361,16 +361,16 @@ async def _month_sentence(
     request: OperatorRequest[OperatorServices, None],
     month: CostQuery,
     before: CostQuery,
-    past: ComparablePast,
+    earlier_coverage: EarlierPeriodCoverage,
 ) -> str:
     now, earlier = (replace(query, group_by=(MODEL_FAMILY,)) for query in (month, before))
     prices = await load_price_list(request.services.money.prices)
     comparison = (
         await compare_costs(request.ledger, now, earlier, top=_REASONS, prices=prices)
-        if past.is_fully_covered
+        if earlier_coverage.is_fully_covered
         else await rank_without_comparison(request.ledger, now, top=_REASONS)
     )
-    return comparison_sentence(comparison, past)
+    return comparison_sentence(comparison, earlier_coverage)
 
 
 def _cost_rows(query: CostQuery, rows: Sequence[CostRow], *measures: str) -> list[dict[str, object]]:

@@ -28,7 +28,7 @@ from spool.errors import Invalid
 from spool.processing import PRICED_TIERS
 from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable
-from spool.registry.documents import DocumentKind, replace_fields, row_version
+from spool.registry.documents import DocumentCollection, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
@@ -142,7 +142,7 @@ PriceItem = item_struct(
 class PriceTable(ManagedTable[OwnPrice]):
     """The table of prices that operators set. A method that raises changes nothing."""
 
-    kind = DocumentKind("price", OwnPrice, "price")
+    kind = DocumentCollection("price", OwnPrice, "price")
     draft = NewPrice
     limit = "prices.max"
     action = "price"

@@ -24,7 +24,7 @@ from gateway.core.errors import Refusal
 from gateway.core.faults import InvalidDefinition
 from gateway.core.fields import build_answer, given_fields
 from gateway.core.schemas import TEXT
-from gateway.http.address import WRITE, Address, BodyLimit, Served, key_call
+from gateway.http.address import WRITE, ApiAddress, BodyLimit, Served, key_call
 from gateway.http.answers import JSON, bytes_response, json_response
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort, yes_no_filter
 from gateway.http.requests import Result
@@ -49,7 +49,7 @@ from gateway.money.allocation.published import describe_first_value_times, find_
 from gateway.money.allocation.publishing import definition_with_rules_removed
 from gateway.money.costs.times import format_seconds
 from gateway.operations.files.declared import ResourceFiles
-from gateway.operations.files.kinds import FileKind, MoneyCaller, ResourceKind
+from gateway.operations.files.kinds import MoneyCaller, ObjectFileHandler, ResourceFileHandler
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import (
     CREATE,
@@ -363,7 +363,7 @@ def _publish_call(
     """Register a handler that publishes a definition. Its scope has the handler's name."""
 
     def register_address_of_handler(handler: Served) -> Served:
-        row = Address(
+        row = ApiAddress(
             methods=("POST",),
             path=path,
             summary=summary,
@@ -525,7 +525,7 @@ class NamespaceResource(ManagedResource[Namespace, MoneyServices]):
 NAMESPACE = NamespaceResource()
 
 
-class NamespaceKind(ResourceKind):
+class AllocationNamespaceFileHandler(ResourceFileHandler):
     def __init__(self) -> None:
         super().__init__(NAMESPACE, NAMESPACE.files)
         self.action = AllocationTable.action
@@ -538,7 +538,7 @@ class NamespaceKind(ResourceKind):
         return (DEFAULT_WORD,)
 
 
-NAMESPACE_KIND = NamespaceKind()
+NAMESPACE_KIND = AllocationNamespaceFileHandler()
 
 
 class DefinitionInFile(RequestBody):
@@ -546,7 +546,7 @@ class DefinitionInFile(RequestBody):
     definition: str
 
 
-class DefinitionKind(FileKind):
+class AllocationDefinitionFileHandler(ObjectFileHandler):
     """
     The definition in force of each namespace, as one file each. A definition without dimensions appears only
     if a file states it.
@@ -610,7 +610,7 @@ class DefinitionKind(FileKind):
         join_definitions(named, caller.services.allocation_limits())
 
 
-DEFINITION_KIND = DefinitionKind()
+DEFINITION_KIND = AllocationDefinitionFileHandler()
 
 
 @_call(

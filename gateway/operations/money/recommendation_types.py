@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gateway.money.recommendations.list import BY_NAME
 from gateway.operations.files.declared import ResourceFiles
-from gateway.operations.files.kinds import FileKind, MoneyCaller
+from gateway.operations.files.kinds import MoneyCaller, ObjectFileHandler
 from gateway.operations.files.text import suggestion
 from gateway.operations.requests.requests import RequestBody
 from spool.errors import Invalid, NotThere
@@ -26,7 +26,7 @@ class TypeInFile(RequestBody):
     least_share: str = _DEFAULT.least_share
 
 
-class RecommendationTypeKind(FileKind):
+class RecommendationTypeFileHandler(ObjectFileHandler):
     """
     The settings of recommendation types in a file. A type with only default settings appears only if a file
     states it.
@@ -84,4 +84,4 @@ class RecommendationTypeKind(FileKind):
         await self.create(caller, TypeInFile(type=row.type), None)
 
 
-RECOMMENDATION_TYPE_KIND = RecommendationTypeKind()
+RECOMMENDATION_TYPE_KIND = RecommendationTypeFileHandler()

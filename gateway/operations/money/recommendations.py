@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.core.visibility import VisiblePart
+from gateway.core.visibility import VisibilityRules
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
@@ -292,11 +292,11 @@ async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result
 
 
 def _hide_realized_saving_if_not_visible(
-    recommendation: Recommendation, visible: VisiblePart
+    recommendation: Recommendation, visibility_rules: VisibilityRules
 ) -> Recommendation:
     return (
         recommendation
-        if visible.can_see_realized_saving(recommendation)
+        if visibility_rules.can_see_realized_saving(recommendation)
         else replace(recommendation, realized=None)
     )
 
@@ -306,9 +306,9 @@ async def _visible_id(request: OperatorRequest[MoneyServices, Any]) -> str:
 
 
 async def _visible_recommendation(
-    request: OperatorRequest[MoneyServices, Any], visible: VisiblePart
+    request: OperatorRequest[MoneyServices, Any], visibility_rules: VisibilityRules
 ) -> Recommendation:
     recommendation = await request.registry.recommendations.get(request.path_parameter("id"))
-    if not visible.can_see_recommendation(recommendation):
+    if not visibility_rules.can_see_recommendation(recommendation):
         raise NotThere("there is no recommendation with this id")
     return recommendation

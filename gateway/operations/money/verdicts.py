@@ -13,7 +13,7 @@ from aiohttp import web
 from gateway.core.errors import Refusal
 from gateway.core.schemas import BYTES
 from gateway.core.visibility import NOTHING
-from gateway.http.address import READ, Address
+from gateway.http.address import READ, ApiAddress
 from gateway.http.answers import JSON, bytes_response
 from gateway.http.requests import Result
 from gateway.money.budgets.opa_bundle import MEDIA_TYPE
@@ -45,7 +45,7 @@ class VerdictKey(msgspec.Struct, kw_only=True):
     ]
 
 
-@Address(
+@ApiAddress(
     methods=("GET", "HEAD"),
     path="/v2/budgets/verdicts",
     summary="Show which budgets are over or near their amounts; with `ETag`, `Prefer: wait` and a signature",
@@ -68,7 +68,7 @@ async def show_verdicts(request: KeyRequest[MoneyServices, None]) -> web.Respons
     return _not_modified_response(headers) if is_known else bytes_response(signed.body, headers=headers)
 
 
-@Address(
+@ApiAddress(
     methods=("GET", "HEAD"),
     path="/v2/budgets/verdicts/bundle.tar.gz",
     summary="Download the verdicts as a signed bundle for Open Policy Agent; with `ETag` and `Prefer: wait`",

@@ -23,14 +23,14 @@ from gateway.operations.managed import SHOW, ByKeys, ByPeople, JsonAnswer, Manag
 from spool.registry.document_table import Sees
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry import Registry
-from spool.registry.views import NewView, StatedFilter, View, ViewTable
+from spool.registry.views import NewView, SavedView, StatedFilter, ViewTable
 
 
 @dataclass(frozen=True, slots=True)
 class ShownView:
     """A view, and the reason why it cannot be used. The reason is None if it can be used."""
 
-    view: View
+    view: SavedView
     broken: str | None
 
 
@@ -64,7 +64,7 @@ VIEWS: ListDefinition[ShownView] = ListDefinition(
 )
 
 
-class ViewResource(ManagedResource[View, MoneyServices]):
+class ViewResource(ManagedResource[SavedView, MoneyServices]):
     noun = "view"
     table = ViewTable
     lists = VIEWS
@@ -89,10 +89,12 @@ class ViewResource(ManagedResource[View, MoneyServices]):
     def table_in(self, registry: Registry) -> ViewTable:
         return registry.views
 
-    async def visibility_test(self, caller: OperationCaller[MoneyServices]) -> Sees[View]:
+    async def visibility_test(self, caller: OperationCaller[MoneyServices]) -> Sees[SavedView]:
         return (await caller.sees()).can_see_view
 
-    async def convert_row_for_lists(self, caller: OperationCaller[MoneyServices], row: View) -> ShownView:
+    async def convert_row_for_lists(
+        self, caller: OperationCaller[MoneyServices], row: SavedView
+    ) -> ShownView:
         return _view_with_state(caller.services, row)
 
     async def draft_fields(self, caller: OperationCaller[MoneyServices], new_values: Any) -> dict[str, Any]:
@@ -120,7 +122,7 @@ class ViewResource(ManagedResource[View, MoneyServices]):
 VIEW = ViewResource()
 
 
-def _view_with_state(money: MoneyServices, view: View) -> ShownView:
+def _view_with_state(money: MoneyServices, view: SavedView) -> ShownView:
     return ShownView(view, view.broken_reason(money.ledger.dimensions()))
 
 

@@ -43,7 +43,7 @@ from spool.ledger.work import (
     unit_digest_text,
     unit_number_from_name_or_digest,
 )
-from spool.ledger.work_links import UnitLinks
+from spool.ledger.work_links import WorkUnitLinks
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS
@@ -260,7 +260,7 @@ class _UnitCosts:
 
 
 async def _find_unit(
-    ledger: SlicedLedger, links: UnitLinks, query: CostQuery, unit: str, name: str
+    ledger: SlicedLedger, unit_links: WorkUnitLinks, query: CostQuery, unit: str, name: str
 ) -> _UnitCosts:
     is_tree = unit in TREES
     by_run = replace(query, group_by=(RUN,), top=MOST_RUNS)
@@ -270,7 +270,7 @@ async def _find_unit(
     others, own_runs = own.pop(OTHER, None), {*own, *((name,) if unit == RUN else ())}
     asked = (unit, [name]) if is_tree else (RUN, [*own])
     lineage, linked = await _read_run_lineages_and_linked_parents(
-        ledger, links, query, *asked, has_below=is_tree
+        ledger, unit_links, query, *asked, has_below=is_tree
     )
     parents = await asyncio.to_thread(parents_by_run, [*lineage, *linked])
     sessions = {each.run: each.session for each in lineage}
@@ -286,7 +286,7 @@ async def _find_unit(
     if unit != RUN:
         others_above = dict.fromkeys(sessions[run] for run in above if run in sessions)
         if unit == SESSION:
-            others_above |= dict.fromkeys(_linked_ancestors(links, name))
+            others_above |= dict.fromkeys(_linked_ancestors(unit_links, name))
         started_by = [{"session": session} for session in others_above] if is_tree else []
     whole = _sum_rows(sums)
     may_have_started = unit == SESSION and (ledger.has_every_call or whole.calls > 0)
@@ -296,7 +296,7 @@ async def _find_unit(
         without_run=_sum_rows([row for row in rows if row.group == (None,)]),
         others=_sum_rows([others] if others else []),
         started_by=started_by,
-        started_sessions=await _own_and_total_costs_of_started_sessions(ledger, links, query, name)
+        started_sessions=await _own_and_total_costs_of_started_sessions(ledger, unit_links, query, name)
         if may_have_started
         else (),
         runs=await asyncio.to_thread(build_run_tree, dict.fromkeys(of_tree), own, parents, sessions),
@@ -305,7 +305,7 @@ async def _find_unit(
 
 async def _read_run_lineages_and_linked_parents(
     ledger: SlicedLedger,
-    links: UnitLinks,
+    unit_links: WorkUnitLinks,
     query: CostQuery,
     unit: str,
     names: Sequence[str],
@@ -332,12 +332,12 @@ async def _read_run_lineages_and_linked_parents(
                 # skip links of hidden runs: reading them takes a further query, so the response time would
                 # reveal them
                 continue
-            parent = links.parent_of(RUN, number)
+            parent = unit_links.parent_of(RUN, number)
             if parent is not None and (row is None or row.parent is None):
                 linked[run] = RunLineage(run, unit_digest_text(RUN, parent), None)
                 near.add(unit_digest_text(RUN, parent))
             near |= (
-                {unit_digest_text(RUN, each) for each in links.find_children(RUN, number)}
+                {unit_digest_text(RUN, each) for each in unit_links.find_children(RUN, number)}
                 if has_below
                 else set()
             )
@@ -353,19 +353,19 @@ async def _read_run_lineages_and_linked_parents(
     return [*rows.values()], [*linked.values()]
 
 
-def _linked_ancestors(links: UnitLinks, session: str) -> Iterator[str]:
+def _linked_ancestors(unit_links: WorkUnitLinks, session: str) -> Iterator[str]:
     number = unit_number_from_name_or_digest(SESSION, session)
-    while (parent := links.parent_of(SESSION, number)) is not None:
+    while (parent := unit_links.parent_of(SESSION, number)) is not None:
         yield unit_digest_text(SESSION, number := parent)
 
 
 async def _own_and_total_costs_of_started_sessions(
-    ledger: SlicedLedger, links: UnitLinks, query: CostQuery, name: str
+    ledger: SlicedLedger, unit_links: WorkUnitLinks, query: CostQuery, name: str
 ) -> Sequence[tuple[CostRow, CostRow]]:
     names = tuple(
         [
             unit_digest_text(SESSION, each)
-            for each in links.find_children(SESSION, unit_number_from_name_or_digest(SESSION, name))
+            for each in unit_links.find_children(SESSION, unit_number_from_name_or_digest(SESSION, name))
         ]
     )
     if not names:

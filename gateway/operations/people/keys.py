@@ -14,7 +14,7 @@ from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
 from gateway.operations.answers import DeletedItem
 from gateway.operations.files.declared import ResourceFiles
-from gateway.operations.files.kinds import FileKind, MoneyCaller, ObjectFields
+from gateway.operations.files.kinds import MoneyCaller, ObjectFields, ObjectFileHandler
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.people.scopes import scopes_without_operations
 from gateway.operations.requests.address import operator_call
@@ -24,7 +24,7 @@ from gateway.people.authentication.access import NOT_OPEN, ListedKey
 from spool.errors import NotAllowed, NotThere
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
-from spool.registry.keys import DELETED, DISABLED, ENABLED, NOT_IN_USE, STATES, Key
+from spool.registry.keys import DELETED, DISABLED, ENABLED, NOT_IN_USE, STATES, ApiKey
 from spool.registry.permission_sets import API_KEY_MANAGEMENT, ORGANIZATION_ADMINISTRATION, VIEW_OPERATION
 from spool.registry.registry import Registry
 from spool.registry.scopes import SCOPES, USE_CASES
@@ -80,7 +80,7 @@ class Rotation(RequestBody):
     )
 
 
-def describe_key(key: Key, now: float) -> dict[str, object]:
+def describe_key(key: ApiKey, now: float) -> dict[str, object]:
     """
     Describe a key for lists and responses. `state` is the status, or Expired. `expires_at` is present only if
     the key expires. A ListedKey may have further fields, such as the time of its last record.
@@ -408,7 +408,7 @@ async def delete_key(request: OperatorRequest[SenderServices, None]) -> Result:
     return {"deleted": name}
 
 
-class KeyKind(FileKind):
+class KeyFileHandler(ObjectFileHandler):
     """API keys in files. A file never has the secret of a key."""
 
     files = ResourceFiles(name="keys")
@@ -417,23 +417,23 @@ class KeyKind(FileKind):
     reads = VIEW_OPERATION
     has_secret = makes_secrets = True
 
-    async def rows_by_id(self, registry: Registry) -> Mapping[str, Key]:
+    async def rows_by_id(self, registry: Registry) -> Mapping[str, ApiKey]:
         table = registry.keys
         return {str(key.id): key for key in table.all() if not table.is_file_key(key)}
 
     async def find_visible(
         self, caller: MoneyCaller, id_or_name: str, *, has_limited_data_access: bool
-    ) -> Key:
+    ) -> ApiKey:
         found = () if has_limited_data_access else caller.registry.keys.all()
         for key in found:
             if key.name == id_or_name:
                 return key
         raise NotThere("there is no API key with this name")
 
-    async def find(self, registry: Registry, id: str) -> Key | None:
+    async def find(self, registry: Registry, id: str) -> ApiKey | None:
         return registry.keys.find_by_number(int(id))
 
-    async def file_fields(self, registry: Registry, row: Key) -> ObjectFields:
+    async def file_fields(self, registry: Registry, row: ApiKey) -> ObjectFields:
         return {**await super().file_fields(registry, row), "expires_at": utc_iso(row.expires_at)}
 
     async def create(self, caller: MoneyCaller, new_values: NewKey, secret: str | None) -> str:
@@ -442,7 +442,7 @@ class KeyKind(FileKind):
         )
         return str(key.id)
 
-    async def change(self, caller: MoneyCaller, row: Key, new_values: NewKey, secret: str | None) -> None:
+    async def change(self, caller: MoneyCaller, row: ApiKey, new_values: NewKey, secret: str | None) -> None:
         stated = _key_fields(new_values)
         table = caller.registry.keys
         name = stated.pop("name")
@@ -450,13 +450,13 @@ class KeyKind(FileKind):
         if secret is not None and not table.is_newest_secret(row, secret):
             await table.replace_secret(name, secret, actor=caller.actor)
 
-    async def delete(self, caller: MoneyCaller, row: Key) -> None:
+    async def delete(self, caller: MoneyCaller, row: ApiKey) -> None:
         await caller.registry.keys.delete(row.name, confirm=row.name, actor=caller.actor)
 
-    def secret_version(self, row: Key) -> object:
+    def secret_version(self, row: ApiKey) -> object:
         return row.secrets[-1].digest
 
-    def remark_in_apply_plan(self, row: Key) -> str:
+    def remark_in_apply_plan(self, row: ApiKey) -> str:
         return "disabled, and stays disabled" if row.status == DISABLED else ""
 
 
@@ -470,7 +470,7 @@ def _key_fields(new_values: NewKey) -> dict[str, Any]:
     }
 
 
-KEY_KIND = KeyKind()
+KEY_KIND = KeyFileHandler()
 
 
 def _parse_expiry(text: str | None) -> float | None:
@@ -497,12 +497,12 @@ def _editable_key_name(request: OperatorRequest[SenderServices, Any]) -> str:
     return name
 
 
-def _key_answer(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
+def _key_answer(request: OperatorRequest[SenderServices, Any], key: ApiKey) -> dict[str, object]:
     return {"key": describe_key(request.services.access.key(key.name), request.now())}
 
 
 async def _field_of_scopes_without_operations(
-    request: OperatorRequest[SenderServices, Any], key: Key
+    request: OperatorRequest[SenderServices, Any], key: ApiKey
 ) -> dict[str, object]:
     """Describe a key. If some of its scopes allow no operation, `opens_nothing` lists them."""
     empty = await scopes_without_operations(request, key.scopes)

@@ -12,8 +12,8 @@ from typing import Any
 
 from gateway.core.paths import OPERATOR_API
 from gateway.core.schemas import TEXT, Schema, closed_object_schema, schema_with_description
-from gateway.core.visibility import VisiblePart
-from gateway.http.address import READ, WRITE, Address, Content
+from gateway.core.visibility import VisibilityRules
+from gateway.http.address import READ, WRITE, ApiAddress, Content
 from gateway.http.answers import JSON
 from gateway.http.lists import SearchableObject
 from gateway.http.requests import AddressHandler, Result, check_json_content_type
@@ -31,7 +31,7 @@ from gateway.operations.managed import (
     operation_summaries,
     with_article,
 )
-from gateway.operations.requests.address import OperatorAddress
+from gateway.operations.requests.address import OperatorApiAddress
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest
 
@@ -51,7 +51,7 @@ def asker_for_key(request: KeyRequest[MoneyServices, Any]) -> OperationCaller[Mo
     )
 
 
-def build_key_rows(resource: ManagedResource[Any, Any]) -> Iterator[Address]:
+def build_key_rows(resource: ManagedResource[Any, Any]) -> Iterator[ApiAddress]:
     """
     Build the addresses at which keys use the operations on a resource. There are none if keys may not use it.
     """
@@ -100,9 +100,9 @@ def build_key_rows(resource: ManagedResource[Any, Any]) -> Iterator[Address]:
         takes: type | None = None,
         gives: Content | None = None,
         **more: Any,
-    ) -> Address:
+    ) -> ApiAddress:
         is_one = verb in (SHOW, CHANGE, DELETE)
-        return Address(
+        return ApiAddress(
             methods=("GET", "HEAD") if method == "GET" else (method,),
             path=f"{by.path}/{{{by.id}}}" if is_one else by.path,
             name=names[verb],
@@ -138,9 +138,9 @@ def operation_caller_for_person(
 ) -> OperationCaller[MoneyServices]:
     """Return the caller for a person. `money` is required if the request's services are not MoneyServices."""
 
-    seen: list[VisiblePart] = []
+    seen: list[VisibilityRules] = []
 
-    async def sees() -> VisiblePart:
+    async def sees() -> VisibilityRules:
         if not seen:
             seen.append(await request.cost_reader.read_visibility())
         return seen[0]
@@ -162,7 +162,7 @@ def _deleted_schema(resource: ManagedResource[Any, Any]) -> Schema:
     return closed_object_schema({resource.root: closed_object_schema({"id": id})})
 
 
-def build_people_rows(resource: ManagedResource[Any, Any]) -> Iterator[OperatorAddress]:
+def build_people_rows(resource: ManagedResource[Any, Any]) -> Iterator[OperatorApiAddress]:
     """
     Build the addresses at which people use the operations on a resource. There are none if people may not use
     it.
@@ -208,8 +208,8 @@ def build_people_rows(resource: ManagedResource[Any, Any]) -> Iterator[OperatorA
 
     def build_row(
         verb: str, method: str, handler: AddressHandler, needs: str, takes: type | None = None, **more: Any
-    ) -> OperatorAddress:
-        return OperatorAddress(
+    ) -> OperatorApiAddress:
+        return OperatorApiAddress(
             methods=(method,),
             path=OPERATOR_API + (f"{by.path}/{{id}}" if verb in (SHOW, CHANGE, DELETE) else by.path),
             needs=needs,

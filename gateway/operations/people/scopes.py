@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.http.address import Address
+from gateway.http.address import ApiAddress
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import InstallationServices
@@ -53,7 +53,7 @@ SCOPE_LIST: ListDefinition[PublishedScope] = ListDefinition(
 )
 
 
-def list_operations_by_scope(addresses: Iterable[Address]) -> Mapping[str, tuple[str, ...]]:
+def list_operations_by_scope(addresses: Iterable[ApiAddress]) -> Mapping[str, tuple[str, ...]]:
     operations_by_scope: dict[str, list[str]] = {}
     for address in addresses:
         if address.scope is not None:

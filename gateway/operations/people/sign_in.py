@@ -31,7 +31,7 @@ from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid, NotAllowed
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
-from spool.registry.operators import ADMIN, ROLES, Session
+from spool.registry.operators import ADMIN, ROLES, SignInSession
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 from spool.registry.roles import BASES
 
@@ -166,8 +166,8 @@ async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
 
 
 async def _run_within_limits(
-    tries: list[tuple[TokenBuckets, str]], work: Callable[[], Awaitable[tuple[str, Session] | None]]
-) -> tuple[str, Session] | None:
+    tries: list[tuple[TokenBuckets, str]], work: Callable[[], Awaitable[tuple[str, SignInSession] | None]]
+) -> tuple[str, SignInSession] | None:
     """
     Run `work` within the limits of `tries`. An attempt is charged before the slow check, and refunded after a
     success.
@@ -224,7 +224,7 @@ async def sign_out(request: OperatorRequest[PeopleServices, None]) -> Result:
     return response
 
 
-def describe_session(session: Session) -> dict[str, object]:
+def describe_session(session: SignInSession) -> dict[str, object]:
     return {
         "id": session.id,
         "actor": session.actor,
@@ -238,7 +238,7 @@ def describe_session(session: Session) -> dict[str, object]:
     }
 
 
-def _sign_in_kind(session: Session) -> str:
+def _sign_in_kind(session: SignInSession) -> str:
     if session.issuer:
         return PROVIDER
     return PASSWORD if session.operator else LINK
@@ -246,7 +246,7 @@ def _sign_in_kind(session: Session) -> str:
 
 PASSWORD, LINK, PROVIDER = "password", "link", "provider"
 
-SESSIONS: ListDefinition[Session] = ListDefinition(
+SESSIONS: ListDefinition[SignInSession] = ListDefinition(
     root="sessions",
     show=describe_session,
     identity=Sort(value=lambda session: session.id),
@@ -313,7 +313,7 @@ async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result
     return {"link": console_link(request.shared.urls().console, secret), "role": body.role}
 
 
-def _describe_own_session(session: Session) -> dict[str, object]:
+def _describe_own_session(session: SignInSession) -> dict[str, object]:
     return {
         "actor": session.actor,
         "role": session.role,

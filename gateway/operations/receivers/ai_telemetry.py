@@ -36,7 +36,7 @@ from gateway.http.address import (
     IN_PATH,
     KEY,
     WRITE,
-    Address,
+    ApiAddress,
     Content,
     KeyCarriage,
     authorization_header,
@@ -138,7 +138,7 @@ _LANGFUSE_ERRORS: Content = {
 }
 
 
-@Address(
+@ApiAddress(
     methods=("POST", "PUT", "PATCH"),
     path="/v1/ai-telemetry",
     summary="Send a payload of any known format, which is detected",
@@ -153,7 +153,7 @@ async def ingest_recognised(request: KeyRequest[ReceiverServices, bytes]) -> web
     return await store_payload(request)
 
 
-@Address(
+@ApiAddress(
     methods=("POST",),
     path="/v1/ai-telemetry/helicone/{hook}",
     checks_query=False,  # the parameters are not checked, because clients of other products choose them
@@ -191,7 +191,7 @@ def _check_signature(signature: str, body: bytes, secret: SecretFile) -> None:
     raise Refusal(401, "bad_signature", message)
 
 
-@Address(
+@ApiAddress(
     methods=("POST", "PUT", "PATCH"),
     path="/v1/ai-telemetry/{format:.+}",
     summary="Send a payload of the named format",
@@ -210,7 +210,7 @@ async def ingest_format(request: KeyRequest[ReceiverServices, bytes]) -> web.Res
     return await store_payload(request, format=request.path_parameter("format"))
 
 
-@Address(
+@ApiAddress(
     methods=("POST",),
     path="/api/public/ingestion",
     checks_query=False,
@@ -271,7 +271,7 @@ async def keywords_ai_traces(request: KeyRequest[ReceiverServices, bytes]) -> we
     return await store_export("traces", request)
 
 
-@Address(
+@ApiAddress(
     methods=("GET",),
     path="/api/public/health",
     checks_query=False,
@@ -295,7 +295,7 @@ async def langfuse_health(request: KeyRequest[ReceiverServices, None]) -> Result
     return {"status": "OK", "version": request.shared.version}
 
 
-@Address(
+@ApiAddress(
     methods=("GET",),
     path="/api/public/projects",
     checks_query=False,
@@ -322,7 +322,7 @@ async def langfuse_projects(_: KeyRequest[ReceiverServices, None]) -> Result:
     return {"data": [_PROJECT]}
 
 
-@Address(
+@ApiAddress(
     methods=("POST",),
     path="/api/v1/events",
     checks_query=False,

@@ -22,7 +22,7 @@ from gateway.core.schemas import (
     schema_with_description,
 )
 from gateway.http import answers
-from gateway.http.address import WRITE, Address
+from gateway.http.address import WRITE, ApiAddress
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.http.turns import LARGE, run_on_thread_if_large
@@ -33,7 +33,7 @@ from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest, item_identity, names_for_repeat_detection
 from spool.identity import RequestDedupKeys
 from spool.log.values import Receipt
-from spool.record import BillingDrop
+from spool.record import HourlyBillingFile
 from spool.registry.field_notes import example, words
 from spool.registry.scopes import BILLING_DROP, VALIDATE_BILLING_DROP
 
@@ -69,8 +69,8 @@ _DROP = open_object_schema(
 
 def _billing_address(
     path: str, scope: str, endpoint: str, summary: str, gives: type, *, takes_key: bool = False
-) -> Address:
-    return Address(
+) -> ApiAddress:
+    return ApiAddress(
         methods=("POST",),
         path=_SEGMENT + path,
         summary=summary,
@@ -138,7 +138,7 @@ async def _store_hourly_file(
     if drop.errors:
         raise Refusal(400, "invalid_drop", f"Nothing was stored: {'; '.join(drop.errors)}.")
     identity = item_identity(names, 0, None)
-    record = BillingDrop(
+    record = HourlyBillingFile(
         id=identity.id,
         connection_id=connection_id,
         month=drop.month,
@@ -155,7 +155,7 @@ async def _store_hourly_file(
     return _drop_response(record, receipt)
 
 
-def _drop_response(record: BillingDrop, receipt: Receipt) -> web.Response:
+def _drop_response(record: HourlyBillingFile, receipt: Receipt) -> web.Response:
     answer = {"drop_id": record.id.hex(), "month": record.month, "row_count": record.rows}
     return answers.json_response({"connection": answer}, receipt=receipt)
 

@@ -21,19 +21,19 @@ from gateway.core.schemas import (
     schema_with_description,
 )
 from gateway.http import answers
-from gateway.http.address import Address
+from gateway.http.address import ApiAddress
 from gateway.http.answers import CLOUD_EVENTS, JSON
 from gateway.http.turns import LARGE, run_in_slices, run_on_thread_if_large, run_with_pauses
 from gateway.normalise.events import (
     BINARY,
     LINK_EVENT,
-    ReadEvents,
+    UsageEventBatch,
     is_binary_cloud_event,
     read_binary_cloud_event,
     read_events,
 )
 from gateway.normalise.payload import body_limits
-from gateway.normalise.payload.body_limits import Allowance
+from gateway.normalise.payload.body_limits import BodyReadLimits
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest, names_for_repeat_detection
 from spool.registry.scopes import CREATE_EVENT
@@ -86,7 +86,7 @@ _ITEM_RESULT = closed_object_schema(
 )
 
 
-@Address(
+@ApiAddress(
     methods=("POST",),
     path="/v1/events",
     summary="Send usage events: one, an array, JSON lines, or CloudEvents 1.0",
@@ -129,7 +129,10 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
     else:
         events = await run_in_slices(
             lambda hold: read_events(
-                body, Allowance(options.max_items, hold), accepts_assigned_ids=takes_ids, keep_tags=keep_tags
+                body,
+                BodyReadLimits(options.max_items, hold),
+                accepts_assigned_ids=takes_ids,
+                keep_tags=keep_tags,
             ),
             request.share.reserve_bytes,
             body_bytes=len(body),
@@ -176,7 +179,7 @@ def _header_attributes(headers: Mapping[str, str]) -> Iterator[bytes]:
                 yield f"{name}: {value}".encode("utf-8", "surrogateescape")
 
 
-def _item_results(events: ReadEvents) -> Iterator[dict[str, object]]:
+def _item_results(events: UsageEventBatch) -> Iterator[dict[str, object]]:
     """Yield for each item whether it was accepted. New events and duplicates get the same result."""
     refused = {reject.item: reject for reject in events.rejects}
     for position in range(events.received):

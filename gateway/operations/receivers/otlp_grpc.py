@@ -25,12 +25,12 @@ from gateway.http import answers
 from gateway.http.admission import DEVICE_ID, check_single_headers, find_key_header, with_device_name
 from gateway.http.bodies import expire_timeout, inflate_message
 from gateway.http.error_table import refusal_for_error
-from gateway.http.inflight_bytes import RequestBytes
+from gateway.http.inflight_bytes import RequestByteReservation
 from gateway.http.listening.forwarded import FORWARDED_FOR
 from gateway.http.listening.listener import fair_turn_party_of_address, fair_turn_party_of_key, wait_for_turn
 from gateway.http.listening.tls import Certificate
 from gateway.operations.holders.receivers import ReceiverServices
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.registry.scopes import INGEST
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ _log = logging.getLogger(__name__)
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Messages: TypeAlias = AsyncIterator[bytes]
 Export: TypeAlias = "Callable[[Messages, Context], Awaitable[bytes]]"
-MessageHandler: TypeAlias = "Callable[[bytes, Bearer, RequestBytes, Context], Awaitable[bytes]]"
+MessageHandler: TypeAlias = (
+    "Callable[[bytes, AuthenticatedKey, RequestByteReservation, Context], Awaitable[bytes]]"
+)
 
 RECEIVE_S = 120.0  # seconds within which a message must arrive after its call has a slot
 LOOKAHEAD_BYTES = 64 * 1024
@@ -194,13 +196,13 @@ def _service_handler(name: str, export: Export) -> grpc.GenericRpcHandler:
 
 def _make_export_storing_handler(signal: Signal, services: ReceiverServices) -> MessageHandler:
     async def store_export(
-        body: bytes, bearer: Bearer, request_bytes: RequestBytes, context: Context
+        body: bytes, bearer: AuthenticatedKey, reservation: RequestByteReservation, context: Context
     ) -> bytes:
         await import_in_thread("gateway.operations.receivers.otlp_http")
         from gateway.operations.receivers import otlp_http
 
         outcome = await otlp_http.read_export(
-            signal, body, json=False, receivers=services, request_bytes=request_bytes
+            signal, body, json=False, receivers=services, reservation=reservation
         )
         del body  # release the memory of the body, because the commit may take a while
         outcome.set_sending_program(_metadata_value(context, "user-agent"))
@@ -213,12 +215,12 @@ def _make_export_storing_handler(signal: Signal, services: ReceiverServices) -> 
 
 
 async def _discard_message(
-    body: bytes, bearer: Bearer, request_bytes: RequestBytes, context: Context
+    body: bytes, bearer: AuthenticatedKey, reservation: RequestByteReservation, context: Context
 ) -> bytes:
     return b""
 
 
-async def _admit_call(services: ReceiverServices, context: Context) -> Bearer:
+async def _admit_call(services: ReceiverServices, context: Context) -> AuthenticatedKey:
     metadata = context.invocation_metadata() or ()
     check_single_headers(metadata)
     key = find_key_header(metadata, services.access.key_headers)
@@ -231,7 +233,10 @@ async def _admit_call(services: ReceiverServices, context: Context) -> Bearer:
 
 
 async def _receive_message(
-    services: ReceiverServices, request_bytes: RequestBytes, bearer: Bearer, context: Context
+    services: ReceiverServices,
+    reservation: RequestByteReservation,
+    bearer: AuthenticatedKey,
+    context: Context,
 ) -> bytes:
     """
     Return the message of a call. Its size counts for its key and for the bytes in flight. Raises BadPayload
@@ -242,14 +247,14 @@ async def _receive_message(
     """
     try:
         async with services.receiving.hold_slot(bearer.name), asyncio.timeout(RECEIVE_S) as limit:
-            with request_bytes.allow_cutoff_during_upload(partial(expire_timeout, limit)):
+            with reservation.allow_cutoff_during_upload(partial(expire_timeout, limit)):
                 message = await context.read()
     except TimeoutError:
-        request_bytes.raise_if_upload_was_cut_off()
+        reservation.raise_if_upload_was_cut_off()
         message = grpc.aio.EOF
     if not isinstance(message, bytes):
         raise BadPayload("The call contained no message.")
-    body = await inflate_message(message, request_bytes, max_bytes=services.max_body_bytes)
+    body = await inflate_message(message, reservation, max_bytes=services.max_body_bytes)
     services.access.charge_request(bearer, requests=0, bytes=len(body))
     return body
 

@@ -22,9 +22,9 @@ from gateway.core.schemas import (
     schema_with_description,
 )
 from gateway.http import answers
-from gateway.http.address import IN_HEADER, Address, Content, KeyCarriage
+from gateway.http.address import IN_HEADER, ApiAddress, Content, KeyCarriage
 from gateway.http.answers import JSON, PROTOBUF
-from gateway.http.inflight_bytes import RequestBytes
+from gateway.http.inflight_bytes import RequestByteReservation
 from gateway.http.turns import run_in_slices, run_with_pauses
 from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
@@ -81,7 +81,7 @@ def otlp_error_response(request: web.Request, error: Refusal, _: float) -> web.R
 
 def otlp_address(
     path: str, signal: Signal, summary: str, decoded: type, *, key: KeyCarriage = IN_HEADER
-) -> Address:
+) -> ApiAddress:
     """Declare an address for one signal. `decoded` is the type of a JSON body."""
     # The API description lists only the outermost members, because opentelemetry-proto defines the inner ones.
     members: tuple[str, ...] = decoded.__struct_fields__  # type: ignore[attr-defined]
@@ -95,7 +95,7 @@ def otlp_address(
             "errorMessage": schema_with_description(TEXT, "Why items were rejected."),
         }
     )
-    return Address(
+    return ApiAddress(
         methods=("POST",),
         path=path,
         summary=summary,
@@ -145,7 +145,7 @@ async def store_export(signal: Signal, request: KeyRequest[ReceiverServices, byt
     json = is_json(request.http) is True
     # The body is passed without another reference to it, so that its memory is free during the commit.
     outcome = await read_export(
-        signal, request.take_body(), json=json, receivers=receivers, request_bytes=request.share
+        signal, request.take_body(), json=json, receivers=receivers, reservation=request.share
     )
     outcome.set_sending_program(request.http.headers.get("User-Agent"))
     receipt = await receivers.intake.store_outcome(outcome, request.bearer)
@@ -156,7 +156,12 @@ async def store_export(signal: Signal, request: KeyRequest[ReceiverServices, byt
 
 
 async def read_export(
-    signal: Signal, body: bytes, *, json: bool, receivers: ReceiverServices, request_bytes: RequestBytes
+    signal: Signal,
+    body: bytes,
+    *,
+    json: bool,
+    receivers: ReceiverServices,
+    reservation: RequestByteReservation,
 ) -> ReadOutcome:
     """
     Return the outcome of a request. Its items count in the request's share of bytes in flight.
@@ -179,17 +184,17 @@ async def read_export(
             return remembered
     if len(body) <= SLICED:
         reading = otlp.normalise_otlp(
-            signal, body, json=json, options=options, hold=request_bytes.reserve_bytes
+            signal, body, json=json, options=options, hold=reservation.reserve_bytes
         )
         return await receivers.together.run(reading)
     return await run_in_slices(
         lambda hold: otlp.normalise_otlp(signal, body, json=json, options=options, hold=hold),
-        request_bytes.reserve_bytes,
+        reservation.reserve_bytes,
         body_bytes=len(body),
     )
 
 
-@Address(
+@ApiAddress(
     methods=("POST",),
     path="/v1development/profiles",
     name="export_profiles",

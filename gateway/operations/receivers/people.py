@@ -14,12 +14,12 @@ from msgspec import Meta
 
 from gateway.core.errors import BadPayload, Refusal
 from gateway.core.schemas import COUNT, OBJECT, array_schema, closed_object_schema
-from gateway.http.address import WRITE, Address
+from gateway.http.address import WRITE, ApiAddress
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.erasure import erasure_order_for_lower_installations, erasures_to_json
 from spool.people import LATEST, People, hash_address_with_key, is_address
 from spool.registry.registry import Registry
@@ -56,7 +56,7 @@ class ConfirmedErasures(msgspec.Struct, kw_only=True):
     done: Annotated[list[Id], Meta(max_length=MAX_DONE, description="Ids of finished erasures.")] = []
 
 
-@Address(
+@ApiAddress(
     methods=("POST",),
     path="/v1/ai-control-plane/people/addresses",
     summary="Link the hashes that Tollhouses have for an address",
@@ -91,7 +91,7 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
     return {"accepted": len(body.addresses)}
 
 
-@Address(
+@ApiAddress(
     methods=("POST",),
     path="/v1/ai-control-plane/people/erasures",
     summary="Fetch the erasures that this agent or gateway has not confirmed, and confirm others",
@@ -125,7 +125,7 @@ async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures])
     )
 
 
-def _require_downstream_sender(bearer: Bearer) -> str:
+def _require_downstream_sender(bearer: AuthenticatedKey) -> str:
     """Return the name of an agent or a gateway below. Refusal 403 for other senders."""
     if bearer.device is not None and not bearer.is_local:
         return bearer.name

@@ -30,7 +30,7 @@ from gateway.core.schemas import (
     schema_with_description,
 )
 from gateway.http import answers
-from gateway.http.address import READ, WHOLE_BYTES, WRITE, Address, Content
+from gateway.http.address import READ, WHOLE_BYTES, WRITE, ApiAddress, Content
 from gateway.http.answers import JSON
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.http.requests import Result
@@ -160,8 +160,8 @@ _NEW_STREAM = open_object_schema(
 )
 
 
-def _read_address(path: str, name: str, summary: str, *, endpoint: str = "unit-cost/records") -> Address:
-    return Address(
+def _read_address(path: str, name: str, summary: str, *, endpoint: str = "unit-cost/records") -> ApiAddress:
+    return ApiAddress(
         methods=("GET", "HEAD"),
         path=path,
         name=name,
@@ -174,8 +174,8 @@ def _read_address(path: str, name: str, summary: str, *, endpoint: str = "unit-c
     )
 
 
-def _manage_address(path: str, name: str, summary: str) -> Address:
-    return Address(
+def _manage_address(path: str, name: str, summary: str) -> ApiAddress:
+    return ApiAddress(
         methods=("POST",),
         path=path,
         name=name,
@@ -189,7 +189,7 @@ def _manage_address(path: str, name: str, summary: str) -> Address:
     )
 
 
-@Address(
+@ApiAddress(
     methods=("GET", "HEAD"),
     path=_STREAMS,
     name="list_telemetry_streams",
@@ -204,7 +204,7 @@ async def list_telemetry_streams(request: KeyRequest[TopicServices, None]) -> Re
     return await request.list_page(STREAMS, MemoryRows(await request.services.storage.streams.streams()))
 
 
-@Address(
+@ApiAddress(
     methods=("PUT",),
     path=_STREAM,
     summary="Create a stream, or confirm that it exists",
@@ -271,7 +271,7 @@ async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
     return await request.list_page(RECORDS, _TotalRows(request.services.storage.streams, name))
 
 
-@Address(
+@ApiAddress(
     methods=("DELETE",),
     path=_STREAMS + "/{stream}",
     summary='Delete a stream; if it has records, send {"force": true}',

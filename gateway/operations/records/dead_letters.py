@@ -28,8 +28,8 @@ from spool.deliveries.values import DeadLetter, PartialRefusal
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.people import People
 from spool.record import (
-    BillingDrop,
     Correction,
+    HourlyBillingFile,
     Inference,
     Record,
     UnitCostOperation,
@@ -280,7 +280,7 @@ def edit_record_and_list_changes(
     if isinstance(record, Inference) and "cost" in changes:
         estimated = "none" if record.estimated_cost is None else "estimated"
         changes["cost_source"] = estimated if changes["cost"] is None else "reported"
-    if isinstance(record, BillingDrop):
+    if isinstance(record, HourlyBillingFile):
         changes |= _fields_from_billing_file(changes["body"])
     return msgspec.structs.replace(record, **changes), names
 
@@ -424,5 +424,5 @@ _CHECKS: Mapping[type[Record], Mapping[str, _Check]] = {
         "data": _check_data,
         "tags": _check_tags,
     },
-    BillingDrop: {"body": _check_body},
+    HourlyBillingFile: {"body": _check_body},
 }

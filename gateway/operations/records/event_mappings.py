@@ -35,7 +35,7 @@ from gateway.operations.managed import (
 from spool.errors import AlreadyThere
 from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable, Sees
-from spool.registry.documents import DocumentKind, replace_fields, row_version
+from spool.registry.documents import DocumentCollection, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION, VIEW_STREAM_SETTINGS
@@ -121,7 +121,7 @@ EventMappingItem = item_struct(
 class EventMappingTable(ManagedTable[EventMapping]):
     """The table of mappings, one per event type. A method that raises changes nothing."""
 
-    kind = DocumentKind("event_mapping", EventMapping, "mapping")
+    kind = DocumentCollection("event_mapping", EventMapping, "mapping")
     draft = NewEventMapping
     limit = "event mappings"
     most = MOST

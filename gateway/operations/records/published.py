@@ -16,9 +16,9 @@ from spool.ledger.counting import cut_and_cleaned_text
 from spool.ledger.own_records import STEP
 from spool.ledger.queries import TAG
 from spool.ledger.sums import metric_status_and_source, start_hour_or_arrival_hour
-from spool.ledger.work import UNITS, WorkDigests, is_digest, unit_name_or_empty_if_other
-from spool.ledger.work_links import NO_LINKS, TARGETS, UnitLinks
-from spool.log.protocols import Log
+from spool.ledger.work import UNITS, WorkUnitHasher, is_digest, unit_name_or_empty_if_other
+from spool.ledger.work_links import NO_LINKS, TARGETS, WorkUnitLinks
+from spool.log.protocols import RecordLog
 from spool.log.values import LogEntry
 from spool.record import AiRecord, Correction, Inference, Record, UsageMetric, record_to_json, utc_iso
 from spool.registry.field_notes import example, words
@@ -90,7 +90,9 @@ class KeptRecord:
             return call_cost_source(record)
         return getattr(record, name, None) or ""
 
-    def unit_values(self, name: str, digests: WorkDigests, links: UnitLinks = NO_LINKS) -> tuple[str, ...]:
+    def unit_values(
+        self, name: str, unit_hasher: WorkUnitHasher, unit_links: WorkUnitLinks = NO_LINKS
+    ) -> tuple[str, ...]:
         """
         Return the values that a filter by a unit of work matches: its name, the unit to which the call is
         linked, or the id and its digest.
@@ -101,23 +103,25 @@ class KeptRecord:
             return (
                 stated
                 if stated or name not in TARGETS
-                else self._target_linked_to_work_unit(name, digests, links),
+                else self._target_linked_to_work_unit(name, unit_hasher, unit_links),
             )
         own = getattr(record, name, None)
         if not own:
             return ("",)
-        digest = digests.digest_of_id(name, own, session=getattr(record, "session", None))
+        digest = unit_hasher.digest_of_id(name, own, session=getattr(record, "session", None))
         return (digest,) if is_digest(name, own) else (own, digest)
 
-    def _target_linked_to_work_unit(self, target: str, digests: WorkDigests, links: UnitLinks) -> str:
+    def _target_linked_to_work_unit(
+        self, target: str, unit_hasher: WorkUnitHasher, unit_links: WorkUnitLinks
+    ) -> str:
         if not isinstance(self.record, AiRecord | Correction):
             return ""
         hour = start_hour_or_arrival_hour(self.record.start_time, self.committed_at)
 
         def name_of_unit(unit: str) -> str:
-            return self.unit_values(unit, digests)[-1]
+            return self.unit_values(unit, unit_hasher)[-1]
 
-        return links.find_linked_target(target, name_of_unit, hour) or ""
+        return unit_links.find_linked_target(target, name_of_unit, hour) or ""
 
     def dimension_value_in_totals(self, name: str) -> str:
         """Return the record's value of a dimension, as the totals count it."""
@@ -169,14 +173,14 @@ def describe_search(
     return {"looked_through": {"records": records, "most": max_records, "since": first, "until": last}}
 
 
-async def newest_records_of_topics(record_log: Log, topics: Sequence[str]) -> Sequence[KeptRecord]:
+async def newest_records_of_topics(record_log: RecordLog, topics: Sequence[str]) -> Sequence[KeptRecord]:
     """Return the newest records of some topics, at most LOOKED_THROUGH, newest commit first."""
     by_topic = [await _newest_records_in_topic(record_log, topic) for topic in topics]
     merged = merge(*by_topic, key=lambda stored: stored.committed_at, reverse=True)
     return await asyncio.to_thread(list, islice(merged, LOOKED_THROUGH))
 
 
-async def _newest_records_in_topic(record_log: Log, topic: str) -> Sequence[KeptRecord]:
+async def _newest_records_in_topic(record_log: RecordLog, topic: str) -> Sequence[KeptRecord]:
     """Read the newest records of a topic in steps, so that the event loop runs other tasks in between."""
     stored_records: list[KeptRecord] = []
     below = record_log.next_number(topic)
@@ -190,7 +194,7 @@ async def _newest_records_in_topic(record_log: Log, topic: str) -> Sequence[Kept
     return stored_records
 
 
-def kept_records(record_log: Log, entries: Iterable[LogEntry]) -> Iterator[KeptRecord]:
+def kept_records(record_log: RecordLog, entries: Iterable[LogEntry]) -> Iterator[KeptRecord]:
     """Yield the records of entries in order. Damaged records are left out."""
     for entry in entries:
         below = record_log.lowest_open_number(entry.topic)

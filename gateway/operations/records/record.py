@@ -31,7 +31,7 @@ from spool.errors import Invalid, NotThere
 from spool.ledger.own_records import first_number_after
 from spool.ledger.work import UNITS
 from spool.log.planning.corrections import MOST, correction_id
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.values import LogEntry
 from spool.people import USER, filter_values_of_dimension
 from spool.record import TOPICS, Correction, Inference, Record, counted_cost, decimal_text, utc_iso
@@ -233,7 +233,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
 
 
 async def _find_corrections(
-    request: OperatorRequest[OperatorServices, None], record_log: Log, record: Record
+    request: OperatorRequest[OperatorServices, None], record_log: RecordLog, record: Record
 ) -> list[Correction]:
     """Return the corrections of a call, oldest first. Most calls have none."""
     corrections: list[Correction] = []
@@ -263,7 +263,7 @@ def _correction_fields(corrections: Sequence[Correction]) -> dict[str, object]:
     }
 
 
-async def _find_recent(record_log: Log, id: bytes) -> KeptRecord | None:
+async def _find_recent(record_log: RecordLog, id: bytes) -> KeptRecord | None:
     known = record_log.find_id_position(id)
     if known is None:
         return None
@@ -274,7 +274,7 @@ async def _find_recent(record_log: Log, id: bytes) -> KeptRecord | None:
     return next((stored for stored in _records_with_id(record_log, entries, id)), None)
 
 
-async def _find_in_span(record_log: Log, id: bytes, since: float, until: float) -> KeptRecord | None:
+async def _find_in_span(record_log: RecordLog, id: bytes, since: float, until: float) -> KeptRecord | None:
     for topic in TOPICS:
         below = record_log.next_number(topic)
         last = below - 1 if until == inf else await first_number_after(record_log, topic, until, below) - 1
@@ -289,7 +289,7 @@ async def _find_in_span(record_log: Log, id: bytes, since: float, until: float) 
     return None
 
 
-def _records_with_id(record_log: Log, entries: Sequence[LogEntry], id: bytes) -> Iterator[KeptRecord]:
+def _records_with_id(record_log: RecordLog, entries: Sequence[LogEntry], id: bytes) -> Iterator[KeptRecord]:
     for entry in reversed(entries):
         for number, record in reversed(list(enumerate(entry.records, entry.first))):
             if record is not None and record.id == id:

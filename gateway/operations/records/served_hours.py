@@ -13,7 +13,7 @@ from gateway.normalise.otlp.metric_rules import CACHE_READ, INPUT, OUTPUT
 from gateway.normalise.otlp.metrics import SERVERS
 from spool.ledger.own_records import first_number_after
 from spool.ledger.sums import HOUR_S, start_hour_or_arrival_hour
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.record import AI_TELEMETRY, TOKEN_UNIT, Record, UsageMetric
 from spool.turns.fair_turns import pause_for_others
 
@@ -23,13 +23,13 @@ MAX_RECORDS, MAX_BYTES = "contracts.max_served_records", "contracts.max_served_b
 SUM_BYTES = 400  # estimated memory of a sum in bytes, without its names
 
 
-class ServedHours:
+class ServedTokensByHour:
     """
     Hourly sums of the tokens that model servers counted, from all closed records in the log. `most` returns
     the value of a limit setting. Beyond MAX_BYTES, the sums of the oldest hours are dropped.
     """
 
-    def __init__(self, record_log: Log, most: Callable[[str], int]) -> None:
+    def __init__(self, record_log: RecordLog, most: Callable[[str], int]) -> None:
         self._log = record_log
         self._most = most
         self._next = 0

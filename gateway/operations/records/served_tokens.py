@@ -71,7 +71,7 @@ class ServedModel:
         )
 
 
-class ServedDay:
+class ServedTokensOfDay:
     """
     Sums the served and the reported tokens of one day. A counter record has one kind of token. Cached tokens
     are part of the input.
@@ -202,7 +202,7 @@ async def show_served_tokens(request: OperatorRequest[SpoolServices, None]) -> R
     if len(day) != len("2026-11-20"):
         raise Invalid("date must be a UTC day, such as 2026-11-20")
     rows = RecordRows(request)
-    served_day = ServedDay(day)
+    served_day = ServedTokensOfDay(day)
     await rows.search_records_since(
         start - AHEAD_S, (AI_TELEMETRY,), served_day.add_record_and_return_false, days_between([day])
     )

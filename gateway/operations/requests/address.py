@@ -11,7 +11,7 @@ from aiohttp import web
 from gateway.core.paths import OPERATOR_API
 from gateway.core.schemas import OBJECT, Schema
 from gateway.core.visibility import NOTHING, OPERATION, SLICED, WHOLE
-from gateway.http.address import CSRF, SESSION, Address, Content
+from gateway.http.address import CSRF, SESSION, ApiAddress, Content
 from gateway.http.answers import JSON
 from gateway.http.error_table import SAFE_METHODS
 from gateway.http.lists import ListDefinition, SearchableObject
@@ -19,8 +19,8 @@ from gateway.http.lists import ListDefinition, SearchableObject
 # Keys of functions that every application of the operator API has. OPENED returns the operations by scope, ALL_ROWS
 # all addresses, and ROWS_AT the addresses for reading at the given paths. They import missing modules in a thread.
 OPENED: web.AppKey[Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]] = web.AppKey("OPENED")
-ALL_ROWS: web.AppKey[Callable[[], Awaitable[Sequence[OperatorAddress]]]] = web.AppKey("ALL_ROWS")
-ROWS_AT: web.AppKey[Callable[[Collection[str]], Awaitable[Mapping[str, OperatorAddress]]]] = web.AppKey(
+ALL_ROWS: web.AppKey[Callable[[], Awaitable[Sequence[OperatorApiAddress]]]] = web.AppKey("ALL_ROWS")
+ROWS_AT: web.AppKey[Callable[[Collection[str]], Awaitable[Mapping[str, OperatorApiAddress]]]] = web.AppKey(
     "ROWS_AT"
 )
 
@@ -56,7 +56,7 @@ OPERATOR_REFUSALS: Mapping[int, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperatorAddress(Address):
+class OperatorApiAddress(ApiAddress):
     """
     An address of the operator API.
 
@@ -124,13 +124,13 @@ def operator_call(
     asks_much: Callable[[Any], bool] | None = None,
     asks_closed: Callable[[Any], bool] | None = None,
     max_body_bytes: int | None = None,
-) -> OperatorAddress:
+) -> OperatorApiAddress:
     """
     Return the address of one operation below OPERATOR_API. It returns JSON of the type `answers`, or a list
     of `item`, and accepts a body of the type in the handler's annotation. With `takes`, the handler reads a
     body of another type itself.
     """
-    return OperatorAddress(
+    return OperatorApiAddress(
         methods=(method,),
         path=OPERATOR_API + path,
         needs=needs,

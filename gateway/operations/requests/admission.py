@@ -47,7 +47,7 @@ from gateway.http.viewers import (
 )
 from gateway.money.costs.reader import hidden_cost_types_refusal
 from gateway.operations.holders.operators import PeopleServices
-from gateway.operations.requests.address import OPERATION, SIGNED_IN, SLICED, WHOLE, OperatorAddress
+from gateway.operations.requests.address import OPERATION, SIGNED_IN, SLICED, WHOLE, OperatorApiAddress
 from gateway.operations.requests.requests import OperatorRequest, read_json_body, session_role_holder
 from gateway.operations.services import OperatorServices
 from spool.errors import Invalid
@@ -67,7 +67,7 @@ FOLDER = ""
 LOCAL = web.RequestKey("LOCAL", bool)  # set only for requests that arrive over the operator socket
 
 
-def operator_endpoint(operator_address: OperatorAddress, services: OperatorServices) -> Handler:
+def operator_endpoint(operator_address: OperatorApiAddress, services: OperatorServices) -> Handler:
     """Return the aiohttp handler of an address: its own handler after all checks."""
 
     holder_services = services.services_of_type(services_type_of_handler(operator_address.handler))
@@ -124,7 +124,7 @@ def operator_endpoint(operator_address: OperatorAddress, services: OperatorServi
     return handle_request
 
 
-def _make_viewer(operator_address: OperatorAddress, admitted: OperatorRequest[Any, object]) -> Viewer:
+def _make_viewer(operator_address: OperatorApiAddress, admitted: OperatorRequest[Any, object]) -> Viewer:
     rights, name, shared = admitted.rights, admitted.actor.name, admitted.shared
     is_limited = not rights.slice.has_every_call
     return Viewer(
@@ -156,7 +156,7 @@ def _caller_and_rights_text(admitted: OperatorRequest[Any, object]) -> str:
     )
 
 
-def demo_endpoint(operator_address: OperatorAddress, services: OperatorServices) -> Handler:
+def demo_endpoint(operator_address: OperatorApiAddress, services: OperatorServices) -> Handler:
     """
     Return the aiohttp handler of an address for the demo month, which is read-only.
 
@@ -196,7 +196,7 @@ def demo_endpoint(operator_address: OperatorAddress, services: OperatorServices)
 
 
 async def _admit_request(
-    request: web.Request, operator_address: OperatorAddress, services: OperatorServices
+    request: web.Request, operator_address: OperatorApiAddress, services: OperatorServices
 ) -> OperatorRequest[Any, object]:
     check_single_headers(request.headers.items())
     if request.get(LOCAL):
@@ -242,7 +242,7 @@ def _rights_on_socket(services: OperatorServices, name: str) -> Rights:
 
 
 async def _admit_over_http(
-    request: web.Request, operator_address: OperatorAddress, services: OperatorServices
+    request: web.Request, operator_address: OperatorApiAddress, services: OperatorServices
 ) -> OperatorRequest[Any, object]:
     address = request.remote or "unknown"
     if operator_address.needs is None:
@@ -285,7 +285,7 @@ async def _admit_over_http(
     )
 
 
-def can_call(operator_address: OperatorAddress, rights: Rights) -> bool:
+def can_call(operator_address: OperatorApiAddress, rights: Rights) -> bool:
     return (
         _has_required_permission(operator_address, rights)
         and not _needs_access_to_more_calls(operator_address, rights)
@@ -293,11 +293,11 @@ def can_call(operator_address: OperatorAddress, rights: Rights) -> bool:
     )
 
 
-def _has_required_permission(operator_address: OperatorAddress, rights: Rights) -> bool:
+def _has_required_permission(operator_address: OperatorApiAddress, rights: Rights) -> bool:
     return operator_address.needs in (None, SIGNED_IN) or operator_address.needs in rights.permission_sets
 
 
-def _check_permission(operator_address: OperatorAddress, rights: Rights) -> None:
+def _check_permission(operator_address: OperatorApiAddress, rights: Rights) -> None:
     if operator_address.needs is None or _has_required_permission(operator_address, rights):
         return
     raise missing_right_refusal(operator_address.needs)
@@ -310,7 +310,7 @@ def missing_right_refusal(permission_set: str, subject: str = "this") -> Refusal
     return Refusal(403, "permission_set", message)
 
 
-def _check_data_access(operator_address: OperatorAddress, admitted: OperatorRequest[Any, object]) -> None:
+def _check_data_access(operator_address: OperatorApiAddress, admitted: OperatorRequest[Any, object]) -> None:
     if _needs_access_to_more_calls(operator_address, admitted.rights):
         roles = ", ".join(admitted.rights.roles) or "you have no role"
         message = (
@@ -322,13 +322,13 @@ def _check_data_access(operator_address: OperatorAddress, admitted: OperatorRequ
         raise hidden_cost_types_refusal(admitted.rights, COUNTED_TYPES)
 
 
-def _needs_access_to_more_calls(operator_address: OperatorAddress, rights: Rights) -> bool:
+def _needs_access_to_more_calls(operator_address: OperatorApiAddress, rights: Rights) -> bool:
     if operator_address.shows == OPERATION:
         return not rights.visible_slice.is_everything
     return operator_address.shows == WHOLE and not rights.slice.is_everything
 
 
-def _hides_some_calls(operator_address: OperatorAddress, rights: Rights) -> bool:
+def _hides_some_calls(operator_address: OperatorApiAddress, rights: Rights) -> bool:
     return operator_address.shows == SLICED and not operator_address.asks_cost_type and rights.hides_calls
 
 

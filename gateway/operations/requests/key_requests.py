@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from gateway.http.inflight_bytes import RequestBytes
+from gateway.http.inflight_bytes import RequestByteReservation
 from gateway.http.lists import ListDefinition, Rows
 from gateway.http.requests import IDEMPOTENCY_KEY, AdmittedRequest
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.holders.receivers import ReceiverServices
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.identity import (
     RecordIdentity,
     RequestDedupKeys,
@@ -45,8 +45,8 @@ class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
     services: Held
     receivers: ReceiverServices
     shared: InstallationServices
-    bearer: Bearer
-    share: RequestBytes  # reserved memory that this request uses
+    bearer: AuthenticatedKey
+    share: RequestByteReservation  # reserved memory that this request uses
 
     @property
     def actor(self) -> Actor:

@@ -26,7 +26,7 @@ from gateway.operations.holders.operators import InstallationServices, PeopleSer
 from spool.errors import Invalid, SpoolError
 from spool.ledger.ledger import Ledger
 from spool.ledger.slices import SlicedLedger
-from spool.registry.operators import Actor, Session
+from spool.registry.operators import Actor, SignInSession
 from spool.registry.registry import Registry
 from spool.registry.roles import Rights, RoleHolder, session_holder
 
@@ -63,7 +63,7 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
     actor: Actor
     role: str
     rights: Rights
-    session: Session | None = None
+    session: SignInSession | None = None
     asker: RoleHolder | None = None
     check_again: Callable[[], Awaitable[object]] | None = None
 
@@ -119,7 +119,7 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
         return await self.read_list_page(list_definition, rows, self.shared)
 
 
-def session_role_holder(people: PeopleServices, session: Session) -> RoleHolder:
+def session_role_holder(people: PeopleServices, session: SignInSession) -> RoleHolder:
     role_holder = session_holder(session)
     return replace(
         role_holder, has_default_role=is_given_default_role(people, session.issuer, role_holder.groups)

@@ -19,7 +19,7 @@ from gateway.configuration.sections import ConfigError, ServerSettings, has_lite
 from gateway.configuration.values import Networks
 from gateway.core.errors import Refusal
 from gateway.core.rate_limits import TokenBuckets, address_network
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from gateway.people.authentication.legacy_key import DEPLOYMENT, LegacyKey
 from spool.caches import remove_oldest_eighth
 from spool.clock import Clock
@@ -28,7 +28,7 @@ from spool.log.partial_reports import ExpectedVersion
 from spool.record import utc_iso
 from spool.registry import enrolment_tokens
 from spool.registry.enrolment_tokens import EnrolmentToken
-from spool.registry.keys import DELETED, DISABLED, ENABLED, EXPIRED, OPENS, WAITS, Key
+from spool.registry.keys import DELETED, DISABLED, ENABLED, EXPIRED, OPENS, WAITS, ApiKey
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import (
@@ -72,7 +72,7 @@ async def _no_times() -> Mapping[str, float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedKey(Key):
+class ListedKey(ApiKey):
     """
     A key with facts that are not stored with it, as of `listed_at`: when a product last tested its export
     with the key, when its newest record arrived, and the requests since it expired. `addresses` are the
@@ -86,13 +86,13 @@ class ListedKey(Key):
     addresses: tuple[str, ...]
 
 
-AnyKey = TypeVar("AnyKey", bound=Key)
+AnyKey = TypeVar("AnyKey", bound=ApiKey)
 
 
 class KnownKey(NamedTuple):
     """A key that was found and checked. `ends_at` is when the next of its secrets ends."""
 
-    checked: tuple[Key, Bearer]
+    checked: tuple[ApiKey, AuthenticatedKey]
     ends_at: float
 
 
@@ -112,8 +112,8 @@ class KeyAccess:
         settings: ServerSettings = _DEFAULTS,
         *,
         clock: Clock,
-        devices: Callable[[str], Bearer | None] | None = None,
-        local: Bearer | None = None,
+        devices: Callable[[str], AuthenticatedKey | None] | None = None,
+        local: AuthenticatedKey | None = None,
         deployment: str = DEPLOYMENT,
         node: str = "this gateway",
         others: Callable[[], Awaitable[Sequence[str]]] = _no_key_names,
@@ -132,7 +132,7 @@ class KeyAccess:
         self._rates: Mapping[str, int] = {}
         self._limits: Mapping[str, TokenBuckets] = {}
         # key number -> the key, and the bearer made from it
-        self._bearers: dict[int, tuple[Key, Bearer]] = {}
+        self._bearers: dict[int, tuple[ApiKey, AuthenticatedKey]] = {}
         self.configure(settings, LegacyKey(settings.api_key_file) if settings.api_key_file else None)
         self._seen: dict[int, float] = {}  # key number -> time of the last use since the start
         self._unwritten: set[int] = set()
@@ -168,7 +168,9 @@ class KeyAccess:
                 if rate
             }
 
-    async def admit_with_current_keys(self, secret: str | None, scope: str, *, address: str) -> Bearer:
+    async def admit_with_current_keys(
+        self, secret: str | None, scope: str, *, address: str
+    ) -> AuthenticatedKey:
         """
         Admit a key as `admit` does. A refusal is based only on facts that are as new as the request, because
         other gateways may change keys.
@@ -222,7 +224,7 @@ class KeyAccess:
             return False
         return self._registry.keys.is_unchanged(key, known_key.ends_at)
 
-    def admit(self, secret: str | None, scope: str, *, address: str) -> Bearer:
+    def admit(self, secret: str | None, scope: str, *, address: str) -> AuthenticatedKey:
         """
         Admit a key. `secret` is the whole value of the Authorization header. Wrong keys from the same address
         never delay a valid key.
@@ -260,7 +262,7 @@ class KeyAccess:
             return False
         return not any(fnmatchcase(name, pattern) for pattern in self._figure_keys)
 
-    def charge_request(self, bearer: Bearer, *, requests: int, bytes: int) -> None:
+    def charge_request(self, bearer: AuthenticatedKey, *, requests: int, bytes: int) -> None:
         """Charge a request. Raises Refusal 429 until earlier charges are paid off."""
         if not self._limits:
             return
@@ -279,12 +281,12 @@ class KeyAccess:
             if amounts[word]:
                 buckets.charge(bearer.name, amounts[word])
 
-    def charge_refused_bytes(self, bearer: Bearer, *, bytes: int) -> None:
+    def charge_refused_bytes(self, bearer: AuthenticatedKey, *, bytes: int) -> None:
         """Charge the bytes of a request that was refused for another reason."""
         if "bytes" in self._limits:
             self._limits["bytes"].charge(bearer.name, bytes)
 
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[ApiKey]:
         """Return all keys with their latest use, including the deployment's key."""
         keys = [] if self._registry is None else self._registry.keys.all()
         if self._legacy and not self._is_adopted:
@@ -322,7 +324,7 @@ class KeyAccess:
         expired = {key.id: key.expires_at for key in self.keys() if key.state(now) == EXPIRED}
         return {id: each for id, each in tries.items() if expired.get(id) == each.expires_at}
 
-    def find_key_and_gateway_flag(self, secret: str) -> tuple[Key, bool] | None:
+    def find_key_and_gateway_flag(self, secret: str) -> tuple[ApiKey, bool] | None:
         """
         Return a key, even if it is expired, and whether the key's senders may be other gateways. Return None
         for an unknown key.
@@ -330,7 +332,7 @@ class KeyAccess:
         key = self._find_key(secret) or self._find_expired_key(secret)
         return None if key is None else (key, bool(self._matching_chain_key_patterns(key.name)))
 
-    def note_test_span(self, bearer: Bearer) -> None:
+    def note_test_span(self, bearer: AuthenticatedKey) -> None:
         if bearer.number is None:
             return
         now = self._clock.now()
@@ -354,11 +356,11 @@ class KeyAccess:
             if not pattern.startswith("device ") and not any(fnmatchcase(name, pattern) for name in names)
         ]
 
-    def _last_access_at(self, key: Key) -> float | None:
+    def _last_access_at(self, key: ApiKey) -> float | None:
         times = [at for at in (self._seen.get(key.id), key.last_accessed) if at is not None]
         return max(times, default=None)
 
-    def key(self, name: str) -> Key:
+    def key(self, name: str) -> ApiKey:
         """Return the key with a name. Raises NotThere."""
         return _require_key(self.keys(), name)
 
@@ -522,7 +524,7 @@ class KeyAccess:
             return False  # a replaced secret never becomes valid again
         return not self._guesses.wait_s(address_network(address))
 
-    def _find_bearer(self, secret: str, address: str) -> Bearer:
+    def _find_bearer(self, secret: str, address: str) -> AuthenticatedKey:
         if secret.startswith("thd_") and self._devices:
             bearer = self._devices(secret)
             if bearer:
@@ -561,7 +563,7 @@ class KeyAccess:
         )
         return bearer if expectation is None else replace(bearer, expects=(expectation,))
 
-    def _token_bearer(self, registry: Registry, token: EnrolmentToken, address: str) -> Bearer:
+    def _token_bearer(self, registry: Registry, token: EnrolmentToken, address: str) -> AuthenticatedKey:
         """
         Return the bearer of an enrolment token. A token without remaining uses stays valid for devices that
         it enrolled, because the answer with a device's key may have been lost. Raises Refusal 401 if the
@@ -572,7 +574,7 @@ class KeyAccess:
             raise ended_token_refusal()
         self._check_address(token.sender, address)
         expects = registry.enrolment_tokens.not_revoked_expectations(token)
-        return Bearer(token.sender, frozenset({ENROLL}), expects=expects, token=token.id)
+        return AuthenticatedKey(token.sender, frozenset({ENROLL}), expects=expects, token=token.id)
 
     def _check_address(self, name: str, address: str) -> None:
         places = self._allowed_networks(name)
@@ -588,13 +590,13 @@ class KeyAccess:
     def _matching_chain_key_patterns(self, name: str) -> Sequence[str]:
         return [pattern for pattern in self._chain_keys if fnmatchcase(name, pattern)]
 
-    def _key_bearer(self, key: Key) -> Bearer:
+    def _key_bearer(self, key: ApiKey) -> AuthenticatedKey:
         known, bearer = self._bearers.get(key.id, (None, None))
         if bearer is None or known is not key:  # compare by identity, because a changed key is a new object
             naming = self._matching_chain_key_patterns(key.name)
             # the pattern "*" alone does not make a key that of a gateway
             is_gateway = any(map(has_literal_text, naming))
-            bearer = Bearer(
+            bearer = AuthenticatedKey(
                 key.name,
                 key.current_scopes,
                 key.labels,
@@ -624,7 +626,7 @@ class KeyAccess:
             raise KeyEnded("the key that requested the upload address was deleted, disabled or has expired")
         return self._registry.keys.enabled_key_expectations(key_number)
 
-    def _find_key(self, secret: str) -> Key | None:
+    def _find_key(self, secret: str) -> ApiKey | None:
         if self._registry is None:
             return self._legacy.key if self._legacy and self._legacy.matches(secret) else None
         key = self._registry.keys.find_by_secret(secret)
@@ -637,10 +639,10 @@ class KeyAccess:
             return self._legacy.key if self._legacy.matches(secret) else None
         return key
 
-    def _find_expired_key(self, secret: str) -> Key | None:
+    def _find_expired_key(self, secret: str) -> ApiKey | None:
         return None if self._registry is None else self._registry.keys.find_expired_by_secret(secret)
 
-    def _refuse_expired(self, key: Key) -> Refusal:
+    def _refuse_expired(self, key: ApiKey) -> Refusal:
         if key.status == DISABLED:
             return self._refuse_disabled()
         now = self._clock.now()

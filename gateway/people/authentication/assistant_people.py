@@ -18,7 +18,7 @@ WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssistantPerson:
+class PersonUsingAssistant:
     """
     A person with an assistant. `client` is the id of the person's program. `may_write`: the token also allows
     writing. `claims` are the token's claims; the token itself is not stored.

@@ -11,7 +11,7 @@ from gateway.core.errors import Refusal
 from spool.record import DEVICE_KEYS
 
 if TYPE_CHECKING:
-    from gateway.people.authentication.assistant_people import AssistantPerson
+    from gateway.people.authentication.assistant_people import PersonUsingAssistant
     from spool.log.partial_reports import ExpectedVersion
 
 LISTED_DEVICE_KEYS = "keys of listed devices"
@@ -21,7 +21,7 @@ NO_LABELS: Labels = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Bearer:
+class AuthenticatedKey:
     """
     The key of a request: its name (never its secret), its scopes, and the labels for its records.
 
@@ -50,7 +50,7 @@ class Bearer:
     is_gateway: bool = False
     expects: tuple[ExpectedVersion, ...] = ()
     number: int | None = None
-    person: AssistantPerson | None = None
+    person: PersonUsingAssistant | None = None
     token: str | None = None
 
     @property

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from gateway.configuration.secret_file import SecretFile
-from spool.registry.keys import ENABLED, LEGACY_NAME, Key
+from spool.registry.keys import ENABLED, LEGACY_NAME, ApiKey
 from spool.registry.scopes import SEND_AI_TELEMETRY
 
 LEGACY_ID = 0  # number that no row of the key table has
@@ -28,9 +28,9 @@ class LegacyKey:
         self.last_accessed: float | None = None
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ApiKey:
         """Return the key, which always has the scopes of Send AI Telemetry."""
-        return Key(
+        return ApiKey(
             id=LEGACY_ID,
             name=LEGACY_NAME,
             status=ENABLED,

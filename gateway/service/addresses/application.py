@@ -14,7 +14,7 @@ from gateway.core.errors import Refusal
 from gateway.core.first_use import import_blocking, import_in_thread
 from gateway.core.paths import CONSOLE, OPERATOR_API
 from gateway.http import answers, bodies
-from gateway.http.address import Address
+from gateway.http.address import ApiAddress
 from gateway.http.endpoint import Handler, build_endpoint, build_unguarded_endpoint
 from gateway.operations.installation.status import (
     DOCUMENT,
@@ -23,7 +23,7 @@ from gateway.operations.installation.status import (
     NOWHERE,
     ON_EVERY_LISTENER,
 )
-from gateway.operations.requests.address import ALL_ROWS, OPENED, ROWS_AT, OperatorAddress
+from gateway.operations.requests.address import ALL_ROWS, OPENED, ROWS_AT, OperatorApiAddress
 from gateway.operations.requests.admission import demo_endpoint, operator_endpoint
 from gateway.operations.requests.requests import answer_errors_as_json
 from gateway.operations.services import AllServices, OperatorServices
@@ -35,8 +35,8 @@ from gateway.service.addresses.areas import (
     OF_AN_AGENT,
     OPERATOR_AREAS,
     AddressArea,
-    AreaResource,
-    AreaRoutes,
+    AddressAreaResource,
+    AddressAreaRoutes,
     find_read_addresses_at,
     operator_addresses,
     sender_addresses,
@@ -143,7 +143,7 @@ def refusing_application(error: Refusal, clock: Clock, *, shown_reason: str | No
     return app
 
 
-def _refusing_handler(served_address: Address, error: Refusal, clock: Clock) -> Handler:
+def _refusing_handler(served_address: ApiAddress, error: Refusal, clock: Clock) -> Handler:
     async def refuse_request(request: web.Request) -> web.Response:
         return served_address.error_form(request, error, clock.now())
 
@@ -176,13 +176,13 @@ def operator_application(services: OperatorServices) -> web.Application:
 
 
 def _add_area(app: web.Application, area: AddressArea, add: Callable[[web.UrlDispatcher], None]) -> None:
-    routes = AreaRoutes(area, add)
+    routes = AddressAreaRoutes(area, add)
     for path in area.paths:
-        app.router.register_resource(AreaResource(path, routes))
+        app.router.register_resource(AddressAreaResource(path, routes))
 
 
 def _add_for_senders(
-    area: AddressArea, handler_of: Callable[[Sequence[Address]], Handler], router: web.UrlDispatcher
+    area: AddressArea, handler_of: Callable[[Sequence[ApiAddress]], Handler], router: web.UrlDispatcher
 ) -> None:
     for path, rows in _group_by_path(sender_addresses(area)).items():
         # all methods, because endpoints answer 405 in their own format
@@ -223,15 +223,15 @@ async def _operations_by_scope() -> Mapping[str, tuple[str, ...]]:
     return list_operations_by_scope(FOR_SENDERS)
 
 
-async def _all_operator_rows() -> Sequence[OperatorAddress]:
+async def _all_operator_rows() -> Sequence[OperatorApiAddress]:
     await import_in_thread(_TABLE)
     from gateway.service.addresses.table import OPERATOR_ADDRESSES
 
     return OPERATOR_ADDRESSES
 
 
-def _group_by_path(rows: Iterable[Address]) -> dict[str, list[Address]]:
-    rows_by_path: dict[str, list[Address]] = {}
+def _group_by_path(rows: Iterable[ApiAddress]) -> dict[str, list[ApiAddress]]:
+    rows_by_path: dict[str, list[ApiAddress]] = {}
     for row in rows:
         rows_by_path.setdefault(row.path, []).append(row)
     return rows_by_path

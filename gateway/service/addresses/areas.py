@@ -17,10 +17,10 @@ from yarl import URL
 
 from gateway.core.first_use import import_in_thread
 from gateway.core.paths import OPERATOR_API
-from gateway.http.address import Address, addresses_defined_in_module
+from gateway.http.address import ApiAddress, addresses_defined_in_module
 from gateway.operations.list import RESOURCES, ResourceModules
 from gateway.operations.managed import ManagedResource
-from gateway.operations.requests.address import OperatorAddress
+from gateway.operations.requests.address import OperatorApiAddress
 
 if TYPE_CHECKING:
     from gateway.normalise.otlp import Signal
@@ -387,14 +387,14 @@ DEMO_AREAS = tuple(area for area in OPERATOR_AREAS if area.is_in_demo)
 NOT_IN_DEMO = frozenset({"/changes", "/tail"})
 
 
-def sender_addresses(area: AddressArea) -> tuple[Address, ...]:
+def sender_addresses(area: AddressArea) -> tuple[ApiAddress, ...]:
     rows = _iter_rows(area, import_module(_MANAGED).build_key_rows)
-    return tuple(row for row in rows if not isinstance(row, OperatorAddress))
+    return tuple(row for row in rows if not isinstance(row, OperatorApiAddress))
 
 
-def operator_addresses(area: AddressArea) -> tuple[OperatorAddress, ...]:
+def operator_addresses(area: AddressArea) -> tuple[OperatorApiAddress, ...]:
     rows = _iter_rows(area, import_module(_MANAGED).build_people_rows)
-    return tuple(row for row in rows if isinstance(row, OperatorAddress))
+    return tuple(row for row in rows if isinstance(row, OperatorApiAddress))
 
 
 def _iter_rows(area: AddressArea, of_resource: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
@@ -409,11 +409,11 @@ async def import_area(area: AddressArea) -> None:
         await import_in_thread(module)
 
 
-async def find_read_addresses_at(paths: Collection[str]) -> Mapping[str, OperatorAddress]:
+async def find_read_addresses_at(paths: Collection[str]) -> Mapping[str, OperatorApiAddress]:
     """
     Return the GET addresses at these paths of the operator API. Import only the modules of these addresses.
     """
-    found: dict[str, OperatorAddress] = {}
+    found: dict[str, OperatorApiAddress] = {}
     for area in OPERATOR_AREAS:
         wanted = {path for path in paths if any(f"{path}/".startswith(f"{top}/") for top in area.paths)}
         if wanted:
@@ -423,13 +423,13 @@ async def find_read_addresses_at(paths: Collection[str]) -> Mapping[str, Operato
 
 
 @cache
-def _get_operations_by_path(area: AddressArea) -> Mapping[str, OperatorAddress]:
+def _get_operations_by_path(area: AddressArea) -> Mapping[str, OperatorApiAddress]:
     return {
         row.path.removeprefix(OPERATOR_API): row for row in operator_addresses(area) if "GET" in row.methods
     }
 
 
-class AreaRoutes:
+class AddressAreaRoutes:
     """The routes of an area, which `add` adds to a router at the first request."""
 
     def __init__(self, area: AddressArea, add: Callable[[web.UrlDispatcher], None]) -> None:
@@ -450,10 +450,10 @@ class AreaRoutes:
         return self.router
 
 
-class AreaResource(web.AbstractResource):
+class AddressAreaResource(web.AbstractResource):
     """A path of an area and everything below it, as a resource of aiohttp's router."""
 
-    def __init__(self, path: str, routes: AreaRoutes) -> None:
+    def __init__(self, path: str, routes: AddressAreaRoutes) -> None:
         super().__init__()
         self._path = path
         self._routes = routes

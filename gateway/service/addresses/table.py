@@ -5,14 +5,14 @@ imports an area at the first request.
 
 from __future__ import annotations
 
-from gateway.http.address import Address
+from gateway.http.address import ApiAddress
 from gateway.operations.installation.status import FOR_OPERATORS, ON_EVERY_LISTENER
-from gateway.operations.requests.address import OperatorAddress
+from gateway.operations.requests.address import OperatorApiAddress
 from gateway.service.addresses.areas import FOR_SENDERS as SENDER_AREAS
 from gateway.service.addresses.areas import OPERATOR_AREAS, operator_addresses, sender_addresses
 
-FOR_SENDERS: tuple[Address, ...] = tuple(row for area in SENDER_AREAS for row in sender_addresses(area))
-OPERATOR_ADDRESSES: tuple[OperatorAddress, ...] = tuple(
+FOR_SENDERS: tuple[ApiAddress, ...] = tuple(row for area in SENDER_AREAS for row in sender_addresses(area))
+OPERATOR_ADDRESSES: tuple[OperatorApiAddress, ...] = tuple(
     row for area in OPERATOR_AREAS for row in operator_addresses(area)
 )
-ADDRESSES: tuple[Address, ...] = (*FOR_SENDERS, *ON_EVERY_LISTENER, *FOR_OPERATORS, *OPERATOR_ADDRESSES)
+ADDRESSES: tuple[ApiAddress, ...] = (*FOR_SENDERS, *ON_EVERY_LISTENER, *FOR_OPERATORS, *OPERATOR_ADDRESSES)

@@ -18,7 +18,7 @@ from gateway.devices.states import device_revoker
 from gateway.intake.billing_connections import BillingConnections
 from gateway.monitoring.memory import collect_garbage_when_idle
 from gateway.monitoring.metrics import ProcessMetrics
-from gateway.normalise.payload.body_limits import SliceClock
+from gateway.normalise.payload.body_limits import TimeSliceClock
 from gateway.operations.money.reports.declared import ScheduledReportTable
 from gateway.operations.money.work_links.declared import follow_links
 from gateway.operations.services import Background, OperatorServices
@@ -28,13 +28,13 @@ from gateway.service.assembly.money import (
     run_cost_updater_when_needed,
     wait_until_configured,
 )
-from gateway.service.assembly.parts import Assembler
+from gateway.service.assembly.parts import ServicePartsBuilder
 from spool.container_files.files import ContainerFiles
 from spool.errors import SpoolError
 from spool.leases import Leases
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.packed.native import NativeModule
-from spool.turns.fair_turns import FairTurns
+from spool.turns.fair_turns import FairTurnScheduler
 
 if TYPE_CHECKING:
     from gateway.bills.enforcers.reader import EnforcerReader
@@ -75,70 +75,75 @@ def task_runners_by_name(tasks: Iterable[Task], leases: Leases) -> Background:
     }
 
 
-def server_tasks(assembler: Assembler, operators: OperatorServices) -> Iterator[Task]:
-    storage = assembler.storage
+def server_tasks(parts_builder: ServicePartsBuilder, operators: OperatorServices) -> Iterator[Task]:
+    storage = parts_builder.storage
     if storage.is_shared:
         yield Task("reach of the ledger", lambda: storage.ledger.track_other_processes(storage.log))
-    if assembler.late_reports is not None:
-        yield Task("late reports", assembler.late_reports.run)
-    if assembler.sender_fields is not None:
-        yield Task("fields of senders", assembler.sender_fields.run)
-    yield leased_task("retention", lambda: _run_retention(storage.log, assembler.billing_connections))
-    yield leased_task("container files", lambda: _run_file_retention(storage.container_files, assembler))
+    if parts_builder.late_reports is not None:
+        yield Task("late reports", parts_builder.late_reports.run)
+    if parts_builder.sender_fields is not None:
+        yield Task("fields of senders", parts_builder.sender_fields.run)
+    yield leased_task("retention", lambda: _run_retention(storage.log, parts_builder.billing_connections))
+    yield leased_task("container files", lambda: _run_file_retention(storage.container_files, parts_builder))
     yield leased_task("ledger", lambda: storage.ledger.count_until_cancelled(storage.log))
     yield leased_task("rollups", storage.ledger.make_rollups_until_cancelled)
     if storage.registry is not None:
-        yield leased_task("erasures", lambda: _run_erasures(assembler))
-    yield Task("ledger beside the log", partial(_run_ledger_mender, assembler, operators), lease="ledger")
+        yield leased_task("erasures", lambda: _run_erasures(parts_builder))
+    yield Task("ledger beside the log", partial(_run_ledger_mender, parts_builder, operators), lease="ledger")
 
 
 def gateway_tasks(
-    assembler: Assembler, operators: OperatorServices, metrics: ProcessMetrics, turns: FairTurns
+    parts_builder: ServicePartsBuilder,
+    operators: OperatorServices,
+    metrics: ProcessMetrics,
+    scheduler: FairTurnScheduler,
 ) -> Iterator[Task]:
-    if assembler.memory is not None:
-        yield Task("memory of spans", partial(learn_span_kinds, assembler.memory, turns.wait_for_requests))
-    yield Task("loop lag", partial(metrics.lag.measure_repeatedly, turns.wait_for_requests))
+    if parts_builder.memory is not None:
+        yield Task(
+            "memory of spans", partial(learn_span_kinds, parts_builder.memory, scheduler.wait_for_requests)
+        )
+    yield Task("loop lag", partial(metrics.lag.measure_repeatedly, scheduler.wait_for_requests))
     questions = operators.installation.questions
     yield Task(
         "full rounds of the collector",
-        partial(collect_garbage_when_idle, questions.wait_until_idle, turns.wait_for_requests),
+        partial(collect_garbage_when_idle, questions.wait_until_idle, scheduler.wait_for_requests),
     )
-    if assembler.storage.registry is not None:
-        yield from _registry_tasks(assembler, operators)
+    if parts_builder.storage.registry is not None:
+        yield from _registry_tasks(parts_builder, operators)
 
 
-def _registry_tasks(assembler: Assembler, operators: OperatorServices) -> Iterator[Task]:
+def _registry_tasks(parts_builder: ServicePartsBuilder, operators: OperatorServices) -> Iterator[Task]:
     """Yield the tasks that use stored documents. There are none while the registry is damaged."""
     money = operators.money
     registry = money.require_registry()
-    if assembler.sign_ins is not None:
-        yield Task("sign-in", assembler.sign_ins.run)
+    if parts_builder.sign_ins is not None:
+        yield Task("sign-in", parts_builder.sign_ins.run)
     if money.budgets is not None:
         yield Task("budgets", partial(evaluate_budgets, money.budgets, registry))
-    if assembler.sender_hours is not None:
-        yield Task("hours of senders", assembler.sender_hours.run)
+    if parts_builder.sender_hours is not None:
+        yield Task("hours of senders", parts_builder.sender_hours.run)
     yield Task("definitions in force", money.require_definition_publisher().follow_publications)
     yield Task("links in the ledger", partial(follow_links, money.ledger, registry), lease="ledger")
     yield leased_task("insights", lambda: _run_insight_inspector(operators))
     if money.statement_puller is not None:
-        yield leased_task("statements", partial(_run_statement_puller, money.statement_puller, assembler))
+        yield leased_task("statements", partial(_run_statement_puller, money.statement_puller, parts_builder))
     if money.enforcer_reader is not None:
-        yield leased_task("enforcers", partial(_run_enforcer_reader, money.enforcer_reader, assembler))
+        yield leased_task("enforcers", partial(_run_enforcer_reader, money.enforcer_reader, parts_builder))
     if money.biller is not None:
         yield leased_task("billed money", partial(run_biller, money.biller, registry.statements))
     if money.row_book is not None:
-        prices = assembler.config.container.price
+        prices = parts_builder.config.container.price
         yield leased_task(
             "rows of connections",
             partial(run_cost_updater_when_needed, money.row_book, registry.connections_in_costs, prices),
         )
     yield leased_task("scheduled reports", lambda: _run_report_sender(operators))
     yield leased_task("recommendations", lambda: _run_recommendation_adviser(operators))
-    if assembler.notifier is not None:
-        yield leased_task("notifications", assembler.notifier.run)
+    if parts_builder.notifier is not None:
+        yield leased_task("notifications", parts_builder.notifier.run)
     yield leased_task("publish jobs", money.require_definition_publisher().run)
-    yield leased_task("devices", assembler.devices.clean_up_repeatedly)
-    yield leased_task("states of devices", assembler.devices.store_changed_states_repeatedly)
+    yield leased_task("devices", parts_builder.devices.clean_up_repeatedly)
+    yield leased_task("states of devices", parts_builder.devices.store_changed_states_repeatedly)
 
 
 async def _run_insight_inspector(operators: OperatorServices) -> None:
@@ -149,21 +154,21 @@ async def _run_insight_inspector(operators: OperatorServices) -> None:
     await insights.make_insight_updater(operators).run()
 
 
-async def _run_erasures(assembler: Assembler) -> None:
+async def _run_erasures(parts_builder: ServicePartsBuilder) -> None:
     await import_in_thread("spool.erasing")
     from spool import erasing
 
-    await erasing.run_erasures_forever(assembler.storage, assembler.clock, device_revoker(""))
+    await erasing.run_erasures_forever(parts_builder.storage, parts_builder.clock, device_revoker(""))
 
 
-async def _run_ledger_mender(assembler: Assembler, operators: OperatorServices) -> None:
+async def _run_ledger_mender(parts_builder: ServicePartsBuilder, operators: OperatorServices) -> None:
     await import_in_thread("spool.ledger.comparing")
     from spool.ledger import comparing as mending
 
-    storage = assembler.storage
+    storage = parts_builder.storage
     changed = operators.money.request_budget_evaluation
     await mending.LedgerMender(
-        ledger=storage.ledger, log=storage.log, clock=assembler.clock, changed=changed
+        ledger=storage.ledger, log=storage.log, clock=parts_builder.clock, changed=changed
     ).run()
 
 
@@ -183,22 +188,24 @@ async def _run_recommendation_adviser(operators: OperatorServices) -> None:
     await operators.money.require_adviser().run()
 
 
-async def _run_statement_puller(puller: LazyValue[StatementPuller], assembler: Assembler) -> None:
-    await wait_until_configured(lambda: bool(assembler.config.reconciliation.pull))
+async def _run_statement_puller(
+    puller: LazyValue[StatementPuller], parts_builder: ServicePartsBuilder
+) -> None:
+    await wait_until_configured(lambda: bool(parts_builder.config.reconciliation.pull))
     await import_in_thread("gateway.service.assembly.statements")
     await puller().run()
 
 
-async def _run_enforcer_reader(reader: LazyValue[EnforcerReader], assembler: Assembler) -> None:
-    await wait_until_configured(lambda: bool(assembler.config.enforcers))
+async def _run_enforcer_reader(reader: LazyValue[EnforcerReader], parts_builder: ServicePartsBuilder) -> None:
+    await wait_until_configured(lambda: bool(parts_builder.config.enforcers))
     await import_in_thread("gateway.service.assembly.enforcers")
     await reader().run()
 
 
-async def _run_file_retention(files: ContainerFiles, assembler: Assembler) -> None:
+async def _run_file_retention(files: ContainerFiles, parts_builder: ServicePartsBuilder) -> None:
     while True:
         try:
-            await files.delete_expired(has_upstream=bool(assembler.config.upstream.base_url))
+            await files.delete_expired(has_upstream=bool(parts_builder.config.upstream.base_url))
         except (SpoolError, OSError) as error:
             _log.warning(
                 "files of container metrics could not be deleted: %s",
@@ -208,7 +215,7 @@ async def _run_file_retention(files: ContainerFiles, assembler: Assembler) -> No
         await asyncio.sleep(RETAIN_EVERY_S)
 
 
-async def _run_retention(record_log: Log, connections: BillingConnections) -> None:
+async def _run_retention(record_log: RecordLog, connections: BillingConnections) -> None:
     while True:
         await record_log.run_retention()
         await connections.delete_old_months()
@@ -244,7 +251,7 @@ async def learn_span_kinds(
     """
     while True:
         learning = memory.made and memory.made.begin_learning_next_span_kind()
-        clock = SliceClock()
+        clock = TimeSliceClock()
         for _ in learning or ():
             if clock.is_over():
                 await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from exporters.errors import Misconfigured
 from exporters.exporter import RouteConfig
 from exporters.notifications.catalogue import build_channel
-from exporters.notifications.channel import Channel, Message
+from exporters.notifications.channel import Channel, NotificationMessage
 from exporters.probe import OK, Probe
 from exporters.settings import NotifySettings
 from gateway.devices.lifecycle import DeviceLifecycle
@@ -57,7 +57,7 @@ def planted_routes(note: DemoNote | None) -> Iterator[RouteConfig]:
 class _DemoChannel:
     """A channel without a network. It accepts all notifications and stores none."""
 
-    async def send(self, message: Message) -> str:
+    async def send(self, message: NotificationMessage) -> str:
         return ""
 
     def secret_file_state(self) -> None:

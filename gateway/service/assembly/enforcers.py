@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from exporters.errors import Misconfigured, Rejected, SendError
 from exporters.http.allowed_addresses import check_address_allowed
-from exporters.http.client import Client, ClientSettings
+from exporters.http.client import ClientSettings, HttpClient
 from exporters.secret_source import SecretSource
 from gateway.bills.enforcers.auditing import AuditSources, EnforcerAuditor
 from gateway.bills.enforcers.faults import MoneyBudget
@@ -55,7 +55,9 @@ async def _key_problem(enforcer: EnforcerSettings, fetch: FetchLimits) -> str:
 
 
 def _build_fetch(clock: Clock, config: Callable[[], Config], stack: AsyncExitStack) -> FetchLimits:
-    client = Client(ClientSettings(compression="none", timeout_s=0, check=check_address_allowed), clock=clock)
+    client = HttpClient(
+        ClientSettings(compression="none", timeout_s=0, check=check_address_allowed), clock=clock
+    )
     stack.push_async_callback(client.close)
 
     async def fetch(

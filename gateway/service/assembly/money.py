@@ -29,17 +29,17 @@ from spool.settings import ContainerPrice
 from spool.storage import Storage
 
 if TYPE_CHECKING:
-    from gateway.bills.billed.biller import Biller
+    from gateway.bills.billed.biller import BilledCostCalculator
     from gateway.bills.billed.row_book import ConnectionCostUpdater
     from gateway.bills.reconciliation.gathering import StatementSources
     from gateway.bills.reconciliation.matching import Owner
-    from gateway.bills.reconciliation.reconciler import Reconciler
+    from gateway.bills.reconciliation.reconciler import BillReconciler
     from gateway.intake.billing_connections import BillingConnections
     from gateway.money.budgets.device_verdicts import DeviceVerdicts
     from gateway.money.budgets.evaluator import BudgetEvaluator
-    from gateway.money.recommendations.adviser import Adviser
-    from gateway.service.assembly.parts import Assembler
-    from spool.registry.document_table import PlainDocuments
+    from gateway.money.recommendations.adviser import RecommendationUpdater
+    from gateway.service.assembly.parts import ServicePartsBuilder
+    from spool.registry.document_table import ImmutableDocumentTable
     from spool.statements import StatementStore
 
 # seconds between two checks whether a reload or another process has enabled the task
@@ -51,14 +51,16 @@ _DIVIDED = "proportional"  # treatment of a layer of a bill: it is spread over t
 _log = logging.getLogger(__name__)
 
 
-def make_adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> LazyValue[Adviser] | None:
+def make_adviser(
+    storage: Storage, clock: Clock, config: Callable[[], Config]
+) -> LazyValue[RecommendationUpdater] | None:
     """Return the service that looks for savings."""
     registry = storage.registry
     if registry is None:
         return None
 
-    def import_and_make_adviser() -> Adviser:
-        from gateway.money.recommendations.adviser import Adviser
+    def import_and_make_adviser() -> RecommendationUpdater:
+        from gateway.money.recommendations.adviser import RecommendationUpdater
         from gateway.money.recommendations.gathering import Sources
 
         sources = Sources(
@@ -67,35 +69,37 @@ def make_adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -
             prices=lambda: load_price_book(config(), storage.registry),
             registry=registry,
         )
-        return Adviser(sources, registry.recommendations, clock)
+        return RecommendationUpdater(sources, registry.recommendations, clock)
 
     return LazyValue(import_and_make_adviser)
 
 
 def make_reconciler(
     storage: Storage, clock: Clock, config: Callable[[], Config]
-) -> LazyValue[Reconciler] | None:
+) -> LazyValue[BillReconciler] | None:
     """Return the service that compares provider bills with counted calls."""
     registry = storage.registry
     if registry is None:
         return None
 
-    def import_and_make_reconciler() -> Reconciler:
-        from gateway.bills.reconciliation.reconciler import Reconciler
+    def import_and_make_reconciler() -> BillReconciler:
+        from gateway.bills.reconciliation.reconciler import BillReconciler
 
-        return Reconciler(_statement_sources(storage, registry.statements, config), clock)
+        return BillReconciler(_statement_sources(storage, registry.statements, config), clock)
 
     return LazyValue(import_and_make_reconciler)
 
 
-def make_biller(storage: Storage, clock: Clock, config: Callable[[], Config]) -> LazyValue[Biller] | None:
+def make_biller(
+    storage: Storage, clock: Clock, config: Callable[[], Config]
+) -> LazyValue[BilledCostCalculator] | None:
     """Return the service that spreads bills over counted calls."""
     registry = storage.registry
     if registry is None:
         return None
 
-    def import_and_make_biller() -> Biller:
-        from gateway.bills.billed.biller import Biller
+    def import_and_make_biller() -> BilledCostCalculator:
+        from gateway.bills.billed.biller import BilledCostCalculator
         from gateway.bills.billed.layers import BillDivisionRules
 
         def current_layer_rules() -> BillDivisionRules:
@@ -103,7 +107,9 @@ def make_biller(storage: Storage, clock: Clock, config: Callable[[], Config]) ->
             return BillDivisionRules(credits=billed.credits == _DIVIDED, tax=billed.tax == _DIVIDED)
 
         sources = _statement_sources(storage, registry.statements, config)
-        return Biller(replace(sources, closed_months=registry.closed_months.all), clock, current_layer_rules)
+        return BilledCostCalculator(
+            replace(sources, closed_months=registry.closed_months.all), clock, current_layer_rules
+        )
 
     return LazyValue(import_and_make_biller)
 
@@ -148,7 +154,7 @@ def make_connection_cost_updater(
     return LazyValue(import_and_make_updater)
 
 
-async def run_biller(biller: LazyValue[Biller], statements: StatementStore) -> None:
+async def run_biller(biller: LazyValue[BilledCostCalculator], statements: StatementStore) -> None:
     while True:
         try:
             if await statements.months():
@@ -162,7 +168,7 @@ async def run_biller(biller: LazyValue[Biller], statements: StatementStore) -> N
 
 async def run_cost_updater_when_needed(
     book: LazyValue[ConnectionCostUpdater],
-    connections_in_costs: PlainDocuments,
+    connections_in_costs: ImmutableDocumentTable,
     container_prices: Sequence[ContainerPrice],
 ) -> None:
     """
@@ -242,7 +248,7 @@ def make_budget_evaluator(
 
 
 def make_own_verdicts_reader(
-    parts: Assembler, budgets: LazyValue[BudgetEvaluator] | None
+    parts_builder: ServicePartsBuilder, budgets: LazyValue[BudgetEvaluator] | None
 ) -> Callable[[Device], Awaitable[OwnVerdicts | None]]:
     """
     Return a function that returns the budget verdicts that a device may read, or None for a device without
@@ -253,13 +259,13 @@ def make_own_verdicts_reader(
         from gateway.money.budgets.device_verdicts import DeviceVerdicts
 
         assert budgets is not None
-        people = parts.storage.ledger.people or parts.build_people(parts.config)
-        return DeviceVerdicts(budgets().verdicts, people, lambda: parts.devices.interval_s)
+        people = parts_builder.storage.ledger.people or parts_builder.build_people(parts_builder.config)
+        return DeviceVerdicts(budgets().verdicts, people, lambda: parts_builder.devices.interval_s)
 
     verdicts = LazyValue(import_and_make_device_verdicts)
 
     async def own_verdicts(device: Device) -> OwnVerdicts | None:
-        granted = parts.config.devices.verdicts
+        granted = parts_builder.config.devices.verdicts
         if granted == OFF or budgets is None:
             return None
         await import_in_thread("gateway.money.budgets.device_verdicts")

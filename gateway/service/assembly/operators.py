@@ -42,7 +42,7 @@ from gateway.service.assembly.money import (
     make_connection_cost_updater,
     make_reconciler,
 )
-from gateway.service.assembly.parts import Assembler
+from gateway.service.assembly.parts import ServicePartsBuilder
 from gateway.service.assembly.prices import load_price_book
 from gateway.service.assembly.storage import open_storage
 from spool.clock import Clock
@@ -65,7 +65,7 @@ async def open_operator_services(
 ) -> AsyncIterator[OperatorServices]:
     """Open the services of the operator API without a server. No route runs, and nothing is received."""
     async with AsyncExitStack() as stack:
-        assembler = Assembler(config, storage, clock, stack)
+        assembler = ServicePartsBuilder(config, storage, clock, stack)
         access = await assembler.start_access()
         billing = assembler.build_billing_sync(config)
         no_routes = RouteForwarder(storage.deliveries, storage.log, clock, [])
@@ -75,7 +75,7 @@ async def open_operator_services(
 
 
 def build_operator_services(
-    parts: Assembler,
+    parts_builder: ServicePartsBuilder,
     access: KeyAccess,
     billing: BillingSync,
     routes: RouteForwarder,
@@ -84,12 +84,12 @@ def build_operator_services(
     urls: Callable[[], PublicUrls],
 ) -> OperatorServices:
     return OperatorServices(
-        spool=build_spool_services(parts, routes),
-        money=build_money_services(parts, billing, urls),
-        people=build_people_services(parts),
-        senders=build_sender_services(parts, access),
-        assistants=build_assistant_services(parts),
-        installation=build_installation_services(parts, version=version, urls=urls),
+        spool=build_spool_services(parts_builder, routes),
+        money=build_money_services(parts_builder, billing, urls),
+        people=build_people_services(parts_builder),
+        senders=build_sender_services(parts_builder, access),
+        assistants=build_assistant_services(parts_builder),
+        installation=build_installation_services(parts_builder, version=version, urls=urls),
     )
 
 
@@ -99,35 +99,35 @@ async def load_allocation(operators: OperatorServices) -> None:
         await operators.money.publishing.load_versions_in_force()
 
 
-def build_spool_services(parts: Assembler, routes: RouteForwarder) -> SpoolServices:
-    storage = parts.storage
+def build_spool_services(parts_builder: ServicePartsBuilder, routes: RouteForwarder) -> SpoolServices:
+    storage = parts_builder.storage
     return SpoolServices(
         log=storage.log,
         deliveries=storage.deliveries,
         streams=storage.streams,
-        clock=parts.clock,
+        clock=parts_builder.clock,
         wake=lambda route: storage.leases.wake_tasks(lease_name(route)),
         syncs=routes.sync_states,
-        destination_types=lambda: {each.name: each.type for each in parts.config.destinations},
-        events_sent_as=lambda type: _upstream_event_form(parts.upstream_with_mappings(), type),
-        is_unmapped=parts.is_unmapped,
-        event_amount=parts.amount_of,
-        map_event=parts.map_event,
+        destination_types=lambda: {each.name: each.type for each in parts_builder.config.destinations},
+        events_sent_as=lambda type: _upstream_event_form(parts_builder.upstream_with_mappings(), type),
+        is_unmapped=parts_builder.is_unmapped,
+        event_amount=parts_builder.amount_of,
+        map_event=parts_builder.map_event,
         partial_reports=storage.partial_reports,
-        max_listed_records=lambda: parts.config.server.max_listed_records,
-        hold_s=lambda: parts.config.spool.hold,
-        native=parts.native,
-        memory=parts.memory,
-        late_reports=parts.late_reports,
-        sender_fields=parts.sender_fields,
-        sender_hours=parts.sender_hours,
-        lakes=lambda: lake_states(parts.config, storage),
-        past=lambda: past_records(parts.config, storage),
+        max_listed_records=lambda: parts_builder.config.server.max_listed_records,
+        hold_s=lambda: parts_builder.config.spool.hold,
+        native=parts_builder.native,
+        memory=parts_builder.memory,
+        late_reports=parts_builder.late_reports,
+        sender_fields=parts_builder.sender_fields,
+        sender_hours=parts_builder.sender_hours,
+        lakes=lambda: lake_states(parts_builder.config, storage),
+        past=lambda: past_records(parts_builder.config, storage),
         repair_lake=lambda name, *, dry_run: repair_lake(
-            parts.config, storage, parts.clock, name, dry_run=dry_run
+            parts_builder.config, storage, parts_builder.clock, name, dry_run=dry_run
         ),
         recount_lake=lambda name, topic, after: recount_lake(
-            parts.config, storage, name, topic=topic, after_number=after
+            parts_builder.config, storage, name, topic=topic, after_number=after
         ),
     )
 
@@ -141,11 +141,11 @@ def _upstream_event_form(upstream: UpstreamSettings, type: str) -> str | None:
 
 
 def build_money_services(
-    parts: Assembler, billing: BillingSync, urls: Callable[[], PublicUrls]
+    parts_builder: ServicePartsBuilder, billing: BillingSync, urls: Callable[[], PublicUrls]
 ) -> MoneyServices:
-    storage = parts.storage
-    clock = parts.clock
-    budgets = make_budget_evaluator(storage, clock, lambda: parts.config, urls)
+    storage = parts_builder.storage
+    clock = parts_builder.clock
+    budgets = make_budget_evaluator(storage, clock, lambda: parts_builder.config, urls)
 
     return MoneyServices(
         registry=storage.registry,
@@ -156,59 +156,63 @@ def build_money_services(
         log=storage.log,
         streams=storage.streams,
         billing=billing,
-        billing_connections=parts.billing_connections,
-        prices=lambda: load_price_book(parts.config, storage.registry),
-        adviser=make_adviser(storage, clock, lambda: parts.config),
-        reconciler=make_reconciler(storage, clock, lambda: parts.config),
-        biller=make_biller(storage, clock, lambda: parts.config),
+        billing_connections=parts_builder.billing_connections,
+        prices=lambda: load_price_book(parts_builder.config, storage.registry),
+        adviser=make_adviser(storage, clock, lambda: parts_builder.config),
+        reconciler=make_reconciler(storage, clock, lambda: parts_builder.config),
+        biller=make_biller(storage, clock, lambda: parts_builder.config),
         row_book=make_connection_cost_updater(
-            storage, clock, lambda: parts.config, parts.billing_connections
+            storage, clock, lambda: parts_builder.config, parts_builder.billing_connections
         ),
-        statement_puller=lazy_statement_puller(parts),
-        reconciliation=lambda: parts.config.reconciliation,
-        enforcer_reader=lazy_enforcer_reader(parts),
-        enforcer_auditor=lazy_enforcer_auditor(parts, budgets),
+        statement_puller=lazy_statement_puller(parts_builder),
+        reconciliation=lambda: parts_builder.config.reconciliation,
+        enforcer_reader=lazy_enforcer_reader(parts_builder),
+        enforcer_auditor=lazy_enforcer_auditor(parts_builder, budgets),
         budgets=budgets,
-        allocation=lambda: parts.config.allocation,
-        sender_hours=parts.sender_hours,
-        currency=lambda: parts.config.currency,
+        allocation=lambda: parts_builder.config.allocation,
+        sender_hours=parts_builder.sender_hours,
+        currency=lambda: parts_builder.config.currency,
     )
 
 
-def lazy_statement_puller(parts: Assembler) -> LazyValue[StatementPuller] | None:
+def lazy_statement_puller(parts_builder: ServicePartsBuilder) -> LazyValue[StatementPuller] | None:
     """Return the service that fetches provider bills, or None while the registry is damaged."""
-    registry = parts.storage.registry
+    registry = parts_builder.storage.registry
     if registry is None:
         return None
 
     def import_and_make_statement_puller() -> StatementPuller:
         from gateway.service.assembly.statements import build_statement_puller
 
-        config, plans = lambda: parts.config, registry.declared_table(PlanTable)
-        return build_statement_puller(registry.statements, parts.clock, config, parts.stack, plans=plans)
+        config, plans = lambda: parts_builder.config, registry.declared_table(PlanTable)
+        return build_statement_puller(
+            registry.statements, parts_builder.clock, config, parts_builder.stack, plans=plans
+        )
 
     return LazyValue(import_and_make_statement_puller)
 
 
-def lazy_enforcer_reader(parts: Assembler) -> LazyValue[EnforcerReader] | None:
+def lazy_enforcer_reader(parts_builder: ServicePartsBuilder) -> LazyValue[EnforcerReader] | None:
     """Return the service that reads limits of enforcers, or None while the registry is damaged."""
-    registry = parts.storage.registry
+    registry = parts_builder.storage.registry
     if registry is None:
         return None
 
     def import_and_make_enforcer_reader() -> EnforcerReader:
         from gateway.service.assembly.enforcers import build_enforcer_reader
 
-        return build_enforcer_reader(registry, parts.clock, lambda: parts.config, parts.stack)
+        return build_enforcer_reader(
+            registry, parts_builder.clock, lambda: parts_builder.config, parts_builder.stack
+        )
 
     return LazyValue(import_and_make_enforcer_reader)
 
 
 def lazy_enforcer_auditor(
-    parts: Assembler, budgets: LazyValue[BudgetEvaluator] | None
+    parts_builder: ServicePartsBuilder, budgets: LazyValue[BudgetEvaluator] | None
 ) -> LazyValue[EnforcerAuditor] | None:
     """Return the service that audits enforcers, or None while the registry is damaged."""
-    registry = parts.storage.registry
+    registry = parts_builder.storage.registry
     if registry is None:
         return None
 
@@ -216,24 +220,24 @@ def lazy_enforcer_auditor(
         from gateway.service.assembly.enforcers import build_enforcer_auditor
 
         return build_enforcer_auditor(
-            registry, parts.storage.ledger, parts.clock, lambda: parts.config, budgets
+            registry, parts_builder.storage.ledger, parts_builder.clock, lambda: parts_builder.config, budgets
         )
 
     return LazyValue(import_and_make_enforcer_auditor)
 
 
-def build_people_services(parts: Assembler) -> PeopleServices:
-    config = parts.config
-    storage = parts.storage
+def build_people_services(parts_builder: ServicePartsBuilder) -> PeopleServices:
+    config = parts_builder.config
+    storage = parts_builder.storage
     host, _ = split_address(operator_listen_address(config.server) or config.server.listen)
     return PeopleServices(
         registry=storage.registry,
         registry_problem=storage.registry_problem,
-        clock=parts.clock,
+        clock=parts_builder.clock,
         hosts=frozenset({host, *console_hosts_of_sign_in(config.oidc)}),
-        oidc=parts.sign_ins,
+        oidc=parts_builder.sign_ins,
         is_behind_tls=is_behind_tls(config),
-        assistants=parts.assistant_sign_ins,
+        assistants=parts_builder.assistant_sign_ins,
     )
 
 
@@ -248,63 +252,63 @@ def console_hosts_of_sign_in(settings: OidcSettings) -> Sequence[str]:
     return (host,) if host else ()
 
 
-def build_sender_services(parts: Assembler, access: KeyAccess) -> SenderServices:
-    storage = parts.storage
+def build_sender_services(parts_builder: ServicePartsBuilder, access: KeyAccess) -> SenderServices:
+    storage = parts_builder.storage
     return SenderServices(
         registry=storage.registry,
         registry_problem=storage.registry_problem,
-        clock=parts.clock,
+        clock=parts_builder.clock,
         access=access,
-        devices=parts.devices,
-        fleet=parts.fleet,
-        listed_devices=ListedDevices(parts.devices, parts.clock),
-        clusters=parts.clusters,
+        devices=parts_builder.devices,
+        fleet=parts_builder.fleet,
+        listed_devices=ListedDevices(parts_builder.devices, parts_builder.clock),
+        clusters=parts_builder.clusters,
         container_files=storage.container_files,
-        shares=parts.read_key_shares,
+        shares=parts_builder.read_key_shares,
     )
 
 
-def build_assistant_services(parts: Assembler) -> AssistantServices:
-    registry = parts.storage.registry
+def build_assistant_services(parts_builder: ServicePartsBuilder) -> AssistantServices:
+    registry = parts_builder.storage.registry
     counted = None if registry is None else registry.tool_calls
-    return AssistantServices(clock=parts.clock, mcp=lambda: parts.config.mcp, counted=counted)
+    return AssistantServices(clock=parts_builder.clock, mcp=lambda: parts_builder.config.mcp, counted=counted)
 
 
 def build_installation_services(
-    parts: Assembler, *, version: str, urls: Callable[[], PublicUrls]
+    parts_builder: ServicePartsBuilder, *, version: str, urls: Callable[[], PublicUrls]
 ) -> InstallationServices:
-    storage = parts.storage
+    storage = parts_builder.storage
     return InstallationServices(
         registry=storage.registry,
         registry_problem=storage.registry_problem,
-        clock=parts.clock,
+        clock=parts_builder.clock,
         secret=storage.secret,
         version=version,
         urls=urls,
         leases=storage.leases,
         database=storage.health,
-        inflight=parts.inflight,
+        inflight=parts_builder.inflight,
         copy=storage.copy,
         storage=storage,
-        connections=parts.operator_connections,
-        event_streams=parts.event_streams,
-        settings=lambda: tuple(settings_in_effect(parts.config)),
-        config=lambda: parts.config,
-        most=lambda limit: parts.config.limit_value(limit),
-        answers=lambda: parts.config.answers,
-        role_limits=lambda: role_limits(parts.config.roles),
-        privacy=lambda: parts.config.privacy,
-        branches=lambda: parts.config.work.branch,
-        channels=parts.channel_states,
-        seal_channel=parts.seal_channel,
-        name_channels=parts.register_draft_channels,
-        try_receiver=parts.probe_receiver_status_and_words,
-        planted=None if parts.demo_note is None else parts.demo_note.planted,
+        connections=parts_builder.operator_connections,
+        event_streams=parts_builder.event_streams,
+        settings=lambda: tuple(settings_in_effect(parts_builder.config)),
+        config=lambda: parts_builder.config,
+        most=lambda limit: parts_builder.config.limit_value(limit),
+        answers=lambda: parts_builder.config.answers,
+        role_limits=lambda: role_limits(parts_builder.config.roles),
+        privacy=lambda: parts_builder.config.privacy,
+        branches=lambda: parts_builder.config.work.branch,
+        channels=parts_builder.channel_states,
+        seal_channel=parts_builder.seal_channel,
+        name_channels=parts_builder.register_draft_channels,
+        try_receiver=parts_builder.probe_receiver_status_and_words,
+        planted=None if parts_builder.demo_note is None else parts_builder.demo_note.planted,
     )
 
 
 def lazy_demo_month(
-    parts: Assembler, *, version: str, urls: Callable[[], PublicUrls]
+    parts_builder: ServicePartsBuilder, *, version: str, urls: Callable[[], PublicUrls]
 ) -> LazyValue[DemoMonth[OperatorServices]]:
     """
     Return the demo month, created at first use. It is separate from this server's data, and its modules are
@@ -315,9 +319,9 @@ def lazy_demo_month(
     async def open_month(folder: Path) -> AsyncIterator[OperatorServices]:
         config = Config(data_dir=folder, spool=SpoolSettings(hold=0.0))
         async with (
-            open_storage(config, clock=parts.clock) as storage,
+            open_storage(config, clock=parts_builder.clock) as storage,
             open_operator_services(
-                config, storage, clock=parts.clock, version=version, urls=urls
+                config, storage, clock=parts_builder.clock, version=version, urls=urls
             ) as services,
         ):
             yield services
@@ -325,8 +329,8 @@ def lazy_demo_month(
     def import_and_make_demo_month() -> DemoMonth[OperatorServices]:
         from gateway.operations.holders.demo_month import DemoMonth
 
-        month = DemoMonth(parts.config.data_dir, open_month, "gateway.service.demo.filling")
-        parts.stack.push_async_callback(month.close)
+        month = DemoMonth(parts_builder.config.data_dir, open_month, "gateway.service.demo.filling")
+        parts_builder.stack.push_async_callback(month.close)
         return month
 
     return LazyValue(import_and_make_demo_month)

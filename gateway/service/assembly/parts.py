@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from exporters.notifications.notifier import Notifier
-from exporters.service.billing_drops import BillingValidation, ConnectionLocks
+from exporters.service.billing_drops import BillingFileValidator, ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import UpstreamClient, build_client
 from exporters.settings import EventStream, UpstreamSettings
@@ -34,11 +34,11 @@ from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.listening.connections import OpenConnections, connection_limit, operator_connections
 from gateway.http.listening.forwarded import TrustedProxies
 from gateway.http.pending_requests import ReceivingSlots
-from gateway.intake.attribution import Attribution
+from gateway.intake.attribution import RecordAttributor
 from gateway.intake.billing_connections import BillingConnections, Validate
-from gateway.intake.deposits import RecordDeposits
-from gateway.intake.intake import Intake
-from gateway.intake.merge_window import MergeWindow, SharedMergeWindow
+from gateway.intake.deposits import NonTelemetryIntake
+from gateway.intake.intake import PayloadIntake
+from gateway.intake.merge_window import ReportMergeWindow, SharedMergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.publisher import UnitCostPublisher
 from gateway.intake.rate_cards.card import CardUnreadable
@@ -53,7 +53,7 @@ from gateway.operations.money.own_prices import price_overrides
 from gateway.operations.records.event_mappings import NewEventMapping, mappings_by_type
 from gateway.operations.services import Background
 from gateway.people.authentication.access import KeyAccess
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from gateway.service.assembly.demo import demo_or_real_channel_builder
 from gateway.service.assembly.limits import nearly_used_shares
 from gateway.service.assembly.prices import load_price_book
@@ -71,20 +71,20 @@ from spool.storage import Storage
 if TYPE_CHECKING:
     from exporters.notifications.kept_channels import ChannelSecretCipher
     from gateway.core.first_use import LazyValue
-    from gateway.intake.sender_fields import KeptSenderFields
-    from gateway.monitoring.late_reports import KeptLateReports
-    from gateway.monitoring.sender_hours import KeptSenderHours
+    from gateway.intake.sender_fields import SenderFieldSaver
+    from gateway.monitoring.late_reports import LateReportSaver
+    from gateway.monitoring.sender_hours import SenderHoursTracker
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.people.authentication.oidc.assistants import AssistantSignIns
     from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
     from spool.registry.registry import Registry
-    from spool.registry.tables.kept_channels import ChannelFields, KeptChannel
+    from spool.registry.tables.kept_channels import ChannelFields, StoredChannel
 
 
 _log = logging.getLogger(__name__)
 
 
-class Assembler:
+class ServicePartsBuilder:
     """Creates parts from shared settings and storage. Parts that must be closed are pushed on `stack`."""
 
     def __init__(
@@ -100,10 +100,10 @@ class Assembler:
         self.storage = storage
         self.native = native
         self.memory: LazyValue[SpanMemory] | None = None
-        self.late_reports: KeptLateReports | None = None
+        self.late_reports: LateReportSaver | None = None
         # hours in which senders sent, or None in an agent and while the registry is damaged
-        self.sender_hours: KeptSenderHours | None = None
-        self.sender_fields: KeptSenderFields | None = None
+        self.sender_hours: SenderHoursTracker | None = None
+        self.sender_fields: SenderFieldSaver | None = None
         # When the intake starts, it replaces this function with one that returns the prices in use.
         self.prices: Callable[[], PriceBook] = lambda: price_book(self.config, self.storage.registry)
         self.clock = clock
@@ -181,9 +181,9 @@ class Assembler:
         return ChannelSecretCipher(secret=self.storage.secret, clock=self.clock)
 
     def seal_channel(
-        self, channel_fields: ChannelFields, secret: str | None, before: KeptChannel | None
+        self, channel_fields: ChannelFields, secret: str | None, old_channel: StoredChannel | None
     ) -> str:
-        return self._channel_secret_encryptor()(channel_fields, secret, before)
+        return self._channel_secret_encryptor()(channel_fields, secret, old_channel)
 
     async def probe_receiver_status_and_words(
         self, kind: str, url: str, secret: str
@@ -209,7 +209,7 @@ class Assembler:
             max_items=config.server.max_items,
         )
 
-    async def start_access(self, local: Bearer | None = None) -> KeyAccess:
+    async def start_access(self, local: AuthenticatedKey | None = None) -> KeyAccess:
         access = KeyAccess(
             self.storage.registry,
             self.config.server,
@@ -257,13 +257,13 @@ class Assembler:
         )
 
     async def start_intake(
-        self, attribution: Attribution, metrics: ProcessMetrics, access: KeyAccess
-    ) -> tuple[Intake, MergeWindow | SharedMergeWindow, Background]:
+        self, attributor: RecordAttributor, metrics: ProcessMetrics, access: KeyAccess
+    ) -> tuple[PayloadIntake, ReportMergeWindow | SharedMergeWindow, Background]:
         log, section = self.storage.log, self.config.spool
         device_assignment = DeviceAssignment(self.devices, claimed=metrics.count_records_claiming_devices)
 
         def default_user(call: Inference) -> str | None:
-            return attribution.default_user(call, {}, device_assignment.labels_with_user(call.device))
+            return attributor.default_user(call, {}, device_assignment.labels_with_user(call.device))
 
         reports = self.storage.partial_reports
         shadows = self.shadows = ReportedCallers(
@@ -280,14 +280,14 @@ class Assembler:
             wait_s=section.counter_wait,
             max_items=section.pending_items,
             max_bytes=section.pending_bytes,
-            renaming=lambda: attribution.erased_name_renaming,
+            renaming=lambda: attributor.erased_name_renaming,
         )
         await counters.load_waiting_counters(reports, record_hold_s=section.hold)
         self.waiting.append((", counters", lambda: counters.waiting_by_key))
         self.waiting.append((", counted", lambda: counters.counted_by_key))
-        intake = Intake(
+        intake = PayloadIntake(
             log,
-            attribution=attribution,
+            attributor=attributor,
             prices=price_book(self.config, self.storage.registry),
             shadows=shadows,
             device_assignment=device_assignment,
@@ -321,7 +321,7 @@ class Assembler:
             max_reports=section.pending_items,
             max_bytes=section.pending_bytes,
         )
-        window = MergeWindow(reports, intake, self.clock, merger)
+        window = ReportMergeWindow(reports, intake, self.clock, merger)
         await window.load_stored_reports()
         self.waiting.append(("", lambda: window.held_by_sender_key))
         background = {
@@ -339,7 +339,7 @@ class Assembler:
         self.storage.leases.publish_settings(setting_digests)
 
     def receiver_services(
-        self, access: KeyAccess, window: MergeWindow | SharedMergeWindow, metrics: ProcessMetrics
+        self, access: KeyAccess, window: ReportMergeWindow | SharedMergeWindow, metrics: ProcessMetrics
     ) -> ReceiverServices:
         server, config = self.config.server, self.config
         return ReceiverServices(
@@ -382,15 +382,15 @@ class Assembler:
         """
         if not config.upstream.base_url:
             return None
-        validation = BillingValidation(UpstreamClient.from_settings(config.upstream, clock=self.clock))
+        validation = BillingFileValidator(UpstreamClient.from_settings(config.upstream, clock=self.clock))
         self.stack.push_async_callback(validation.close)
         return validation.fetch_errors
 
     async def channel_states(self) -> Sequence[ChannelState]:
         return await self.notifier.channel_states() if self.notifier is not None else ()
 
-    def build_record_deposits(self, attribution: Attribution) -> RecordDeposits:
-        return RecordDeposits(self.storage.log, attribution, amount_of=self.amount_of)
+    def build_record_deposits(self, attributor: RecordAttributor) -> NonTelemetryIntake:
+        return NonTelemetryIntake(self.storage.log, attributor, amount_of=self.amount_of)
 
     async def read_key_shares(self) -> Sequence[KeyShare]:
         """Return the keys that use nearly all of their share of a common limit."""
@@ -426,13 +426,13 @@ class Assembler:
 
         return event_operation(event, to_event_stream(mapping), self.clock.now())
 
-    def build_publisher(self, deposits: RecordDeposits) -> UnitCostPublisher:
+    def build_publisher(self, intake: NonTelemetryIntake) -> UnitCostPublisher:
         return UnitCostPublisher(
             self.config.publish,
             ledger=self.storage.ledger,
-            deposits=deposits,
+            intake=intake,
             streams=self.storage.streams,
-            book=self.storage.book,
+            known_streams=self.storage.book,
             clock=self.clock,
         )
 
@@ -447,7 +447,9 @@ def to_event_stream(mapping: NewEventMapping) -> EventStream:
     )
 
 
-async def reload_price_overrides_on_change(intake: Intake, parts: Assembler, registry: Registry) -> None:
+async def reload_price_overrides_on_change(
+    intake: PayloadIntake, parts_builder: ServicePartsBuilder, registry: Registry
+) -> None:
     """Use own prices and contracts from the next call on, also if another gateway stores them."""
     known = price_overrides(registry), price_terms(registry)
     while True:
@@ -457,11 +459,11 @@ async def reload_price_overrides_on_change(intake: Intake, parts: Assembler, reg
             continue
         known = current
         try:
-            intake.prices = await asyncio.to_thread(price_book, parts.config, registry)
+            intake.prices = await asyncio.to_thread(price_book, parts_builder.config, registry)
         except ConfigError as error:  # the price file of [prices] was damaged after the start
             _log.error("own prices are not used: %s", error, extra={"action": "own_prices_not_used"})
         else:
-            parts.publish_setting_digests(intake.prices)
+            parts_builder.publish_setting_digests(intake.prices)
 
 
 def price_book(config: Config, registry: Registry | None) -> PriceBook:

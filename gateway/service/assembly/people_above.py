@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gateway.core.first_use import import_in_thread
 from gateway.devices.states import device_revoker
 from gateway.service.assembly.money import wait_until_configured
-from gateway.service.assembly.parts import Assembler
+from gateway.service.assembly.parts import ServicePartsBuilder
 from spool.installation import public_id
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from spool.erasure import Erasure
 
 
-class PeopleLink:
+class UpstreamPeopleLink:
     """
     Opens the exchange about people with the Tollhouse above, at the start or after a reload, once [upstream]
     is a Tollhouse.
     """
 
-    def __init__(self, assembler: Assembler, registry: Registry, *, is_agent: bool) -> None:
-        self._assembler = assembler
+    def __init__(self, parts_builder: ServicePartsBuilder, registry: Registry, *, is_agent: bool) -> None:
+        self._assembler = parts_builder
         self._registry = registry
         self._is_agent = is_agent
         self.above: UpstreamPeopleExchange | None = None

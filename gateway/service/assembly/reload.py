@@ -21,8 +21,8 @@ from gateway.configuration.problems import config_problems as problems_of
 from gateway.configuration.secret_file import SecretFile, signing_secret
 from gateway.configuration.sections import Config, ConfigError
 from gateway.http.listening.tls import Certificate
-from gateway.intake.attribution import Attribution
-from gateway.intake.intake import Intake
+from gateway.intake.attribution import RecordAttributor
+from gateway.intake.intake import PayloadIntake
 from gateway.intake.prices import PriceBook
 from gateway.intake.publisher import UnitCostPublisher
 from gateway.monitoring import logs
@@ -30,7 +30,7 @@ from gateway.operations.holders.operators import ReloadOutcome
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.services import OperatorServices
 from gateway.people.authentication.legacy_key import LegacyKey
-from gateway.service.assembly.parts import Assembler, price_book
+from gateway.service.assembly.parts import ServicePartsBuilder, price_book
 from gateway.service.assembly.routes import build_syncs, route_configs
 from gateway.service.assembly.storage import apply_privacy, ledger_rates
 from spool.errors import SpoolError
@@ -55,10 +55,10 @@ class _PreparedReload:
 class ConfigReloader:
     """Reloads the configuration. The fields are the parts of a running server that accept new settings."""
 
-    assembler: Assembler
+    assembler: ServicePartsBuilder
     receivers: ReceiverServices
-    attribution: Attribution
-    intake: Intake
+    attribution: RecordAttributor
+    intake: PayloadIntake
     publisher: UnitCostPublisher
     routes: RouteForwarder
     operators: OperatorServices

@@ -18,7 +18,7 @@ from gateway.configuration.sections import Config, ConfigError
 from gateway.devices.fleet.forwarded_heartbeats import adjust_heartbeat_for_upstream
 from gateway.operations.records.event_mappings import mappings_by_type
 from gateway.service.assembly.demo import planted_routes
-from gateway.service.assembly.parts import Assembler
+from gateway.service.assembly.parts import ServicePartsBuilder
 from spool.deliveries.protocols import LANDINGS
 from spool.installation import public_id
 from spool.record import AI_TELEMETRY
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from spool.ledger.repricing import SumLine, TokenSum
 
 
-def build_syncs(parts: Assembler, config: Config, billing: BillingSync) -> list[TableSync]:
+def build_syncs(parts_builder: ServicePartsBuilder, config: Config, billing: BillingSync) -> list[TableSync]:
     upstream = config.upstream
     if not upstream.base_url:
         return []
     from exporters.service.container_metrics import ContainerFileSync
     from exporters.service.device_sync import DeviceSync
 
-    client, clock = UpstreamClient.from_settings(upstream, clock=parts.clock), parts.clock
+    client, clock = UpstreamClient.from_settings(upstream, clock=parts_builder.clock), parts_builder.clock
 
     async def waiting_since() -> float | None:
-        routes = await parts.storage.deliveries.route_states()
+        routes = await parts_builder.storage.deliveries.route_states()
         ages = [route.oldest_age_s for route in routes if route.name == f"{UPSTREAM}/{AI_TELEMETRY}"]
         return next((clock.now() - age_s for age_s in ages if age_s is not None), None)
 
     devices = DeviceSync(
-        parts.storage.devices,
+        parts_builder.storage.devices,
         client,
         clock=clock,
         in_flight=upstream.in_flight,
@@ -55,43 +55,43 @@ def build_syncs(parts: Assembler, config: Config, billing: BillingSync) -> list[
             heartbeat, device, since, record_hold_s=config.spool.hold, now=clock.now()
         ),
     )
-    files = UpstreamClient.from_settings(upstream, clock=parts.clock)
-    containers = ContainerFileSync(parts.storage.container_files, files, clock=parts.clock)
+    files = UpstreamClient.from_settings(upstream, clock=parts_builder.clock)
+    containers = ContainerFileSync(parts_builder.storage.container_files, files, clock=parts_builder.clock)
     return [devices, containers, *([billing] if upstream.connection_id else [])]
 
 
-def route_configs(parts: Assembler, config: Config) -> list[RouteConfig]:
+def route_configs(parts_builder: ServicePartsBuilder, config: Config) -> list[RouteConfig]:
     """
     Return the routes of a configuration. Raises ConfigError for settings that a destination does not support.
     """
-    context = _upstream_context(parts, config) if config.upstream.base_url else None
+    context = _upstream_context(parts_builder, config) if config.upstream.base_url else None
     try:
         routes = build_routes(
-            parts.upstream_with_mappings(config),
+            parts_builder.upstream_with_mappings(config),
             config.destinations,
-            clock=parts.clock,
+            clock=parts_builder.clock,
             context=context,
-            lake=_lake_context(parts, config),
-            price_lines=partial(_price_lines, parts),
+            lake=_lake_context(parts_builder, config),
+            price_lines=partial(_price_lines, parts_builder),
         )
     except ValueError as error:
         raise ConfigError([str(error)]) from error
-    return [*routes, *planted_routes(parts.demo_note)]
+    return [*routes, *planted_routes(parts_builder.demo_note)]
 
 
-def _price_lines(parts: Assembler, total: TokenSum) -> Sequence[SumLine]:
+def _price_lines(parts_builder: ServicePartsBuilder, total: TokenSum) -> Sequence[SumLine]:
     # imported late, because the start does not need this module
     from gateway.intake.price_lines import price_lines_of_sum
 
-    return price_lines_of_sum(parts.prices(), total)
+    return price_lines_of_sum(parts_builder.prices(), total)
 
 
-def _lake_context(parts: Assembler, config: Config) -> LakeContext | None:
+def _lake_context(parts_builder: ServicePartsBuilder, config: Config) -> LakeContext | None:
     if not any(TYPES[destination.type].build_lake for destination in config.destinations):
         return None
     from exporters.lake.exporter import LakeContext
 
-    storage = parts.storage
+    storage = parts_builder.storage
     return LakeContext(
         directory=config.data_dir / "lake",
         landings=storage.small.open_table(LANDINGS),
@@ -102,21 +102,23 @@ def _lake_context(parts: Assembler, config: Config) -> LakeContext | None:
     )
 
 
-def _upstream_context(parts: Assembler, config: Config) -> UpstreamContext:
+def _upstream_context(parts_builder: ServicePartsBuilder, config: Config) -> UpstreamContext:
     from exporters.destinations.upstream import UpstreamContext
 
-    storage = parts.storage
+    storage = parts_builder.storage
     return UpstreamContext(
         log=storage.log,
         streams=storage.streams,
         learn=storage.book.learn_streams,
-        locks=parts.locks,
-        id_upstream=parts.billing_connections.upstream_connection_id_of_drop,
+        locks=parts_builder.locks,
+        id_upstream=parts_builder.billing_connections.upstream_connection_id_of_drop,
         single_writer=frozenset(stream.name for stream in config.streams if stream.single_writer),
     )
 
 
-async def follow_event_mappings(parts: Assembler, routes: RouteForwarder, registry: Registry) -> None:
+async def follow_event_mappings(
+    parts_builder: ServicePartsBuilder, routes: RouteForwarder, registry: Registry
+) -> None:
     """Send usage events by the mappings that operators set, also if another gateway stores them."""
     known = mappings_by_type(registry)
     while True:
@@ -125,24 +127,24 @@ async def follow_event_mappings(parts: Assembler, routes: RouteForwarder, regist
             await registry.wait_for_change()
             continue
         known = current
-        async with parts.routing:
-            await routes.apply_routes_and_syncs(route_configs(parts, parts.config), None)
+        async with parts_builder.routing:
+            await routes.apply_routes_and_syncs(route_configs(parts_builder, parts_builder.config), None)
 
 
-async def start_routes(parts: Assembler, syncs: Sequence[TableSync]) -> RouteForwarder:
-    config, storage = parts.config, parts.storage
-    configs = route_configs(parts, config)
+async def start_routes(parts_builder: ServicePartsBuilder, syncs: Sequence[TableSync]) -> RouteForwarder:
+    config, storage = parts_builder.config, parts_builder.storage
+    configs = route_configs(parts_builder, config)
     max_dead_letters = config.spool.max_dead_letters
     routes = RouteForwarder(
         storage.deliveries,
         storage.log,
-        parts.clock,
+        parts_builder.clock,
         configs,
         syncs,
         max_dead_letters=max_dead_letters,
         leases=storage.leases,
-        native=parts.native.native,
+        native=parts_builder.native.native,
     )
-    parts.stack.push_async_callback(routes.stop)
+    parts_builder.stack.push_async_callback(routes.stop)
     await routes.start()
     return routes

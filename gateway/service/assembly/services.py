@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from gateway.configuration.sections import Config, ConfigError
 from gateway.core.first_use import LazyValue, import_blocking
-from gateway.intake.attribution import Attribution
-from gateway.intake.sender_fields import KeptSenderFields, SenderFieldCounter
-from gateway.monitoring.late_reports import KeptLateReports, LateReportCounter
+from gateway.intake.attribution import RecordAttributor
+from gateway.intake.sender_fields import SenderFieldCounter, SenderFieldSaver
+from gateway.monitoring.late_reports import LateReportCounter, LateReportSaver
 from gateway.monitoring.metrics import ProcessMetrics
-from gateway.monitoring.sender_hours import KeptSenderHours
+from gateway.monitoring.sender_hours import SenderHoursTracker
 from gateway.operations.holders.operators import PublicUrls
 from gateway.operations.holders.receivers import (
     StatusServices,
@@ -28,7 +28,7 @@ from gateway.operations.holders.receivers import (
     relay_to_nobody,
 )
 from gateway.operations.services import AllServices
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from gateway.service.assembly import monitoring
 from gateway.service.assembly.background import (
     Task,
@@ -41,8 +41,8 @@ from gateway.service.assembly.background import (
 from gateway.service.assembly.demo import send_laptop_heartbeats
 from gateway.service.assembly.money import make_own_verdicts_reader
 from gateway.service.assembly.operators import build_operator_services, lazy_demo_month, load_allocation
-from gateway.service.assembly.parts import Assembler, reload_price_overrides_on_change
-from gateway.service.assembly.people_above import PeopleLink
+from gateway.service.assembly.parts import ServicePartsBuilder, reload_price_overrides_on_change
+from gateway.service.assembly.people_above import UpstreamPeopleLink
 from gateway.service.assembly.reload import ConfigReloader
 from gateway.service.assembly.routes import build_syncs, follow_event_mappings, start_routes
 from gateway.service.assembly.storage import open_storage
@@ -67,7 +67,7 @@ async def open_services(
     clock: Clock,
     version: str,
     urls: Callable[[], PublicUrls],
-    local: Bearer | None = None,
+    local: AuthenticatedKey | None = None,
     observer: CommitObserver | None = None,
 ) -> AsyncIterator[AllServices]:
     """
@@ -90,14 +90,14 @@ async def open_services(
             problem = storage.registry_problem
             _log.critical("the key table cannot be read: %s", problem, extra={"action": "registry_damaged"})
             storage = replace(storage, registry_problem=REGISTRY_PROBLEM)
-        assembler = Assembler(config, storage, clock, stack, native=native)
+        assembler = ServicePartsBuilder(config, storage, clock, stack, native=native)
         if storage.registry is not None:
             if not is_agent:
-                assembler.sender_hours = KeptSenderHours(storage.registry.sender_hours, clock)
-                assembler.sender_fields = KeptSenderFields(
+                assembler.sender_hours = SenderHoursTracker(storage.registry.sender_hours, clock)
+                assembler.sender_fields = SenderFieldSaver(
                     SenderFieldCounter(clock), storage.registry.sender_fields
                 )
-            assembler.late_reports = KeptLateReports(late_reports, storage.registry.late_reports)
+            assembler.late_reports = LateReportSaver(late_reports, storage.registry.late_reports)
         try:
             services = await _assemble_services(assembler, config, metrics, local, version=version, urls=urls)
         except ConfigError:
@@ -126,40 +126,42 @@ def load_compiled_module(config: Config, metrics: ProcessMetrics) -> CompiledMod
 
 
 async def _assemble_services(
-    assembler: Assembler,
+    parts_builder: ServicePartsBuilder,
     config: Config,
     metrics: ProcessMetrics,
-    local: Bearer | None,
+    local: AuthenticatedKey | None,
     *,
     version: str,
     urls: Callable[[], PublicUrls],
 ) -> AllServices:
-    storage = assembler.storage
+    storage = parts_builder.storage
     is_agent = local is not None
-    access = await assembler.start_access(local)
-    if assembler.sender_hours is not None:
-        access.newest_records = assembler.sender_hours.newest_by_key
+    access = await parts_builder.start_access(local)
+    if parts_builder.sender_hours is not None:
+        access.newest_records = parts_builder.sender_hours.newest_by_key
     if not is_agent:
-        await _start_gateway_parts(assembler, metrics)
+        await _start_gateway_parts(parts_builder, metrics)
     people = storage.ledger.people
-    attribution = Attribution(
+    attribution = RecordAttributor(
         config, secret=storage.secret, persons=None if people is None else people.persons
     )
-    intake, window, intake_tasks = await assembler.start_intake(attribution, metrics, access)
-    assembler.publish_setting_digests(intake.prices)
-    deposits = assembler.build_record_deposits(attribution)
-    receivers = assembler.receiver_services(access, window, metrics)
-    billing = assembler.build_billing_sync(config)
+    intake, window, intake_tasks = await parts_builder.start_intake(attribution, metrics, access)
+    parts_builder.publish_setting_digests(intake.prices)
+    deposits = parts_builder.build_record_deposits(attribution)
+    receivers = parts_builder.receiver_services(access, window, metrics)
+    billing = parts_builder.build_billing_sync(config)
     # An agent sends no table of devices, because it reports its own device (exporters.device_reporter).
-    routes = await start_routes(assembler, [] if is_agent else build_syncs(assembler, config, billing))
-    operators = build_operator_services(assembler, access, billing, routes, version=version, urls=urls)
+    routes = await start_routes(
+        parts_builder, [] if is_agent else build_syncs(parts_builder, config, billing)
+    )
+    operators = build_operator_services(parts_builder, access, billing, routes, version=version, urls=urls)
     await load_allocation(operators)
     if not (is_agent or storage.is_shared):
-        operators.installation.demo = lazy_demo_month(assembler, version=version, urls=urls)
-    publisher = assembler.build_publisher(deposits)
-    spend = None if is_agent else monitoring.build_spend_series(assembler)
+        operators.installation.demo = lazy_demo_month(parts_builder, version=version, urls=urls)
+    publisher = parts_builder.build_publisher(deposits)
+    spend = None if is_agent else monitoring.build_spend_series(parts_builder)
     exposition = monitoring.build_exposition(
-        assembler,
+        parts_builder,
         metrics,
         receivers,
         routes,
@@ -168,22 +170,27 @@ async def _assemble_services(
         spend,
         operators.installation.read_certificate_ends,
     )
-    tasks = [*server_tasks(assembler, operators), leased_task("publisher", publisher.run)]
+    tasks = [*server_tasks(parts_builder, operators), leased_task("publisher", publisher.run)]
     relay = relay_to_nobody
     if storage.registry is not None:
-        people_link = PeopleLink(assembler, storage.registry, is_agent=is_agent)
+        people_link = UpstreamPeopleLink(parts_builder, storage.registry, is_agent=is_agent)
         relay = people_link.try_send_addresses_upstream
         tasks.append(Task("people above", people_link.run))
         tasks.append(
-            Task("event mappings", partial(follow_event_mappings, assembler, routes, storage.registry))
+            Task("event mappings", partial(follow_event_mappings, parts_builder, routes, storage.registry))
         )
         tasks.append(
-            Task("own prices", partial(reload_price_overrides_on_change, intake, assembler, storage.registry))
+            Task(
+                "own prices",
+                partial(reload_price_overrides_on_change, intake, parts_builder, storage.registry),
+            )
         )
     if not is_agent:
-        tasks += gateway_tasks(assembler, operators, metrics, receivers.turns)
-    if assembler.demo_note is not None:
-        laptops = partial(send_laptop_heartbeats, assembler.demo_note, assembler.devices, assembler.clock)
+        tasks += gateway_tasks(parts_builder, operators, metrics, receivers.turns)
+    if parts_builder.demo_note is not None:
+        laptops = partial(
+            send_laptop_heartbeats, parts_builder.demo_note, parts_builder.devices, parts_builder.clock
+        )
         tasks.append(Task("laptops of the demo", laptops))
     if spend is not None:
         tasks.append(Task("spend on /metrics", spend.run))
@@ -192,20 +199,20 @@ async def _assemble_services(
         receivers=receivers,
         topics=TopicServices(
             storage=storage,
-            devices=assembler.devices,
-            opamp=LazyValue(lambda: _opamp_instances(assembler)),
-            clusters=assembler.clusters,
+            devices=parts_builder.devices,
+            opamp=LazyValue(lambda: _opamp_instances(parts_builder)),
+            clusters=parts_builder.clusters,
             deposits=deposits,
-            stream_admission=assembler.build_stream_admission(),
-            billing_connections=assembler.billing_connections,
-            is_unmapped=assembler.is_unmapped,
+            stream_admission=parts_builder.build_stream_admission(),
+            billing_connections=parts_builder.billing_connections,
+            is_unmapped=parts_builder.is_unmapped,
             own_verdicts=no_verdicts
             if is_agent
-            else make_own_verdicts_reader(assembler, operators.money.budgets),
+            else make_own_verdicts_reader(parts_builder, operators.money.budgets),
             relay_addresses=relay,
         ),
         status=StatusServices(
-            health=monitoring.build_health(assembler, receivers, routes), exposition=exposition
+            health=monitoring.build_health(parts_builder, receivers, routes), exposition=exposition
         ),
         operators=operators,
         background={
@@ -214,7 +221,7 @@ async def _assemble_services(
             **task_runners_by_name(tasks, storage.leases),
         },
         reload=ConfigReloader(
-            assembler=assembler,
+            assembler=parts_builder,
             receivers=receivers,
             attribution=attribution,
             intake=intake,
@@ -226,19 +233,19 @@ async def _assemble_services(
     )
 
 
-def _opamp_instances(assembler: Assembler) -> OpampInstances:
+def _opamp_instances(parts_builder: ServicePartsBuilder) -> OpampInstances:
     from gateway.devices.opamp.instances import OpampInstances
 
-    return OpampInstances(assembler.devices, assembler.clock)
+    return OpampInstances(parts_builder.devices, parts_builder.clock)
 
 
-async def _start_gateway_parts(assembler: Assembler, metrics: ProcessMetrics) -> None:
+async def _start_gateway_parts(parts_builder: ServicePartsBuilder, metrics: ProcessMetrics) -> None:
     """Start the parts that an agent does not have. An agent reads too few spans for a span memory."""
-    await assembler.billing_connections.create_configured_and_clean_up()
-    await assembler.start_sign_ins(metrics)
-    native = assembler.native.native
+    await parts_builder.billing_connections.create_configured_and_clean_up()
+    await parts_builder.start_sign_ins(metrics)
+    native = parts_builder.native.native
     if native is not None:
-        assembler.memory = make_span_memory(native, metrics)
+        parts_builder.memory = make_span_memory(native, metrics)
 
 
 def _all_source_names() -> set[str]:

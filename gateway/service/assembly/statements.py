@@ -12,7 +12,7 @@ from typing import Any
 
 from exporters.errors import Misconfigured, Rejected, Retryable, SendError
 from exporters.http.allowed_addresses import check_address_allowed
-from exporters.http.client import Client, ClientSettings
+from exporters.http.client import ClientSettings, HttpClient
 from exporters.secret_source import SecretSource
 from gateway.bills.plans.declared import PlanTable
 from gateway.bills.statements.puller import PullFailed, StatementPuller
@@ -39,7 +39,9 @@ def build_statement_puller(
 ) -> StatementPuller:
     # The client has no time limit of its own, because a reload may change the setting that limits
     # the response time.
-    client = Client(ClientSettings(compression="none", timeout_s=0, check=check_address_allowed), clock=clock)
+    client = HttpClient(
+        ClientSettings(compression="none", timeout_s=0, check=check_address_allowed), clock=clock
+    )
     stack.push_async_callback(client.close)
 
     async def fetch_page(

@@ -19,21 +19,21 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.bills.reconciliation.gathering import StatementSources
-from gateway.bills.reconciliation.reconciler import Reconciler
+from gateway.bills.reconciliation.reconciler import BillReconciler
 from gateway.bills.statements.sources.list import SOURCES
 from gateway.configuration.sections import Config
 from gateway.devices.fleet.fleet import Fleet
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.intake.attribution import Attribution
-from gateway.intake.intake import Intake
+from gateway.intake.attribution import RecordAttributor
+from gateway.intake.intake import PayloadIntake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import ReportedCallers
 from gateway.money.insights.gathering import FactSources
 from gateway.money.insights.inspector import InsightUpdater, InspectionReport
-from gateway.money.recommendations.adviser import Adviser, AdviserRun
+from gateway.money.recommendations.adviser import AdviserRun, RecommendationUpdater
 from gateway.money.recommendations.gathering import Sources
 from gateway.normalise.outcome import ReadOutcome
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from gateway.service.assembly.storage import open_storage
 from gateway.service.demo.examples import add_examples
 from gateway.service.demo.month import Period, Report, SimulatedMonth
@@ -258,7 +258,7 @@ async def fill_directory(
         await bills.store_bills(registry.statements, begin=period.begin, end=period.end)
         inspected = await _run_inspection(storage, registry, book, clock)
         sources = Sources(ledger=ledger, log=storage.log, prices=lambda: book, registry=registry)
-        look = await Adviser(sources, registry.recommendations, clock).find_and_store_savings()
+        look = await RecommendationUpdater(sources, registry.recommendations, clock).find_and_store_savings()
         await _comment_on_insights(registry, plan.words)
         write_note(directory, build_note(plan.words))
         terms = (await storage.log.books()).topics.get(AI_TELEMETRY, {})
@@ -320,7 +320,7 @@ async def _run_inspection(
         devices=storage.devices.all,
         fleet=Fleet(devices, lambda: None).machine_rows,
         prices=lambda: price_book,
-        reconciled=Reconciler(bills, clock).reconcile_recent_months,
+        reconciled=BillReconciler(bills, clock).reconcile_recent_months,
     )
     return await InsightUpdater(sources, registry.insights, clock).find_and_store_insights()
 
@@ -332,10 +332,10 @@ async def _send_month(
     clock: Clock,
     progress: Callable[[int], None],
 ) -> None:
-    intake = Intake(
-        storage.log, attribution=Attribution(Config()), prices=price_book, shadows=ReportedCallers(clock)
+    intake = PayloadIntake(
+        storage.log, attributor=RecordAttributor(Config()), prices=price_book, shadows=ReportedCallers(clock)
     )
-    bearer = Bearer(SENDER, frozenset({INGEST}))
+    bearer = AuthenticatedKey(SENDER, frozenset({INGEST}))
     sent = 0
     for _, reports in month.iterate_days():
         for first in range(0, len(reports), BATCH):

@@ -22,7 +22,7 @@ from gateway.devices.fleet.assistant_states import (
 from gateway.devices.fleet.heartbeat_facts import TELEMETRY_OFF, UNUSED, assistant_of_source
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.language import Limits
-from gateway.money.allocation.published import Published
+from gateway.money.allocation.published import AllocationDefinitionHolder
 from gateway.money.allocation.publishing import DefinitionPublisher
 from gateway.normalise.outcome import UNRECOGNISED_AI
 from gateway.service.demo.note import CHANNEL, REFUSAL, DemoNote
@@ -296,7 +296,7 @@ async def publish_definition(registry: Registry, ledger: Ledger) -> None:
     publishing = DefinitionPublisher(
         registry.declared_table(AllocationTable),
         ledger,
-        Published(ledger),
+        AllocationDefinitionHolder(ledger),
         limits=Limits,
         max_versions=lambda: settings.max_versions,
         max_jobs=lambda: settings.max_jobs,

@@ -57,7 +57,7 @@ OF_BILLED = tuple(replace(rollup, number=BILLED_ROLLUPS + rollup.number, recent=
 _KEPT_APART, _CORRECTS = ("charge", "basis"), "corrects"
 
 
-class Division:
+class RollupDivision:
     """
     The division of a time range into rollups and days that reads the fewest rows.
 

@@ -15,7 +15,7 @@ from spool.ledger.work import ROLLUP
 from spool.record import CURRENCY, format_to_second
 
 if TYPE_CHECKING:
-    from spool.ledger.days.rollups import Division
+    from spool.ledger.days.rollups import RollupDivision
     from spool.ledger.queries import CostQuery
 
 # -- resolution of the stored sums: hours, or whole days before a border ------------------------------------
@@ -63,7 +63,7 @@ Spans = Callable[[int, int], Iterable[Span]]  # function that yields the sums th
 
 
 @dataclass(slots=True, kw_only=True)
-class SpanQuestion:
+class StoredSumsQuery:
     """One read of stored sums: for one period, or for adjacent periods that are one hour or day each."""
 
     width: int
@@ -81,14 +81,14 @@ class SpanQuestion:
         return self.periods[(start - self.low) // self.width if len(self.periods) > 1 else 0]
 
 
-def plan_reads(time_ranges: Iterable[tuple[datetime, datetime]], spans: Spans) -> Iterator[SpanQuestion]:
+def plan_reads(time_ranges: Iterable[tuple[datetime, datetime]], spans: Spans) -> Iterator[StoredSumsQuery]:
     """
     Yield the reads for all periods, in order.
 
     Adjacent periods of exactly one hour or day share a read. Otherwise two weeks by hour would need 336
     statements.
     """
-    open_run: SpanQuestion | None = None
+    open_run: StoredSumsQuery | None = None
     for start, end in time_ranges:
         for width, low, high, rollup in spans(int(start.timestamp()), int(end.timestamp())):
             is_one_sum = high - low == width and period_start(width, low) == low
@@ -99,7 +99,7 @@ def plan_reads(time_ranges: Iterable[tuple[datetime, datetime]], spans: Spans) -
                 continue
             if open_run is not None:
                 yield open_run
-            open_run = SpanQuestion(width=width, low=low, high=high, rollup=rollup, periods=[start])
+            open_run = StoredSumsQuery(width=width, low=low, high=high, rollup=rollup, periods=[start])
             if not is_one_sum:
                 yield open_run
                 open_run = None
@@ -107,8 +107,10 @@ def plan_reads(time_ranges: Iterable[tuple[datetime, datetime]], spans: Spans) -
         yield open_run
 
 
-def group_reads(span_questions: Iterable[SpanQuestion], max_group_size: int) -> Iterator[list[SpanQuestion]]:
-    group: list[SpanQuestion] = []
+def group_reads(
+    span_questions: Iterable[StoredSumsQuery], max_group_size: int
+) -> Iterator[list[StoredSumsQuery]]:
+    group: list[StoredSumsQuery] = []
     for question in span_questions:
         if group and (question.periods != group[0].periods or len(group) == max_group_size):
             yield group
@@ -123,7 +125,7 @@ def plan_period_reads(
     query: CostQuery,
     time_ranges: Sequence[tuple[datetime, datetime]],
     state_values: Mapping[str, int],
-) -> Iterator[SpanQuestion]:
+) -> Iterator[StoredSumsQuery]:
     """
     Yield the reads that cover a query's periods with the fewest sums.
 
@@ -145,7 +147,7 @@ def plan_period_reads(
 
 def divide_billed_periods(
     ledger_rows: LedgerRows, query: CostQuery, time_ranges: Sequence[tuple[datetime, datetime]], spans: Spans
-) -> Iterator[SpanQuestion]:
+) -> Iterator[StoredSumsQuery]:
     """
     Yield the reads that cover the periods of a query for billed costs. `spans`: divides a time range into
     whole days.
@@ -160,11 +162,13 @@ def divide_billed_periods(
 def _spans_with_rollups(
     ledger_rows: LedgerRows, query: CostQuery, low: int, high: int, spans: Spans
 ) -> Spans:
-    from spool.ledger.days.rollups import Division
+    from spool.ledger.days.rollups import RollupDivision
 
     longest = DAY_S if query.currency != CURRENCY else FOUR_WEEKS_S
     return partial(
-        replace_by_rollups, division=Division(ledger_rows, query, low, high, longest=longest), spans=spans
+        replace_by_rollups,
+        division=RollupDivision(ledger_rows, query, low, high, longest=longest),
+        spans=spans,
     )
 
 
@@ -172,7 +176,7 @@ def distinct_moments(time_ranges: Iterable[tuple[datetime, datetime]]) -> Sequen
     return list(dict.fromkeys(moment.timestamp() for period in time_ranges for moment in period))
 
 
-def replace_by_rollups(start: int, end: int, *, division: Division, spans: Spans) -> Iterator[Span]:
+def replace_by_rollups(start: int, end: int, *, division: RollupDivision, spans: Spans) -> Iterator[Span]:
     for span in spans(start, end):
         if span[0] == DAY_S:
             yield from division.split_days_into_rollups(span[1], span[2])

@@ -26,7 +26,7 @@ from spool.log.entries.codec import NO_RECORD
 from spool.log.partial_reports import PartialReport
 from spool.log.pending_spans import GivenValues, change_given_values
 from spool.log.planning.plan import CommitPlan
-from spool.log.planning.planner import Planner
+from spool.log.planning.planner import CommitPlanner
 from spool.record import TOPICS
 
 UNKNOWN_TOKEN = 0  # token of a commit from a storage without tokens
@@ -169,7 +169,7 @@ class _UnconfirmedCommit(NamedTuple):
     before: NumbersByTopic  # each topic's next number before this commit
 
 
-class FollowedLog:
+class FollowedLogState:
     """
     The state of a log after the newest commit row that this process has read.
 
@@ -178,7 +178,7 @@ class FollowedLog:
 
     def __init__(self, index: DuplicateIndex, *, hold_s: float, max_spans: int) -> None:
         self.index = index
-        self.planner = Planner(index, hold_s=hold_s, max_spans=max_spans)
+        self.planner = CommitPlanner(index, hold_s=hold_s, max_spans=max_spans)
         self.last = BEGINNING
         self.confirmed = 0  # newest commit that surely survives the loss of the database machine
         self._hold_s = hold_s

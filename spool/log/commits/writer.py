@@ -19,7 +19,7 @@ from typing import NamedTuple
 from spool.errors import SpoolError, SpoolUnavailable
 from spool.log.planning.plan import PlanAnswer
 from spool.log.values import Receipt, Submission
-from spool.turns.fair_turns import FAR_LESS, Party, current_work
+from spool.turns.fair_turns import FAR_LESS, FairTurnParty, current_work
 
 # Four entries. A larger group would delay the next one too long.
 GROUP_RECORDS = 16_384
@@ -49,7 +49,7 @@ class _WaitingSubmission(NamedTuple):
     submission: Submission
     receipt: asyncio.Future[Receipt]
     until: float  # the submission is refused unless its group has begun
-    party: Party | None  # None if the gateway itself submits
+    party: FairTurnParty | None  # None if the gateway itself submits
     records: int
 
 
@@ -263,8 +263,8 @@ class GroupCommitWriter:
             waiting.sort(key=_recent_processor_time)
         group = list[_WaitingSubmission]()
         remaining = list[_WaitingSubmission]()
-        by_party: Counter[Party | None] = Counter()
-        full: set[Party | None] = set()
+        by_party: Counter[FairTurnParty | None] = Counter()
+        full: set[FairTurnParty | None] = set()
         records = 0
         is_little = not self._passed_over
         self._passed_over = False
@@ -334,7 +334,7 @@ class GroupCommitWriter:
             "(spool.waiting_submissions)"
         )
 
-    def _refuse_newest_of_busiest(self, newcomer: Party | None) -> bool:
+    def _refuse_newest_of_busiest(self, newcomer: FairTurnParty | None) -> bool:
         """
         Refuse the newest submission of the party with the most waiting submissions. Return False, without
         refusing any, if `newcomer` is that party.

@@ -106,7 +106,7 @@ class DeviceReportRules:
         return not self._is_known(_stated_by_server_dedup_flag(known_record.id, field_name))
 
     def without_owner_replaced_by_server(
-        self, known_record: Inference, later_report: LaterReport
+        self, known_record: Inference, later_report: LaterCallReport
     ) -> Inference:
         """
         Return the record without an owner that only a device stated, if the later report states another
@@ -125,7 +125,7 @@ class DeviceReportRules:
         return replace_fields(known_record, replaced) if replaced else known_record
 
     def dedup_flags_to_store(
-        self, known_record: Inference, later_report: LaterReport, added_fields: Mapping[str, Any]
+        self, known_record: Inference, later_report: LaterCallReport, added_fields: Mapping[str, Any]
     ) -> Iterator[bytes]:
         yield _reported_by_device_dedup_flag(known_record.id)
         if later_report.is_server_measurement and self.is_only_from_devices(known_record):
@@ -144,7 +144,7 @@ class DeviceReportRules:
         ]
 
 
-class LaterReport(NamedTuple):
+class LaterCallReport(NamedTuple):
     """
     A later report or record of a call. `is_of_device`: only devices reported it. `claims`: the fields about
     who made the call (OWNER) that a device stated.
@@ -168,9 +168,9 @@ class LaterReport(NamedTuple):
         return [name for name in OWNER if name not in claims and getattr(report, name) is not None]
 
 
-def classify_later_report(report: Inference) -> LaterReport:
+def classify_later_report(report: Inference) -> LaterCallReport:
     is_of_device = report.sender_key == DEVICE_KEYS
-    return LaterReport(report, is_of_device, OWNER if is_of_device else ())
+    return LaterCallReport(report, is_of_device, OWNER if is_of_device else ())
 
 
 def without_device_measurements(known_record: Inference) -> Inference:

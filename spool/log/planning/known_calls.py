@@ -52,7 +52,7 @@ from spool.log.planning.costs import (
 )
 from spool.log.planning.device_reports import (
     DeviceReportRules,
-    LaterReport,
+    LaterCallReport,
     changed_fields,
     classify_later_report,
     has_measurement,
@@ -305,7 +305,7 @@ class KnownCalls:
         return DeviceReportRules(lambda name: self.find_log_position(name, search_hours) is not None)
 
     def _device_report_rules_if_any(
-        self, known_record: Inference, later_report: LaterReport, search_hours: Iterable[int]
+        self, known_record: Inference, later_report: LaterCallReport, search_hours: Iterable[int]
     ) -> DeviceReportRules | None:
         devices = self._device_report_rules(search_hours)
         return (
@@ -829,7 +829,7 @@ class KnownCalls:
         if has_cost(known) and costs.is_cost_guessed(later_call):
             said = _without_cost(later_call, known)
         devices = self._device_report_rules(search_hours)
-        later_report = LaterReport(
+        later_report = LaterCallReport(
             said,
             devices.is_only_from_devices(later_call),
             devices.owner_fields_stated_only_by_device(later_call),
@@ -911,7 +911,7 @@ class KnownCalls:
         self,
         topic: str,
         known_record: Inference,
-        later_report: LaterReport,
+        later_report: LaterCallReport,
         devices: DeviceReportRules | None,
         *,
         is_open: bool,

@@ -3,7 +3,7 @@ Planning of a group commit: submissions become entries, reports added to records
 except for reads.
 
 An engine writes a plan in one transaction and then calls
-`Planner.apply_plan_and_return_next_numbers`, so a failed commit leaves no trace.
+`CommitPlanner.apply_plan_and_return_next_numbers`, so a failed commit leaves no trace.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def check_submission(submission: Submission) -> None:
         raise ValueError(f"there is no topic {submission.topic!r}")
 
 
-class Planner:
+class CommitPlanner:
     """The state in memory that planning needs: next numbers, known ids and pending spans."""
 
     def __init__(self, index: DuplicateIndex, *, hold_s: float, max_spans: int) -> None:

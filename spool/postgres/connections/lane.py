@@ -33,7 +33,7 @@ class Reachability:
     """Whether the server responds, as all connections and threads of a process know it."""
 
     def __init__(self) -> None:
-        self.pause = LanePause()
+        self.pause = ReconnectPause()
         self._silent_until = -math.inf
         self._newest_timeline = 0
         self.was_looked_at = False  # True after the timelines of several configured servers were read
@@ -59,7 +59,7 @@ class Reachability:
         return timeline is not None and timeline < self._newest_timeline
 
 
-class LanePause:
+class ReconnectPause:
     def __init__(self) -> None:
         self._length_s = 0.0
         self._until = 0.0
@@ -101,7 +101,7 @@ BROKEN_OFF = {"action": "connection_broken_off"}
 _log = logging.getLogger(__name__)
 
 
-class ConnectionLane:
+class DatabaseConnectionPool:
     """
     Connections for one purpose, opened when needed and reused. Each piece of work has a connection of its own.
 

@@ -42,7 +42,7 @@ from spool.postgres.connections.standby import NO_STANDBY
 from spool.postgres.database import Connection, Database, PipelinedTransaction, PostgresConnection
 from spool.postgres.deliveries import delivery_rows, queries
 from spool.postgres.deliveries.delivery_rows import (
-    DeliveryRows,
+    DeliveryRowAccess,
     NextDeliveryChooser,
     PostgresRoutes,
     take_due_delivery,
@@ -358,8 +358,8 @@ class PostgresDeliveries(SentDeliveries):
 
     # -- helpers ---------------------------------------------------------------------------------------------
 
-    def _delivery_rows(self, transaction: PipelinedTransaction | None = None) -> DeliveryRows:
-        return DeliveryRows(self._database, self._leases.session, transaction)
+    def _delivery_rows(self, transaction: PipelinedTransaction | None = None) -> DeliveryRowAccess:
+        return DeliveryRowAccess(self._database, self._leases.session, transaction)
 
     def _statement_parameters_of_lease(self, route: str) -> dict[str, object]:
         lease = lease_name(route)

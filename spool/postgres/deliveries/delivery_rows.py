@@ -45,7 +45,7 @@ class DeliveryAndOwner(NamedTuple):
     owner: UUID | None
 
 
-class DeliveryRows(NamedTuple):
+class DeliveryRowAccess(NamedTuple):
     """
     Reads and writes rows for the session `me`. If a standby is required and `transaction` is given, each
     change is confirmed.
@@ -237,7 +237,7 @@ NOBODY = UUID(int=0)
 
 class PostgresRoutes:
     def __init__(self, database: Database) -> None:
-        self._session = DeliveryRows(database, NOBODY)
+        self._session = DeliveryRowAccess(database, NOBODY)
         self._database = database
 
     def accounting_counts_by_route(self, connection: Connection) -> dict[str, dict[str, int]]:
@@ -327,7 +327,7 @@ class NextDeliveryChooser:
     (`fence`).
     """
 
-    session: DeliveryRows
+    session: DeliveryRowAccess
     connection: Connection
     route: StoredRoute
     where: Mapping[str, object]

@@ -91,7 +91,7 @@ class CommitGroup:
     stands: CommitAttempt | None = None  # an earlier attempt that turned out to have been committed
 
 
-class AttemptWriter:
+class CommitAttemptWriter:
     """
     Writes commits, on the connection's thread. Everything that can fail is done before COMMIT.
 
@@ -231,7 +231,7 @@ class GroupCommits:
     def __init__(
         self,
         database: Database,
-        writer: AttemptWriter,
+        writer: CommitAttemptWriter,
         *,
         memory: NodeMemory,
         horizon: PostgresWatermarks,

@@ -35,12 +35,12 @@ from spool.log.watermarks import require_closed
 from spool.packed.native import NativeModule
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import commit_findings, queries, store
-from spool.postgres.log.commits import AttemptWriter, GroupCommits, Move, Versions, build_no_op_writer
+from spool.postgres.log.commits import CommitAttemptWriter, GroupCommits, Move, Versions, build_no_op_writer
 from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.entries import lowest_stored_number, read_entries, topic_code
 from spool.postgres.log.id_compaction import NodeIdCompactor
 from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresWatermarks
-from spool.postgres.log.recount import LogRoutes, Verification
+from spool.postgres.log.recount import AccountingVerifier, LogRoutes
 from spool.postgres.log.retention import LogSpace, PostgresRetention
 from spool.postgres.log.upkeep import LogFollower, LogUpkeep, Trim, trim_nothing
 from spool.settings import LOCAL, PLATFORM, REPLICATED, SpoolSettings
@@ -91,7 +91,7 @@ class PostgresLog:
         self._clock = DatabaseClock(database, clock)
         self._repeated = RepeatedIdCounter(clock)
         self._horizon = PostgresWatermarks(self._clock)
-        self._verification = Verification(database, routes)
+        self._verification = AccountingVerifier(database, routes)
         self._retention = PostgresRetention(
             database,
             routes,
@@ -112,7 +112,7 @@ class PostgresLog:
             confirmed=confirmed,
         )
         self._folds = folds = NodeIdCompactor(database, self._memory, self._clock)
-        attempts = AttemptWriter(
+        attempts = CommitAttemptWriter(
             database,
             memory=self._memory,
             clock=self._clock,

@@ -12,7 +12,7 @@ from math import inf
 
 from spool.clock import Clock
 from spool.errors import SpoolUnavailable
-from spool.log.commits.following import SOONER_S, CommitRow, FollowedLog, numbers_by_topic
+from spool.log.commits.following import SOONER_S, CommitRow, FollowedLogState, numbers_by_topic
 from spool.log.duplicates import DuplicateIndex
 from spool.log.entries.cache import EntryCache
 from spool.log.planning.plan import CommitPlan
@@ -57,16 +57,16 @@ class PostgresWatermarks:
 
     def __init__(self, clock: DatabaseClock) -> None:
         self._clock = clock
-        self._following: FollowedLog
+        self._following: FollowedLogState
         self._shown: dict[str, int] = {}
         self._readers = WaitingReaders(self.lowest_open_number, self._next_watermark_rise_in_s)
 
-    def replace_followed_log(self, following: FollowedLog) -> None:
+    def replace_followed_log(self, log_state: FollowedLogState) -> None:
         """
         Use this state of the log from now on. Earlier watermarks are discarded, so that waiting readers check
         again.
         """
-        self._following = following
+        self._following = log_state
         self._shown = {}
         self._readers.wake_readers()
 
@@ -153,7 +153,7 @@ class NodeMemory:
         self._horizon = horizon
         self._room = room
         self.turn = asyncio.Lock()
-        self.following: FollowedLog
+        self.following: FollowedLogState
         self.runs_seq: int | None  # version of the stored runs; None if another node has stored runs since
         self._cache_bytes = cache_bytes
         self._native = native
@@ -277,13 +277,13 @@ class NodeMemory:
             self.note_confirmed(commit)
 
 
-def apply_commit_rows(following: FollowedLog, rows: Iterable[CommitRow]) -> None:
+def apply_commit_rows(log_state: FollowedLogState, rows: Iterable[CommitRow]) -> None:
     """Apply commit rows. Raises MemoryAheadOfDatabase if the first row is not the row that was applied last."""
     rows = iter(rows)
-    last = following.last
+    last = log_state.last
     if last.id:
         first = next(rows, None)
         if first is None or (first.id, first.token) != (last.id, last.token):
             raise MemoryAheadOfDatabase(f"commit {last.id} is missing from the database")
     for row in rows:
-        following.apply_foreign_row(row)
+        log_state.apply_foreign_row(row)

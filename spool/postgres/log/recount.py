@@ -247,7 +247,7 @@ class LogRoutes(RouteCounters, RouteNeeds, Protocol):
     """The counters of routes, and the records that they still need, read inside a transaction of the log."""
 
 
-class Verification:
+class AccountingVerifier:
     """
     A comparison of the accounting with the stored data. Meanwhile, the caller must keep retention of this
     process from deleting rows.

@@ -16,7 +16,7 @@ from uuid import UUID
 from spool.log import accounting, log_positions, runs
 from spool.log.commits.following import (
     CommitRow,
-    FollowedLog,
+    FollowedLogState,
     NumbersByTopic,
     numbers_by_topic,
     numbers_in_topic_order,
@@ -146,7 +146,7 @@ def write_commit_plan(
     connection: Connection,
     plan: CommitPlan,
     reader: StoredRecordReader,
-    following: FollowedLog,
+    log_state: FollowedLogState,
     *,
     period_number: int,
     closed: Sequence[int] | None,
@@ -157,7 +157,7 @@ def write_commit_plan(
     Write the plan of a commit. Return its row. If `closed` is None, all records close at once. With `caches_copies`,
     the cache gets copies of the records.
     """
-    last = following.last
+    last = log_state.last
     size = ROW_BYTES
     entries = []
     for topic, records in plan.records.items():
@@ -179,7 +179,7 @@ def write_commit_plan(
         at=plan.at,
         next=ends,
         closed=ends if closed is None else tuple(closed),
-        durable=following.durable_commit_id,
+        durable=log_state.durable_commit_id,
         entries=last.entries + len(entries),
         size=last.size + size,
         ids=ids,
@@ -348,7 +348,7 @@ class LoadedLogState(NamedTuple):
     the stored id lists.
     """
 
-    following: FollowedLog
+    following: FollowedLogState
     seq: int
     now: float
     # missing commits, whose ids were moved to runs that this process has not read
@@ -383,7 +383,7 @@ def load_log_state(
     index.load_id_runs(
         id_runs, covered_since, log_positions.decode_recent_log_positions(stored, index.native)
     )
-    following = FollowedLog(index, hold_s=settings.hold, max_spans=settings.pending_spans)
+    following = FollowedLogState(index, hold_s=settings.hold, max_spans=settings.pending_spans)
     following.planner.load_spans(partial_reports.read_reports_of_kind(database, connection, SPANS))
     first = tuple(number + 1 for number in numbers_by_topic(through).values())
     gap = _load_commits_and_describe_gap(database, connection, following, commit, first)
@@ -393,7 +393,7 @@ def load_log_state(
 def _load_commits_and_describe_gap(
     database: Database,
     connection: Connection,
-    following: FollowedLog,
+    log_state: FollowedLogState,
     compacted_commit: int,
     first_numbers: NumbersByTopic,
 ) -> str:
@@ -427,11 +427,11 @@ def _load_commits_and_describe_gap(
         if after == compacted_commit and rows and rows[0][0] > compacted_commit + 1:
             gap = f"commits {compacted_commit + 1} to {rows[0][0] - 1}"
         learned = [read_commit_row(row) for row in rows]
-        following.load_rows_with_uncompacted_ids(
+        log_state.load_rows_with_uncompacted_ids(
             learned, first_numbers, is_first_row_partly_compacted=after == compacted_commit
         )
         if len(rows) < AT_ONCE:
             break
         after, first_numbers = learned[-1].id, learned[-1].next
-    following.load_commits_with_open_records(reversed(open_rows))
+    log_state.load_commits_with_open_records(reversed(open_rows))
     return gap

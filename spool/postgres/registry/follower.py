@@ -17,7 +17,7 @@ from spool.errors import SpoolError
 from spool.postgres.streams import PostgresStreams
 from spool.registry.following import CLUSTERS, DEVICES
 from spool.registry.registry import Registry
-from spool.streams import StreamBook
+from spool.streams import KnownStreams
 
 LOOK_S = 0.1  # seconds between checks for changes; see docs/decisions/log.md
 STREAMS_EVERY = 10  # checks per read of the stream definitions
@@ -36,11 +36,11 @@ class FollowedRows:
     devices: DeviceTable
     clusters: ClusterTable
     streams: PostgresStreams
-    book: StreamBook
+    book: KnownStreams
     container_files: ContainerFiles
 
 
-class Follower:
+class RegistryChangeFollower:
     """
     Tasks that read changes by other processes into memory, until `close`. If this fails for a second, the
     registry reports that it is not fresh.

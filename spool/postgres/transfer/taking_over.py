@@ -63,7 +63,7 @@ from spool.transfer.tables import (
     NEWEST_NUMBERS,
     SETTINGS,
     KeptTable,
-    KeptTables,
+    OfflineStorageTables,
     OpenTables,
     Progress,
     UnfinishedStorageCopy,
@@ -214,7 +214,7 @@ class _SchemaWriter:
         self,
         database: Database,
         connection: Connection,
-        tables: KeptTables,
+        tables: OfflineStorageTables,
         secret: bytes,
         progress: Progress,
     ) -> None:

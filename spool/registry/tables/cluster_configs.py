@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.following import DOCUMENTS
 from spool.registry.registry_rows import RegistryRows
 
@@ -32,8 +32,8 @@ class ClusterConfigTable:
 
     announced_subjects = ((DOCUMENTS, KIND),)
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
         self._reports: Mapping[str, RunConfig] = {}
 
     async def load(self) -> None:

@@ -9,8 +9,8 @@ from hashlib import sha256
 from typing import Any, TypeAlias
 
 from spool.errors import Invalid
-from spool.registry.changes import RegistryChanges
-from spool.registry.documents import DocumentKind, stored_body, with_change_fields_if_changed
+from spool.registry.changes import RegistryChangeWriter
+from spool.registry.documents import DocumentCollection, stored_body, with_change_fields_if_changed
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import ChangedRowId
 from spool.registry.keys import check_labels
@@ -52,7 +52,7 @@ class ClusterChange:
 
 
 SET_FIELDS = tuple(each.name for each in fields(ClusterChange))
-SETTINGS = DocumentKind("cluster_settings", ConfiguredCluster, "configuration of a cluster")
+SETTINGS = DocumentCollection("cluster_settings", ConfiguredCluster, "configuration of a cluster")
 
 
 def cluster_id(account: str, region: str, name: str) -> str:
@@ -73,8 +73,8 @@ class ClusterSettingsTable:
 
     announced_subjects: tuple[ChangedRowId, ...] = (SETTINGS.announced_subject,)
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
         self._settings: Mapping[str, ConfiguredCluster] = {}
         self.version = 0  # number that grows with every change
 

@@ -17,7 +17,7 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 
 
-class _ConnectionRows:
+class _BillingConnectionCollection:
     """The table of billing connections, with the methods of a document kind."""
 
     noun = "billing connection"
@@ -35,7 +35,7 @@ class _ConnectionRows:
 
 
 class ConnectionTable(ManagedTable[BillingConnection]):
-    kind = _ConnectionRows()
+    kind = _BillingConnectionCollection()
     draft = ConnectionDraft
     limit = "billing.max_connections"
     action = "connection"

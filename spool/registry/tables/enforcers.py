@@ -13,7 +13,7 @@ from zlib import compress, decompress
 
 import msgspec
 
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.documents import replace_fields
 from spool.registry.registry_rows import RegistryRows
 
@@ -78,8 +78,8 @@ class EnforcerTable:
     The readings of enforcers' limits. They are compressed, because an enforcer may have thousands of limits.
     """
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
 
     async def readings(self, name: str) -> Sequence[EnforcerReading]:
         bodies = await self._changes.read(lambda rows: _read_bodies(rows, name))

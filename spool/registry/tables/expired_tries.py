@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-from spool.registry.changes import RegistryChanges
-from spool.registry.keys import Key
+from spool.registry.changes import RegistryChangeWriter
+from spool.registry.keys import ApiKey
 from spool.registry.registry_rows import RegistryRows
 
 KIND, ID = "expired_tries", "all"
@@ -38,10 +38,10 @@ class ExpiredKeyUses:
 class ExpiredKeyUseTable:
     """The numbers of requests with expired keys, by key id, in one stored document."""
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
 
-    async def add(self, tries: Mapping[int, ExpiredKeyUses], *, keys: Iterable[Key]) -> None:
+    async def add(self, tries: Mapping[int, ExpiredKeyUses], *, keys: Iterable[ApiKey]) -> None:
         """
         Add the requests by key id. The counts of keys that are deleted, or that now expire at another time,
         are deleted.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.registry_rows import RegistryRows
 
 KIND, ID = "export_tests", "last"
@@ -13,8 +13,8 @@ KIND, ID = "export_tests", "last"
 class ExportTestTable:
     """When the newest test span of each key arrived, in one document."""
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
 
     async def add(self, times: Mapping[int, float], *, keys: Collection[int]) -> None:
         """

@@ -16,7 +16,7 @@ import msgspec
 
 from spool.errors import NotAllowed, NotThere
 from spool.listing import ListPage, ListQuery
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.document_table import (
     INSIGHTS,
     delete_creator_key,
@@ -61,8 +61,8 @@ _DRAFTED = ("title", "description", "category", "link", "effort", "cost_impact")
 
 
 class InsightTable:
-    def __init__(self, changes: RegistryChanges, notices: NoticeTable) -> None:
-        self._changes = changes
+    def __init__(self, change_writer: RegistryChangeWriter, notices: NoticeTable) -> None:
+        self._changes = change_writer
         self._notices = notices
         self._counts: Mapping[tuple[str, str], int] = {}
         self._counted_at: int | None = None  # registry version before `_counts` was read

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from spool.errors import Invalid, NotAllowed, RegistryDamaged
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.following import DOCUMENTS
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -72,8 +72,8 @@ prepare_types_for_msgspec(Inventory)
 class InventoryTable:
     announced_subjects = ((DOCUMENTS, KIND),)
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
         self.current: Inventory | None = None
 
     async def load(self) -> None:

@@ -13,9 +13,9 @@ import msgspec
 
 from spool.errors import AlreadyThere, Invalid
 from spool.record import utc_iso
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.document_table import DocumentTable, draft_fields
-from spool.registry.documents import DocumentKind, replace_fields, row_version
+from spool.registry.documents import DocumentCollection, replace_fields, row_version
 from spool.registry.field_notes import example, words
 from spool.registry.notices import NoticeTable
 from spool.registry.operators import Actor
@@ -73,7 +73,7 @@ class ChannelFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return self.url, self.server, self.tls, self.username
 
 
-class KeptChannel(ChannelFields, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class StoredChannel(ChannelFields, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """
     A stored channel. Times are epoch seconds. `secret_since`: when the secret was set, which is all that the
     audit list shows about it.
@@ -93,7 +93,7 @@ class KeptChannel(ChannelFields, frozen=True, kw_only=True, forbid_unknown_field
         return row_version(self)
 
 
-CHANNELS = DocumentKind("channel", KeptChannel, "channel")
+CHANNELS = DocumentCollection("channel", StoredChannel, "channel")
 
 
 def check_channel(channel_fields: ChannelFields) -> ChannelFields:
@@ -118,10 +118,10 @@ def check_channel(channel_fields: ChannelFields) -> ChannelFields:
 
 
 # function that encrypts; raises Invalid for an unusable draft or secret
-Seal = Callable[[ChannelFields, str | None, KeptChannel | None], str]
+Seal = Callable[[ChannelFields, str | None, StoredChannel | None], str]
 
 
-class KeptChannelTable(DocumentTable[KeptChannel]):
+class KeptChannelTable(DocumentTable[StoredChannel]):
     """The channels created in the console. `changed` is called after changes in memory."""
 
     kind = CHANNELS
@@ -129,14 +129,14 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
     limit = "channels.max"
     action = "channel"
 
-    def __init__(self, changes: RegistryChanges, notices: NoticeTable) -> None:
-        super().__init__(changes)
+    def __init__(self, change_writer: RegistryChangeWriter, notices: NoticeTable) -> None:
+        super().__init__(change_writer)
         self._notices = notices
         self.changed: Callable[[], None] = lambda: None
 
     async def create(
         self, draft: ChannelFields, secret: str | None, seal: Seal, *, max_rows: int, actor: Actor
-    ) -> KeptChannel:
+    ) -> StoredChannel:
         """
         Create a channel. Raises NotAllowed if there are `max_rows` channels, and AlreadyThere if a channel has
         the name, in the console or the configuration.
@@ -146,7 +146,7 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         if drafted.name in self._notices.channels:
             raise AlreadyThere(f"a channel named {drafted.name!r} already exists")
         sealed = seal(drafted, secret, None)
-        row = KeptChannel(
+        row = StoredChannel(
             sealed=sealed,
             secret_since=utc_iso(now) if secret else "",
             created=now,
@@ -164,28 +164,28 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         *,
         version: str | None = None,
         actor: Actor,
-    ) -> KeptChannel:
+    ) -> StoredChannel:
         """
         Change a channel. Omitted fields and an omitted secret stay. Raises Invalid if the address changes
         without a secret.
         """
         now = self._changes.now()
 
-        def edit_channel(before: KeptChannel) -> KeptChannel:
-            drafted = check_channel(self._changed_draft(before, changes))
-            sealed = seal(drafted, secret, before)
-            since = before.secret_since if sealed == before.sealed else utc_iso(now)
-            return replace_fields(before, **draft_fields(drafted), sealed=sealed, secret_since=since)
+        def edit_channel(old_channel: StoredChannel) -> StoredChannel:
+            drafted = check_channel(self._changed_draft(old_channel, changes))
+            sealed = seal(drafted, secret, old_channel)
+            since = old_channel.secret_since if sealed == old_channel.sealed else utc_iso(now)
+            return replace_fields(old_channel, **draft_fields(drafted), sealed=sealed, secret_since=since)
 
         return await self._edit_row(name, edit_channel, version=version, actor=actor)
 
-    def _audited_fields(self, row: KeptChannel, names: Iterable[str] | None = None) -> dict[str, Any]:
+    def _audited_fields(self, row: StoredChannel, names: Iterable[str] | None = None) -> dict[str, Any]:
         members = {**super()._audited_fields(row), "secret_since": row.secret_since}
         return members if names is None else {name: members[name] for name in names}
 
     async def delete(self, name: str, *, actor: Actor) -> None:
         await self._remove_row(name, actor=actor)
 
-    def _set_rows(self, rows: dict[str, KeptChannel]) -> None:
+    def _set_rows(self, rows: dict[str, StoredChannel]) -> None:
         super()._set_rows(rows)
         self.changed()

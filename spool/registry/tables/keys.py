@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.log.partial_reports import ExpectedVersion
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.documents import check_version_unchanged, with_change_fields_if_changed
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import DOCUMENTS, KEYS
@@ -31,8 +31,8 @@ from spool.registry.keys import (
     LEGACY_NAME,
     OPENS,
     WAITS,
-    FileKey,
-    Key,
+    ApiKey,
+    DeploymentKeyState,
     Secret,
     check_description,
     check_expiry,
@@ -57,14 +57,14 @@ _REMEMBERED_DELETIONS = 10_000
 class KeyTable:
     announced_subjects = ((KEYS, ""), (DOCUMENTS, FILE_KEY))
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
-        self._pepper = changes.derive_secret("key hashes")
-        self._keys: dict[int, Key] = {}
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
+        self._pepper = change_writer.derive_secret("key hashes")
+        self._keys: dict[int, ApiKey] = {}
         # digest and key id by first half of the digest
         self._owners: dict[bytes, tuple[bytes, int]] = {}
         self._deleted: OrderedDict[bytes, None] = OrderedDict()
-        self._file_key: FileKey | None = None
+        self._file_key: DeploymentKeyState | None = None
 
     async def load(self) -> None:
         """Load the keys. Keys that are missing now were deleted, and missing secrets were rotated."""
@@ -77,7 +77,7 @@ class KeyTable:
         for key in stored_keys:
             self._remember_key(key)
 
-    def find_by_secret(self, secret: str) -> Key | None:
+    def find_by_secret(self, secret: str) -> ApiKey | None:
         """
         Return the key with this secret, unless the secret has expired. The key may be disabled.
 
@@ -89,7 +89,7 @@ class KeyTable:
         key, ends_at = owner
         return None if ends_at is not None and ends_at <= self._changes.now() else key
 
-    def find_expired_by_secret(self, secret: str) -> Key | None:
+    def find_expired_by_secret(self, secret: str) -> ApiKey | None:
         """
         Return the key if the secret was valid until the key's expiry. A secret that a rotation ended earlier
         is not found, even if the expiry moves.
@@ -102,7 +102,7 @@ class KeyTable:
             return None
         return key
 
-    def _find_key_and_end(self, secret: str) -> tuple[Key, float | None] | None:
+    def _find_key_and_end(self, secret: str) -> tuple[ApiKey, float | None] | None:
         digest = self._secret_digest(secret)
         owner = self._owners.get(digest[:16])
         if owner is None or not hmac.compare_digest(owner[0], digest):
@@ -113,15 +113,15 @@ class KeyTable:
     def valid_secret_expectation(self, secret: str) -> ExpectedVersion | None:
         return valid_key_expectation(self._secret_digest(secret)) if self._changes.is_shared else None
 
-    def next_secret_end(self, key: Key) -> float:
+    def next_secret_end(self, key: ApiKey) -> float:
         now = self._changes.now()
         ends = [secret.ends_at for secret in key.secrets if secret.ends_at is not None]
         return min((ends_at for ends_at in ends if ends_at > now), default=inf)
 
-    def is_unchanged(self, key: Key, ends_at: float) -> bool:
+    def is_unchanged(self, key: ApiKey, ends_at: float) -> bool:
         return self._keys.get(key.id) is key and self._changes.now() < ends_at
 
-    def find_by_number(self, id: int) -> Key | None:
+    def find_by_number(self, id: int) -> ApiKey | None:
         return self._keys.get(id)
 
     def enabled_key_expectations(self, key_id: int) -> tuple[ExpectedVersion, ...]:
@@ -147,7 +147,7 @@ class KeyTable:
         digest = self._secret_digest(secret)
         return digest in self._deleted or digest[:16] in self._owners
 
-    def is_file_key(self, key: Key) -> bool:
+    def is_file_key(self, key: ApiKey) -> bool:
         return self._file_key is not None and self._file_key.key == key.id
 
     def is_ended_file_secret(self, secret: str) -> bool:
@@ -176,7 +176,9 @@ class KeyTable:
         """
         digest, now = self._secret_digest(secret), self._changes.now()
 
-        def adopt_file_key(registry_rows: RegistryRows) -> tuple[Key | None, FileKey | None, str]:
+        def adopt_file_key(
+            registry_rows: RegistryRows,
+        ) -> tuple[ApiKey | None, DeploymentKeyState | None, str]:
             state = _read_deployment_file_key(registry_rows)
             key = _find_key(registry_rows, state.key) if state and state.key is not None else None
             if state is not None and state.has_ended_secret(digest):
@@ -191,25 +193,27 @@ class KeyTable:
                         f"the file holds another key than that of {', '.join(other_gateways)}, which uses the "
                         "same storage. Give all gateways the same file"
                     )
-                state = (state or FileKey()).with_ended_secrets(secret.digest for secret in key.secrets)
+                state = (state or DeploymentKeyState()).with_ended_secrets(
+                    secret.digest for secret in key.secrets
+                )
                 secrets = (Secret(digest, key.expires_at),)
                 key = replace(key, secrets=secrets, last_modified=now, updated_by=actor.name)
                 registry_rows.put_key(key)
                 registry_rows.add_audit(now, actor, "key.rotate", key.name)
             elif state is not None:
                 return None, state, OPENS
-            state = replace(state or FileKey(), key=key.id)
+            state = replace(state or DeploymentKeyState(), key=key.id)
             registry_rows.put_document(FILE_KEY, DEPLOYMENT, encode_file_key(state))
             return key, state, OPENS
 
-        def remember_adopted_key(done: tuple[Key | None, FileKey | None, str]) -> None:
+        def remember_adopted_key(done: tuple[ApiKey | None, DeploymentKeyState | None, str]) -> None:
             key, self._file_key, _ = done
             if key is not None:
                 self._remember_key(key)
 
         return (await self._changes.change_rows(adopt_file_key, remember_adopted_key))[2]
 
-    def all(self) -> list[Key]:
+    def all(self) -> list[ApiKey]:
         return list(self._keys.values())
 
     async def create(
@@ -223,12 +227,12 @@ class KeyTable:
         expires_at: float | None = None,
         secret: str | None = None,
         actor: Actor,
-    ) -> tuple[Key, str]:
+    ) -> tuple[ApiKey, str]:
         # an unknown scope is reported before a wrong name
         fixed, managed = check_scopes_or_use_cases(scopes, use_cases)
         name = check_key_name(name)
         secret, now = self._check_free_secret(secret) if secret else new_secret(), self._changes.now()
-        draft = Key(
+        draft = ApiKey(
             id=0,
             name=name,
             status=ENABLED,
@@ -244,7 +248,7 @@ class KeyTable:
             ),
         )
 
-        def add_key(registry_rows: RegistryRows) -> Key:
+        def add_key(registry_rows: RegistryRows) -> ApiKey:
             _check_name_free(registry_rows, draft)
             key = registry_rows.add_key(draft)
             registry_rows.add_audit(
@@ -266,7 +270,7 @@ class KeyTable:
         expires_at: float | UnsetType | None = UNSET,
         version: str | None = None,
         actor: Actor,
-    ) -> Key:
+    ) -> ApiKey:
         """
         Change a key. New scopes or use cases replace all earlier ones. With `expires_at` None, the key never
         expires.
@@ -276,7 +280,7 @@ class KeyTable:
         if scopes is not None or use_cases is not None:
             grant = check_scopes_or_use_cases(scopes or (), use_cases or ())
 
-        def edit_key(key: Key) -> Key:
+        def edit_key(key: ApiKey) -> ApiKey:
             check_version_unchanged(key.version, version)
             if expires_at is not UNSET and (at := round_to_milliseconds(expires_at)) != key.expires_at:
                 key = key.with_expiry(check_expiry(at, self._changes.now()))
@@ -291,10 +295,10 @@ class KeyTable:
 
         return await self._change_key(name, edit_key, "key.edit", actor)
 
-    async def replace_secret(self, name: str, secret: str, *, actor: Actor) -> Key:
+    async def replace_secret(self, name: str, secret: str, *, actor: Actor) -> ApiKey:
         digest = self._secret_digest(self._check_free_secret(secret))
 
-        def set_key_secret(key: Key) -> Key:
+        def set_key_secret(key: ApiKey) -> ApiKey:
             return replace(key, secrets=(Secret(digest, key.expires_at),))
 
         return await self._change_key(name, set_key_secret, "key.rotate", actor)
@@ -304,16 +308,16 @@ class KeyTable:
             raise NotAllowed("this secret is the secret of another key")
         return secret
 
-    def is_newest_secret(self, key: Key, secret: str) -> bool:
+    def is_newest_secret(self, key: ApiKey, secret: str) -> bool:
         return key.secrets[-1].digest == self._secret_digest(secret)
 
-    async def enable(self, name: str, *, actor: Actor) -> Key:
+    async def enable(self, name: str, *, actor: Actor) -> ApiKey:
         return await self._change_key(name, lambda key: replace(key, status=ENABLED), "key.enable", actor)
 
-    async def disable(self, name: str, *, actor: Actor) -> Key:
+    async def disable(self, name: str, *, actor: Actor) -> ApiKey:
         return await self._change_key(name, lambda key: replace(key, status=DISABLED), "key.disable", actor)
 
-    async def rotate(self, name: str, *, overlap_s: float, actor: Actor) -> tuple[Key, str]:
+    async def rotate(self, name: str, *, overlap_s: float, actor: Actor) -> tuple[ApiKey, str]:
         """
         Give a key a new secret. The previous secret works for `overlap_s` more seconds; 0 ends all older
         secrets.
@@ -325,7 +329,7 @@ class KeyTable:
         secret = new_secret()
         now = self._changes.now()
 
-        def rotate_key(key: Key) -> Key:
+        def rotate_key(key: ApiKey) -> ApiKey:
             if overlap_s and key.overlap_ends_at is not None and key.overlap_ends_at > now:
                 raise NotAllowed(
                     "the overlap of the last rotation still runs. Wait for its end, or rotate with "
@@ -341,7 +345,7 @@ class KeyTable:
         if confirm != name:
             raise Invalid("confirm the deletion with the exact name of the key")
 
-        def delete_key(registry_rows: RegistryRows) -> tuple[Key, FileKey | None]:
+        def delete_key(registry_rows: RegistryRows) -> tuple[ApiKey, DeploymentKeyState | None]:
             key, state = _require_key(registry_rows, name), _read_deployment_file_key(registry_rows)
             check_unmanaged(self._changes, registry_rows, "key", str(key.id))
             registry_rows.delete_key(key.id)
@@ -353,7 +357,7 @@ class KeyTable:
                 registry_rows.put_document(FILE_KEY, DEPLOYMENT, encode_file_key(state))
             return key, state
 
-        def forget_deleted_key(done: tuple[Key, FileKey | None]) -> None:
+        def forget_deleted_key(done: tuple[ApiKey, DeploymentKeyState | None]) -> None:
             key, self._file_key = done
             self._forget_key(key)
 
@@ -374,8 +378,10 @@ class KeyTable:
             key = self._keys[key_id]
             self._keys[key_id] = replace(key, last_accessed=max(times[key_id], key.last_accessed or 0.0))
 
-    async def _change_key(self, name: str, change: Callable[[Key], Key], action: str, actor: Actor) -> Key:
-        def update_key(registry_rows: RegistryRows) -> Key:
+    async def _change_key(
+        self, name: str, change: Callable[[ApiKey], ApiKey], action: str, actor: Actor
+    ) -> ApiKey:
+        def update_key(registry_rows: RegistryRows) -> ApiKey:
             before = _require_key(registry_rows, name)
             after = with_change_fields_if_changed(
                 before, change(before), updated_by=actor.name, last_modified=self._changes.now()
@@ -399,7 +405,7 @@ class KeyTable:
     def _secret_digest(self, secret: str) -> bytes:
         return blake2b(secret.encode("utf-8", "surrogatepass"), key=self._pepper, digest_size=32).digest()
 
-    def _remember_key(self, key: Key) -> None:
+    def _remember_key(self, key: ApiKey) -> None:
         before = self._keys.get(key.id)
         if before:
             self._forget_key(before)
@@ -410,7 +416,7 @@ class KeyTable:
             self._owners[secret.digest[:16]] = (secret.digest, key.id)
             self._deleted.pop(secret.digest, None)
 
-    def _forget_key(self, key: Key) -> None:
+    def _forget_key(self, key: ApiKey) -> None:
         self._keys.pop(key.id, None)
         for secret in key.secrets:
             self._owners.pop(secret.digest[:16], None)
@@ -419,17 +425,19 @@ class KeyTable:
             self._deleted.popitem(last=False)
 
 
-def _read_deployment_file_key(registry_rows: RegistryRows) -> FileKey | None:
+def _read_deployment_file_key(registry_rows: RegistryRows) -> DeploymentKeyState | None:
     return restore_file_key(registry_rows.document(FILE_KEY, DEPLOYMENT))
 
 
-def _find_key(registry_rows: RegistryRows, id: int) -> Key | None:
+def _find_key(registry_rows: RegistryRows, id: int) -> ApiKey | None:
     return next((key for key in registry_rows.keys() if key.id == id), None)  # noqa: SIM118 - a table, no mapping
 
 
-def _add_file_key(registry_rows: RegistryRows, digest: bytes, use_case: str, actor: Actor, now: float) -> Key:
+def _add_file_key(
+    registry_rows: RegistryRows, digest: bytes, use_case: str, actor: Actor, now: float
+) -> ApiKey:
     """Add the deployment's key. Raises AlreadyThere if another key has its name."""
-    draft = Key(
+    draft = ApiKey(
         id=0,
         name=LEGACY_NAME,
         status=ENABLED,
@@ -446,14 +454,14 @@ def _add_file_key(registry_rows: RegistryRows, digest: bytes, use_case: str, act
     return key
 
 
-def _require_key(registry_rows: RegistryRows, name: str) -> Key:
+def _require_key(registry_rows: RegistryRows, name: str) -> ApiKey:
     key = registry_rows.find_key_by_name(name)
     if key is None:
         raise NotThere(f"no key is named {name!r}")
     return key
 
 
-def _check_name_free(registry_rows: RegistryRows, key: Key) -> None:
+def _check_name_free(registry_rows: RegistryRows, key: ApiKey) -> None:
     same_name = registry_rows.find_key_by_folded_name(fold_name(key.name))
     if same_name is not None and same_name.id != key.id:
         raise AlreadyThere(
@@ -461,7 +469,7 @@ def _check_name_free(registry_rows: RegistryRows, key: Key) -> None:
         )
 
 
-def _audited_fields(key: Key) -> dict[str, object]:
+def _audited_fields(key: ApiKey) -> dict[str, object]:
     return {
         "name": key.name,
         "status": key.status,

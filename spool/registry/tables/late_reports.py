@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.registry_rows import RegistryRows
 
 KIND = "late_reports"
@@ -21,8 +21,8 @@ Counts = Mapping[tuple[str, str], int]  # counts by kind and source
 class LateReportTable:
     """The daily counts of late reports, with one document per day."""
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
 
     async def add(self, days: Mapping[int, Counts], *, oldest: int) -> None:
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere, TokenEnded
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.documents import DocumentRows, with_change_fields_if_changed
 from spool.registry.operators import (
     LINK_LIFE_S,
@@ -24,7 +24,7 @@ from spool.registry.operators import (
     ConsoleLink,
     Operator,
     Person,
-    Session,
+    SignInSession,
     check_account_role,
     check_email,
     check_password,
@@ -36,7 +36,7 @@ from spool.registry.registry_rows import RegistryRows
 from spool.registry.roles import Roles, read_roles, require_remaining_admin
 
 
-class NamedTurns:
+class FairConcurrencyLimit:
     """
     A limit on concurrent work. If work waits, names take turns, and each name's longest waiting work is next.
     """
@@ -188,11 +188,11 @@ _OTHER_CLOCK_S = 60.0  # seconds by which a provider's clock may be ahead
 
 
 class OperatorTable:
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
-        self._pepper = changes.derive_secret("sessions and links")
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
+        self._pepper = change_writer.derive_secret("sessions and links")
         # a check costs 32 MiB and a fraction of a second
-        self._guesses = NamedTurns(2)
+        self._guesses = FairConcurrencyLimit(2)
 
     async def all(self) -> Sequence[Operator]:
         return await self._changes.read(lambda rows: rows.all(Operator))
@@ -278,7 +278,7 @@ class OperatorTable:
 
     async def sign_in(
         self, email: str, password: str, *, address: str, turn_name: str = ""
-    ) -> tuple[str, Session] | None:
+    ) -> tuple[str, SignInSession] | None:
         """
         Return a new session and its secret, or None for a wrong address or password, which takes as long.
 
@@ -309,7 +309,7 @@ class OperatorTable:
 
     async def sign_in_person(
         self, person: Person, *, address: str, life_s: float, takes_over_accounts: bool
-    ) -> tuple[str, Session]:
+    ) -> tuple[str, SignInSession]:
         """
         Return a new session and its secret. An unknown person is added as an operator.
 
@@ -320,7 +320,7 @@ class OperatorTable:
         email = check_email(person.email)
         actor = Actor(email, address)
 
-        def start_session(registry_rows: RegistryRows) -> Session:
+        def start_session(registry_rows: RegistryRows) -> SignInSession:
             roles = read_roles(registry_rows)
             operator = create_or_update_operator(
                 registry_rows, roles, person, actor, now, takes_over_accounts=takes_over_accounts
@@ -385,12 +385,12 @@ class OperatorTable:
 
         await self._changes.change_rows(store_end_of_tokens)
 
-    async def end_sessions_where(self, is_meant: Callable[[Session], bool], *, actor: Actor) -> int:
-        if not any(map(is_meant, await self._changes.read(lambda rows: rows.all(Session)))):
+    async def end_sessions_where(self, is_meant: Callable[[SignInSession], bool], *, actor: Actor) -> int:
+        if not any(map(is_meant, await self._changes.read(lambda rows: rows.all(SignInSession)))):
             return 0
 
         def end_matching_sessions(registry_rows: RegistryRows) -> int:
-            meant = [session for session in registry_rows.all(Session) if is_meant(session)]
+            meant = [session for session in registry_rows.all(SignInSession) if is_meant(session)]
             for session in meant:
                 self._delete_session(registry_rows, session, actor)
             return len(meant)
@@ -420,14 +420,14 @@ class OperatorTable:
         await self._changes.change_rows(store_sign_in_link)
         return secret
 
-    async def sign_in_by_link(self, secret: str, *, address: str) -> tuple[str, Session] | None:
+    async def sign_in_by_link(self, secret: str, *, address: str) -> tuple[str, SignInSession] | None:
         """
         Begin a session by the secret of a link. Return the session and its secret, or None if the link is
         unknown, used or expired.
         """
         begun = secrets.token_urlsafe(32)
 
-        def take_link_and_sign_in(registry_rows: RegistryRows) -> Session | None:
+        def take_link_and_sign_in(registry_rows: RegistryRows) -> SignInSession | None:
             link = registry_rows.find_and_delete_sign_in_link(self._secret_digest(secret))
             if link is None or link.ends_at <= self._changes.now():
                 return None
@@ -440,10 +440,10 @@ class OperatorTable:
         session = await self._changes.change_rows(take_link_and_sign_in)
         return None if session is None else (begun, session)
 
-    async def find_and_extend_session(self, secret: str) -> Session | None:
+    async def find_and_extend_session(self, secret: str) -> SignInSession | None:
         """Return the session with this cookie, and extend it. Return None if it is unknown or expired."""
         digest, now = self._secret_digest(secret), self._changes.now()
-        session = await self._changes.read(lambda rows: rows.find(Session, digest))
+        session = await self._changes.read(lambda rows: rows.find(SignInSession, digest))
         if session is None:
             return None
         if session.has_expired(now):
@@ -453,20 +453,20 @@ class OperatorTable:
             await self._changes.change_rows(lambda rows: rows.store_session_seen_at(digest, now))
         return session
 
-    async def is_session_live(self, session: Session) -> bool:
+    async def is_session_live(self, session: SignInSession) -> bool:
         now = self._changes.now()
-        stored_session = await self._changes.read(lambda rows: rows.find(Session, session.digest))
+        stored_session = await self._changes.read(lambda rows: rows.find(SignInSession, session.digest))
         return stored_session is not None and not stored_session.has_expired(now)
 
-    async def sign_out(self, session: Session, *, actor: Actor | None = None) -> None:
+    async def sign_out(self, session: SignInSession, *, actor: Actor | None = None) -> None:
         """End a session. Without an actor, it has expired, and no audit row is written."""
         await self._changes.change_rows(lambda rows: self._delete_session(rows, session, actor))
 
-    async def live_sessions(self) -> Sequence[Session]:
+    async def live_sessions(self) -> Sequence[SignInSession]:
         now = self._changes.now()
         return [
             session
-            for session in await self._changes.read(lambda rows: rows.all(Session))
+            for session in await self._changes.read(lambda rows: rows.all(SignInSession))
             if not session.has_expired(now)
         ]
 
@@ -478,7 +478,7 @@ class OperatorTable:
         documents = await self._changes.read(lambda rows: rows.documents(CHECK_KIND))
         return {bytes.fromhex(id): float(body["until"]) for id, body in documents.items()}
 
-    async def claim_provider_check(self, session: Session, *, until: float) -> bool:
+    async def claim_provider_check(self, session: SignInSession, *, until: float) -> bool:
         """
         Note that this process checks the session with the OpenID provider until a time, so that no other
         process does. Return False if the session has ended.
@@ -486,7 +486,7 @@ class OperatorTable:
         own = session.digest.hex()
 
         def store_claimed_check(registry_rows: RegistryRows) -> bool:
-            existing = {session.digest.hex() for session in registry_rows.all(Session)}
+            existing = {session.digest.hex() for session in registry_rows.all(SignInSession)}
             for id in registry_rows.documents(CHECK_KIND).keys() - existing:
                 registry_rows.delete_document(CHECK_KIND, id)
             if own in existing:
@@ -497,7 +497,7 @@ class OperatorTable:
 
     async def end_session(self, id: str, *, actor: Actor) -> None:
         def end_session_row(registry_rows: RegistryRows) -> None:
-            match = next((session for session in registry_rows.all(Session) if session.id == id), None)
+            match = next((session for session in registry_rows.all(SignInSession) if session.id == id), None)
             if match is None:
                 raise NotThere("no session has this id; it may have expired")
             self._delete_session(registry_rows, match, actor)
@@ -506,9 +506,9 @@ class OperatorTable:
 
     def _new_session(
         self, secret: str, actor: str, role: str, address: str, *, account: str, operator: bool
-    ) -> Session:
+    ) -> SignInSession:
         now = self._changes.now()
-        return Session(
+        return SignInSession(
             digest=self._secret_digest(secret),
             actor=actor,
             role=role,
@@ -521,14 +521,16 @@ class OperatorTable:
             ends_at=now + SESSION_LIFE_S,
         )
 
-    def _delete_session(self, registry_rows: RegistryRows, session: Session, actor: Actor | None) -> None:
-        registry_rows.delete(Session, session.digest)
+    def _delete_session(
+        self, registry_rows: RegistryRows, session: SignInSession, actor: Actor | None
+    ) -> None:
+        registry_rows.delete(SignInSession, session.digest)
         if actor is not None:
             before = {"role": session.role}
             registry_rows.add_audit(self._changes.now(), actor, "session.end", session.actor, before=before)
 
     def _store_session(
-        self, registry_rows: RegistryRows, session: Session, audited_values: Mapping[str, object]
+        self, registry_rows: RegistryRows, session: SignInSession, audited_values: Mapping[str, object]
     ) -> None:
         now = self._changes.now()
         registry_rows.delete_sessions_before(created_at=now - SESSION_LIFE_S, seen_at=now - SESSION_IDLE_S)

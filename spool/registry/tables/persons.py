@@ -17,7 +17,7 @@ from spool.errors import Invalid, NotAllowed, NotThere, RowDamaged
 from spool.ledger.sums import OTHER
 from spool.linked_names import LinkedNames
 from spool.people import ERASED, People, is_address_hash, is_pseudonym, names_of_erased
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.documents import split_into_portions
 from spool.registry.following import DOCUMENTS, PERSON, ChangedRowId
 from spool.registry.operators import Actor
@@ -52,9 +52,9 @@ class PersonTable:
 
     announced_subjects: tuple[ChangedRowId, ...] = ((KIND, ""), (DOCUMENTS, ERASURE), (DOCUMENTS, BELOW))
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
-        self._people = changes.people
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
+        self._people = change_writer.people
         self.erasures: Sequence[Erasure] = ()  # oldest first
         # agents and gateways of lower levels that ask this Tollhouse for erasures
         self.below: frozenset[str] = frozenset()

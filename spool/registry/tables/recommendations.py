@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from spool.errors import Invalid, NotAllowed, NotThere, RegistryDamaged
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.document_table import require_key_within_comment_share
 from spool.registry.documents import with_change_fields_if_changed
 from spool.registry.file_owners import check_unmanaged
@@ -53,8 +53,8 @@ prepare_types_for_msgspec(Recommendation, TypeSettings, CommentThread)
 
 
 class RecommendationTable:
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
 
     async def all(self) -> Sequence[Recommendation]:
         return await self._changes.read(lambda rows: list(_read_recommendations(rows).values()))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.registry_rows import RegistryRows
 
 KIND = "sender_fields"
@@ -78,8 +78,8 @@ SenderDay = dict[Sender, FieldCounts]
 class SenderFieldTable:
     """The numbers of calls by sender that state each field, with one document per day."""
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
 
     async def add(self, days: Mapping[int, Mapping[Sender, FieldCounts]], *, today: int) -> None:
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import storable_text
 
@@ -90,8 +90,8 @@ class SenderHoursTable:
     The hours, with one document per pair of key and source. The document of a silent pair does not change.
     """
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
 
     async def add(self, arrivals: Mapping[SourceAndKey, Arrivals], *, now: float) -> Sequence[SenderHours]:
         """

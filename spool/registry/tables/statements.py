@@ -17,7 +17,7 @@ import msgspec
 
 from spool import statements
 from spool.errors import NotAllowed, NotThere, RegistryDamaged
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.statements import (
@@ -73,8 +73,8 @@ class _StatementDayChange:
 
 
 class StatementTable:
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
 
     async def import_statement(
         self, statement: Statement, *, actor: Actor, dry_run: bool = False

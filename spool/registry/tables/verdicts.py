@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.notices import Notice, add_notices
 from spool.registry.registry_rows import RegistryRows
 
@@ -28,10 +28,10 @@ class VerdictTable:
     the tables derive from `seed` and `bundle_seed`.
     """
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
-        self.seed = changes.derive_secret("budget verdicts")
-        self.bundle_seed = changes.derive_secret("budget verdict bundles")
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
+        self.seed = change_writer.derive_secret("budget verdicts")
+        self.bundle_seed = change_writer.derive_secret("budget verdict bundles")
 
     async def version(self, verdict_set_name: str) -> int:
         stored = await self._changes.read(lambda rows: rows.document(NUMBER_KIND, verdict_set_name))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from spool.erasure import pseudonyms_by_digest
 from spool.listing import ListPage, ListQuery
 from spool.record import NS
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.tables.persons import stored_erasures
 from spool.registry.viewings import KEPT_S, MOST_A_DAY, Viewing
@@ -19,8 +19,8 @@ _REMEMBERED = 50_000  # maximum rows of a day that are remembered, so that they 
 class ViewingTable:
     """The viewings: who saw whose figures. Equal viewings of a day are stored once."""
 
-    def __init__(self, changes: RegistryChanges) -> None:
-        self._changes = changes
+    def __init__(self, change_writer: RegistryChangeWriter) -> None:
+        self._changes = change_writer
         self._kept_s, self._most = float(KEPT_S), MOST_A_DAY
         self._stored: set[Viewing] = set()
 

@@ -27,7 +27,7 @@ from spool.log.entries.cache import EntryCache
 from spool.log.entries.codec import EntryDamage, log_damage
 from spool.log.partial_reports import SPANS
 from spool.log.planning.plan import CommitPlan, PlanAnswer
-from spool.log.planning.planner import Planner, check_submission
+from spool.log.planning.planner import CommitPlanner, check_submission
 from spool.log.protocols import CommitObserver, notify_observer
 from spool.log.receipts import ReceiptIdCipher, receipt_view
 from spool.log.retention import ROOM, DrainRate, Reader, log_damaged_commits, lowest_needed_number
@@ -97,7 +97,7 @@ class SqliteLog:
         self._index = DuplicateIndex(
             secret, window_s=settings.duplicate_window, max_ids=settings.duplicate_ids, native=native
         )
-        self._planner = Planner(self._index, hold_s=settings.hold, max_spans=settings.pending_spans)
+        self._planner = CommitPlanner(self._index, hold_s=settings.hold, max_spans=settings.pending_spans)
         self._unfolded = UncompactedCommits()
         self._names = 0  # number of commits that have added names to earlier records
         self._horizon = LogWatermarks(hold_s=settings.hold, clock=clock)

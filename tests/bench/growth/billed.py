@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 
-from gateway.bills.billed.biller import Biller
+from gateway.bills.billed.biller import BilledCostCalculator
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.gathering import StatementSources
 from spool.ledger import money
@@ -140,7 +140,7 @@ async def _divided(data: Path, fleet: Fleet, calls: int) -> Divided:
     ledger = await open_ledger(data, clock=clock)
     sources = StatementSources(ledger=ledger, log=FakeLog(), prices=lambda: prices, statements=bills)  # type: ignore[arg-type]
     begun = time.process_time()
-    days = await Biller(sources, clock).recalculate_month(MONTH)
+    days = await BilledCostCalculator(sources, clock).recalculate_month(MONTH)
     took = time.process_time() - begun
     peak = peak_mib(os.getpid())
     off = [each async for each in _off(ledger, bills.invoice)]

@@ -21,7 +21,7 @@ from statistics import median
 
 import click
 
-from gateway.bills.billed.biller import Biller
+from gateway.bills.billed.biller import BilledCostCalculator
 from gateway.bills.reconciliation.gathering import StatementSources
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery, DerivedDimension
@@ -179,7 +179,7 @@ async def prepare(engine: AnyEngine, ledger: Ledger, fleet: Fleet, calls: int) -
         prices=lambda: prices,
         statements=Bills(fleet, calls),  # type: ignore[arg-type]
     )
-    await Biller(sources, engine.clock).recalculate_month(MONTH)
+    await BilledCostCalculator(sources, engine.clock).recalculate_month(MONTH)
     while await ledger.make_next_rollup():
         pass
     engine.clock.at = END - 1  # the month has not ended yet, so no result is cached

@@ -26,7 +26,7 @@ from spool.ledger.ledger_rows import LedgerRows, WorkSum
 from spool.ledger.money import UNIT
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, Dimensions, Measures
-from spool.ledger.work import RUN, SESSION, WorkDigests, names_to_store
+from spool.ledger.work import RUN, SESSION, WorkUnitHasher, names_to_store
 from spool.sqlite.directory import LEDGER
 from spool.sqlite.ledger import open_ledger
 from tests.bench.server.meters import forget_peak, peak_mib
@@ -43,7 +43,7 @@ MODELS = ("claude-opus-5", "claude-sonnet-5", "gpt-5", "gemini-3-pro")
 
 def sessions(count: int) -> Iterator[tuple[int, list[WorkSum], dict[int, str], list[Dimensions]]]:
     """Yield for each day the sums of its sessions, by positions in a list of sets of dimensions."""
-    chance, digests = random.Random(1), WorkDigests(b"")
+    chance, digests = random.Random(1), WorkUnitHasher(b"")
     number = 0
     for day in range(DAYS):
         sums: list[WorkSum] = []

@@ -28,7 +28,7 @@ from aiohttp import web
 from exporters.route_loop import RouteLoop
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.configuration.sections import Config
-from gateway.http.listening.listener import Connection
+from gateway.http.listening.listener import HttpServerConnection
 from gateway.http.listening.plain_requests import FastPathRequestHandler
 from gateway.normalise.payload import body_limits
 from spool.log.commits.writer import GroupCommitWriter
@@ -49,7 +49,7 @@ OF_REQUEST = {
     for code in (
         web.RequestHandler._handle_request,
         web.RequestHandler.start,
-        Connection.data_received,
+        HttpServerConnection.data_received,
         FastPathRequestHandler._answer_request,
         GroupCommitWriter._commit_until_closed,
         SqliteLog._write_group,

@@ -18,7 +18,7 @@ from gateway.people.authentication.oidc.problems import SignInProblem, TokenRefu
 from gateway.people.authentication.oidc.provider import AGAIN_S, IdentityProvider
 from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
 from gateway.people.authentication.oidc.tokens import TokenRequirements, check_id_token
-from spool.registry.operators import Session
+from spool.registry.operators import SignInSession
 from tests.clients import environments
 from tests.free_ports import free_port
 from tests.integration.operations.server import ADA, OperatorServer, operator_server
@@ -98,7 +98,7 @@ async def brought_from(address: str) -> dict[str, str]:
         return dict(URL(answer.headers["Location"]).query)
 
 
-async def signed_in(house: OperatorServer, **changes: str) -> Session:
+async def signed_in(house: OperatorServer, **changes: str) -> SignInSession:
     assert house.services.people.oidc
     address, browser = await house.services.people.oidc.begin_sign_in(address_group="here")
     answer = {**await brought_from(address), **changes}

@@ -17,7 +17,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from exporters.errors import Misconfigured, Retryable
 from exporters.kafka import connection, exporter, recount
-from exporters.kafka.connection import AwsIdentity, client_options, start_client
+from exporters.kafka.connection import AwsKeyProvider, client_options, start_client
 from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
 from tests.integration.lake.identity.test_identities import AWS_TOKEN, ROLE, Platform
@@ -54,7 +54,7 @@ async def test_each_service_gives_keys(who: str, tmp_path: Path) -> None:
                 "AWS_ENDPOINT_URL_STS": f"{url}/sts", "AWS_ROLE_ARN": ROLE, "AWS_WEB_IDENTITY_TOKEN_FILE": file,
             },
         }[who]  # fmt: skip
-        keys = await AwsIdentity(SETTINGS, environ=environ).current_keys()
+        keys = await AwsKeyProvider(SETTINGS, environ=environ).current_keys()
     assert (f"of-{who}", "secret", AWS_TOKEN) == keys[:3]
     assert SystemClock().now() + HOUR_S - 120 < keys.expires_at < SystemClock().now() + HOUR_S + 120
     told = platform.asked[-1][1]
@@ -71,7 +71,7 @@ async def test_keys_are_fetched_again_before_they_expire() -> None:
     """Many connections share one request. Keys are fetched again five minutes before they expire."""
     platform, clock = Platform(), MovedClock(SystemClock().now())
     async with served(platform) as url:
-        identity = AwsIdentity(SETTINGS, environ={"AWS_METADATA_ENDPOINT": url}, clock=clock)
+        identity = AwsKeyProvider(SETTINGS, environ={"AWS_METADATA_ENDPOINT": url}, clock=clock)
         await identity.current_keys()
         asked = len(platform.asked)
         clock.move(HOUR_S - 400)
@@ -102,7 +102,7 @@ async def test_a_machine_without_a_role_parks(refuses: dict[str, int], error: ty
     """A machine without an identity gets a clear error. A busy service is retried."""
     async with served(Platform(refuses=refuses)) as url:
         with pytest.raises(error, match=r"503|AWS provides no keys to this machine"):
-            await AwsIdentity(SETTINGS, environ={"AWS_METADATA_ENDPOINT": url}).current_keys()
+            await AwsKeyProvider(SETTINGS, environ={"AWS_METADATA_ENDPOINT": url}).current_keys()
 
 
 async def test_token_is_sent_only_to_addresses_with_tls(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ async def test_token_is_sent_only_to_addresses_with_tls(tmp_path: Path) -> None:
         "AWS_WEB_IDENTITY_TOKEN_FILE": str(tmp_path / "token"),
     }
     with pytest.raises(Misconfigured, match="does not begin with https://"):
-        await AwsIdentity(SETTINGS, environ=environ).current_keys()
+        await AwsKeyProvider(SETTINGS, environ=environ).current_keys()
 
 
 def test_the_library_has_each_method_that_is_called() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from exporters.errors import Misconfigured
 from exporters.notifications import catalogue, channels
-from exporters.notifications.channel import Message, plain_text
+from exporters.notifications.channel import NotificationMessage, plain_text
 from exporters.notifications.channels import alertmanager, email, pagerduty, slack, teams, webhook
 from spool.registry.notices import BAR, CRITICAL, REPORT, Notice
 from tests.exporters.notifications.examples import NOW, SECRET, notice, settings
@@ -116,7 +116,9 @@ def test_names_cannot_call_people_or_hide_addresses_in_chats() -> None:
     Team names come from reports, so they must not cause mentions, markup or links with a misleading text.
     """
     text = slack.message_text(
-        Message(notices=[notice(title="<!channel> @everyone *x*", fields={"team": "[free](http://bad)"})])
+        NotificationMessage(
+            notices=[notice(title="<!channel> @everyone *x*", fields={"team": "[free](http://bad)"})]
+        )
     )
     assert not set("<>[]") & set(text)
     assert "@everyone" not in text and "&lt;!channel&gt;" in text and "\N{WARNING SIGN} *" in text
@@ -130,7 +132,7 @@ def test_names_are_shown_in_chats_letter_by_letter() -> None:
         fields={"team": "https://bad.example www.bad.example"},
         link="https://a/#/b?c=d&e=f",
     )
-    text = slack.message_text(Message(notices=[named]))
+    text = slack.message_text(NotificationMessage(notices=[named]))
     assert not set("`~") & set(text)
     assert "_y_" not in text and "a_b" in text
     assert "https://bad" not in text and "www.bad" not in text
@@ -139,7 +141,7 @@ def test_names_are_shown_in_chats_letter_by_letter() -> None:
 
 def test_a_long_chat_message_is_cut() -> None:
     text = slack.message_text(
-        Message(notices=[notice(str(number), text="x" * 4_000) for number in range(20)])
+        NotificationMessage(notices=[notice(str(number), text="x" * 4_000) for number in range(20)])
     )
     assert slack.MAX_TEXT + 3 == len(text)
 
@@ -149,7 +151,7 @@ def test_a_card_shows_names_letter_by_letter_and_is_cut() -> None:
     named = notice(
         title="**x** @all", fields={"team": "[free](http://bad)"}, text="one\n\ntwo", link="https://a/b"
     )
-    blocks = teams.adaptive_card(Message(notices=[named]))["attachments"][0]["content"]["body"]  # type: ignore[index]
+    blocks = teams.adaptive_card(NotificationMessage(notices=[named]))["attachments"][0]["content"]["body"]  # type: ignore[index]
     shown = orjson.dumps(blocks[:-1]).decode()
     assert "**" not in shown and "@all" not in shown and "http://bad" not in shown
     assert ["TextBlock", "TextBlock", "TextBlock", "TextBlock", "FactSet", "ActionSet"] == [
@@ -157,7 +159,7 @@ def test_a_card_shows_names_letter_by_letter_and_is_cut() -> None:
     ]
     assert "https://a/b" == blocks[-1]["actions"][0]["url"]
     long = teams.adaptive_card(
-        Message(notices=[notice(str(number), text="x" * 4_000) for number in range(20)])
+        NotificationMessage(notices=[notice(str(number), text="x" * 4_000) for number in range(20)])
     )
     assert 20_000 < len(orjson.dumps(long)) < 28_000
     assert b"The rest is in the console" in orjson.dumps(long)
@@ -203,7 +205,9 @@ def test_a_mail_is_recognised_when_it_is_repeated() -> None:
     """
     one = settings("email", **MAIL)
     first, again, other = (
-        message_from_bytes(bytes(email.build_mail(Message(notices=each), one, now=now)), policy=default)
+        message_from_bytes(
+            bytes(email.build_mail(NotificationMessage(notices=each), one, now=now)), policy=default
+        )
         for each, now in (
             ([notice("a", thread="t")], NOW),
             ([notice("a", thread="t")], NOW + 60),
@@ -224,7 +228,7 @@ def text_of(mail: EmailMessage) -> str:
 
 
 def html_of(*notices: Notice) -> str:
-    group = Message(notices=list(notices))
+    group = NotificationMessage(notices=list(notices))
     mail = message_from_bytes(
         bytes(email.build_mail(group, settings("email", **MAIL), now=NOW)), policy=default
     )
@@ -280,7 +284,7 @@ def test_hostile_names_stay_text_in_html(hostile: str) -> None:
 
 def test_a_mail_that_is_too_long_for_html_has_its_text() -> None:
     lines = "\n\n".join(["x" * 100] * 700)
-    group = Message(notices=[notice(text=lines)])
+    group = NotificationMessage(notices=[notice(text=lines)])
     mail = message_from_bytes(
         bytes(email.build_mail(group, settings("email", **MAIL), now=NOW)), policy=default
     )
@@ -288,7 +292,7 @@ def test_a_mail_that_is_too_long_for_html_has_its_text() -> None:
 
 
 def test_a_mail_of_several_notices_says_all_of_them() -> None:
-    group = Message(
+    group = NotificationMessage(
         notices=[notice("a", text="Grüße\n.\nend", fields={"x": "1"}), notice("b", link="https://x")]
     )
     mail = message_from_bytes(
@@ -303,7 +307,11 @@ def test_a_list_is_attached_to_mails_and_a_field_of_webhooks() -> None:
     """Each notice of a group has its own file. Chats have no list, and a notice without one has no attachment."""
     listed = notice("a", csv="id,user\nm1,Grüße\n")
     mail = message_from_bytes(
-        bytes(email.build_mail(Message(notices=[listed, notice("b")]), settings("email", **MAIL), now=NOW)),
+        bytes(
+            email.build_mail(
+                NotificationMessage(notices=[listed, notice("b")]), settings("email", **MAIL), now=NOW
+            )
+        ),
         policy=default,
     )
     [part] = mail.iter_attachments()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.errors import Misconfigured, Retryable, SendError
-from exporters.notifications.channel import Message
+from exporters.notifications.channel import NotificationMessage
 from exporters.notifications.notifier import ChannelSender
 from exporters.notifications.schedule import build_schedule
 from exporters.probe import OK, Probe
@@ -36,7 +36,7 @@ class Receiver:
         self._answers = list(answers)
         self.messages: dict[str, list[str]] = {}
 
-    async def send(self, message: Message) -> str:
+    async def send(self, message: NotificationMessage) -> str:
         answer = self._answers.pop(0) if self._answers else TAKEN
         if answer in (TAKEN, LOST_ANSWER):
             ids = [each.id for each in message.notices]

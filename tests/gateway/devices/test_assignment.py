@@ -8,7 +8,7 @@ from gateway.configuration.sections import DeviceSettings
 from gateway.devices.assignment import MAY_NOT_CHAIN, DeviceAssignment
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.outcome import ReadOutcome
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.devices.device import ENROLLED, REVOKED, Device
 from spool.devices.table import DeviceTable
 from spool.identity import RecordIdentity
@@ -37,7 +37,7 @@ async def test_records_keep_their_device_when_others_are_refused() -> None:
         forwarded={0, 2},
         named={1: "laptop-1", 3: "laptop-2", 4: "laptop-3"},
     )
-    bearer = Bearer("fleet", frozenset({ENROLL}), may_chain=False)
+    bearer = AuthenticatedKey("fleet", frozenset({ENROLL}), may_chain=False)
     await DeviceAssignment(lifecycle).assign_or_reject_items(outcome, bearer)
     await table.close()
     kept = [(record.session, record.device) for record in outcome.records]
@@ -59,7 +59,9 @@ async def test_rejected_calls_leave_no_session() -> None:
         outcome.add_record(record, RecordIdentity(record.id), device=name)
         for session in sessions:
             outcome.note_resource_session(record, session, device=name)
-    await DeviceAssignment(lifecycle).assign_or_reject_items(outcome, Bearer("fleet", frozenset({ENROLL})))
+    await DeviceAssignment(lifecycle).assign_or_reject_items(
+        outcome, AuthenticatedKey("fleet", frozenset({ENROLL}))
+    )
     await table.close()
     assert ["laptop"] == [record.device for record in outcome.records]
     assert {("otel", None, "both"), ("otel", None, "other")} == outcome.sessions.keys()
@@ -72,7 +74,7 @@ async def test_costs_of_local_programs_and_forwarding_keys_are_retained() -> Non
     await table.replace_row(
         Device(id="laptop", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, state=ENROLLED)
     )
-    own = Bearer("device laptop", frozenset(), device="laptop")
+    own = AuthenticatedKey("device laptop", frozenset(), device="laptop")
     costs = []
     for bearer in (own, replace(own, is_local=True), replace(own, may_chain=True)):
         call = Inference(id=b"1" * 16, source="claude_code", cost="0.5", cost_source="reported")

@@ -10,7 +10,7 @@ import pytest_asyncio
 from gateway.configuration.sections import DeviceSettings
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.devices.device import Device
 from spool.devices.table import DeviceTable
 from spool.registry.operators import Actor
@@ -20,7 +20,7 @@ from spool.sqlite.directory import SPOOL
 from spool.sqlite.memory_log import MemoryDatabase
 from tests.moved_clock import MovedClock
 
-FLEET = Bearer("fleet", frozenset({ENROLL, HEARTBEAT}))
+FLEET = AuthenticatedKey("fleet", frozenset({ENROLL, HEARTBEAT}))
 ADA = Actor("ada", "socket")
 HOUR, DAY = 3600.0, 86_400.0
 

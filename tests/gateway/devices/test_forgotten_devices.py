@@ -16,7 +16,7 @@ from gateway.configuration.sections import DeviceSettings
 from gateway.core.errors import Refusal
 from gateway.devices.lifecycle import GRACE_S, DeviceLifecycle
 from gateway.devices.reports import DeviceReport
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.devices.device import HEARD_EVERY_S, Device
 from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
@@ -29,7 +29,7 @@ from spool.sqlite.memory_log import MemoryDatabase
 from tests.moved_clock import MovedClock
 
 ADA = Actor("ada", "socket")
-FLEET = Bearer("fleet", frozenset({ENROLL, HEARTBEAT}))
+FLEET = AuthenticatedKey("fleet", frozenset({ENROLL, HEARTBEAT}))
 DAY_S = 86_400.0
 
 
@@ -131,7 +131,7 @@ async def test_a_fleet_with_churn_stays_inside_the_limit(fleet: Fleet) -> None:
     # the fleet uses seven keys, because each key must leave as much space free as it uses
     most, fleet_size, daily = 1200, 700, 100
     rules = fleet.with_settings(max=most, forget_after=2 * DAY_S)
-    keys = [Bearer(f"fleet-{n}", frozenset({ENROLL})) for n in range(7)]
+    keys = [AuthenticatedKey(f"fleet-{n}", frozenset({ENROLL})) for n in range(7)]
     fleets = [f"d{n}" for n in range(fleet_size)]
     refused = 0
 

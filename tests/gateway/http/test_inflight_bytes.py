@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from gateway.core.errors import Refusal
-from gateway.http.inflight_bytes import InflightBytes, RequestBytes
+from gateway.http.inflight_bytes import InflightBytes, RequestByteReservation
 
 
 class Senders:
@@ -19,7 +19,7 @@ class Senders:
         self.cut: list[str] = []
         self.stack = ExitStack()
 
-    def ask(self, key: str, n: int, *, arrived: bool = False) -> RequestBytes:
+    def ask(self, key: str, n: int, *, arrived: bool = False) -> RequestByteReservation:
         share = self.stack.enter_context(self.inflight.new_share(key))
         share.reserve_bytes(n)
         if not arrived:

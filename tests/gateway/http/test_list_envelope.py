@@ -13,7 +13,7 @@ import pytest
 
 from gateway.http.lists import BESIDE_ROWS, Filter, ListDefinition, MemoryRows, Sort, list_envelope
 from spool.people import People
-from spool.turns.fair_turns import ALONE_S, FairTurns
+from spool.turns.fair_turns import ALONE_S, FairTurnScheduler
 
 STATUSES = ("new", "in_progress", "on_hold", "addressed", "ignored")
 Row = Mapping[str, Any]
@@ -152,7 +152,7 @@ async def test_others_have_their_turn_while_rows_are_shown() -> None:
         return row
 
     counting = asyncio.create_task(count())
-    with FairTurns().new_request("key") as work:
+    with FairTurnScheduler().new_request("key") as work:
         await work.set_party_and_wait_for_turn()
         await work.run_and_charge_time_to_party(
             list_envelope(

@@ -12,15 +12,15 @@ import pytest_asyncio
 from aiohttp import web
 
 from gateway.http.listening.connections import OpenConnections
-from gateway.http.listening.listener import Connection, Listener, wait_for_turn
+from gateway.http.listening.listener import HttpServerConnection, Listener, wait_for_turn
 from gateway.http.listening.plain_requests import LINES_A_TURN
-from spool.turns.fair_turns import FairTurns, Party
+from spool.turns.fair_turns import FairTurnParty, FairTurnScheduler
 from tests.gateway.http import raw
 
 BODY = b"some"
 
 
-class HeldTurns(FairTurns):
+class HeldTurns(FairTurnScheduler):
     """
     Turns that the test grants one by one. Several parties are active, and the party "heavy" has used much.
     """
@@ -35,7 +35,7 @@ class HeldTurns(FairTurns):
             self.note_submission(party)
         self.are_shared = True
 
-    def call_in_turn(self, party: Party, job: Callable[[], None]) -> None:
+    def call_in_turn(self, party: FairTurnParty, job: Callable[[], None]) -> None:
         assert "heavy" == party.name
         self.jobs.append(job)
         self.came.set()
@@ -56,14 +56,14 @@ class Stand:
 
     turns: HeldTurns = field(default_factory=HeldTurns)
     read: list[bytes] = field(default_factory=list)
-    connections: list[Connection] = field(default_factory=list)
+    connections: list[HttpServerConnection] = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)  # every answer waits for this gate
     port: int = 0
 
     async def handle(self, request: web.Request) -> web.Response:
         await wait_for_turn(request.headers["Party"])
         self.read.append(await request.read())
-        assert isinstance(request.protocol, Connection)
+        assert isinstance(request.protocol, HttpServerConnection)
         self.connections.append(request.protocol)
         await self.gate.wait()
         return web.Response(text="kept")
@@ -95,7 +95,7 @@ async def stand() -> AsyncIterator[Stand]:
     application = web.Application()
     application.router.add_route("*", "/v1/traces", made.handle)
     connections = OpenConnections(4, setting="server.max_connections")
-    listener = Listener(application, turns=made.turns, connections=connections)
+    listener = Listener(application, scheduler=made.turns, connections=connections)
     await listener.start("127.0.0.1:0")
     made.port = listener.port
     yield made

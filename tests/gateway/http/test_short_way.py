@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestServer, make_mocked_request
 from gateway.http import bodies
 from gateway.http.listening.listener import Listener
 from gateway.http.listening.plain_requests import Handle, handle_by_exact_path
-from gateway.service.addresses.areas import AddressArea, AreaResource, AreaRoutes
+from gateway.service.addresses.areas import AddressArea, AddressAreaResource, AddressAreaRoutes
 from tests.acceptance.conftest import ROOT
 from tests.gateway.http import raw
 
@@ -167,11 +167,11 @@ async def test_router_is_used_once_for_an_exact_path() -> None:
         request._match_info = match
         return await match.handler(request)
 
-    areas = AreaRoutes(
+    areas = AddressAreaRoutes(
         AddressArea(modules=("tests.gateway.http",), paths=("/area",)), lambda router: _add(router, plain)
     )
     made = web.Application()
-    made.router.register_resource(AreaResource("/area", areas))
+    made.router.register_resource(AddressAreaResource("/area", areas))
     for path in ("/v1/traces", "/v1/{name}"):
         made.router.add_route("*", path, plain)
     made.router.add_get("/only/get", plain)

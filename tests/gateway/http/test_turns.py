@@ -17,14 +17,20 @@ from gateway.configuration.sections import AnswerSettings
 from gateway.core.errors import Refusal
 from gateway.http import turns as http_turns
 from gateway.http.inflight_bytes import InflightBytes, busy_refusal
-from gateway.http.turns import LARGE, EventLoopPassJobs, QueryTurns, run_in_slices, run_on_thread_if_large
+from gateway.http.turns import (
+    LARGE,
+    EventLoopJobBatch,
+    QueryTurnScheduler,
+    run_in_slices,
+    run_on_thread_if_large,
+)
 from gateway.normalise import any_format, otlp
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.receivers.otlp_http import SLICED, read_export
 from spool.errors import AskedTooMuch
 from spool.ledger.queries import limit_of_running_query
-from spool.turns.fair_turns import FairTurns
+from spool.turns.fair_turns import FairTurnScheduler
 
 CALL = '{"id": "x", "call_type": "completion", "model": "m", "prompt_tokens": 1, "completion_tokens": 2, '
 INNER = '{"b": [1, 2.5, true, null, "s\\u00e9"], "c": {"d": {}}}, '
@@ -119,7 +125,7 @@ async def test_slices_of_who_is_alone_stay_on_the_loop(
     share a commit. Otherwise slices move to the thread.
     """
     monkeypatch.setattr(http_turns, "ALONE_S", 60.0)
-    fair = FairTurns()
+    fair = FairTurnScheduler()
     for number in range(others):
         fair.note_request(fair.find_or_add_party(f"other {number}"))
     with fair.new_request("own") as work:
@@ -196,11 +202,11 @@ async def test_a_large_export_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> 
     here = threading.current_thread()
     monkeypatch.setattr(otlp, "normalise_otlp", work)
     receivers = cast(
-        ReceiverServices, SimpleNamespace(options=ReadOptions(), memory=None, together=EventLoopPassJobs())
+        ReceiverServices, SimpleNamespace(options=ReadOptions(), memory=None, together=EventLoopJobBatch())
     )
     for size in (SLICED, LARGE + 1):
         share = InflightBytes(LARGE).new_share()
-        found = await read_export("traces", bytes(size), json=True, receivers=receivers, request_bytes=share)
+        found = await read_export("traces", bytes(size), json=True, receivers=receivers, reservation=share)
         assert size == found.received
     assert [True, True, False, False] == places
 
@@ -211,7 +217,7 @@ async def test_jobs_that_begin_together_run_one_after_another(error: type[BaseEx
     All jobs of one pass run before their requests continue. A job that fails fails only its own request, also with
     an error that is no Exception, such as a panic of the compiled module.
     """
-    together, steps = EventLoopPassJobs(), list[str]()
+    together, steps = EventLoopJobBatch(), list[str]()
 
     def job(name: str) -> Generator[None, None, str]:
         steps.append(f"begin {name}")
@@ -230,7 +236,7 @@ async def test_jobs_that_begin_together_run_one_after_another(error: type[BaseEx
 
 async def test_the_job_of_a_cancelled_request_does_not_run() -> None:
     """A request that is cancelled before its pass costs nothing. The other requests of the pass continue."""
-    together, begun = EventLoopPassJobs(), list[int]()
+    together, begun = EventLoopJobBatch(), list[int]()
 
     def job(number: int) -> Generator[None, None, int]:
         begun.append(number)
@@ -248,7 +254,7 @@ async def test_the_job_of_a_cancelled_request_does_not_run() -> None:
 
 async def test_long_jobs_let_other_tasks_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a few milliseconds of jobs, the event loop runs once before the next job."""
-    together, steps = EventLoopPassJobs(), list[str]()
+    together, steps = EventLoopJobBatch(), list[str]()
     monkeypatch.setattr(http_turns, "ALONE_S", 0.0)
 
     def job(number: int) -> Generator[None, None, None]:
@@ -265,7 +271,7 @@ async def test_long_jobs_let_other_tasks_run(monkeypatch: pytest.MonkeyPatch) ->
 
 async def test_a_job_is_charged_to_its_party() -> None:
     """The time of a job counts as use of its party. With several parties, a job runs within its own request."""
-    turns, together, ran_in = FairTurns(), EventLoopPassJobs(), list[object]()
+    turns, together, ran_in = FairTurnScheduler(), EventLoopJobBatch(), list[object]()
 
     def job() -> Generator[None, None, None]:
         ran_in.append(asyncio.current_task())
@@ -323,7 +329,7 @@ async def test_one_of_a_person_and_a_few_of_all() -> None:
     """
     A person's second query waits for the first. If all places are used, the next person waits for a place.
     """
-    questions, work = QueryTurns(lambda: SETTINGS), Work()
+    questions, work = QueryTurnScheduler(lambda: SETTINGS), Work()
     asked = [("ada", "a1"), ("ada", "a2"), ("bob", "b"), ("eva", "e")]
     tasks = [asyncio.create_task(questions.answer_in_turn(who, work(name), sent)) for who, name in asked]
     await settle()
@@ -341,7 +347,7 @@ async def test_a_moment_without_questions_is_waited_for() -> None:
     A moment without queries is noticed even if it is very short, whichever query ends last. A refused query
     does not count as activity.
     """
-    questions, work = QueryTurns(lambda: replace(SETTINGS, max_waiting=0)), Work()
+    questions, work = QueryTurnScheduler(lambda: replace(SETTINGS, max_waiting=0)), Work()
     await questions.wait_until_idle()
     first = asyncio.create_task(questions.answer_in_turn("ada", work("a"), sent))
     other = asyncio.create_task(questions.answer_in_turn("bob", work("b"), sent))
@@ -360,7 +366,7 @@ async def test_a_moment_without_questions_is_waited_for() -> None:
     assert "next" == await next_one
 
 
-async def other_after(ended: asyncio.Task[str], questions: QueryTurns, work: Work) -> str:
+async def other_after(ended: asyncio.Task[str], questions: QueryTurnScheduler, work: Work) -> str:
     await ended
     return await questions.answer_in_turn("eva", work("next"), sent)
 
@@ -369,7 +375,7 @@ async def test_a_slow_reader_keeps_its_own_turn_alone() -> None:
     """
     An answer stays in memory while it is sent to a slow reader. Until then, only this reader's next query waits.
     """
-    questions, work = QueryTurns(lambda: replace(SETTINGS, at_once=1)), Work()
+    questions, work = QueryTurnScheduler(lambda: replace(SETTINGS, at_once=1)), Work()
     read = asyncio.Event()
 
     async def slowly(answer: str) -> str:
@@ -392,7 +398,7 @@ async def test_one_more_that_waits_is_refused() -> None:
     """
     A query beyond the limit of waiting queries gets 429 with Retry-After, and the earlier ones are answered.
     """
-    questions, work = QueryTurns(lambda: SETTINGS), Work()
+    questions, work = QueryTurnScheduler(lambda: SETTINGS), Work()
     tasks = [
         asyncio.create_task(questions.answer_in_turn("ada", work(str(number)), sent)) for number in range(3)
     ]
@@ -408,7 +414,7 @@ async def test_one_more_that_waits_is_refused() -> None:
 
 async def test_cancelled_query_releases_its_turn() -> None:
     """A query may be cancelled while it waits for the person's turn, waits for a place, or runs."""
-    questions, work = QueryTurns(lambda: replace(SETTINGS, at_once=1)), Work()
+    questions, work = QueryTurnScheduler(lambda: replace(SETTINGS, at_once=1)), Work()
     asked = [("ada", "a1"), ("ada", "a2"), ("bob", "b"), ("eva", "e")]
     tasks = {
         name: asyncio.create_task(questions.answer_in_turn(who, work(name), sent)) for who, name in asked
@@ -428,11 +434,11 @@ async def test_cancelled_query_releases_its_turn() -> None:
 
 async def test_a_question_ends_in_time() -> None:
     """A query that runs too long is refused with advice. A query that waits too long may be repeated."""
-    questions, work = QueryTurns(lambda: replace(SETTINGS, max_time=0.05)), Work()
+    questions, work = QueryTurnScheduler(lambda: replace(SETTINGS, max_time=0.05)), Work()
     with pytest.raises(AskedTooMuch, match=r"answers\.max_time"):
         await questions.answer_in_turn("ada", work("a"), sent)
 
-    endless = QueryTurns(lambda: replace(SETTINGS, at_once=1, max_time=times.pop()))
+    endless = QueryTurnScheduler(lambda: replace(SETTINGS, at_once=1, max_time=times.pop()))
     times = [0.05, 30.0]
     first = asyncio.create_task(endless.answer_in_turn("ada", work("b"), sent))
     await settle()
@@ -447,7 +453,7 @@ async def test_what_is_worked_on_knows_its_limit() -> None:
     """
     The ledger can read the time limit of a query from any of its tasks and threads. Other work has no limit.
     """
-    questions = QueryTurns(lambda: SETTINGS)
+    questions = QueryTurnScheduler(lambda: SETTINGS)
 
     async def work() -> int:
         limit = await asyncio.create_task(asyncio.to_thread(limit_of_running_query))
@@ -466,7 +472,7 @@ async def test_queries_continue_during_a_recount() -> None:
     A recount has no time limit and uses no place, so queries of the same person continue. Each person may
     have one more recount in the queue.
     """
-    questions, work = QueryTurns(lambda: replace(SETTINGS, at_once=1)), Work()
+    questions, work = QueryTurnScheduler(lambda: replace(SETTINGS, at_once=1)), Work()
     asked = [("ada", "a1"), ("ada", "a2"), ("bob", "b")]
     tasks = [asyncio.create_task(questions.run_recount(who, work(name))) for who, name in asked]
     await settle()
@@ -484,7 +490,7 @@ async def test_a_recount_waits_within_its_time_and_works_beyond_it() -> None:
     """
     A second recount that waits too long gets 429 with Retry-After, while the first may take as long as it needs.
     """
-    questions, work = QueryTurns(lambda: replace(SETTINGS, max_time=0.05)), Work()
+    questions, work = QueryTurnScheduler(lambda: replace(SETTINGS, max_time=0.05)), Work()
     first = asyncio.create_task(questions.run_recount("ada", work("a")))
     await settle()
     with pytest.raises(Refusal, match="did not get its turn") as refused:

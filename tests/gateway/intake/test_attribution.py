@@ -9,7 +9,7 @@ import pytest
 
 from gateway.configuration.reader import load_config
 from gateway.configuration.sections import Config, ConfigError, PrivacySettings, SourceSettings
-from gateway.intake.attribution import Attribution
+from gateway.intake.attribution import RecordAttributor
 from spool.record import Inference, UsageMetric
 
 
@@ -17,10 +17,10 @@ def call(**fields: object) -> Inference:
     return Inference(id=b"\0" * 16, source="litellm", **fields)  # type: ignore[arg-type]
 
 
-def from_toml(tmp_path: Path, text: str) -> Attribution:
+def from_toml(tmp_path: Path, text: str) -> RecordAttributor:
     path = tmp_path / "tollhouse.toml"
     path.write_text(text)
-    return Attribution(load_config(path, env={}))
+    return RecordAttributor(load_config(path, env={}))
 
 
 def who(record: Inference) -> tuple[str | None, str | None, Mapping[str, str]]:
@@ -32,7 +32,7 @@ def test_report_has_priority_over_labels() -> None:
     Labels fill only null fields of the report. Labels of the key have priority over those of the device.
     """
     record = call(team="said", tags={"env": "said"})
-    Attribution(Config()).attribute_record(
+    RecordAttributor(Config()).attribute_record(
         record,
         {"team": "key", "user": "key", "env": "key", "site": "key"},
         {"user": "device", "site": "device", "room": "device"},
@@ -46,7 +46,7 @@ def test_report_has_priority_over_labels() -> None:
 )
 def test_opencode_calls_a_person_without_a_name_unknown(source: str, service: str, expected: str) -> None:
     record = Inference(id=b"\0" * 16, source=source, user="unknown", tags={"service": service})
-    Attribution(Config()).attribute_record(record, {"user": "ada"})
+    RecordAttributor(Config()).attribute_record(record, {"user": "ada"})
     assert expected == record.user
 
 
@@ -99,7 +99,7 @@ def test_siblings_do_not_share_what_was_added() -> None:
     """Records of one payload may share a tags object, so additions must copy it."""
     shared = {"service": "a"}
     first, second = call(tags=shared), call(tags=shared)
-    Attribution(Config()).attribute_record(first, {"site": "berlin"})
+    RecordAttributor(Config()).attribute_record(first, {"site": "berlin"})
     assert first.tags == {"service": "a", "site": "berlin"}
     assert second.tags == {"service": "a"}
 
@@ -107,7 +107,7 @@ def test_siblings_do_not_share_what_was_added() -> None:
 def test_labels_obey_the_bounds_of_tags() -> None:
     """A label becomes no tag if its name is one of content, or if the record already has 32 tags."""
     record = call(tags={f"t{number}": "x" for number in range(31)})
-    Attribution(Config()).attribute_record(record, {"prompt": "no", "site": "yes", "room": "too many"})
+    RecordAttributor(Config()).attribute_record(record, {"prompt": "no", "site": "yes", "room": "too many"})
     assert "prompt" not in record.tags
     assert len(record.tags) == 32
     assert record.tags.get("site") == "yes"
@@ -116,7 +116,7 @@ def test_labels_obey_the_bounds_of_tags() -> None:
 
 def test_sources_that_do_not_count() -> None:
     """With `count = false`, calls and counters of the source are kept only for reference."""
-    attribution = Attribution(Config(sources={"claude_code": SourceSettings(count=False)}))
+    attribution = RecordAttributor(Config(sources={"claude_code": SourceSettings(count=False)}))
     records: list[Inference | UsageMetric] = [
         Inference(id=b"", source="claude_code"),
         UsageMetric(id=b"", source="claude_code", name="n"),
@@ -140,7 +140,7 @@ def test_emails_are_hashed() -> None:
         ancestors="0102030405060708 ann.lee@example.com",
         tags={"end_user": "ann.lee@example.com", "repo": "git@example.com:a/b", "package": "react@18.2.0"},
     )
-    Attribution(Config(), secret=b"s").attribute_record(record, {})
+    RecordAttributor(Config(), secret=b"s").attribute_record(record, {})
     assert record.user is not None and record.user.startswith("email:") and len(record.user) == 22
     assert {record.user} == {record.session, record.run, record.tags["end_user"]}
     assert record.parent_run is not None and record.parent_run.startswith("email:")
@@ -154,7 +154,7 @@ def test_emails_are_hashed() -> None:
 def test_one_address_is_enough(field: str) -> None:
     """An e-mail address in one field is replaced by a pseudonym even if no other field has an address."""
     record = call(**{field: "ann@example.com"})
-    Attribution(Config(), secret=b"s").attribute_record(record, {})
+    RecordAttributor(Config(), secret=b"s").attribute_record(record, {})
     assert getattr(record, field).startswith("email:")
 
 
@@ -169,16 +169,16 @@ def test_a_label_names_a_repository_as_reporters_do() -> None:
         ("ann:secret@example.com", None),
     ):
         record = call()
-        Attribution(Config()).attribute_record(record, {"repository": address})
+        RecordAttributor(Config()).attribute_record(record, {"repository": address})
         assert record.tags.get("repository") == name
 
 
 def test_a_pseudonym_is_not_hashed_again() -> None:
     """A pseudonym is not hashed again by the next gateway of a chain, although its secret is different."""
     record = call(user="ann@example.com")
-    Attribution(Config(), secret=b"one").attribute_record(record, {})
+    RecordAttributor(Config(), secret=b"one").attribute_record(record, {})
     first = record.user
-    Attribution(Config(), secret=b"two").attribute_record(record, {})
+    RecordAttributor(Config(), secret=b"two").attribute_record(record, {})
     assert first == record.user
 
 
@@ -189,7 +189,7 @@ def test_a_pseudonym_is_not_hashed_again() -> None:
 def test_other_policies(policy: str, expected: tuple[object, ...]) -> None:
     """`drop` removes the address. `keep` stores it in lower case, so that a person is one user."""
     record = call(user="Ann@example.com", tags={"a": "b", "who": "x@y.org"})
-    Attribution(Config(privacy=PrivacySettings(emails=policy))).attribute_record(record, {})
+    RecordAttributor(Config(privacy=PrivacySettings(emails=policy))).attribute_record(record, {})
     assert expected == (record.user, record.tags)
 
 
@@ -229,7 +229,7 @@ def test_a_text_of_several_words_names_no_unit() -> None:
     record = call(
         run="summarize the plan of Ann", parent_run="run-1", tags={"repository": "summarize the plan"}
     )
-    Attribution(Config()).attribute_record(record, {})
+    RecordAttributor(Config()).attribute_record(record, {})
     assert (None, "run-1", {}) == (record.run, record.parent_run, record.tags)
 
 

@@ -11,29 +11,29 @@ import pytest
 import pytest_asyncio
 
 from gateway.configuration.sections import Assignment, AttributionRule, Config, Match, SourceSettings
-from gateway.intake.attribution import Attribution
-from gateway.intake.intake import Intake
+from gateway.intake.attribution import RecordAttributor
+from gateway.intake.intake import PayloadIntake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import ReportedCallers
 from gateway.normalise.outcome import NOT_AI, PART, ReadOutcome
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.errors import SpoolFull
 from spool.identity import RecordIdentity, call_identity
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, DEVICE_KEYS, NS, AiRecord, Inference, UsageMetric, record_to_json
 from spool.settings import SpoolSettings
 from spool.sqlite import in_memory
 from tests.moved_clock import MovedClock
 
-BEARER = Bearer("sender", frozenset())
+BEARER = AuthenticatedKey("sender", frozenset())
 MANY = 2 * PART + 10
 
 
 class FullFrom:
     """A log whose disk is full from the n-th submission on."""
 
-    def __init__(self, record_log: Log, submissions: int) -> None:
+    def __init__(self, record_log: RecordLog, submissions: int) -> None:
         self._log = record_log
         self._left = submissions
 
@@ -45,17 +45,17 @@ class FullFrom:
 
 
 @pytest_asyncio.fixture
-async def log() -> AsyncIterator[Log]:
+async def log() -> AsyncIterator[RecordLog]:
     spool = await in_memory.open_spool(settings=SpoolSettings(hold=0), clock=MovedClock())
     yield spool.log
     await spool.close()
 
 
-def intake(record_log: Log, config: Config | None = None) -> Intake:
+def intake(record_log: RecordLog, config: Config | None = None) -> PayloadIntake:
     config = config or Config()
     prices = PriceBook.load(config.prices)
-    return Intake(
-        record_log, attribution=Attribution(config), prices=prices, shadows=ReportedCallers(MovedClock())
+    return PayloadIntake(
+        record_log, attributor=RecordAttributor(config), prices=prices, shadows=ReportedCallers(MovedClock())
     )
 
 
@@ -83,7 +83,7 @@ def payload(*, uncertain: int = 0) -> ReadOutcome:
     return outcome
 
 
-async def test_large_payload_is_stored_in_parts_under_one_receipt(log: Log) -> None:
+async def test_large_payload_is_stored_in_parts_under_one_receipt(log: RecordLog) -> None:
     """
     A large payload is stored in parts under one receipt, which covers the whole request for the sender and
     the operator. The accounting balances.
@@ -101,7 +101,7 @@ async def test_large_payload_is_stored_in_parts_under_one_receipt(log: Log) -> N
     assert [] == list((await log.verify()).imbalances)
 
 
-async def test_the_records_of_parts_come_in_their_order(log: Log) -> None:
+async def test_the_records_of_parts_come_in_their_order(log: RecordLog) -> None:
     """
     Records are stored in the order in which decoding packed them, each with the device that its resource names.
     """
@@ -113,13 +113,13 @@ async def test_the_records_of_parts_come_in_their_order(log: Log) -> None:
     assert [str(number) for number in range(MANY)] == kept
 
 
-async def test_a_record_keeps_the_name_of_its_key_and_says_it_to_nobody(log: Log) -> None:
+async def test_a_record_keeps_the_name_of_its_key_and_says_it_to_nobody(log: RecordLog) -> None:
     """
     A record stores the key name of its first report and does not send it to destinations. All device keys
     have one name.
     """
     for number, bearer in enumerate(
-        (BEARER, Bearer("device 7", frozenset(), device="7"), Bearer("", frozenset()))
+        (BEARER, AuthenticatedKey("device 7", frozenset(), device="7"), AuthenticatedKey("", frozenset()))
     ):
         outcome = ReadOutcome(received=1)
         call = Inference(id=b"", source="otel", request_id=str(number))
@@ -128,14 +128,14 @@ async def test_a_record_keeps_the_name_of_its_key_and_says_it_to_nobody(log: Log
     again = ReadOutcome(received=1)
     call = Inference(id=b"", source="otel", request_id="0")
     again.add_record(call, call_identity(call, response_id=f"chatcmpl-{0:032d}"))
-    await intake(log).store_outcome(again, Bearer("another", frozenset()))
+    await intake(log).store_outcome(again, AuthenticatedKey("another", frozenset()))
     entries = await log.read(AI_TELEMETRY, 1, 9)
     kept = [record for entry in entries for record in entry.records if isinstance(record, Inference)]
     assert ["sender", DEVICE_KEYS, None] == [record.sender_key for record in kept]
     assert "sender_key" not in record_to_json(kept[0])
 
 
-async def test_after_a_failure_half_way_the_repeat_adds_only_what_is_missing(log: Log) -> None:
+async def test_after_a_failure_half_way_the_repeat_adds_only_what_is_missing(log: RecordLog) -> None:
     """
     If storing fails half-way, the sender gets no receipt and repeats the payload. Every call counts once,
     including calls without a dedup key.
@@ -213,14 +213,14 @@ def told(source: str, *, start: int = 1_790_000_000, **fields: str) -> ReadOutco
     return outcome
 
 
-async def kept(record_log: Log) -> list[tuple[str, bool, str | None]]:
+async def kept(record_log: RecordLog) -> list[tuple[str, bool, str | None]]:
     entries = await record_log.read(AI_TELEMETRY, 1, MANY)
     records = [record for entry in entries for record in entry.records if isinstance(record, Inference)]
     return [(record.source, record.shadow, record.session) for record in records]
 
 
 @pytest.mark.parametrize("later", [0, 4])
-async def test_first_report_of_an_uncounted_source_hides_no_call(log: Log, later: int) -> None:
+async def test_first_report_of_an_uncounted_source_hides_no_call(log: RecordLog, later: int) -> None:
     """
     The record is that of the source that counts, whichever report arrives first. Repeats of both
     reports are duplicates.
@@ -273,14 +273,14 @@ def counter(number: int, **fields: Any) -> ReadOutcome:
     return report(record, RecordIdentity(number.to_bytes(16, "big")))
 
 
-async def all_kept(record_log: Log) -> list[AiRecord]:
+async def all_kept(record_log: RecordLog) -> list[AiRecord]:
     return [record for entry in await record_log.read(AI_TELEMETRY, 1, 3) for record in entry.records]  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("user", ["alice", "alice@example.com"])
 @pytest.mark.parametrize("by_rule", [False, True])
 async def test_who_is_filled_in_does_not_part_counters_from_their_events(
-    log: Log, user: str, by_rule: bool
+    log: RecordLog, user: str, by_rule: bool
 ) -> None:
     """
     Codex names the account in its events but not in its counters. Both still belong to the same sender if a
@@ -288,8 +288,8 @@ async def test_who_is_filled_in_does_not_part_counters_from_their_events(
     """
     rule = AttributionRule(match=Match(tag={"service": "codex_exec"}), set=Assignment(user=user))
     taking = intake(log, Config(attribution=(rule,)) if by_rule else None)
-    laptop = Bearer("laptop", frozenset(), {} if by_rule else {"user": user})
-    another = Bearer("another", frozenset(), {"user": "bob"})
+    laptop = AuthenticatedKey("laptop", frozenset(), {} if by_rule else {"user": user})
+    another = AuthenticatedKey("another", frozenset(), {"user": "bob"})
     for outcome, bearer in ((event(user="acc-1"), laptop), (counter(1), laptop), (counter(2), another)):
         await taking.store_outcome(outcome, bearer)
     call, shadow, counted = await all_kept(log)
@@ -298,7 +298,7 @@ async def test_who_is_filled_in_does_not_part_counters_from_their_events(
     assert counted.shadow is False
 
 
-async def test_counters_of_a_window_repeat_calls_of_its_sessions(log: Log) -> None:
+async def test_counters_of_a_window_repeat_calls_of_its_sessions(log: RecordLog) -> None:
     """
     Copilot Chat's calls name the window and the session, but its counters name only the window. Counters of a
     window with calls are kept for reference, and counters of another window count.
@@ -327,7 +327,7 @@ def growing() -> ReadOutcome:
     return outcome
 
 
-async def test_large_payload_of_counters_is_stored_in_parts(log: Log) -> None:
+async def test_large_payload_of_counters_is_stored_in_parts(log: RecordLog) -> None:
     """
     A large payload of counters is also stored in parts, which keep the order and the devices of their points.
     A repeat after a failure counts only the missing points.

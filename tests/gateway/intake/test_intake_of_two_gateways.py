@@ -13,16 +13,16 @@ import pytest
 import pytest_asyncio
 
 from gateway.configuration.sections import Config
-from gateway.intake.attribution import Attribution
+from gateway.intake.attribution import RecordAttributor
 from gateway.intake.callers import KEEP_EVERY_S, WINDOW_S
-from gateway.intake.intake import Intake
+from gateway.intake.intake import PayloadIntake
 from gateway.intake.merge_window import SharedMergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import ReportedCallers
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import ReadOutcome
 from gateway.operations.list import declared_tables
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.engines import POSTGRES, open_storage
 from spool.log.partial_reports import COUNTERS
 from spool.log.recent_senders import caller_digest
@@ -35,7 +35,7 @@ from tests.gateway.normalise.formats.payloads import read_batch
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import Schema
 
-ALICE = Bearer("alice", frozenset(), {"team": "search"})
+ALICE = AuthenticatedKey("alice", frozenset(), {"team": "search"})
 CLAUDE_CODE = FAMILIES["Claude Code"]
 PRICES = PriceBook.load()
 
@@ -45,7 +45,7 @@ class Gateway:
     """The intake of one process, assembled on shared storage."""
 
     storage: Storage
-    intake: Intake
+    intake: PayloadIntake
     counters: WaitingCounters
     window: SharedMergeWindow
 
@@ -64,8 +64,8 @@ async def gateway(options: StorageOptions, clock: MovedClock) -> Gateway:
     shadows = ReportedCallers(clock, heard=storage.heard)
     waiting = WaitingCounters(storage.log, shadows, clock, wait_s=90, max_items=1000, max_bytes=1 << 20)
     await waiting.load_waiting_counters(storage.partial_reports, record_hold_s=0)
-    intake = Intake(
-        storage.log, attribution=Attribution(Config()), prices=PRICES, shadows=shadows, counters=waiting
+    intake = PayloadIntake(
+        storage.log, attributor=RecordAttributor(Config()), prices=PRICES, shadows=shadows, counters=waiting
     )
     window = SharedMergeWindow(
         storage.partial_reports,

@@ -7,13 +7,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from gateway.configuration.sections import Config
-from gateway.intake.attribution import Attribution
+from gateway.intake.attribution import RecordAttributor
 from gateway.intake.callers import WINDOW_S
-from gateway.intake.intake import Intake
+from gateway.intake.intake import PayloadIntake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import ReportedCallers
 from gateway.normalise.outcome import ReadOutcome
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.identity import RecordIdentity, call_identity, dedup_key_of_parts
 from spool.record import NS, Inference, UsageMetric
 from spool.settings import SpoolSettings
@@ -37,8 +37,8 @@ class Running:
             self.clock, heard=self.spool.heard, max_senders=self._settings.max_senders
         )
         await self.shadows.restore_missing_callers(self.spool.log)
-        self.intake = Intake(
-            self.spool.log, attribution=Attribution(Config()), prices=PRICES, shadows=self.shadows
+        self.intake = PayloadIntake(
+            self.spool.log, attributor=RecordAttributor(Config()), prices=PRICES, shadows=self.shadows
         )
         return self.spool
 
@@ -60,7 +60,7 @@ class Running:
             )
             outcome.add_record(call, call_identity(call, own_id=str(number)))
             call.id = outcome.identities[-1].id
-        await self.intake.store_outcome(outcome, Bearer(key, frozenset()))
+        await self.intake.store_outcome(outcome, AuthenticatedKey(key, frozenset()))
 
     async def is_repeat(self, session: str) -> bool:
         """Return whether a counter of the session is taken as a repeat of its calls."""
@@ -70,7 +70,7 @@ class Running:
         outcome = ReadOutcome(received=1)
         outcome.add_record(metric, RecordIdentity(dedup_key_of_parts(7, session, self.clock.now())))
         metric.id = outcome.identities[0].id
-        await self.intake.store_outcome(outcome, Bearer("counters", frozenset()))
+        await self.intake.store_outcome(outcome, AuthenticatedKey("counters", frozenset()))
         return metric.shadow
 
 

@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.configuration.sections import Config
-from gateway.intake.attribution import Attribution
-from gateway.intake.intake import Intake
+from gateway.intake.attribution import RecordAttributor
+from gateway.intake.intake import PayloadIntake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import ReportedCallers
 from gateway.normalise.outcome import ReadOutcome
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.identity import call_identity
 from spool.log.amendments import PARTS
 from spool.record import AI_TELEMETRY, NS, Inference, record_to_json
@@ -34,7 +34,7 @@ from tests.rounds import examples
 from tests.spool.contract.examples import NOON, assert_books_balance, everything
 
 HOLD_S = 10
-SENDER = Bearer("sender", frozenset())
+SENDER = AuthenticatedKey("sender", frozenset())
 SOURCES = ("otel", "litellm", "langfuse", "openmeter")
 prices = cache(PriceBook.load)
 
@@ -69,8 +69,8 @@ async def told(order: Sequence[Inference], cuts: Sequence[bool]) -> tuple[dict[s
     """Return the call's record and the number of conflicts. `cuts` marks where a new request begins."""
     clock = MovedClock(NOON)
     storage = await in_memory.open_spool(settings=SpoolSettings(hold=HOLD_S), clock=clock)
-    intake = Intake(
-        storage.log, attribution=Attribution(Config()), prices=prices(), shadows=ReportedCallers(clock)
+    intake = PayloadIntake(
+        storage.log, attributor=RecordAttributor(Config()), prices=prices(), shadows=ReportedCallers(clock)
     )
     outcome = ReadOutcome()
     for place, report in enumerate(order):

@@ -19,7 +19,16 @@ from gateway.intake.price_updates import (
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import litellm
-from gateway.intake.rate_cards.card import FORMAT, Clause, Model, Price, RateCard, Seller, Tier, day_ns
+from gateway.intake.rate_cards.card import (
+    FORMAT,
+    Model,
+    ModelNameCondition,
+    Price,
+    RateCard,
+    Seller,
+    Tier,
+    day_ns,
+)
 from tests.gateway.intake.test_prices import at, call
 
 DAY = "2026-11-27"
@@ -31,7 +40,7 @@ def price(input: str, output: str = "9", **more: Any) -> Price:
 
 
 def model(id: str, *prices: Price, starts: Sequence[str] = (), equals: Sequence[str] = ()) -> Model:
-    match = Clause(equals=(id, *equals), starts_with=tuple(starts))
+    match = ModelNameCondition(equals=(id, *equals), starts_with=tuple(starts))
     return Model(id=id, match=match, prices=prices or (price("1"),))
 
 

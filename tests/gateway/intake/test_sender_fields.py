@@ -10,21 +10,21 @@ import pytest_asyncio
 
 from gateway.configuration.sections import Config
 from gateway.core.kept_counts import DAY_S
-from gateway.intake.attribution import Attribution
-from gateway.intake.intake import Intake
+from gateway.intake.attribution import RecordAttributor
+from gateway.intake.intake import PayloadIntake
 from gateway.intake.prices import PriceBook
-from gateway.intake.sender_fields import MAX_SEEN, MAX_SENDERS, KeptSenderFields, SenderFieldCounter
+from gateway.intake.sender_fields import MAX_SEEN, MAX_SENDERS, SenderFieldCounter, SenderFieldSaver
 from gateway.intake.shadows import ReportedCallers
 from gateway.normalise import otlp
 from gateway.normalise.formats import litellm
 from gateway.normalise.formats.engine import driver
 from gateway.normalise.otlp.model import DETAILS
 from gateway.normalise.outcome import PART, ReadOptions, ReadOutcome
-from gateway.normalise.payload.body_limits import Allowance
-from gateway.people.authentication.bearer import Bearer
+from gateway.normalise.payload.body_limits import BodyReadLimits
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.errors import SpoolError, SpoolUnavailable
 from spool.identity import call_identity
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.record import Inference
 from spool.registry.registry import Registry
 from spool.registry.tables.sender_fields import OTHER, FieldCounts, SenderFieldTable
@@ -35,7 +35,7 @@ from tests.gateway.normalise.otlp.items import finished
 from tests.gateway.normalise.otlp.payloads import in_json, in_protobuf, span, traces
 from tests.moved_clock import MovedClock
 
-BEARER = Bearer("app", frozenset(), labels={"user": "ada", "team": "search"})
+BEARER = AuthenticatedKey("app", frozenset(), labels={"user": "ada", "team": "search"})
 CALL = {
     "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-5",
     "gen_ai.usage.input_tokens": 1500, "gen_ai.usage.output_tokens": 70,
@@ -48,16 +48,20 @@ def clock() -> MovedClock:
 
 
 @pytest_asyncio.fixture
-async def log_of(clock: MovedClock) -> AsyncIterator[Log]:
+async def log_of(clock: MovedClock) -> AsyncIterator[RecordLog]:
     spool = await in_memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
     yield spool.log
     await spool.close()
 
 
-def intake(log: Any, counter: SenderFieldCounter, clock: MovedClock) -> Intake:
+def intake(log: Any, counter: SenderFieldCounter, clock: MovedClock) -> PayloadIntake:
     prices = PriceBook.load(Config().prices)
-    return Intake(
-        log, attribution=Attribution(Config()), prices=prices, shadows=ReportedCallers(clock), fields=counter
+    return PayloadIntake(
+        log,
+        attributor=RecordAttributor(Config()),
+        prices=prices,
+        shadows=ReportedCallers(clock),
+        fields=counter,
     )
 
 
@@ -70,7 +74,7 @@ def payload(*calls: dict[str, Any], version: str | None = "1.0", first: int = 0)
     return outcome
 
 
-async def test_fields_are_counted_before_they_are_filled_in(log_of: Log, clock: MovedClock) -> None:
+async def test_fields_are_counted_before_they_are_filled_in(log_of: RecordLog, clock: MovedClock) -> None:
     """Labels of the key, and estimated costs, are no statements of the sender. A repeat counts as well."""
     counter = SenderFieldCounter(clock)
     calls: list[dict[str, Any]] = [
@@ -103,13 +107,13 @@ async def test_only_stored_payloads_count(clock: MovedClock) -> None:
     assert {} == counter.take_counts()
 
 
-async def test_another_tollhouse_counted_what_it_forwards(log_of: Log, clock: MovedClock) -> None:
+async def test_another_tollhouse_counted_what_it_forwards(log_of: RecordLog, clock: MovedClock) -> None:
     counter = SenderFieldCounter(clock)
     await intake(log_of, counter, clock).store_outcome(payload({}, version=None), BEARER)
     assert {} == counter.take_counts()
 
 
-async def test_a_day_ends_at_midnight(log_of: Log, clock: MovedClock) -> None:
+async def test_a_day_ends_at_midnight(log_of: RecordLog, clock: MovedClock) -> None:
     counter = SenderFieldCounter(clock)
     taker = intake(log_of, counter, clock)
     await taker.store_outcome(payload({}), BEARER)
@@ -143,8 +147,8 @@ async def test_counts_that_cannot_be_stored_are_retained_for_retry(clock: MovedC
     counter = SenderFieldCounter(clock)
     counter.put_back({counter.today: {("kong", "1"): FieldCounts(first=1, last=2, calls=3)}})
     with pytest.raises(SpoolError):
-        await KeptSenderFields(counter, Away()).store_pending()
-    stored = await KeptSenderFields(counter, registry.sender_fields).store_and_read_recent()
+        await SenderFieldSaver(counter, Away()).store_pending()
+    stored = await SenderFieldSaver(counter, registry.sender_fields).store_and_read_recent()
     assert 3 == stored[counter.today]["kong", "1"].calls
     await registry.close()
 
@@ -191,11 +195,11 @@ def test_the_version_of_a_sender(read: Any, resource: dict[str, Any], scope: str
     assert expected == stated[1]
 
 
-async def test_without_a_version_the_user_agent_names_it(log_of: Log, clock: MovedClock) -> None:
+async def test_without_a_version_the_user_agent_names_it(log_of: RecordLog, clock: MovedClock) -> None:
     counter = SenderFieldCounter(clock)
     body = b'{"id": "1", "model": "gpt-5", "call_type": "acompletion", "total_tokens": 3, "prompt_tokens": 3}'
     outcome = finished(
-        driver.read_body_items(litellm.FORMAT, body, options=ReadOptions(), allowance=Allowance())
+        driver.read_body_items(litellm.FORMAT, body, options=ReadOptions(), read_limits=BodyReadLimits())
     )
     outcome.set_sending_program("litellm/1.82.0 (Linux)")
     await intake(log_of, counter, clock).store_outcome(outcome, BEARER)
@@ -203,7 +207,7 @@ async def test_without_a_version_the_user_agent_names_it(log_of: Log, clock: Mov
     assert [("litellm", "litellm/1.82.0")] == [*senders]
 
 
-async def test_a_payload_in_parts_counts_once(log_of: Log, clock: MovedClock) -> None:
+async def test_a_payload_in_parts_counts_once(log_of: RecordLog, clock: MovedClock) -> None:
     """A payload that is stored in several parts counts each call once, with the last part."""
     counter = SenderFieldCounter(clock)
     outcome = payload(*[{} for _ in range(PART + 10)])

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from gateway.configuration.sections import Config
-from gateway.intake.attribution import Attribution
-from gateway.intake.intake import Intake
+from gateway.intake.attribution import RecordAttributor
+from gateway.intake.intake import PayloadIntake
 from gateway.intake.merge_window import SharedMergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import ReportedCallers
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.errors import Stale
 from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport
 from spool.log.values import Submission
@@ -25,8 +25,8 @@ from tests.gateway.normalise.formats.langfuse.events import batch, create, trace
 from tests.gateway.normalise.formats.payloads import read_batch
 from tests.moved_clock import MovedClock
 
-ALICE = Bearer("alice", frozenset(), {"team": "search"})
-BOB = Bearer("bob", frozenset())
+ALICE = AuthenticatedKey("alice", frozenset(), {"team": "search"})
+BOB = AuthenticatedKey("bob", frozenset())
 PRICES = PriceBook.load()
 WINDOW_S = 600.0
 
@@ -50,7 +50,9 @@ class Processes:
 
     def _window(self, hold_s: float) -> SharedMergeWindow:
         shadows = ReportedCallers(self.clock, heard=self.spool.heard)
-        intake = Intake(self.log, attribution=Attribution(Config()), prices=PRICES, shadows=shadows)
+        intake = PayloadIntake(
+            self.log, attributor=RecordAttributor(Config()), prices=PRICES, shadows=shadows
+        )
         return SharedMergeWindow(
             self.reports,
             self.log,
@@ -72,7 +74,7 @@ class Processes:
         assert books.topics[AI_TELEMETRY].get("pending", 0) == pending
 
 
-async def take(window: SharedMergeWindow, *events: object, bearer: Bearer = ALICE) -> None:
+async def take(window: SharedMergeWindow, *events: object, bearer: AuthenticatedKey = ALICE) -> None:
     outcome, reports = read_batch("langfuse", batch(*events))
     await window.store_outcome(outcome, bearer, reports)
 

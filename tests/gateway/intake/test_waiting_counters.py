@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from gateway.configuration.sections import Config
 from gateway.intake import waiting_counters
-from gateway.intake.attribution import Attribution
-from gateway.intake.intake import Intake
+from gateway.intake.attribution import RecordAttributor
+from gateway.intake.intake import PayloadIntake
 from gateway.intake.prices import PriceBook
 from gateway.intake.reversals import CountedCounterGroup
 from gateway.intake.shadows import CallReporter, CallReporters, ReportedCallers
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import ReadOutcome
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.identity import RecordIdentity, dedup_key_of_parts
 from spool.ledger.sums import HourlySums
 from spool.log.values import CounterPoint
@@ -37,7 +37,7 @@ from tests.moved_clock import MovedClock
 from tests.rounds import examples
 
 WAIT_S = 90.0
-BEARER = Bearer("tests", frozenset())
+BEARER = AuthenticatedKey("tests", frozenset())
 PRICES = PriceBook.load()
 
 
@@ -98,22 +98,22 @@ class Running:
         self._intakes = [await self._started() for _ in range(self.nodes)]
         self.counters, self.intake = self._intakes[0]
 
-    async def _started(self) -> tuple[WaitingCounters, Intake]:
+    async def _started(self) -> tuple[WaitingCounters, PayloadIntake]:
         await self.spool.heard.open()
         shadows = ReportedCallers(self.clock, heard=self.spool.heard)
         await shadows.restore_missing_callers(self.spool.log)
         limits = {"max_items": 1000, "max_bytes": 1 << 20, **self.limits}
         counters = WaitingCounters(self.spool.log, shadows, self.clock, wait_s=WAIT_S, **limits)
         await counters.load_waiting_counters(self.spool.partial_reports, record_hold_s=self.hold_s)
-        return counters, Intake(
+        return counters, PayloadIntake(
             self.spool.log,
-            attribution=Attribution(Config()),
+            attributor=RecordAttributor(Config()),
             prices=PRICES,
             shadows=shadows,
             counters=counters,
         )
 
-    async def take(self, outcome: ReadOutcome, bearer: Bearer = BEARER) -> None:
+    async def take(self, outcome: ReadOutcome, bearer: AuthenticatedKey = BEARER) -> None:
         """Let the next process accept the payload."""
         self._intakes.append(self._intakes.pop(0))
         await self._intakes[0][1].store_outcome(outcome, bearer)
@@ -493,7 +493,7 @@ def test_a_key_that_sends_too_many_pushes_out_its_own(limits: dict[str, int], no
     async def test(running: Running) -> None:
         began, is_cumulative = running.clock.now(), name == "gemini_cli"
         theirs = Family({}, {"source": name, "session": "theirs"}, cumulative=is_cumulative)
-        await running.take(counters(theirs, 1, began), Bearer("other", frozenset()))
+        await running.take(counters(theirs, 1, began), AuthenticatedKey("other", frozenset()))
         for number in range(10):
             running.clock.move(1)
             own = Family({}, {"source": name, "session": f"s{number}"}, cumulative=is_cumulative)
@@ -532,11 +532,11 @@ def test_full_limit_of_one_key_leaves_another_keys_counters_reversible(
             own = Family({}, {"source": name, "session": f"s{number}"}, cumulative=is_cumulative)
             await running.take(counters(own, 1, began))
             if number == 2:
-                await running.take(counters(theirs, 1, began), Bearer("other", frozenset()))
+                await running.take(counters(theirs, 1, began), AuthenticatedKey("other", frozenset()))
             await running.counters.record_due_and_reverse_repeated_counters(releases_all=True)
             running.clock.move(1)
         await running.restart()
-        await running.take(call(theirs, 1, began), Bearer("other", frozenset()))
+        await running.take(call(theirs, 1, began), AuthenticatedKey("other", frozenset()))
         await running.counters.record_due_and_reverse_repeated_counters()
         assert [
             1,
@@ -557,7 +557,7 @@ def test_reversible_counters_are_known_per_key(nodes: int) -> None:
     async def test(running: Running) -> None:
         began = running.clock.now()
         await running.take(counters(FAMILIES["Codex"], 1, began))
-        await running.take(counters(FAMILIES["Spring AI"], 1, began), Bearer("other", frozenset()))
+        await running.take(counters(FAMILIES["Spring AI"], 1, began), AuthenticatedKey("other", frozenset()))
         await running.counters.record_due_and_reverse_repeated_counters(releases_all=True)
         await running.counters.record_due_and_reverse_repeated_counters()
         assert {BEARER.name: 2, "other": 2} == running.counters.counted_by_key.items

@@ -16,7 +16,7 @@ from spool.deliveries.values import RouteState
 from spool.errors import SpoolUnavailable
 from spool.leases import NodeState, SoleNode, Work
 from spool.ledger.ledger import LedgerComparisonState
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.values import LogStats
 from tests.gateway.monitoring.test_metrics import ROUTE, STATS
 
@@ -78,7 +78,7 @@ class HealthSources(SoleNode):
 
     def health(self) -> ServerHealth:
         return ServerHealth(
-            cast(Log, self),
+            cast(RecordLog, self),
             cast(Deliveries, self),
             clock=self,
             keys_read=lambda: self.keys_read,

@@ -19,7 +19,7 @@ from spool.errors import SpoolUnavailable
 from spool.log.values import Commit, LogStats
 from spool.registry.notices import CHANNEL_STATES, ChannelCounts, ChannelState
 from spool.storage import DatabaseHealth, Standby
-from spool.turns.fair_turns import FairTurns
+from spool.turns.fair_turns import FairTurnScheduler
 
 STATS = LogStats(
     entries=7,
@@ -347,7 +347,7 @@ async def test_loop_lag_sees_a_loop_that_was_held(monkeypatch: pytest.MonkeyPatc
     The loop lag is measured by a sleeping task. If the event loop is blocked, the task wakes late, by the
     delay that clients notice. The task begins to measure with the first request.
     """
-    lag, turns = ProcessMetrics().lag, FairTurns()
+    lag, turns = ProcessMetrics().lag, FairTurnScheduler()
     task = asyncio.create_task(lag.measure_repeatedly(turns.wait_for_requests))
     await asyncio.sleep(0)
     turns.find_or_add_party("first request")

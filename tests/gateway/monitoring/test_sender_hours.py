@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.money.insights.rhythms import MOST_SHOWN, sender_gauges
-from gateway.monitoring.sender_hours import READ_EVERY_S, KeptSenderHours
+from gateway.monitoring.sender_hours import READ_EVERY_S, SenderHoursTracker
 from gateway.monitoring.snapshot import SenderGauges
 from spool.errors import SpoolUnavailable
 from spool.registry.registry import Registry
@@ -46,7 +46,7 @@ def seen(hours: Sequence[SenderHours]) -> Mapping[SourceAndKey, int]:
 
 async def test_two_gateways_and_a_restart(registry: Registry, clock: MovedClock) -> None:
     """A gateway sees its own arrivals at once, and those of another gateway after it stored and this one read them."""
-    first, second = (KeptSenderHours(registry.sender_hours, clock) for _ in range(2))
+    first, second = (SenderHoursTracker(registry.sender_hours, clock) for _ in range(2))
     first.note_arrival("prod", ["kong"])
     assert {("kong", "prod"): 1} == seen(await first.current_hours())
     assert {} == seen(await second.current_hours())
@@ -59,14 +59,14 @@ async def test_two_gateways_and_a_restart(registry: Registry, clock: MovedClock)
     assert {("kong", "prod"): 0b11, ("otel", "prod"): 1, RUNNING: 1} == seen(await second.current_hours())
     await second.store_arrivals()
     clock.move(READ_EVERY_S)
-    restarted = KeptSenderHours(registry.sender_hours, clock)
+    restarted = SenderHoursTracker(registry.sender_hours, clock)
     assert seen(await second.current_hours()) == seen(await restarted.current_hours())
 
 
 async def test_little_news_waits(registry: Registry, clock: MovedClock) -> None:
     """A busy sender writes one row an hour and one row in ten minutes, not one for each request."""
     table = Counted(registry.sender_hours)
-    kept = KeptSenderHours(table, clock)
+    kept = SenderHoursTracker(table, clock)
     for _ in range(60):
         kept.note_arrival("prod", ["kong"])
         await kept.store_arrivals(stores_all=False)
@@ -77,7 +77,7 @@ async def test_little_news_waits(registry: Registry, clock: MovedClock) -> None:
 
 async def test_arrivals_are_stored_after_an_outage(registry: Registry, clock: MovedClock) -> None:
     table = Counted(registry.sender_hours)
-    kept = KeptSenderHours(table, clock)
+    kept = SenderHoursTracker(table, clock)
     kept.note_arrival("prod", ["kong"])
     table.is_away = True
     with pytest.raises(SpoolUnavailable):

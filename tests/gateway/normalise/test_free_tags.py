@@ -12,7 +12,7 @@ import pytest
 
 from gateway.normalise.events import read_events
 from gateway.normalise.outcome import ReadOptions
-from gateway.normalise.payload.body_limits import Allowance
+from gateway.normalise.payload.body_limits import BodyReadLimits
 from tests.gateway.normalise.formats.langfuse import events as langfuse
 from tests.gateway.normalise.formats.payloads import case, read
 from tests.gateway.normalise.otlp.payloads import normalised, span, traces
@@ -53,7 +53,7 @@ def of_langfuse(metadata: Mapping[str, object], options: ReadOptions) -> tuple[M
 def of_events(metadata: Mapping[str, object], options: ReadOptions) -> tuple[Mapping[str, str], int]:
     steps = read_events(
         json.dumps({"type": "t", "data": metadata}).encode(),
-        Allowance(9),
+        BodyReadLimits(9),
         accepts_assigned_ids=True,
         keep_tags=options.keep_tags,
     )

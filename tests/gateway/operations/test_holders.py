@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from gateway.http.address import Address
+from gateway.http.address import ApiAddress
 from gateway.http.requests import services_type_of_handler
 from gateway.mcp.tool import McpTool
 from gateway.mcp.tools.list import TOOLS
@@ -22,7 +22,7 @@ from gateway.operations.holders.operators import (
 from gateway.operations.holders.receivers import ReceiverServices, StatusServices, TopicServices
 from gateway.operations.installation.status import FOR_OPERATORS, ON_EVERY_LISTENER
 from gateway.operations.records.deliveries import list_deliveries
-from gateway.operations.requests.address import OperatorAddress
+from gateway.operations.requests.address import OperatorApiAddress
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import AllServices, OperatorServices
 from gateway.service.addresses.areas import OPERATOR_AREAS, operator_addresses
@@ -50,7 +50,7 @@ OF_ASSISTANTS = ("gateway.mcp.endpoint", "gateway.mcp.metadata")
 
 
 @pytest.mark.parametrize("row", KEY_ROWS, ids=lambda row: f"{row.name} {row.path}")
-def test_a_handler_for_keys_names_one_holder(row: Address) -> None:
+def test_a_handler_for_keys_names_one_holder(row: ApiAddress) -> None:
     """A decorator around the handler does not hide the holder."""
     named = services_type_of_handler(row.handler)
     if getattr(row.handler, "__module__", "") in OF_ASSISTANTS:
@@ -66,7 +66,7 @@ def test_a_tool_of_assistants_names_one_holder(tool: McpTool[Any]) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_handler_names_one_holder(row: OperatorAddress) -> None:
+def test_a_handler_names_one_holder(row: OperatorApiAddress) -> None:
     """Each handler of the operator API names one holder. Only a few handlers get all holders together."""
     named = services_type_of_handler(row.handler)
     assert (row.name in OF_SEVERAL) == (named is OperatorServices)

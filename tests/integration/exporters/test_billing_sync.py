@@ -18,7 +18,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from exporters.errors import Misconfigured, Rejected, Retryable
-from exporters.http.client import Client, ClientSettings
+from exporters.http.client import ClientSettings, HttpClient
 from exporters.service.billing_drops import ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.settings import UpstreamKey, UpstreamSettings
@@ -168,7 +168,7 @@ class BillingSyncs:
 
     @asynccontextmanager
     async def sync(self, **changes: Any) -> AsyncIterator[BillingSync]:
-        client = Client(ClientSettings(timeout_s=30), clock=self.clock)
+        client = HttpClient(ClientSettings(timeout_s=30), clock=self.clock)
         one = BillingSync(
             self.ledger, self.hours, client, self.settings, ConnectionLocks(), clock=self.clock, **changes
         )

@@ -17,7 +17,7 @@ from exporters.destinations.catalogue import build_routes
 from exporters.destinations.webhook import sign_body
 from exporters.errors import Misconfigured, Retryable
 from exporters.forwarder import RouteForwarder
-from exporters.http.client import MAX_ANSWER_BYTES, Client, ClientSettings
+from exporters.http.client import MAX_ANSWER_BYTES, ClientSettings, HttpClient
 from exporters.settings import DestinationSettings, UpstreamSettings
 from spool.clock import SystemClock
 from spool.deliveries.values import PARKED
@@ -269,14 +269,14 @@ def test_kill_9_leaves_every_line_once(tmp_path: Path) -> None:
 async def test_a_long_answer_is_not_read_to_its_end(upstream: FakeUpstream) -> None:
     """Tollhouse reads at most 64 KiB of an answer."""
     upstream.answers.append(Reply(200, b"x" * (4 * MAX_ANSWER_BYTES)))
-    async with Client(ClientSettings(), clock=CLOCK) as client:
+    async with HttpClient(ClientSettings(), clock=CLOCK) as client:
         answer = await client.send(upstream.url, b"{}", content_type="application/json")
     assert MAX_ANSWER_BYTES == len(answer.body)
 
 
 async def test_a_proxy_carries_the_request(upstream: FakeUpstream) -> None:
     """With upstream.proxy, the request goes to the proxy and names the service's address."""
-    async with Client(ClientSettings(proxy=upstream.url), clock=CLOCK) as client:
+    async with HttpClient(ClientSettings(proxy=upstream.url), clock=CLOCK) as client:
         await client.send("http://cost.example/v1/traces", b"{}", content_type="application/json")
     (request,) = upstream.requests
     assert request.headers["host"] == "cost.example"
@@ -285,7 +285,7 @@ async def test_a_proxy_carries_the_request(upstream: FakeUpstream) -> None:
 
 async def test_what_never_arrived_is_no_answer() -> None:
     """If nobody listens, the request certainly was not received. It is repeated under its key."""
-    async with Client(ClientSettings(timeout_s=2), clock=CLOCK) as client:
+    async with HttpClient(ClientSettings(timeout_s=2), clock=CLOCK) as client:
         with pytest.raises(Retryable) as failure:
             await client.send("http://127.0.0.1:1/v1/traces", b"", content_type="x/y", authorization="s3cret")
     assert failure.value.status_text is None
@@ -304,7 +304,7 @@ async def test_reason_omits_an_address_that_may_contain_a_secret() -> None:
 
     async with (
         await asyncio.start_server(answer, "127.0.0.1", 0) as server,
-        Client(ClientSettings(), clock=CLOCK) as client,
+        HttpClient(ClientSettings(), clock=CLOCK) as client,
     ):
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook?token=s3cret"
         with pytest.raises(Retryable, match="Bad status line") as failure:
@@ -314,13 +314,13 @@ async def test_reason_omits_an_address_that_may_contain_a_secret() -> None:
 
 async def test_invalid_address_or_ca_file_pauses_the_route(tmp_path: Path) -> None:
     """An invalid address or an invalid CA file parks the route, because only the operator can correct it."""
-    async with Client(ClientSettings(), clock=CLOCK) as client:
+    async with HttpClient(ClientSettings(), clock=CLOCK) as client:
         with pytest.raises(Misconfigured, match="not a valid address"):
             await client.send("no address", b"", content_type="x/y")
     broken = tmp_path / "ca.pem"
     broken.write_text("nothing")
     for ca_file in (broken, tmp_path / "absent.pem"):
-        async with Client(ClientSettings(ca_file=ca_file), clock=CLOCK) as client:
+        async with HttpClient(ClientSettings(ca_file=ca_file), clock=CLOCK) as client:
             with pytest.raises(Misconfigured, match="ca_file"):
                 await client.send("https://127.0.0.1:1", b"", content_type="x/y")
 

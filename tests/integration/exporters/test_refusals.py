@@ -17,11 +17,11 @@ from exporters.destinations.otlp import OtlpEndpoint
 from exporters.destinations.webhook import build_exporter
 from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryable, SendError
 from exporters.exporter import Exporter
-from exporters.http.client import Client, ClientSettings
+from exporters.http.client import ClientSettings, HttpClient
 from exporters.notifications.catalogue import build_channel as build_channel
-from exporters.notifications.channel import Message
+from exporters.notifications.channel import NotificationMessage
 from exporters.otlp.telemetry import TelemetryExporter
-from exporters.service.billing_drops import BillingDropExporter, ConnectionLocks
+from exporters.service.billing_drops import ConnectionLocks, HourlyBillingFileExporter
 from exporters.service.events import EventExporter
 from exporters.service.unit_cost import UnitCostExporter
 from exporters.service.upstream_client import UpstreamClient
@@ -29,7 +29,7 @@ from exporters.settings import DestinationSettings, NotifySettings, UpstreamKey,
 from spool.clock import SystemClock
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import LogEntry
-from spool.record import BillingDrop, Record, UnitCostOperation, UsageEvent
+from spool.record import HourlyBillingFile, Record, UnitCostOperation, UsageEvent
 from spool.registry.scopes import BILLING_DROP, CREATE_EVENT
 from spool.streams import StreamReader
 from tests.exporters.notifications.examples import notice
@@ -62,7 +62,7 @@ def client_of(upstream: FakeUpstream, directory: Path) -> UpstreamClient:
 
 def otlp(upstream: FakeUpstream, directory: Path) -> Exporter:
     settings = DestinationSettings(name="d", type="otlp", url=upstream.url)
-    return TelemetryExporter(Client(ClientSettings(), clock=CLOCK), OtlpEndpoint(settings, None))
+    return TelemetryExporter(HttpClient(ClientSettings(), clock=CLOCK), OtlpEndpoint(settings, None))
 
 
 def events(upstream: FakeUpstream, directory: Path) -> Exporter:
@@ -80,7 +80,7 @@ def unit_cost(upstream: FakeUpstream, directory: Path) -> Exporter:
 
 
 def drops(upstream: FakeUpstream, directory: Path) -> Exporter:
-    return BillingDropExporter(client_of(upstream, directory), ConnectionLocks(), lambda drop: "there")
+    return HourlyBillingFileExporter(client_of(upstream, directory), ConnectionLocks(), lambda drop: "there")
 
 
 def event(number: int) -> UsageEvent:
@@ -103,7 +103,7 @@ async def sent(exporter: Exporter, *records: Record) -> Settlement:
         (otlp, call(1)),
         (events, event(1)),
         (unit_cost, OPERATION),
-        (drops, BillingDrop(id=bytes(16), connection_id="here")),
+        (drops, HourlyBillingFile(id=bytes(16), connection_id="here")),
     ],
     ids=["otlp", "events", "unit cost", "billing drops"],
 )
@@ -174,7 +174,9 @@ def small_exporter(type: str, upstream: FakeUpstream, directory: Path) -> Export
     settings = DestinationSettings(name="d", type=type, url=upstream.url)
     if type == "webhook":
         return build_exporter(settings, None, CLOCK)
-    return TelemetryExporter(Client(ClientSettings(), clock=CLOCK), OtlpEndpoint(settings, None), max_bytes=1)
+    return TelemetryExporter(
+        HttpClient(ClientSettings(), clock=CLOCK), OtlpEndpoint(settings, None), max_bytes=1
+    )
 
 
 @pytest.mark.parametrize(
@@ -240,6 +242,6 @@ async def test_a_channel_that_denies_in_a_2xx_has_no_notice(
     upstream.answers.append(Reply(200, body, content_type))
     try:
         with pytest.raises(error) if error else nullcontext():
-            await channel.send(Message(notices=[notice("a")]))
+            await channel.send(NotificationMessage(notices=[notice("a")]))
     finally:
         await channel.close()

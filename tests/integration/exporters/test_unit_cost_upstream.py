@@ -23,7 +23,7 @@ from exporters.settings import EventStream, UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
 from spool.identity import RecordIdentity
 from spool.log.values import Submission
-from spool.record import NS, BillingDrop, Record, UnitCostOperation, UsageEvent
+from spool.record import NS, HourlyBillingFile, Record, UnitCostOperation, UsageEvent
 from spool.settings import SpoolSettings
 from spool.sqlite.spool import SqliteSpool, open_spool
 from tests.exporters.spools import record_id
@@ -322,7 +322,7 @@ async def test_drops_leave_whole_and_in_order(site: UnitCostSite) -> None:
     site.upstream.answers.extend([Reply(503), Reply(503)])
     bodies = [b'{"n":%d}' % n for n in range(4)]
     for n, body in enumerate(bodies):
-        await site.add(BillingDrop(id=record_id(n), connection_id="c-1", body=body))
+        await site.add(HourlyBillingFile(id=record_id(n), connection_id="c-1", body=body))
     async with site.forwarding():
         await site.until({"delivered": 4}, "upstream/billing-data")
     assert bodies == [request.body for request in site.upstream.accepted]

@@ -35,7 +35,7 @@ from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder, replace_file
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
 from gateway.devices.fleet.heartbeat_facts import hash_serial
-from gateway.devices.fleet.uses import RememberedUses
+from gateway.devices.fleet.uses import RememberedAssistantUses
 from spool.record import utc_iso
 from tests.integration.fleet import history
 from tests.integration.fleet.history import ASSISTANTS, USERS, Call, History, Key
@@ -236,9 +236,13 @@ class Laptop:
             **self._numbers.number_next_heartbeat(),
         }
 
-    def _memories(self) -> dict[str, RememberedUses]:
+    def _memories(self) -> dict[str, RememberedAssistantUses]:
         path = self.data / USES_FILE
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, RememberedUses]) if path.exists() else {}
+        return (
+            msgspec.json.decode(path.read_bytes(), type=dict[str, RememberedAssistantUses])
+            if path.exists()
+            else {}
+        )
 
     def _settle(self) -> None:
         """Write the settings that hold now, if they changed."""

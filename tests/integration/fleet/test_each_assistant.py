@@ -16,7 +16,7 @@ import pytest
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
-from gateway.devices.fleet.uses import RememberedUses
+from gateway.devices.fleet.uses import RememberedAssistantUses
 from spool.record import NS, Inference, utc_iso
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from tests.clients import capture
@@ -39,7 +39,7 @@ class Desk:
     def __init__(self, assistant: str, place: Path, server: Serving, clock: MovedClock) -> None:
         self.assistant, self.root, self.server, self.clock = assistant, place, server, clock
         self.home = place / "home/ada"
-        self._memories: dict[str, RememberedUses] = {}
+        self._memories: dict[str, RememberedAssistantUses] = {}
         self._heard: dict[str, float] = {}
         self.requests = captured(assistant)
         self.write(f"home/ada/{PRESENT[assistant]}", "")

@@ -17,7 +17,7 @@ from gateway.configuration.sections import AgentSettings, Config, ServerSettings
 from gateway.devices.agent.identity import KEY_FILE
 from gateway.devices.agent.link import HEARTBEATS_FILE
 from gateway.devices.states import KEY_AFTER_LEAVING_S
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from gateway.service.app import TollhouseApp
 from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings
@@ -197,7 +197,7 @@ async def test_waiting_records_are_delivered_before_the_end(gateway: Gateway, tm
     await beat(laptop)
     there = settings(laptop)
     unreachable = replace(there, agent=AgentSettings(gateway=f"http://127.0.0.1:{free_port()}"))
-    local = Bearer("this machine", frozenset({INGEST}), device="laptop", is_local=True)
+    local = AuthenticatedKey("this machine", frozenset({INGEST}), device="laptop", is_local=True)
     app = TollhouseApp(with_gateway_upstream(unreachable), version="0", local=local)
     await app.start()
     async with gateway.client.post(

@@ -23,7 +23,7 @@ from gateway.devices.lifecycle import SCOPES, DeviceLifecycle
 from gateway.devices.reports import DeviceReport
 from gateway.money.insights.detector_facts import InsightFacts
 from gateway.money.insights.detectors import fleet as detectors
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.devices.device import Device
 from spool.record import utc_iso
 from tests.integration.operations.server import OperatorServer, operator_server
@@ -129,8 +129,8 @@ class Site:
         return found["machines"], found["covered"], found["offline"], titles
 
 
-def bearer(id: str) -> Bearer:
-    return Bearer(f"device {id}", SCOPES, device=id)
+def bearer(id: str) -> AuthenticatedKey:
+    return AuthenticatedKey(f"device {id}", SCOPES, device=id)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from gateway.service.addresses.table import FOR_SENDERS
 from spool.identity import RecordIdentity
 from spool.leases import LeaseTasks, Work
 from spool.log.values import Submission
-from spool.postgres.registry.follower import Follower
+from spool.postgres.registry.follower import RegistryChangeFollower
 from spool.record import AI_TELEMETRY, NS, Inference
 from spool.registry import changes
 from spool.registry.operators import Actor
@@ -297,7 +297,7 @@ def kept(schema: Schema) -> dict[str, str]:
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the gateways' changes from each other and stop background tasks."""
 
-    async def nothing(self: Follower) -> None:
+    async def nothing(self: RegistryChangeFollower) -> None:
         pass
 
     async def never(self: LeaseTasks, name: str, work: Work, **_: Any) -> None:
@@ -306,8 +306,8 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing_ever(self: BudgetEvaluator) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Follower, "read_registry_changes", nothing)
-    monkeypatch.setattr(Follower, "read_tables_without_announcements", nothing)
+    monkeypatch.setattr(RegistryChangeFollower, "read_registry_changes", nothing)
+    monkeypatch.setattr(RegistryChangeFollower, "read_tables_without_announcements", nothing)
     monkeypatch.setattr(changes, "LOOKED_S", 1e9)  # the gateway behaves as if it had just read the changes
     monkeypatch.setattr(LeaseTasks, "run_while_leased", never)
     monkeypatch.setattr(BudgetEvaluator, "run", nothing_ever)

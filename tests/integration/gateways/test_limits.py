@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.intake import stream_admission
-from spool.postgres.registry.follower import Follower
+from spool.postgres.registry.follower import RegistryChangeFollower
 from spool.settings import SpoolSettings
 from tests.integration.conftest import Serve
 from tests.integration.test_two_gateways import shared_config
@@ -23,10 +23,10 @@ async def test_streams_beyond_the_limit(
     Stored streams are counted, so the limit holds even at a gateway that has not seen the other's new streams.
     """
 
-    async def no_look(self: Follower) -> None:
+    async def no_look(self: RegistryChangeFollower) -> None:
         """Hide new streams from both gateways."""
 
-    monkeypatch.setattr(Follower, "read_tables_without_announcements", no_look)
+    monkeypatch.setattr(RegistryChangeFollower, "read_tables_without_announcements", no_look)
     monkeypatch.setattr(stream_admission, "FRESH_S", 1e9)
     schema = new_schema()
     config = replace(

@@ -26,7 +26,7 @@ from gateway.cli.lake.command import lake as command
 from spool.deliveries.protocols import LANDINGS
 from spool.identity import RecordIdentity
 from spool.log.values import Submission
-from spool.record import NS, TOPICS, BillingDrop, Record, UnitCostOperation, UsageEvent
+from spool.record import NS, TOPICS, HourlyBillingFile, Record, UnitCostOperation, UsageEvent
 from tests.exporters.spools import call, record_id
 from tests.integration.lake.lakes import House, configured, opened
 from tests.integration.lake.s3 import BUCKET
@@ -44,7 +44,7 @@ RECORDS: dict[str, Record] = {
         id=record_id(3), stream="per_user", stream_type="metric", operation="sum", start_time=AT_NS,
         granularity="DAILY", element_name="ada", dimensions={"region": ["eu"]}, value="0.000000000000001",
     ),
-    "billing-data": BillingDrop(
+    "billing-data": HourlyBillingFile(
         id=record_id(4), connection_id="con-1", month="2026-09", operation="replace_drop", rows=1, body=BODY,
         start_time=AT_NS,
     ),
@@ -170,7 +170,7 @@ PLANTED: dict[str, Record] = {
         id=record_id(3), stream=WORD, stream_type="metric", operation="sum", start_time=AT_NS, granularity="DAILY",
         element_name=WORD, dimensions={WORD: [WORD]}, value="1",
     ),
-    "billing-data": BillingDrop(
+    "billing-data": HourlyBillingFile(
         id=record_id(4), connection_id=WORD, month="2026-09", operation="replace_drop", rows=1, body=WORD.encode(),
         start_time=AT_NS, upstream_id=WORD,
     ),

@@ -12,14 +12,14 @@ import pytest
 
 from gateway.devices.reports import DeviceReport
 from gateway.mcp.tool import MAX_BYTES
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.devices.device import Device
 from spool.registry.scopes import ENROLL
 from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant
 
 TOOL = "get_resource_metadata"
-FLEET = Bearer("fleet", frozenset({ENROLL}))
+FLEET = AuthenticatedKey("fleet", frozenset({ENROLL}))
 
 
 async def enrol(assistant: Assistant, id: str, **report: Any) -> None:

@@ -19,11 +19,11 @@ from exporters.service.billing_drops import ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import build_client
 from exporters.settings import UpstreamSettings
-from gateway.bills.billed.biller import Biller
+from gateway.bills.billed.biller import BilledCostCalculator
 from gateway.bills.contracts.declared import all_contracts
 from gateway.bills.contracts.reading import read_month_charges
 from gateway.bills.reconciliation.gathering import StatementSources
-from gateway.bills.reconciliation.reconciler import Reconciler
+from gateway.bills.reconciliation.reconciler import BillReconciler
 from gateway.clusters.clusters import Clusters
 from gateway.configuration.sections import (
     BillingSettings,
@@ -177,8 +177,8 @@ async def operator_server(
         contracts=partial(all_contracts, storage.registry),
         charges=partial(read_month_charges, storage.ledger, storage.registry),
     )
-    reconciler = Reconciler(statement_sources, clock)
-    biller = Biller(statement_sources, clock)
+    reconciler = BillReconciler(statement_sources, clock)
+    biller = BilledCostCalculator(statement_sources, clock)
     registry: dict[str, Any] = {"registry": storage.registry, "clock": clock}
 
     def chosen(holder: type) -> dict[str, Any]:

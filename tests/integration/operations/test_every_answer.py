@@ -21,8 +21,8 @@ import pytest
 from gateway.configuration.sections import AnswerSettings, Config, McpSettings, UnitCostPublication
 from gateway.core.paths import AS, OPERATOR_API, socket_path
 from gateway.http.answers import SLICE_BYTES
-from gateway.intake.attribution import Attribution
-from gateway.intake.deposits import RecordDeposits
+from gateway.intake.attribution import RecordAttributor
+from gateway.intake.deposits import NonTelemetryIntake
 from gateway.intake.publisher import UnitCostPublisher
 from gateway.money.costs.reader import CostReader
 from gateway.monitoring.spend import SpendSeries
@@ -34,7 +34,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, limit_of_running_query
 from spool.registry.views import Anomalies, NewView
 from spool.settings import SpoolSettings
-from spool.streams import StreamBook
+from spool.streams import KnownStreams
 from spool.turns.fair_turns import BackgroundWork, current_work
 from tests.answers.largest_questions import BUDGET, VIEW, Question, plans_of, questions
 from tests.answers.many_sums import fill
@@ -199,14 +199,14 @@ async def test_background_work_reads_no_rows_on_the_event_loop(
     await do("insights", make_insight_updater(services.operators).find_and_store_insights())
     await do("recommendations", money.require_adviser().find_savings())
     await do("spend", SpendSeries(storage.ledger, clock, top=20).read_totals())
-    deposits = RecordDeposits(storage.log, Attribution(Config()))
+    deposits = NonTelemetryIntake(storage.log, RecordAttributor(Config()))
     rule = UnitCostPublication(stream="users", by="user")
     publisher = UnitCostPublisher(
         [rule],
         ledger=storage.ledger,
-        deposits=deposits,
+        intake=deposits,
         streams=storage.streams,
-        book=StreamBook([]),
+        known_streams=KnownStreams([]),
         clock=clock,
     )
     await do("published", publisher.publish_changed_costs(rule))

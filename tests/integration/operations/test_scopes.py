@@ -16,7 +16,7 @@ import pytest_asyncio
 from aiohttp import ClientSession
 
 from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
-from gateway.http.address import BASIC, IN_PATH, Address
+from gateway.http.address import BASIC, IN_PATH, ApiAddress
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from gateway.service.addresses.table import ADDRESSES
 from gateway.service.app import TollhouseApp
@@ -37,7 +37,7 @@ PARAMETERS = {"connection_id": "c-1", "id": "one", "month": "2026-11", "format":
 
 class Operation(NamedTuple):
     method: str
-    address: Address
+    address: ApiAddress
 
     @property
     def scope(self) -> str:

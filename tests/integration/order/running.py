@@ -20,16 +20,16 @@ import spool.sqlite.spool
 from gateway.configuration.sections import Config, DeviceSettings
 from gateway.devices.assignment import DeviceAssignment
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.intake.attribution import Attribution
-from gateway.intake.intake import Intake
-from gateway.intake.merge_window import MergeWindow
+from gateway.intake.attribution import RecordAttributor
+from gateway.intake.intake import PayloadIntake
+from gateway.intake.merge_window import ReportMergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import ReportedCallers
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
 from gateway.normalise.formats.langfuse.merger import ReportMerger
 from gateway.normalise.outcome import ReadOptions
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.devices.table import DeviceTable
 from spool.record import AI_TELEMETRY, Record, record_to_json
 from spool.settings import SpoolSettings
@@ -44,7 +44,7 @@ HOLD_S = 10
 WINDOW_S = 600
 WAIT_S = 90
 SETTINGS = SpoolSettings(hold=HOLD_S)
-SENDER = Bearer("sender", frozenset())
+SENDER = AuthenticatedKey("sender", frozenset())
 prices = cache(PriceBook.load)
 
 SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "1")) or random.SystemRandom().randrange(1, 2**31)
@@ -59,7 +59,7 @@ Told = tuple[list[Row], int]  # the sorted records, and the number of conflicts
 class Request:
     format: str
     body: bytes
-    bearer: Bearer = SENDER
+    bearer: AuthenticatedKey = SENDER
 
 
 async def normalised(request: Request) -> Any:
@@ -98,15 +98,15 @@ class Gateway:
         limits: Any = {"max_items": 1000, "max_bytes": 2**24}
         self._counters = WaitingCounters(log, self._shadows, self._clock, wait_s=WAIT_S, **limits)
         await self._counters.load_waiting_counters(stored, record_hold_s=HOLD_S)
-        intake = Intake(
+        intake = PayloadIntake(
             log,
-            attribution=Attribution(Config()),
+            attributor=RecordAttributor(Config()),
             prices=prices(),
             shadows=self._shadows,
             counters=self._counters,
         )
         merger = ReportMerger(window_s=WINDOW_S, hold_s=HOLD_S, max_reports=1000, max_bytes=2**24)
-        self._window = MergeWindow(stored, intake, self._clock, merger)
+        self._window = ReportMergeWindow(stored, intake, self._clock, merger)
         await self._window.load_stored_reports()
 
     async def restart(self) -> None:

@@ -22,7 +22,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.record import Inference
 from tests.clients import capture
@@ -255,7 +255,7 @@ def reporter_of(sent: SentRequest) -> str:
 
 
 @pytest.mark.parametrize("laptop", [SENDER, LAPTOP], ids=["key", "laptop"])
-async def test_any_reporter_knows_the_tree(laptop: Bearer, tmp_path: Path) -> None:
+async def test_any_reporter_knows_the_tree(laptop: AuthenticatedKey, tmp_path: Path) -> None:
     """
     Each reporter and each group of reporters gives the same tree. LiteLLM's cost counts if LiteLLM reports. Claude Code
     may report under the key of a laptop.

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from tests.gateway.normalise.formats.payloads import case
 from tests.gateway.normalise.otlp.items import NOW, SECOND
 from tests.gateway.normalise.otlp.payloads import attribute, span, traces
@@ -215,7 +215,7 @@ def test_events_and_spans_of_one_call_without_a_request_id() -> None:
         assert Decimal("0.25") == spent(rows)
 
 
-LAPTOP = Bearer("device laptop-1", frozenset(), device="laptop-1")
+LAPTOP = AuthenticatedKey("device laptop-1", frozenset(), device="laptop-1")
 
 
 @pytest.mark.parametrize("request_id", [REQUEST_ID, None])

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.log.pending_spans import LONGEST_GIVEN
 from spool.record import Correction, Inference, Record
 from tests.clients.capture import PLACE, read
@@ -314,6 +314,6 @@ async def test_no_key_attributes_the_calls_of_another_key() -> None:
     await gateway.start()
     call, agent = (in_protobuf(traces(each)) for each in (chat(3, 2), made(2, AGENT)))
     await gateway.take(Request("otlp/traces", call))
-    await gateway.take(Request("otlp/traces", agent, Bearer("mallory", frozenset())))
+    await gateway.take(Request("otlp/traces", agent, AuthenticatedKey("mallory", frozenset())))
     rows, _ = await gateway.end()
     assert [None] == [row.get("run") for row in rows]

@@ -19,7 +19,7 @@ from gateway.devices import lifecycle as rules
 from gateway.devices.lifecycle import FIRST_KEY_S
 from gateway.devices.reports import DeviceReport
 from gateway.operations.money.insights import make_insight_updater
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from gateway.service.app import TollhouseApp
 from spool.devices import table as device_table
 from spool.devices.device import Device
@@ -341,7 +341,7 @@ async def test_a_device_of_first_contact_keeps_its_key_from_strangers(tmp_path: 
     )
     server = TollhouseApp(settings, version="0", clock=clock)
     await server.start()
-    lifecycle, bearer = server.services.topics.devices, Bearer("fleet", frozenset(ALL))
+    lifecycle, bearer = server.services.topics.devices, AuthenticatedKey("fleet", frozenset(ALL))
     asked = DeviceReport(id="laptop-1", fingerprint="f", want_key=True)
     try:
         await lifecycle.enrol_or_list_device("laptop-1", bearer)

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from gateway.configuration.sections import Config
-from gateway.intake.attribution import Attribution
-from gateway.intake.intake import Intake
-from gateway.intake.merge_window import MergeWindow
+from gateway.intake.attribution import RecordAttributor
+from gateway.intake.intake import PayloadIntake
+from gateway.intake.merge_window import ReportMergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import ReportedCallers
 from gateway.normalise.formats.engine.declaration import NormalisedBody
@@ -23,8 +23,8 @@ from gateway.normalise.formats.langfuse.batch import read_langfuse_batch
 from gateway.normalise.formats.langfuse.generations import GENERATION
 from gateway.normalise.formats.langfuse.merger import ReportMerger, WaitingReport
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
-from gateway.normalise.payload.body_limits import Allowance
-from gateway.people.authentication.bearer import Bearer
+from gateway.normalise.payload.body_limits import BodyReadLimits
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.errors import SpoolUnavailable
 from spool.log.partial_reports import PendingChange
 from spool.log.values import Receipt
@@ -37,7 +37,7 @@ from tests.gateway.normalise.formats.langfuse.events import batch, create, trace
 from tests.integration.conftest import Serve, Serving
 from tests.moved_clock import MovedClock
 
-ALICE = Bearer("alice", frozenset(), {"team": "search"})
+ALICE = AuthenticatedKey("alice", frozenset(), {"team": "search"})
 INGESTION = "/api/public/ingestion"
 
 
@@ -48,14 +48,14 @@ class RunningGateway:
         self.spool = spool
         self.clock = clock
         config = Config()
-        self.intake = Intake(
+        self.intake = PayloadIntake(
             spool.log,
-            attribution=Attribution(config),
+            attributor=RecordAttributor(config),
             prices=PriceBook.load(),
             shadows=ReportedCallers(clock),
         )
         merger = ReportMerger(window_s=600.0, hold_s=hold_s, max_reports=max_reports, max_bytes=2**24)
-        self.window = MergeWindow(spool.partial_reports, self.intake, clock, merger)
+        self.window = ReportMergeWindow(spool.partial_reports, self.intake, clock, merger)
 
     @classmethod
     async def open(
@@ -67,7 +67,7 @@ class RunningGateway:
         return server
 
     async def take(self, body: bytes) -> Receipt:
-        outcome, reports = finished(read_langfuse_batch(body, ReadOptions(), Allowance()))
+        outcome, reports = finished(read_langfuse_batch(body, ReadOptions(), BodyReadLimits()))
         return await self.window.store_outcome(outcome, ALICE, reports)
 
     async def records(self) -> list[Inference]:
@@ -201,7 +201,9 @@ async def test_requests_that_arrive_together_are_one_call(tmp_path: Path) -> Non
     server = await RunningGateway.open(tmp_path, clock, hold_s=10)
     take, refusals = server.intake.store_outcome, iter((True, False, True, False, True))
 
-    async def falter(outcome: ReadOutcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
+    async def falter(
+        outcome: ReadOutcome, bearer: AuthenticatedKey, pending: PendingChange | None = None
+    ) -> Receipt:
         await asyncio.sleep(0)
         if next(refusals, False):
             raise SpoolUnavailable("no")
@@ -277,7 +279,9 @@ async def test_a_refused_request_changes_nothing(tmp_path: Path, monkeypatch: py
     server = await RunningGateway.open(tmp_path, MovedClock())
     await server.take(batch(create()))
 
-    async def refuse(outcome: ReadOutcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
+    async def refuse(
+        outcome: ReadOutcome, bearer: AuthenticatedKey, pending: PendingChange | None = None
+    ) -> Receipt:
         raise SpoolUnavailable("no")
 
     with monkeypatch.context() as broken:
@@ -303,7 +307,7 @@ class Order:
         server.intake.store_outcome = self._wait  # type: ignore[method-assign]
 
     async def _wait(
-        self, outcome: ReadOutcome, bearer: Bearer, pending: PendingChange | None = None
+        self, outcome: ReadOutcome, bearer: AuthenticatedKey, pending: PendingChange | None = None
     ) -> Receipt:
         self._begun.put_nowait(outcome.received)
         await self._ends.acquire()
@@ -378,7 +382,7 @@ async def test_what_is_durable_is_acknowledged_though_older_reports_cannot_make_
     take = server.intake.store_outcome
 
     async def refuse_older_ones(
-        outcome: ReadOutcome, bearer: Bearer, pending: PendingChange | None = None
+        outcome: ReadOutcome, bearer: AuthenticatedKey, pending: PendingChange | None = None
     ) -> Receipt:
         if outcome.received:
             return await take(outcome, bearer, pending)

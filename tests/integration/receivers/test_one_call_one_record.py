@@ -25,14 +25,14 @@ from hypothesis import strategies as st
 import spool.sqlite.in_memory
 import spool.sqlite.spool
 from gateway.configuration.sections import Config, SourceSettings
-from gateway.intake.attribution import Attribution
-from gateway.intake.intake import Intake
+from gateway.intake.attribution import RecordAttributor
+from gateway.intake.intake import PayloadIntake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import ReportedCallers
 from gateway.normalise import any_format
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
-from gateway.people.authentication.bearer import Bearer
-from spool.log.protocols import Log
+from gateway.people.authentication.bearer import AuthenticatedKey
+from spool.log.protocols import RecordLog
 from spool.record import AI_TELEMETRY, Correction, Inference
 from spool.settings import SpoolSettings
 from tests.gateway.normalise.formats.payloads import run
@@ -57,7 +57,7 @@ from tests.spool.contract.examples import NOON, assert_books_balance, everything
 HOLD_S = 10
 SETTINGS = SpoolSettings(hold=HOLD_S)
 prices = cache(PriceBook.load)
-ANYBODY = Bearer("anybody", frozenset())
+ANYBODY = AuthenticatedKey("anybody", frozenset())
 PREFIXES = ("chatcmpl-", "msg_", "resp_", "req_", "gen-", "msg_bdrk_", "cmpl-tool-", "")
 
 # Fields that a later report fills if they are missing in an open record. It does not fill reasoning_tokens if
@@ -230,10 +230,10 @@ def _differ(one: Any, other: Any) -> bool:
 # -- the gateways --------------------------------------------------------------------------------------------
 
 
-async def take(record_log: Log, reports: Sequence[Report], clock: MovedClock, config: Config) -> None:
+async def take(record_log: RecordLog, reports: Sequence[Report], clock: MovedClock, config: Config) -> None:
     """Send each payload as its own request. All share one commit."""
-    intake = Intake(
-        record_log, attribution=Attribution(config), prices=prices(), shadows=ReportedCallers(clock)
+    intake = PayloadIntake(
+        record_log, attributor=RecordAttributor(config), prices=prices(), shadows=ReportedCallers(clock)
     )
     await asyncio.gather(*[intake.store_outcome(outcome_of(part), ANYBODY) for part in payloads(reports)])
 
@@ -333,7 +333,7 @@ async def live_with_stops(history: Sequence[tuple[str, Report]], directory: Path
         await disk.close()
 
 
-async def assert_records(expected: Expected, record_log: Log) -> None:
+async def assert_records(expected: Expected, record_log: RecordLog) -> None:
     records = [record for record in await everything(record_log) if isinstance(record, Inference)]
     assert list(expected.records.values()) == [
         {name: getattr(record, name) for name in (*FACTS, "tags", "status", "shadow")} for record in records
@@ -343,7 +343,7 @@ async def assert_records(expected: Expected, record_log: Log) -> None:
     )
 
 
-async def assert_came_true(expected: Expected, record_log: Log) -> None:
+async def assert_came_true(expected: Expected, record_log: RecordLog) -> None:
     await assert_records(expected, record_log)
     terms = await topic_terms(record_log, AI_TELEMETRY)
     counted = ("accepted", "duplicates", "amended", "amended_late")

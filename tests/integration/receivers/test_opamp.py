@@ -26,7 +26,7 @@ from gateway.devices.opamp.messages import (
 )
 from gateway.http.listening.websocket import CHECK_S
 from gateway.operations.devices import opamp as conversations
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.errors import NotAllowed
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from tests.integration.certificates import Certificates
@@ -213,7 +213,7 @@ async def test_collectors_of_one_machine_keep_their_devices(serve: Serve) -> Non
     for agent in (again, first):
         read(await post(server, agent.message(bye=True), key))
     restarted = OpampInstances(server.app.services.topics.devices, server.app.services.receivers.clock)
-    bearer = Bearer("fleet", frozenset(ALL))
+    bearer = AuthenticatedKey("fleet", frozenset(ALL))
     sender = InstanceSender(bearer=bearer, address="127.0.0.1", url=server.url)
     await restarted.answer_message(again.message(full=True), sender)
     assert list(decode_instances(find(server, second.id).heartbeat)) == [str(again.uid)]

@@ -21,7 +21,7 @@ from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSetting
 from gateway.cli.agent_run import with_gateway_upstream
 from gateway.configuration.sections import AgentSettings, Config
 from gateway.devices.agent.identity import KEY_FILE
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from gateway.service.app import TollhouseApp
 from spool import erasing
 from spool.errors import SpoolUnavailable
@@ -39,7 +39,7 @@ from tests.stored_files import contents_of
 ADDRESS, LOGIN = "Canary.Person@example.com", "canary-login-7q"
 SPOOL = SpoolSettings(hold=0, counter_wait=0)
 SCOPES = (ENROLL, HEARTBEAT, INGEST)
-LAPTOP = Bearer("this machine", frozenset({INGEST}), device="laptop-1", is_local=True)
+LAPTOP = AuthenticatedKey("this machine", frozenset({INGEST}), device="laptop-1", is_local=True)
 
 
 @pytest.fixture(autouse=True)
@@ -149,12 +149,12 @@ async def delivered(chain: Chain) -> None:
     await storage.ledger.catch_up(storage.log)
 
 
-async def restart(serving: Serving, local: Bearer | None = None) -> None:
+async def restart(serving: Serving, local: AuthenticatedKey | None = None) -> None:
     await serving.app.stop()
     await start_again(serving, local)
 
 
-async def start_again(serving: Serving, local: Bearer | None = None) -> None:
+async def start_again(serving: Serving, local: AuthenticatedKey | None = None) -> None:
     """Start a server again, on its port."""
     config = serving.app.config
     server = replace(config.server, listen=f"127.0.0.1:{serving.port}")

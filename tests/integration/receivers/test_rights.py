@@ -21,7 +21,7 @@ from gateway.configuration.sections import Config
 from gateway.operations import services
 from gateway.operations.receivers import otlp_grpc
 from gateway.operations.requests.key_requests import KeyRequest
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.identity import dedup_key_of_response_id
 from spool.record import AI_TELEMETRY, Correction, Inference
 from spool.registry.scopes import AI_HUB, ENROLL, HEARTBEAT, INGEST, PING
@@ -34,7 +34,7 @@ from tests.integration.receivers.test_otlp_grpc import Calling
 FORGED = "0123456789abcdef" * 2
 
 
-def rights(bearer: Bearer) -> dict[str, Any]:
+def rights(bearer: AuthenticatedKey) -> dict[str, Any]:
     """Return the rights of a bearer, without those that are off."""
     told = {field.name: getattr(bearer, field.name) for field in dataclasses.fields(bearer)}
     facts = ("name", "labels", "named", "expects", "number")
@@ -55,14 +55,14 @@ async def test_no_way_in_has_a_right_that_nobody_granted(
     No way to authenticate has a right that nobody granted. The ways are: listed keys, the file's key, device keys,
     Basic, gRPC, assistants with a key or a token, and no credentials.
     """
-    seen: list[Bearer] = []
+    seen: list[AuthenticatedKey] = []
     admit = otlp_grpc._admit_call
 
     def noted(**fields: Any) -> Any:
         seen.append(fields["bearer"])
         return KeyRequest(**fields)
 
-    async def admitted(*given: Any) -> Bearer:
+    async def admitted(*given: Any) -> AuthenticatedKey:
         seen.append(await admit(*given))
         return seen[-1]
 

@@ -20,7 +20,7 @@ from spool.record import (
     BILLING_DATA,
     UNIT_COST,
     USAGE_EVENTS,
-    BillingDrop,
+    HourlyBillingFile,
     Record,
     UnitCostOperation,
     UsageEvent,
@@ -379,7 +379,7 @@ async def test_billing_drop_is_stored_unchanged(serving: Serving, segment: str) 
     assert drop["row_count"] == 1
     assert set(drop) == {"drop_id", "month", "row_count"}
     (record,) = await kept(serving, BILLING_DATA)
-    assert isinstance(record, BillingDrop)
+    assert isinstance(record, HourlyBillingFile)
     assert record.body == sent
     assert record.connection_id == "connection-1"
     assert record.operation == "sum"

@@ -10,7 +10,14 @@ import orjson
 from exporters import marked_call
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.configuration.sections import Config
-from spool.record import AI_TELEMETRY, BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
+from spool.record import (
+    AI_TELEMETRY,
+    BILLING_DATA,
+    UNIT_COST,
+    USAGE_EVENTS,
+    HourlyBillingFile,
+    UnitCostOperation,
+)
 from spool.registry.scopes import CREATE_EVENT, INGEST, SEND_BILLING_DATA
 from spool.settings import SpoolSettings
 from tests.integration.conftest import Serve, Serving
@@ -85,7 +92,7 @@ async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) ->
     for topic in topics[:2]:
         assert await ids(first, topic) == await ids(site, topic)
     (there,) = await kept(site, BILLING_DATA)
-    assert isinstance(there, BillingDrop)
+    assert isinstance(there, HourlyBillingFile)
     assert there.body == drop
     assert there.connection_id == "there-1"
     totals = {

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import grpc
 import pytest
 
-from gateway.http.address import BASIC, Address
+from gateway.http.address import BASIC, ApiAddress
 from gateway.service.addresses.table import ADDRESSES
 from spool.registry.scopes import SEND_AI_TELEMETRY, SEND_BILLING_DATA, USE_CASES
 from tests.integration.conftest import Answer, Serve, Serving
@@ -66,7 +66,7 @@ SUBMISSIONS: Mapping[str, tuple[Any, ...]] = {
 FROM_BELOW = {"link_addresses", "follow_erasures"}
 
 
-def submissions(address: Address) -> tuple[Any, ...]:
+def submissions(address: ApiAddress) -> tuple[Any, ...]:
     """Return the bodies for an address. They are the same for each of its methods."""
     return SUBMISSIONS[address.name]
 
@@ -124,7 +124,7 @@ async def test_over_grpc_a_known_call_is_answered_as_a_new_one(serve: Serve) -> 
     assert await exported(empty, b"\xff") == await exported(full, b"\xff")
 
 
-async def submitted(server: Serving, address: Address, method: str, submission: Any) -> Said:
+async def submitted(server: Serving, address: ApiAddress, method: str, submission: Any) -> Said:
     body = submission if isinstance(submission, bytes) else json.dumps(submission).encode()
     headers = {}
     if BASIC in address.key.schemes:

@@ -13,7 +13,7 @@ import pytest
 
 from spool.errors import RegistryDamaged, SpoolError, SpoolUnavailable
 from spool.installation import FILE, derive_secret, installation_secret
-from spool.registry.keys import Key
+from spool.registry.keys import ApiKey
 from spool.registry.operators import Actor, hash_password, is_matching_password
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
@@ -35,7 +35,7 @@ async def registry(tmp_path: Path) -> AsyncIterator[Registry]:
     await registry.close()
 
 
-async def create(registry: Registry, name: str = "search team") -> tuple[Key, str]:
+async def create(registry: Registry, name: str = "search team") -> tuple[ApiKey, str]:
     return await registry.keys.create(name=name, scopes=[INGEST], actor=ACTOR)
 
 

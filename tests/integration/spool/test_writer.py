@@ -17,10 +17,10 @@ from spool.identity import RecordIdentity
 from spool.log.commits import writer as writer_module
 from spool.log.commits.writer import SHARE_RECORDS, GroupCommitWriter, GroupOvertaken
 from spool.log.duplicates import DuplicateIndex
-from spool.log.planning.planner import Planner
+from spool.log.planning.planner import CommitPlanner
 from spool.log.values import Receipt, Submission
 from spool.record import Record
-from spool.turns.fair_turns import FairTurns
+from spool.turns.fair_turns import FairTurnScheduler
 from tests.integration.spool.conftest import Starter
 from tests.loop_turns import until_all_wait
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, submission
@@ -143,12 +143,18 @@ class HeldGroups:
 
 
 def append_as(
-    writer: GroupCommitWriter, turns: FairTurns, name: str, records: int, *, first: int = 0, waiting: int = 0
+    writer: GroupCommitWriter,
+    scheduler: FairTurnScheduler,
+    name: str,
+    records: int,
+    *,
+    first: int = 0,
+    waiting: int = 0,
 ) -> asyncio.Task[Receipt]:
     """Append a submission of a party, with calls and a number of waiting counters."""
 
     async def append() -> Receipt:
-        with turns.new_request(name) as work:
+        with scheduler.new_request(name) as work:
             await work.set_party_and_wait_for_turn()
             calls = [call(first + number, source=name) for number in range(records)]
             return await writer.append_submission(replace(submission(calls), pending=waiting))
@@ -161,7 +167,7 @@ async def test_one_party_does_not_fill_a_group_while_others_wait() -> None:
     The party that used less comes first, with only a small part of the busy party's records. The rest follows
     in later groups.
     """
-    turns, groups = FairTurns(), HeldGroups()
+    turns, groups = FairTurnScheduler(), HeldGroups()
     writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("busy").charge_time(10.0)
     appended = [append_as(writer, turns, "busy", 1)]
@@ -177,7 +183,7 @@ async def test_one_party_does_not_fill_a_group_while_others_wait() -> None:
 
 async def test_many_parties_that_used_little_share_a_group() -> None:
     """Requests of 100 records under 40 keys share one commit in their order, like those of one key."""
-    turns, groups = FairTurns(), HeldGroups()
+    turns, groups = FairTurnScheduler(), HeldGroups()
     writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("first").charge_time(0.01)
     appended = [append_as(writer, turns, "first", 1)]
@@ -197,7 +203,7 @@ async def test_small_part_of_a_busy_party_is_measured_as_work(*, is_waiting: boo
     The small part of a busy party's records that goes together with a party that used less is measured as work:
     many submissions cost more than one, and waiting counters also count.
     """
-    turns, groups = FairTurns(), HeldGroups()
+    turns, groups = FairTurnScheduler(), HeldGroups()
     writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("busy").charge_time(10.0)
     appended = [append_as(writer, turns, "busy", 1)]
@@ -213,7 +219,7 @@ async def test_small_part_of_a_busy_party_is_measured_as_work(*, is_waiting: boo
 
 
 async def test_a_party_that_is_alone_fills_groups() -> None:
-    turns, groups = FairTurns(), HeldGroups()
+    turns, groups = FairTurnScheduler(), HeldGroups()
     writer = GroupCommitWriter(groups.commit, groups.between)
     appended = [append_as(writer, turns, "busy", 1)]
     await asyncio.wait_for(groups.began.wait(), 60)
@@ -238,7 +244,7 @@ async def test_others_have_their_turn_after_a_busy_group() -> None:
     After a group of a party that used far more, others have their turn: the next group of the busy party has to
     rest. A party that used far less does not wait for it.
     """
-    turns, groups = FairTurns(), HeldGroups()
+    turns, groups = FairTurnScheduler(), HeldGroups()
     groups.go_on.set()
     writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("busy").charge_time(10.0)
@@ -261,7 +267,7 @@ async def test_who_used_little_waits_for_nobody() -> None:
     A party that used little waits for nobody. A newcomer has used nothing, and in comparison the light use of
     another party must not count as a flood.
     """
-    turns, groups = FairTurns(), HeldGroups()
+    turns, groups = FairTurnScheduler(), HeldGroups()
     groups.go_on.set()
     writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("small").charge_time(0.05)
@@ -279,7 +285,7 @@ async def test_busy_party_need_not_rest_for_a_second_small_group() -> None:
     After a group of a small party, the busy party need not rest for another one, because a small party seldom has a
     second group ready.
     """
-    turns, groups = FairTurns(), HeldGroups()
+    turns, groups = FairTurnScheduler(), HeldGroups()
     groups.go_on.set()
     writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("busy").charge_time(10.0)
@@ -297,7 +303,7 @@ async def test_parties_that_used_alike_do_not_rest_for_each_other() -> None:
     Parties that used about the same do not rest for each other. A party rests only for one that used far less.
     Otherwise it would wait for requests that may never come.
     """
-    turns, groups = FairTurns(), HeldGroups()
+    turns, groups = FairTurnScheduler(), HeldGroups()
     groups.go_on.set()
     writer = GroupCommitWriter(groups.commit, groups.between)
     for name, used_s in (("one", 10.0), ("other", 6.0)):
@@ -326,7 +332,7 @@ async def test_a_running_group_of_a_busy_party_gives_way_once() -> None:
     A running group of a busy party gives way once, to a party that used far less. The second time it is committed,
     whoever arrives meanwhile.
     """
-    turns, groups = FairTurns(), OvertakenGroups()
+    turns, groups = FairTurnScheduler(), OvertakenGroups()
     groups.writer = writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("busy").charge_time(10.0)
     appended = [append_as(writer, turns, "busy", 40)]
@@ -351,7 +357,7 @@ async def test_a_running_group_of_a_busy_party_gives_way_once() -> None:
 @pytest.mark.parametrize("used_s", [0.1, 6.0])
 async def test_a_running_group_gives_way_to_far_less_alone(used_s: float) -> None:
     """A running group does not give way if its own party used little, or not much more than the new one."""
-    turns, groups = FairTurns(), OvertakenGroups()
+    turns, groups = FairTurnScheduler(), OvertakenGroups()
     groups.writer = writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("one").charge_time(0.15 if used_s < 1 else 10.0)
     turns.find_or_add_party("other").charge_time(used_s if used_s > 1 else 0.0)
@@ -373,9 +379,9 @@ async def test_group_that_gave_way_stores_no_record_twice(
     If a group gave way, no record is stored twice: its records get the numbers after those of the party that passed
     it.
     """
-    spool, turns = await start(), FairTurns()
+    spool, turns = await start(), FairTurnScheduler()
     turns.find_or_add_party("busy").charge_time(10.0)
-    began, goes_on, plan = threading.Event(), threading.Event(), Planner.plan_group
+    began, goes_on, plan = threading.Event(), threading.Event(), CommitPlanner.plan_group
 
     def held(*args: Any) -> Any:
         planned = plan(*args)
@@ -388,7 +394,7 @@ async def test_group_that_gave_way_stores_no_record_twice(
             await work.set_party_and_wait_for_turn()
             return await add(spool.log, *records)
 
-    monkeypatch.setattr(Planner, "plan_group", held)
+    monkeypatch.setattr(CommitPlanner, "plan_group", held)
     busy = asyncio.create_task(append("busy", *map(call, range(40)), unidentified(40)))
     await asyncio.to_thread(began.wait, 60)
     small = asyncio.create_task(append("small", call(99)))
@@ -403,7 +409,7 @@ async def test_group_that_gave_way_stores_no_record_twice(
 
 async def test_a_queue_that_one_party_fills_has_room_for_another() -> None:
     """To make room, the newest submissions of the party with the most are refused."""
-    turns, groups = FairTurns(), HeldGroups()
+    turns, groups = FairTurnScheduler(), HeldGroups()
     writer = GroupCommitWriter(groups.commit, groups.between, max_waiting=3)
     first = append_as(writer, turns, "busy", 1)
     await asyncio.wait_for(groups.began.wait(), 60)
@@ -556,7 +562,7 @@ def unidentified(number: int) -> tuple[Record, RecordIdentity]:
 
 @pytest.mark.parametrize(
     "fails",
-    [Planner.apply_plan_and_return_next_numbers, DuplicateIndex.add_ids],
+    [CommitPlanner.apply_plan_and_return_next_numbers, DuplicateIndex.add_ids],
     ids=lambda method: method.__qualname__,
 )
 async def test_what_is_on_disk_is_never_committed_again(
@@ -575,7 +581,7 @@ async def test_what_is_on_disk_is_never_committed_again(
     def fail(*_: object) -> None:
         raise MemoryError
 
-    owner = Planner if fails is Planner.apply_plan_and_return_next_numbers else DuplicateIndex
+    owner = CommitPlanner if fails is CommitPlanner.apply_plan_and_return_next_numbers else DuplicateIndex
     with monkeypatch.context() as broken:
         broken.setattr(owner, fails.__name__, fail)
         receipts = await asyncio.gather(

@@ -18,7 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from gateway.bills.billed.biller import Biller
+from gateway.bills.billed.biller import BilledCostCalculator
 from gateway.bills.billed.closing import Invoice, MonthFigures, closed_month_id, figures_document
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.gathering import StatementSources
@@ -112,7 +112,7 @@ async def divide(data: Path, stage: str) -> Kept:
         ledger=ledger, log=log_of(stage), prices=lambda: prices, statements=Rows(stage),  # type: ignore[arg-type]
         closed_months=lambda: closed,
     )  # fmt: skip
-    biller = Biller(sources, clock)
+    biller = BilledCostCalculator(sources, clock)
 
     async def keep(found: MonthFigures) -> None:
         closed[closed_month_id("openai", MONTH.name)] = figures_document(found)

@@ -14,7 +14,7 @@ import pytest_asyncio
 from gateway.bills.billed.row_book import ConnectionCostUpdater, RowSources
 from spool.identity import RecordIdentity
 from spool.people import People
-from spool.record import BILLING_DATA, BillingDrop
+from spool.record import BILLING_DATA, HourlyBillingFile
 from tests.integration.operations.money.costs.test_report import NOW
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
@@ -67,7 +67,7 @@ async def dropped(server: OperatorServer, connection: str, *days: str) -> None:
     ]
     body = json.dumps({"data": rows}).encode()
     id = connection.encode().ljust(16, b"-")[:16]
-    drop = BillingDrop(id=id, body=body, connection_id=connection, month="2026-09", rows=len(rows))
+    drop = HourlyBillingFile(id=id, body=body, connection_id=connection, month="2026-09", rows=len(rows))
     await add(server.services.spool.log, (drop, RecordIdentity(drop.id)), topic=BILLING_DATA)
 
 

@@ -17,8 +17,8 @@ from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
 from gateway.devices.agent.probe.places import PLACES
-from gateway.devices.fleet.uses import RememberedUses
-from gateway.people.authentication.bearer import Bearer
+from gateway.devices.fleet.uses import RememberedAssistantUses
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.record import utc_iso
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
@@ -39,7 +39,7 @@ class Laptop:
 
     def __init__(self, assistant: str, root: Path, clock: MovedClock) -> None:
         self.assistant, self._root, self._clock = assistant, root, clock
-        self._memories: dict[str, RememberedUses] = {}
+        self._memories: dict[str, RememberedAssistantUses] = {}
         self._calls: dict[str, float] = {}
         self.write(f"home/ada/{PRESENT[assistant]}", "")
 
@@ -103,7 +103,7 @@ class Site:
             device = lifecycle.table.find(laptop.assistant)
             assert device is not None
             if heard and not forward:
-                bearer = Bearer("fleet", frozenset(SCOPES))
+                bearer = AuthenticatedKey("fleet", frozenset(SCOPES))
                 lifecycle.note_telemetry(device, {laptop.assistant: self.clock.now() - 150}, bearer)
         await lifecycle.store_changed_states()
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, SpanDialect, TelemetryProduct
+from gateway.normalise.otlp.product import AttributeNamesByField, SpanDialect, TelemetryProduct
 from gateway.normalise.otlp.span_rules import provider_rule_with_default
 from gateway.normalise.reading import operations
 
 
-def _operation(span: Span, shape: AttributeShape) -> str | None:
+def _operation(span: Span, attribute_names: AttributeNamesByField) -> str | None:
     return operations.CHAT if span.attributes.get("madeup.step") == "ask" else None
 
 

@@ -29,12 +29,12 @@ from gateway.normalise.memory.spans import SpanMemory
 from gateway.normalise.otlp.admission import DROPPED, decoding_rule_of_attribute
 from gateway.normalise.otlp.call import Caller
 from gateway.normalise.otlp.model import READ_EVENTS, Attributes, Resource, Scope, Span
-from gateway.normalise.otlp.product import AttributeShape
+from gateway.normalise.otlp.product import AttributeNamesByField
 from gateway.normalise.otlp.senders import stated_caller
 from gateway.normalise.otlp.shapes import find_or_build_shape
 from gateway.normalise.otlp.spans import calls
 from gateway.normalise.outcome import ReadOptions
-from gateway.normalise.payload.body_limits import SliceClock
+from gateway.normalise.payload.body_limits import TimeSliceClock
 from spool.packed.native import NativeModule
 from spool.record import Inference, UsageMetric
 from tests.bench.load.payloads import numbered, protobuf_spans, real_spans
@@ -220,9 +220,9 @@ def test_an_uncertain_address_is_read_as_the_rules_read_it(text: str, native: Na
     assert 0 == memory.compared["different"]
 
 
-def _by_all_names(attributes: Attributes, shape: AttributeShape) -> Caller:
+def _by_all_names(attributes: Attributes, attribute_names: AttributeNamesByField) -> Caller:
     """Break the rules: the caller depends on the number of names."""
-    return stated_caller(attributes, shape) if len([*attributes]) < 4 else Caller("many")
+    return stated_caller(attributes, attribute_names) if len([*attributes]) < 4 else Caller("many")
 
 
 def test_a_rule_that_lists_all_names_is_not_learned(
@@ -713,7 +713,7 @@ def test_a_request_that_was_begun_before_a_reload_is_the_rules(
     If options change during a lookup, the rules read the whole request. It is never read partly with old and
     partly with new options.
     """
-    monkeypatch.setattr(SliceClock, "is_over", lambda _: True)
+    monkeypatch.setattr(TimeSliceClock, "is_over", lambda _: True)
     memory = SpanMemory(native, AT_ONCE)
     _learn(memory, (numbered(protobuf_spans(100), number) for number in range(3)))
     begun = memory.normalise_if_known(numbered(protobuf_spans(100), 9), ReadOptions())

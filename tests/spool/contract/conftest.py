@@ -18,7 +18,7 @@ import pytest
 import spool.sqlite.spool
 from gateway.operations.list import declared_tables
 from spool import engines
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.postgres.database import Database
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.migrations import migrate_schema
@@ -128,7 +128,7 @@ async def open_spool(
 
 
 @pytest.fixture
-async def log(open_spool: Opener) -> Log:
+async def log(open_spool: Opener) -> RecordLog:
     return (await open_spool()).log
 
 

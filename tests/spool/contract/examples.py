@@ -11,7 +11,7 @@ from typing import Any
 
 from spool import identity
 from spool.identity import RecordIdentity
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.recent_senders import MOST_FACTS
 from spool.log.values import Commit, CounterPoint, LogEntry, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, Inference, Record, UsageMetric
@@ -75,24 +75,24 @@ def submission(calls: Iterable[tuple[Record, RecordIdentity]], **terms: Any) -> 
     )
 
 
-async def add(record_log: Log, *calls: tuple[Record, RecordIdentity], **terms: Any) -> Receipt:
+async def add(record_log: RecordLog, *calls: tuple[Record, RecordIdentity], **terms: Any) -> Receipt:
     return await record_log.append_submission(submission(calls, **terms))
 
 
-async def everything(record_log: Log, topic: str = AI_TELEMETRY) -> list[Record | None]:
+async def everything(record_log: RecordLog, topic: str = AI_TELEMETRY) -> list[Record | None]:
     """Return the closed records of a topic, in order."""
     return [record for entry in await entries(record_log, topic) for record in entry.records]
 
 
-async def entries(record_log: Log, topic: str = AI_TELEMETRY) -> Sequence[LogEntry]:
+async def entries(record_log: RecordLog, topic: str = AI_TELEMETRY) -> Sequence[LogEntry]:
     return await record_log.read(topic, 1, record_log.lowest_open_number(topic))
 
 
-async def topic_terms(record_log: Log, topic: str = AI_TELEMETRY) -> dict[str, int]:
+async def topic_terms(record_log: RecordLog, topic: str = AI_TELEMETRY) -> dict[str, int]:
     return dict((await record_log.books()).topics.get(topic, {}))
 
 
-async def assert_books_balance(record_log: Log, *, accepted_twice: bool = False) -> None:
+async def assert_books_balance(record_log: RecordLog, *, accepted_twice: bool = False) -> None:
     """Assert that counters equal a recount, every equation balances, and no known id was accepted again."""
     counted, recounted = await record_log.books(), await record_log.verify()
     assert accepted_twice is bool(recounted.accepted_twice)

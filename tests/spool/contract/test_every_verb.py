@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from spool.billing import BillingDrops, BillingHours
-from spool.container_files.container_rows import ContainerRows, ContainerUsage
+from spool.billing import HourlyBillingFiles, SentBillingHours
+from spool.container_files.container_rows import ContainerFileRows, ContainerUsage
 from spool.deliveries.protocols import Deliveries, LakeDeliveries
 from spool.log.partial_reports import PartialReports
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.postgres.container_files import PostgresContainerRows
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.log.log import PostgresLog
@@ -29,14 +29,14 @@ from spool.streams import StreamReader
 
 # For each object name that tests use: its protocol, and the classes of the engines.
 PROTOCOLS: dict[str, tuple[type, tuple[type, ...]]] = {
-    "log": (Log, (SqliteLog, PostgresLog)),
+    "log": (RecordLog, (SqliteLog, PostgresLog)),
     "deliveries": (Deliveries, (SqliteDeliveries, PostgresDeliveries)),
     "partial_reports": (PartialReports, (SqlitePartialReports, PostgresPartialReports)),
-    "billing_hours": (BillingHours, (SqlBillingHours,)),
+    "billing_hours": (SentBillingHours, (SqlBillingHours,)),
     "landings": (LakeDeliveries, (SqlLakeDeliveries,)),
-    "stored": (ContainerRows, (SqlContainerRows, PostgresContainerRows)),
+    "stored": (ContainerFileRows, (SqlContainerRows, PostgresContainerRows)),
     "container_usage": (ContainerUsage, (SqlContainerUsage,)),
-    "billing_drops": (BillingDrops, (SqlBillingDrops,)),
+    "billing_drops": (HourlyBillingFiles, (SqlBillingDrops,)),
     "streams": (StreamReader, (SqlStreams, PostgresStreams)),
 }
 

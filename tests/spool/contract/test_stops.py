@@ -26,7 +26,7 @@ from spool.identity import (
     dedup_key_of_request_item,
 )
 from spool.log import duplicates
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.values import Submission
 from spool.record import (
     AI_TELEMETRY,
@@ -36,7 +36,7 @@ from spool.record import (
     TOPICS,
     UNIT_COST,
     USAGE_EVENTS,
-    BillingDrop,
+    HourlyBillingFile,
     KeyedRecord,
     UnitCostOperation,
     UsageEvent,
@@ -84,7 +84,7 @@ class Installation:
         self._open: list[Storage] = []
 
     @property
-    def log(self) -> Log:
+    def log(self) -> RecordLog:
         return self._open[-1].log
 
     async def start(self) -> None:
@@ -171,7 +171,9 @@ def keyed(topic: str, key: int, body: str) -> Submission:
             element_name=f"x{key}", value=body,
         )  # fmt: skip
     elif topic == BILLING_DATA:
-        record = BillingDrop(id=id, connection_id="c", month="2026-09", operation="sum", body=b'{"data": []}')
+        record = HourlyBillingFile(
+            id=id, connection_id="c", month="2026-09", operation="sum", body=b'{"data": []}'
+        )
     else:
         record = UsageEvent(id=id, source="app", event_id=str(key), event_type="page", start_time=NOON * NS)
     return Submission(
@@ -183,20 +185,20 @@ def sent(topic: str, number: int) -> Submission:
     return submission([call(number)]) if topic == AI_TELEMETRY else keyed(topic, number, "1")
 
 
-async def accepted(record_log: Log) -> dict[str, int]:
+async def accepted(record_log: RecordLog) -> dict[str, int]:
     return {topic: (await topic_terms(record_log, topic)).get("accepted", 0) for topic in TOPICS}
 
 
 Reports = Mapping[str, int]  # number of reports per topic, one topic after the other
 
 
-async def send(record_log: Log, reports: Reports) -> None:
+async def send(record_log: RecordLog, reports: Reports) -> None:
     for topic, count in reports.items():
         for number in range(count):
             await record_log.append_submission(sent(topic, number))
 
 
-async def assert_all_is_known(record_log: Log, reports: Reports) -> None:
+async def assert_all_is_known(record_log: RecordLog, reports: Reports) -> None:
     """Assert that a repeat of everything adds nothing, and that another body under a used key is refused."""
     before = await accepted(record_log)
     await send(record_log, reports)

@@ -16,7 +16,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.work import unit_digest_text
-from spool.ledger.work_links import UnitLinks
+from spool.ledger.work_links import WorkUnitLinks
 from spool.record import NS, Inference
 from spool.registry.roles import LedgerSlice, RoleFilter
 from tests.rounds import IS_LONG
@@ -124,7 +124,7 @@ async def test_random_forests(ledgers: Ledgers, seed: int) -> None:
     sessions = [call[0] for call in calls]
     links = [link("session", *chance.sample(sessions, 2)) for _ in range(60)]
     links += [link("run", *map(run_id, chance.sample(range(count), 2))) for _ in range(20)]
-    in_use = UnitLinks(links if seed else [])
+    in_use = WorkUnitLinks(links if seed else [])
     await ledger.apply_links(in_use)
     spent = [
         (session, run_id(run), None if parent is None else run_id(parent), cost)
@@ -138,7 +138,7 @@ async def test_random_forests(ledgers: Ledgers, seed: int) -> None:
     await check_teams(ledger, calls, in_use)
 
 
-async def check_teams(ledger: Ledger, calls: Sequence[Any], links: UnitLinks) -> None:
+async def check_teams(ledger: Ledger, calls: Sequence[Any], unit_links: WorkUnitLinks) -> None:
     """By team, the whole tree counts. A person who sees one team has the tree of its calls."""
     for unit in ("run", "session"):
         rows: Sequence[CostRow] = await rows_of(ledger, unit, aggregated=True, include={"team": ("ads",)})
@@ -146,7 +146,7 @@ async def check_teams(ledger: Ledger, calls: Sequence[Any], links: UnitLinks) ->
             (session, run_id(run), None if parent is None else run_id(parent), cost if team == "ads" else 0)
             for session, run, parent, cost, team in calls
         ]
-        wanted = {name: cost for name, cost in by_hand(trees, links.links, unit).items() if cost}
+        wanted = {name: cost for name, cost in by_hand(trees, unit_links.links, unit).items() if cost}
         assert wanted == {row.group[0]: int(Decimal(row.cost)) for row in rows}
     slice = LedgerSlice(parts=((RoleFilter(dimension="team", values=("ads",)),),))
     own = [
@@ -156,7 +156,7 @@ async def check_teams(ledger: Ledger, calls: Sequence[Any], links: UnitLinks) ->
     ]
     seen = {"session": {as_shown("session", each[0]) for each in own}}
     seen["run"] = {as_shown("run", each[1]) for each in own}
-    joined = [each for each in links.links if unit_digest_text(each.unit, each.id) in seen[each.unit]]
+    joined = [each for each in unit_links.links if unit_digest_text(each.unit, each.id) in seen[each.unit]]
     for unit, names in seen.items():
         found = await aggregated(SlicedLedger(ledger, slice), unit)
         costs = by_hand(own, joined, unit)

@@ -16,7 +16,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.work import TREES, UNITS
-from spool.ledger.work_links import UnitLink, UnitLinks
+from spool.ledger.work_links import WorkUnitLink, WorkUnitLinks
 from spool.record import NS
 from spool.registry.roles import LedgerSlice, RoleFilter
 from tests.spool.digests import as_shown
@@ -58,7 +58,7 @@ async def ledger(ledgers: Ledgers) -> Ledger:
     log.add(calls, at=BEGIN + 24 * HOUR)
     await ledger.catch_up(log)
     await ledger.apply_links(
-        UnitLinks([UnitLink("commit", 5, "ticket", HIDDEN), link("session", HIDDEN, "parent")])
+        WorkUnitLinks([WorkUnitLink("commit", 5, "ticket", HIDDEN), link("session", HIDDEN, "parent")])
     )
     await ledgers.read_statistics()
     return ledger

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from spool.ledger.own_records import NewestSliceCalls
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.record import Inference, Record
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 
@@ -17,7 +17,7 @@ class Searched:
 
     def __init__(self) -> None:
         self.log = FakeLog()
-        self.own_records = NewestSliceCalls(cast(Log, self.log), FakeClock())
+        self.own_records = NewestSliceCalls(cast(RecordLog, self.log), FakeClock())
         self.checked: list[int] = []
 
     def add(self, *ids: int, team: str = "own") -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.work import WorkLimits, unit_digest_text
-from spool.ledger.work_links import UnitLink, UnitLinks
+from spool.ledger.work_links import WorkUnitLink, WorkUnitLinks
 from spool.record import NS, Inference
 from spool.registry.roles import LedgerSlice, RoleFilter
 from tests.rounds import IS_LONG
@@ -61,8 +61,8 @@ CASES: Mapping[str, tuple[Sequence[Made], str, Mapping[str, str], Mapping[str, s
 }
 
 
-def link(unit: str, child: str, parent: str) -> UnitLink:
-    return UnitLink(unit, stored_number(unit, child), unit, as_shown(unit, parent))
+def link(unit: str, child: str, parent: str) -> WorkUnitLink:
+    return WorkUnitLink(unit, stored_number(unit, child), unit, as_shown(unit, parent))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -83,7 +83,7 @@ async def test_aggregated_costs_follow_parents(
         half = len(order) // 2
         log.add(order[:half], at=BEGIN)
         await ledger.catch_up(log)
-        await ledger.apply_links(UnitLinks(links))
+        await ledger.apply_links(WorkUnitLinks(links))
         log.add(order[half:], at=BEGIN)
         await ledger.catch_up(log)
         own = await asked(ledger, unit)
@@ -94,9 +94,9 @@ async def test_aggregated_costs_follow_parents(
             ledger = await ledgers.open(clock=FakeClock(BEGIN + HOUR))
             await ledger.rebuild(log)
             await ledger.catch_up(log)
-            await ledger.apply_links(UnitLinks(links))
+            await ledger.apply_links(WorkUnitLinks(links))
         assert own == await asked(ledger, unit)
-        await ledger.apply_links(UnitLinks())
+        await ledger.apply_links(WorkUnitLinks())
         (directory / "plain").mkdir()
         plain = Ledgers.of(engine, request, directory / "plain")
         never_linked = await plain.open(clock=FakeClock(BEGIN + HOUR))
@@ -111,7 +111,7 @@ Spent = tuple[str | None, str | None, str | None, int]  # session, run, parent a
 SESSIONS, RUNS_OF = [f"s{n}" for n in range(6)], [f"{n:08x}-0000-4000-8000-000000000000" for n in range(9)]
 
 
-def by_hand(calls: Sequence[Spent], links: Sequence[UnitLink], unit: str) -> dict[str, int]:
+def by_hand(calls: Sequence[Spent], links: Sequence[WorkUnitLink], unit: str) -> dict[str, int]:
     """Return aggregated costs, found by walking up from each call."""
     stated = defaultdict[str, set[str]](set)
     sessions = defaultdict[str, set[str]](set)
@@ -150,7 +150,7 @@ async def aggregated(ledger: Any, unit: str, *names: str) -> dict[str, int]:
     return {row.group[0]: int(Decimal(row.cost)) for row in rows if row.group[0] is not None}
 
 
-def some_links(chance: random.Random) -> Iterable[UnitLink]:
+def some_links(chance: random.Random) -> Iterable[WorkUnitLink]:
     for unit, names in (("session", SESSIONS), ("run", RUNS_OF)):
         for child in chance.sample(names, chance.randrange(len(names))):
             yield link(unit, child, chance.choice(names))
@@ -189,7 +189,7 @@ async def test_random_trees_with_links(ledgers: Ledgers, seed: int) -> None:
         )
         calls += new
         await ledger.catch_up(log)
-        links = UnitLinks(some_links(chance))
+        links = WorkUnitLinks(some_links(chance))
         await ledger.apply_links(links)
         for unit in ("session", "run"):
             costs = by_hand(calls, links.links, unit)
@@ -216,11 +216,11 @@ async def test_random_trees_with_links(ledgers: Ledgers, seed: int) -> None:
 def test_a_circle_of_links_is_cut_at_its_last_link() -> None:
     """Two gateways may store links that make a circle together. Then the last one is not used."""
     ring = [link("run", child, parent) for child, parent in ((ONE, TWO), (TWO, THREE), (THREE, ONE))]
-    links = UnitLinks(ring)
+    links = WorkUnitLinks(ring)
     assert ring[:2] == links.links
     assert links.can_make_cycle(ring[2])
-    assert UnitLinks([link("run", ONE, ONE)]).links == []
-    assert links.data_version == UnitLinks(ring[:2]).data_version
+    assert WorkUnitLinks([link("run", ONE, ONE)]).links == []
+    assert links.data_version == WorkUnitLinks(ring[:2]).data_version
 
 
 async def test_linked_parents_stay_listed(ledgers: Ledgers) -> None:
@@ -230,13 +230,13 @@ async def test_linked_parents_stay_listed(ledgers: Ledgers) -> None:
     names = ("parent", "child", "other")
     log.add([call(session=name, start_time=BEGIN * NS, estimated_cost="1") for name in names], at=clock.at)
     await ledger.catch_up(log)
-    await ledger.apply_links(UnitLinks([link("session", "child", "parent")]))
+    await ledger.apply_links(WorkUnitLinks([link("session", "child", "parent")]))
     clock.at += 80 * DAY
     await ledger.sum_up_and_delete_hours()
     parent, child = (as_shown("session", name) for name in names[:2])
     assert await asked(ledger, "session", **EVER) == {parent: 1, child: 1, "(other)": 1}
     assert await asked(ledger, "session", aggregated=True, **EVER) == {parent: 2, child: 1, "(other)": 1}
-    await ledger.apply_links(UnitLinks())
+    await ledger.apply_links(WorkUnitLinks())
     log.add([call(start_time=int(clock.at) * NS)], at=clock.at)  # units expire when further hours become days
     await ledger.catch_up(log)
     clock.at += 80 * DAY
@@ -269,7 +269,7 @@ async def test_filter_by_many_runs_gets_the_right_result(ledgers: Ledgers) -> No
     assert {name: 1 + (number + 1) % 2 for number, name in enumerate(shown)} == await aggregated(
         ledger, "run", *shown
     )
-    await ledger.apply_links(UnitLinks(link("run", name, names[0]) for name in names[2::2]))
+    await ledger.apply_links(WorkUnitLinks(link("run", name, names[0]) for name in names[2::2]))
     for unit in ("run", "session"):
         found = await aggregated(ledger, unit, *shown)
         assert found.get(shown[0]) == (700 if unit == "run" else None)
@@ -283,12 +283,12 @@ def test_a_long_chain_of_links_is_read_at_once() -> None:
     times = dict[int, float]()
     for count in (1_000, 10_000):
         chain = [
-            UnitLink("run", number, "run", unit_digest_text("run", number - 1))
+            WorkUnitLink("run", number, "run", unit_digest_text("run", number - 1))
             for number in range(2, count + 2)
         ]
         for links in (chain, chain[::-1]):
             began = process_time()
-            found = UnitLinks([*links, UnitLink("run", 1, "run", unit_digest_text("run", count + 1))])
+            found = WorkUnitLinks([*links, WorkUnitLink("run", 1, "run", unit_digest_text("run", count + 1))])
             times[count] = max(process_time() - began, times.get(count, 0.0))
             assert {each.id for each in links} == {each.id for each in found.links}
     assert times[10_000] < 40 * times[1_000]

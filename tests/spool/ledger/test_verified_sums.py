@@ -18,7 +18,7 @@ import pytest
 
 from gateway.intake.prices import PriceBook
 from spool.ledger import checked_sums
-from spool.ledger.checksums import CheckedSum, Checksums, ComparedParts
+from spool.ledger.checksums import CheckedSum, Checksums, ReproducibleSumParts
 from spool.ledger.comparing import LedgerMender
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
@@ -237,7 +237,7 @@ def test_a_checksum_sees_each_part_of_a_sum() -> None:
     and the set of units change it.
     """
     values = Dimensions._make([*[f"d{index}" for index in range(13)], 0, "r", "s"])
-    checksums, view, measures = Checksums(), ComparedParts(), [1] * WIDTH
+    checksums, view, measures = Checksums(), ReproducibleSumParts(), [1] * WIDTH
     cells = [
         CheckedSum(values, measures),
         CheckedSum(values, measures, units=5),

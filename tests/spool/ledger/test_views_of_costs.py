@@ -17,7 +17,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, narrow_query
 from spool.record import NS, Inference
 from spool.registry.document_table import draft_fields
-from spool.registry.views import NewView, View, check_view
+from spool.registry.views import NewView, SavedView, check_view
 from spool.sqlite.in_memory import new_in_memory_ledger
 from tests.rounds import examples
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
@@ -48,7 +48,7 @@ def calls(draw: st.DrawFn) -> Inference:
     )
 
 
-def passes(record: Inference, view: View) -> bool:
+def passes(record: Inference, view: SavedView) -> bool:
     """Return whether the record matches each condition of the filter."""
     for name, values in view.filter.items():
         dimension = name.removeprefix("!")
@@ -79,7 +79,7 @@ def test_the_cost_of_a_view_is_that_of_its_records(
     Rows of periods add up to the total.
     """
     draft = check_view(NewView(name="any", filter=chosen, principal_dimension="team"))
-    view = View(id="1", created=0, last_updated=0, **draft_fields(draft))
+    view = SavedView(id="1", created=0, last_updated=0, **draft_fields(draft))
     begin = datetime.fromtimestamp(BEGIN, UTC).astimezone(ZoneInfo(zone))
     since = begin.replace(hour=0) + timedelta(days=first)
     until = since + timedelta(days=days)

@@ -23,7 +23,7 @@ from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER, WIDTH
 from spool.ledger.work import UNITS, WorkLimits
-from spool.ledger.work_links import BRANCH, REPOSITORY, UnitLink, UnitLinks
+from spool.ledger.work_links import BRANCH, REPOSITORY, WorkUnitLink, WorkUnitLinks
 from spool.record import NS, Inference
 from spool.registry.roles import LedgerSlice, RoleFilter
 from tests.spool.ledger.engines import POSTGRES, SQLITE, Ledgers
@@ -64,7 +64,7 @@ class History:
         self._clock, self._log = FakeClock(BEGIN + 4 * DAY), FakeLog()
         self._number = 0
         self.calls = dict[bytes, Inference]()
-        self.links = list[UnitLink]()
+        self.links = list[WorkUnitLink]()
         # by call, the last price of calls that were counted before it changed
         self._prices = dict[bytes, str]()
         self._forgotten = set[
@@ -131,7 +131,7 @@ class History:
             ]
             if not any(is_unlisted) and not any(map(new.overlaps, self.links)):
                 self.links.append(new)
-        await self.ledger.apply_links(UnitLinks(self.links))
+        await self.ledger.apply_links(WorkUnitLinks(self.links))
 
     async def _unlink_expired(self) -> None:
         """Delete links to targets that are no longer listed, as the gateway does."""
@@ -149,7 +149,7 @@ class History:
     async def later(self) -> None:
         """Let units expire, and let hours become days."""
         await self._unlink_expired()
-        await self.ledger.apply_links(UnitLinks(self.links))
+        await self.ledger.apply_links(WorkUnitLinks(self.links))
         self._clock.at += self._chance.choice((1, 10, 40, 150)) * DAY
         before = await self._unlisted()
         await self.ledger.sum_up_and_delete_hours()

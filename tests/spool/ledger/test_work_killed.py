@@ -22,7 +22,7 @@ from spool.ledger.counting import expire_units
 from spool.ledger.ledger import Ledger
 from spool.ledger.sums import OTHER
 from spool.ledger.work import UNITS, WorkLimits
-from spool.ledger.work_links import UnitLink, UnitLinks
+from spool.ledger.work_links import WorkUnitLink, WorkUnitLinks
 from spool.record import NS, Correction, Inference
 from spool.sqlite.ledger import open_ledger
 from tests.spool.ledger.test_work import Book, corrected, made_call
@@ -64,7 +64,7 @@ def made_log(kills: int) -> FakeLog:
     return log
 
 
-def made_links(seed: int) -> Sequence[UnitLink]:
+def made_links(seed: int) -> Sequence[WorkUnitLink]:
     chance = random.Random(seed)
     return [
         link_of("session", f"session-{number}", "pull_request", f"pull_request-{number % 3}")
@@ -96,7 +96,7 @@ async def _count(directory: Path, kills: int, seed: int, ready: Connection) -> N
         if happening < 4:
             await ledger.sum_up_and_delete_hours()
         elif happening < 6:
-            await ledger.apply_links(UnitLinks(await _listed(ledger, made_links(chance.randrange(10)))))
+            await ledger.apply_links(WorkUnitLinks(await _listed(ledger, made_links(chance.randrange(10)))))
         elif happening == 6:
             price = str(Decimal(chance.randrange(1, 100)).scaleb(-6))
             await ledger.reprice(Book(price), since=datetime.fromtimestamp(BEGIN - 60 * DAY, UTC))
@@ -104,7 +104,7 @@ async def _count(directory: Path, kills: int, seed: int, ready: Connection) -> N
             await ledger.rebuild(log)
 
 
-async def _listed(ledger: Ledger, links: Sequence[UnitLink]) -> list[UnitLink]:
+async def _listed(ledger: Ledger, links: Sequence[WorkUnitLink]) -> list[WorkUnitLink]:
     return [link for link in links if not await ledger.is_unit_merged_into_other(link.unit, link.id)]
 
 
@@ -179,7 +179,7 @@ async def settle(ledger: Ledger, log: FakeLog, calls: Mapping[bytes, Inference])
     now = log.entries[-1].committed_at
     await ledger._change_rows(lambda rows: expire_units(rows, LIMITS, int(now)))
     links = await _listed(ledger, made_links(3))
-    await ledger.apply_links(UnitLinks(links))
+    await ledger.apply_links(WorkUnitLinks(links))
     await ledger.reprice(Book(PRICE), since=datetime.fromtimestamp(BEGIN - 60 * DAY, UTC))
     answers = []
     for unit in UNITS:

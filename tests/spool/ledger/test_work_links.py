@@ -17,7 +17,7 @@ from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER, WIDTH
 from spool.ledger.work import UNITS, WorkLimits
-from spool.ledger.work_links import END, UnitLink, UnitLinks
+from spool.ledger.work_links import END, WorkUnitLink, WorkUnitLinks
 from spool.record import NS, Inference
 from spool.registry.roles import LedgerSlice, RoleFilter
 from tests.rounds import IS_LONG
@@ -34,14 +34,14 @@ Calls = Mapping[bytes, Inference]
 
 def link_of(
     unit: str, name: str, target: str, to: str, *, repository: str = "", since: int = 0, until: int = END
-) -> UnitLink:
+) -> WorkUnitLink:
     number = stored_number(unit, name)
     if unit != "branch":
-        return UnitLink(unit, number, target, to)
-    return UnitLink(unit, number, target, to, stored_number("repository", repository), since, until)
+        return WorkUnitLink(unit, number, target, to)
+    return WorkUnitLink(unit, number, target, to, stored_number("repository", repository), since, until)
 
 
-def made_link(chance: random.Random) -> UnitLink:
+def made_link(chance: random.Random) -> WorkUnitLink:
     unit = chance.choice(("session", "branch", "commit"))
     target = chance.choice(TARGETS)
     first, last = sorted((chance.randrange(-1, 4), chance.randrange(-1, 4)))
@@ -56,7 +56,7 @@ def made_link(chance: random.Random) -> UnitLink:
     )
 
 
-def linked(record: Inference, unit: str, links: Sequence[UnitLink]) -> str | None:
+def linked(record: Inference, unit: str, links: Sequence[WorkUnitLink]) -> str | None:
     """Return the unit of a call under links, found by trying each link."""
     own = unit_of(record, unit)
     if own is not None or unit not in TARGETS:
@@ -77,7 +77,7 @@ def linked(record: Inference, unit: str, links: Sequence[UnitLink]) -> str | Non
 
 
 def by_hand(
-    calls: Calls, links: Sequence[UnitLink], *by: str
+    calls: Calls, links: Sequence[WorkUnitLink], *by: str
 ) -> dict[tuple[str | None, ...], tuple[int, Decimal]]:
     """Return calls and cost by units and fields."""
     counts, costs = Counter[Any](), defaultdict[Any, Decimal](Decimal)
@@ -93,7 +93,7 @@ async def asked(ledger: Ledger, *by: str, **query: Any) -> dict[tuple[str | None
     return {row.group: (row.calls, Decimal(row.cost)) for row in rows}
 
 
-def changed_links(chance: random.Random, links: Sequence[UnitLink]) -> list[UnitLink]:
+def changed_links(chance: random.Random, links: Sequence[WorkUnitLink]) -> list[WorkUnitLink]:
     """Add links that overlap no other one, or delete some."""
     if links and chance.random() < 0.4:
         return chance.sample(links, chance.randrange(len(links)))
@@ -114,7 +114,7 @@ async def test_sums_under_links_are_those_of_the_calls(ledgers: Ledgers, seed: i
     chance = random.Random(seed)
     clock, log, calls = FakeClock(BEGIN + 4 * DAY), FakeLog(), dict[bytes, Inference]()
     ledger = await ledgers.open(clock=clock)
-    links: list[UnitLink] = []
+    links: list[WorkUnitLink] = []
     number = 0
 
     async def restarted() -> None:
@@ -162,7 +162,7 @@ async def test_sums_under_links_are_those_of_the_calls(ledgers: Ledgers, seed: i
         await ledger.catch_up(log)
         if chance.random() < 0.8:
             links = changed_links(chance, links)
-            await ledger.apply_links(UnitLinks(links))
+            await ledger.apply_links(WorkUnitLinks(links))
         if chance.random() < 0.7:
             await chance.choice((restarted, rebuilt, later, repaired))()
             await ledger.catch_up(log)
@@ -173,7 +173,7 @@ async def test_sums_under_links_are_those_of_the_calls(ledgers: Ledgers, seed: i
 
 
 async def check_unit(
-    ledger: Ledger, calls: Calls, links: Sequence[UnitLink], unit: str, chance: random.Random
+    ledger: Ledger, calls: Calls, links: Sequence[WorkUnitLink], unit: str, chance: random.Random
 ) -> None:
     expected = by_hand(calls, links, unit)
     assert expected == await asked(ledger, unit)
@@ -218,7 +218,7 @@ async def test_aggregated_costs_follow_links(ledgers: Ledgers) -> None:
         at=clock.at,
     )
     await ledger.catch_up(log)
-    await ledger.apply_links(UnitLinks([link_of("session", "one", "pull_request", "p")]))
+    await ledger.apply_links(WorkUnitLinks([link_of("session", "one", "pull_request", "p")]))
     runs = {run: (as_shown("run", run, session=session),) for session, run, _, _ in costs}
     for wanted, expected in (("p", {"a": "3", "b": "2"}), ("", {"c": "4"})):
         found = await asked(ledger, "run", include={"pull_request": (wanted,)}, aggregated=True)
@@ -237,7 +237,7 @@ async def test_new_prices_reach_linked_calls(ledgers: Ledgers) -> None:
     ]
     log.add([*calls.values()], at=clock.at)
     await ledger.catch_up(log)
-    await ledger.apply_links(UnitLinks(links))
+    await ledger.apply_links(WorkUnitLinks(links))
     for later, price in ((0, "0.002"), (70 * DAY, "0.0007")):
         clock.at += later
         await ledger.sum_up_and_delete_hours()
@@ -258,7 +258,7 @@ async def test_beyond_the_limit_a_pull_request_stays_whole(ledgers: Ledgers, see
     chance, clock, log = random.Random(seed), FakeClock(BEGIN), FakeLog()
     limits = WorkLimits(ids_per_month=20)
     ledger = await ledgers.open(clock=clock, work=limits)
-    calls, links = dict[bytes, Inference](), list[UnitLink]()
+    calls, links = dict[bytes, Inference](), list[WorkUnitLink]()
     for day in range(12):
         clock.at = BEGIN + day * DAY + DAY - 1
         for _ in range(80):
@@ -277,7 +277,7 @@ async def test_beyond_the_limit_a_pull_request_stays_whole(ledgers: Ledgers, see
                 links.append(new)
         if links and chance.random() < 0.3:
             links.remove(chance.choice(links))
-        await ledger.apply_links(UnitLinks(links))
+        await ledger.apply_links(WorkUnitLinks(links))
         await ledger.sum_up_and_delete_hours()
         if chance.random() < 0.3:
             ledger = await ledgers.open(clock=clock, work=limits)
@@ -308,7 +308,7 @@ async def test_a_linked_session_does_not_expire(ledgers: Ledgers) -> None:
     ledger = await ledgers.open(clock=clock, work=limits)
     log.add([call(session=name, start_time=BEGIN * NS) for name in ("linked", "other")], at=clock.at)
     await ledger.catch_up(log)
-    await ledger.apply_links(UnitLinks([link_of("session", "linked", "pull_request", "p")]))
+    await ledger.apply_links(WorkUnitLinks([link_of("session", "linked", "pull_request", "p")]))
     clock.at += 100 * DAY
     await ledger.sum_up_and_delete_hours()
     found = await asked(ledger, "session")
@@ -322,7 +322,7 @@ async def test_a_linked_session_does_not_expire(ledgers: Ledgers) -> None:
         (OTHER,): 1,
         (None,): 2,
     }
-    await ledger.apply_links(UnitLinks())
+    await ledger.apply_links(WorkUnitLinks())
     assert (await asked(ledger, "pull_request")).keys() == {(None,)}
 
 
@@ -331,7 +331,11 @@ def test_of_links_that_overlap_the_first_is_used() -> None:
     first = link_of("branch", "b", "ticket", "T-1", repository="r", since=0, until=2 * DAY)
     second = link_of("branch", "b", "ticket", "T-2", repository="r", since=DAY, until=3 * DAY)
     third = link_of("branch", "b", "ticket", "T-3", repository="r", since=2 * DAY)
-    links = UnitLinks([first, second, third])
+    links = WorkUnitLinks([first, second, third])
     assert [first, third] == links.links
-    assert links.data_version == UnitLinks([third, first]).data_version != UnitLinks([first]).data_version
-    assert UnitLinks().data_version == 0
+    assert (
+        links.data_version
+        == WorkUnitLinks([third, first]).data_version
+        != WorkUnitLinks([first]).data_version
+    )
+    assert WorkUnitLinks().data_version == 0

@@ -16,11 +16,11 @@ from spool.container_files.values import AnnouncedFile, ClusterIdentity, Contain
 from spool.devices.device import Device
 from spool.devices.table import DeviceTable
 from spool.errors import SpoolUnavailable
-from spool.postgres.container_files import PostgresContainerRows, PostgresContents
+from spool.postgres.container_files import PostgresContainerFileContents, PostgresContainerRows
 from spool.postgres.database import POOL, Connection, Database
 from spool.postgres.devices import PostgresClusters, PostgresDevices
 from spool.postgres.migrations import migrate_schema
-from spool.postgres.registry.follower import REST_EVERY, FollowedRows, Follower
+from spool.postgres.registry.follower import REST_EVERY, FollowedRows, RegistryChangeFollower
 from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.streams import PostgresStreamRows, PostgresStreams
 from spool.registry.operators import Actor
@@ -28,7 +28,7 @@ from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
 from spool.registry.tables.cluster_settings import ClusterChange
 from spool.settings import ContainerSettings
-from spool.streams import ALLOCATION, StreamBook, TelemetryStream
+from spool.streams import ALLOCATION, KnownStreams, TelemetryStream
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import Schema
 
@@ -41,7 +41,7 @@ class Node:
     def __init__(self, database: Database, shared: FollowedRows) -> None:
         self.database = database
         self.shared = shared
-        self.follower = Follower(shared, look_s=0.01)
+        self.follower = RegistryChangeFollower(shared, look_s=0.01)
 
     async def looks(self, times: int) -> None:
         for _ in range(times):
@@ -52,7 +52,7 @@ class Node:
 async def opened(database: Database, clock: MovedClock) -> Node:
     await migrate_schema(database)
     streams = await PostgresStreams.open(database, clock)
-    rows, contents = PostgresContainerRows(database), PostgresContents(database)
+    rows, contents = PostgresContainerRows(database), PostgresContainerFileContents(database)
     registry = await Registry.open(PostgresRegistry(database), secret=b"i" * 32, clock=clock)
     clusters = await ClusterTable.open(PostgresClusters(database), clock=clock)
     clusters.settings = registry.cluster_settings
@@ -61,7 +61,7 @@ async def opened(database: Database, clock: MovedClock) -> Node:
         devices=await DeviceTable.open(PostgresDevices(database)),
         clusters=clusters,
         streams=streams,
-        book=StreamBook(await streams.streams()),
+        book=KnownStreams(await streams.streams()),
         container_files=await ContainerFiles.open(rows, contents, ContainerSettings(), clock),
     )
     return Node(database, shared)

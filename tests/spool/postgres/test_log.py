@@ -14,8 +14,8 @@ import pytest
 
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.identity import RecordIdentity, build_nested_report
-from spool.log.commits.following import CommitRow, FollowedLog, unpack_new_ids
-from spool.log.protocols import Log
+from spool.log.commits.following import CommitRow, FollowedLogState, unpack_new_ids
+from spool.log.protocols import RecordLog
 from spool.log.values import Submission
 from spool.postgres.database import CommitUnknown, Connection, PipelinedTransaction, Unconfirmed
 from spool.postgres.log import store
@@ -126,11 +126,11 @@ async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(
     await in_memory.close()
 
 
-async def _answer_alike(nodes: Sequence[PostgresLog], memory: Log) -> None:
+async def _answer_alike(nodes: Sequence[PostgresLog], memory: RecordLog) -> None:
     """Assert equal results, after each node has confirmed commits of other nodes."""
     for node in nodes:
         await node.close_due_records()
-    logs: Sequence[Log] = [*nodes, memory]
+    logs: Sequence[RecordLog] = [*nodes, memory]
     assert 1 == len({log.next_number(AI_TELEMETRY) for log in logs})
     answers = [
         [
@@ -367,9 +367,9 @@ async def test_lagging_node_follows_in_parts(open_log: LogOpener, monkeypatch: p
     monkeypatch.setattr("spool.postgres.log.store.FOLLOWED_AT_ONCE", 3)
     parts: list[int] = []
 
-    def noted(following: FollowedLog, rows: Sequence[CommitRow]) -> None:
+    def noted(log_state: FollowedLogState, rows: Sequence[CommitRow]) -> None:
         parts.append(len(rows))
-        apply_commit_rows(following, rows)
+        apply_commit_rows(log_state, rows)
 
     for module in ("commits", "memory"):
         monkeypatch.setattr(f"spool.postgres.log.{module}.apply_commit_rows", noted)

@@ -17,7 +17,7 @@ from spool.postgres.streams import (
     delete_unchanged_totals,
     oldest_deletable_totals,
 )
-from spool.record import NS, BillingDrop, UnitCostOperation
+from spool.record import NS, HourlyBillingFile, UnitCostOperation
 from spool.settings import SpoolSettings
 from spool.sql.billing import SqlBillingDropRows, SqlBillingDrops, SqlBillingHours
 from spool.sql.connection import SqlConnection
@@ -162,13 +162,15 @@ async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
                 }
                 for _ in range(3)
             ]
-            drop = BillingDrop(
+            drop = HourlyBillingFile(
                 id=record_id(n), connection_id=dice.choice("ab"), body=msgspec.json.encode({"data": rows}), rows=3,
                 month=dice.choice(["2026-10", "2026-11"]), operation=dice.choice(billing.OPERATIONS),
             )  # fmt: skip
 
-            def work(connection: SqlConnection, n: int = n, drop: BillingDrop = drop) -> None:
-                billing.apply_billing_drops(SqlBillingDropRows(connection), n, [drop], arrived_at=float(n))
+            def work(connection: SqlConnection, n: int = n, billing_file: HourlyBillingFile = drop) -> None:
+                billing.apply_billing_drops(
+                    SqlBillingDropRows(connection), n, [billing_file], arrived_at=float(n)
+                )
 
             await PostgresTransactions(database).transaction(work)
             await tables.transaction(work)

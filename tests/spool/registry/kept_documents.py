@@ -18,14 +18,14 @@ import msgspec
 
 import spool.registry
 from gateway.operations.list import RESOURCES
-from spool.registry.documents import DocumentKind, StoredForm
+from spool.registry.documents import DocumentCollection, StoredForm
 from spool.registry.field_notes import Example
 
 FILE = Path(__file__).with_name("kept_documents.json")
 KEPT: Mapping[str, Mapping[str, Any]] = json.loads(FILE.read_text())
 
 
-def kinds() -> Iterator[DocumentKind[Any]]:
+def kinds() -> Iterator[DocumentCollection[Any]]:
     """Yield every kind of document that a module of the registry or a resource declares."""
     packages = walk_packages(spool.registry.__path__, "spool.registry.")
     own = [found.name for found in packages if not found.ispkg]
@@ -33,10 +33,10 @@ def kinds() -> Iterator[DocumentKind[Any]]:
         yield from kinds_in(module)
 
 
-def kinds_in(module: str) -> Iterator[DocumentKind[Any]]:
+def kinds_in(module: str) -> Iterator[DocumentCollection[Any]]:
     for value in vars(import_module(module)).values():
         kind = getattr(value, "kind", value)
-        if isinstance(kind, DocumentKind):
+        if isinstance(kind, DocumentCollection):
             yield kind
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 import pytest
 
 from spool.errors import SpoolUnavailable
-from spool.registry.changes import RegistryChanges
+from spool.registry.changes import RegistryChangeWriter
 from spool.registry.registry_rows import RegistryRows, RegistryStore
 from tests.moved_clock import MovedClock
 
@@ -40,7 +40,7 @@ async def test_an_error_that_nobody_waits_for_is_no_defect() -> None:
         lambda loop, context: complaints.append(context["message"])
     )
     store = FailingStore()
-    changes = RegistryChanges(cast(RegistryStore, store), clock=MovedClock(), secret=b"s" * 32)
+    changes = RegistryChangeWriter(cast(RegistryStore, store), clock=MovedClock(), secret=b"s" * 32)
     asking = asyncio.create_task(changes.change_rows(lambda rows: None))
     await asyncio.sleep(0)
     asking.cancel()

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gateway.operations.list import RESOURCES, ResourceModules
-from spool.registry.documents import DocumentKind, stored_body
+from spool.registry.documents import DocumentCollection, stored_body
 from tests.spool.registry.kept_documents import KEPT, kinds, kinds_in, least_document
 
 _MADE = {"created": 1.0, "last_updated": 1.0}
@@ -86,7 +86,7 @@ NEWER: Mapping[str, Mapping[str, Any]] = {
 @pytest.mark.parametrize(
     "kind", list({each.name: each for each in kinds()}.values()), ids=lambda kind: kind.name
 )
-def test_documents_of_earlier_releases_are_read(kind: DocumentKind[Any]) -> None:
+def test_documents_of_earlier_releases_are_read(kind: DocumentCollection[Any]) -> None:
     """If a later release adds a field without a default, this test fails. Give the field a default."""
     assert kind.name in KEPT, "a new kind: run python -m tests.spool.registry.kept_documents"
     kept = KEPT[kind.name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from spool.registry.tables.operators import NamedTurns
+from spool.registry.tables.operators import FairConcurrencyLimit
 
 
 async def test_names_take_turns() -> None:
@@ -12,7 +12,7 @@ async def test_names_take_turns() -> None:
     A name with fifty waiting requests gets one turn, and then the other name gets its first. If a waiting
     request is cancelled, its turn passes on.
     """
-    turns, order, go = NamedTurns(1), [], asyncio.Event()
+    turns, order, go = FairConcurrencyLimit(1), [], asyncio.Event()
 
     async def work(name: str) -> None:
         async with turns.hold_turn(name):
@@ -32,7 +32,7 @@ async def test_turn_of_a_cancelled_task_is_not_lost() -> None:
     """
     If a waiting task is cancelled after it got the turn and before it ran, the turn goes to the next task.
     """
-    turns = NamedTurns(1)
+    turns = FairConcurrencyLimit(1)
 
     async def work() -> None:
         async with turns.hold_turn("a"):

@@ -21,7 +21,7 @@ from spool.identity import RecordIdentity
 from spool.log.recent_senders import KEPT_S
 from spool.postgres.address import open_database
 from spool.postgres.administration import ADMINISTRATION
-from spool.postgres.database import CommitUnknown, ConnectionLane
+from spool.postgres.database import CommitUnknown, DatabaseConnectionPool
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.log.confirmed import CONFIRMED_FILE
 from spool.postgres.transfer import unfinished
@@ -235,17 +235,17 @@ async def test_an_answer_that_is_lost_at_the_end_discards_nothing(
     again, and never deletes the copy.
     """
     monkeypatch.setattr("spool.postgres.transfer.unfinished.PAUSE_S", 0.0)
-    transaction = ConnectionLane.transaction
+    transaction = DatabaseConnectionPool.transaction
     lost: list[object] = []
 
-    async def losing(lane: ConnectionLane, work: Any, *, takes_long: bool = False) -> Any:
+    async def losing(lane: DatabaseConnectionPool, work: Any, *, takes_long: bool = False) -> Any:
         answer = await transaction(lane, work, takes_long=takes_long)
         if getattr(work, "func", None) is unfinished._remove_unfinished_mark and not (is_heard and lost):
             lost.append(work)
             raise CommitUnknown("the connection was lost")
         return answer
 
-    monkeypatch.setattr(ConnectionLane, "transaction", losing)
+    monkeypatch.setattr(DatabaseConnectionPool, "transaction", losing)
     if is_heard:
         await places.copy("files", "postgres")
     else:

@@ -14,25 +14,25 @@ from spool.turns.fair_turns import (
     MOST_REST_S,
     QUIET_S,
     STEP_S,
-    FairTurns,
-    Party,
-    PartyWork,
+    FairTurnParty,
+    FairTurnRequest,
+    FairTurnScheduler,
     current_work,
     pause_for_others,
     run_in_background,
 )
 
 
-def parties(turns: FairTurns, **used_s: float) -> list[Party]:
+def parties(scheduler: FairTurnScheduler, **used_s: float) -> list[FairTurnParty]:
     found = []
     for name, seconds in used_s.items():
-        found.append(turns.find_or_add_party(name))
+        found.append(scheduler.find_or_add_party(name))
         found[-1].charge_time(seconds)
     return found
 
 
-async def work(turns: FairTurns, name: str, steps: int, order: list[str]) -> None:
-    with turns.new_request(name) as one:
+async def work(scheduler: FairTurnScheduler, name: str, steps: int, order: list[str]) -> None:
+    with scheduler.new_request(name) as one:
         await one.set_party_and_wait_for_turn()
         for _ in range(steps):
             order.append(name)
@@ -50,7 +50,7 @@ async def passes_until(condition: Callable[[], bool]) -> None:
 
 async def test_single_party_works_without_waiting() -> None:
     """A single party's work neither waits nor is scheduled."""
-    turns, order = FairTurns(), list[str]()
+    turns, order = FairTurnScheduler(), list[str]()
     turns.find_or_add_party("busy").charge_time(100.0)
     await asyncio.wait_for(work(turns, "busy", 3, order), 60)
     assert order == ["busy"] * 3
@@ -64,7 +64,7 @@ async def test_who_had_something_to_commit_is_there_between_requests(commits: bo
     that the sender's next request soon gets a turn.
     """
     now = 0.0
-    turns = FairTurns(lambda: now)
+    turns = FairTurnScheduler(lambda: now)
     sender = turns.find_or_add_party("sender")
     sender.charge_time(LITTLE_S / 2)
     if commits:
@@ -81,7 +81,7 @@ async def test_many_parties_that_used_little_wait_for_nobody() -> None:
     Requests under 200 keys start at once in their order of arrival, because each key has used little time. It
     does not matter that some keys used more than others.
     """
-    turns, begun = FairTurns(), list[str]()
+    turns, begun = FairTurnScheduler(), list[str]()
     names = [f"key {number}" for number in range(200)]
     parties(turns, **{name: 0.0005 * number for number, name in enumerate(names)})
 
@@ -99,7 +99,7 @@ async def test_many_parties_that_used_little_wait_for_nobody() -> None:
 
 async def test_who_used_less_is_done_first() -> None:
     """A short request of one party is done before the earlier long requests of another."""
-    turns, order = FairTurns(), list[str]()
+    turns, order = FairTurnScheduler(), list[str]()
     parties(turns, busy=10.0, small=0.0)
     busy = [asyncio.create_task(work(turns, "busy", 40, order)) for _ in range(8)]
     await asyncio.sleep(0)
@@ -113,7 +113,7 @@ async def test_who_used_less_is_done_first() -> None:
 
 async def test_suspended_request_pays_for_the_wait_of_others() -> None:
     """If a request is suspended, its party pays for the time for which others waited."""
-    turns, order = FairTurns(), list[str]()
+    turns, order = FairTurnScheduler(), list[str]()
     _, slow = parties(turns, busy=HEAVY_S, slow=0.0)
     is_over = asyncio.Event()
 
@@ -137,7 +137,7 @@ async def test_what_is_done_for_nobody_waits_for_who_used_little(used_s: float, 
     Background work waits while a party that used little time has requests. It does not wait for a party that
     used much, because the data of such a party must still be counted.
     """
-    turns, order = FairTurns(lambda: 1000.0), list[str]()
+    turns, order = FairTurnScheduler(lambda: 1000.0), list[str]()
     parties(turns, one=used_s, other=100.0)
     steps = 5
 
@@ -164,12 +164,12 @@ async def test_the_thread_is_given_to_who_used_least() -> None:
     The thread goes to the party that used least, whatever the order of arrival. Its holder learns that
     another party waits.
     """
-    turns = FairTurns()
+    turns = FairTurnScheduler()
     first, second, third = parties(turns, first=3.0, second=2.0, third=1.0)
     order: list[str] = []
     all_asked = asyncio.Event()
 
-    async def use(party: Party) -> None:
+    async def use(party: FairTurnParty) -> None:
         async with turns.hold_long_job_thread(party):
             order.append(party.name)
             await all_asked.wait()
@@ -190,7 +190,7 @@ async def test_who_gives_up_waiting_leaves_the_turn_to_others() -> None:
     """
     If a party is cancelled while it waits for the thread or for its turn, the others still get their turns.
     """
-    turns = FairTurns()
+    turns = FairTurnScheduler()
     first, second = parties(turns, first=3.0, second=2.0)
     async with turns.hold_long_job_thread(first):
         waiting = asyncio.create_task(turns.hold_long_job_thread(second).__aenter__())
@@ -209,9 +209,9 @@ async def test_each_step_is_charged_to_whose_request_it_is() -> None:
     Time that a request used before its key was known is charged to the key as well. A step returns the result
     or the error of its job.
     """
-    turns = FairTurns()
+    turns = FairTurnScheduler()
 
-    async def job(one: PartyWork) -> str:
+    async def job(one: FairTurnRequest) -> str:
         assert current_work() is one
         sum(range(100_000))
         await one.set_party_and_wait_for_turn("key a")
@@ -233,7 +233,7 @@ async def test_each_step_is_charged_to_whose_request_it_is() -> None:
         await run(one, failing())
 
 
-async def run(one: PartyWork, job: Coroutine[Any, Any, None]) -> None:
+async def run(one: FairTurnRequest, job: Coroutine[Any, Any, None]) -> None:
     await one.run_and_charge_time_to_party(job)
 
 
@@ -242,7 +242,7 @@ async def test_a_turn_is_given_back_for_a_request_that_came_with_it() -> None:
     A party gets a turn, and in the same pass of the event loop a request of a party that used less starts.
     The new request is done first.
     """
-    turns, order = FairTurns(), list[str]()
+    turns, order = FairTurnScheduler(), list[str]()
     parties(turns, busy=10.0, small=0.0)
     loop = asyncio.get_running_loop()
     with turns.new_request("other") as other:
@@ -262,7 +262,7 @@ async def test_party_counts_as_heavy_only_while_others_share() -> None:
     A party that used much counts as heavy only while others share the turns. It is looked up by name, because
     a connection's own copy may be outdated.
     """
-    turns = FairTurns()
+    turns = FairTurnScheduler()
     busy, _ = parties(turns, busy=10.0, small=0.0)
     assert turns.find_party_that_must_wait("busy") is None
     turns.are_shared = True
@@ -274,7 +274,7 @@ async def test_jobs_of_who_used_much_are_spread_over_passes() -> None:
     Jobs of a party that used much are spread over passes of the event loop. Each pass runs as many as their
     steps allow, and a request of a party that used less runs in between.
     """
-    turns, order = FairTurns(), list[str]()
+    turns, order = FairTurnScheduler(), list[str]()
     busy, _ = parties(turns, busy=10.0, small=0.0)
     busy.step_s = STEP_S / 2
     turns.are_shared = True
@@ -294,7 +294,7 @@ async def test_a_check_waits_while_there_are_no_requests() -> None:
     the next request, or for the time that its caller states.
     """
     now = 100.0
-    turns = FairTurns(lambda: now)
+    turns = FairTurnScheduler(lambda: now)
     await turns.wait_for_requests(max_wait_s=0.0)  # without a limit, this call would wait for ever
     check = asyncio.create_task(turns.wait_for_requests())
     await asyncio.sleep(0)

@@ -18,7 +18,7 @@ from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.in_memory import new_in_memory_ledger
 from spool.sqlite.memory_log import MemoryDatabase
-from spool.turns.fair_turns import FairTurns
+from spool.turns.fair_turns import FairTurnScheduler
 from tests.spool.contract.test_devices import Counted, device
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 
@@ -78,7 +78,7 @@ async def test_who_used_far_more_rests(begin: Twice, used_s: float, monkeypatch:
     for module in (table_module, ledger_module):
         monkeypatch.setattr(module, "REST", 1e9)
         monkeypatch.setattr(module, "MOST_REST_S", 3600.0)
-    turns = FairTurns()
+    turns = FairTurnScheduler()
     work, done = await begin()
     turns.find_or_add_party("busy").charge_time(used_s)
     turns.note_submission(turns.find_or_add_party("small"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spool.registry import documents
-from spool.registry.documents import DocumentKind
+from spool.registry.documents import DocumentCollection
 from tests.spool.registry.kept_documents import kinds
 
 # The script uses types like those of documents, each from four threads at once.
@@ -50,7 +50,7 @@ def test_a_prepared_type_is_used_by_several_threads_at_once() -> None:
     "kind", list({each.name: each for each in kinds()}.values()), ids=lambda kind: kind.name
 )
 def test_every_kind_of_documents_is_prepared(
-    kind: DocumentKind[Any], monkeypatch: pytest.MonkeyPatch
+    kind: DocumentCollection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     Every kind of documents is prepared before use, because the connection's thread reads documents while the

@@ -47,7 +47,7 @@ _LARGE = (
 
 
 @dataclass(frozen=True, slots=True)
-class _TokenExchange:
+class _OffsettingTokenCells:
     """
     Cells of one day that exchange tokens: some have too many, others too few.
 
@@ -105,30 +105,34 @@ def claim_tokens_billed_in_other_tier(comparison: BillComparison) -> Iterator[Ca
     )
 
 
-def _is_cheaper_tier_billed_as_standard(comparison: BillComparison, exchange: _TokenExchange) -> bool:
+def _is_cheaper_tier_billed_as_standard(
+    comparison: BillComparison, offsetting_cells: _OffsettingTokenCells
+) -> bool:
     extra, listed = comparison.remainder.extra, comparison.split.listed
-    return exchange.gains == {STANDARD} and all(
+    return offsetting_cells.gains == {STANDARD} and all(
         listed.get((cell._replace(tier=STANDARD), meter), 0) > listed.get((cell, meter), 0)
-        for cell, meter in exchange.places
+        for cell, meter in offsetting_cells.places
         if cell.tier != STANDARD and extra[cell, meter] < 0
     )
 
 
-def _has_counted_surplus_outside_standard_tier(comparison: BillComparison, exchange: _TokenExchange) -> bool:
+def _has_counted_surplus_outside_standard_tier(
+    comparison: BillComparison, offsetting_cells: _OffsettingTokenCells
+) -> bool:
     return any(
         cell.tier != STANDARD and comparison.remainder.extra[cell, meter] < 0
-        for cell, meter in exchange.places
+        for cell, meter in offsetting_cells.places
     )
 
 
-def _token_exchanges_between_tiers(comparison: BillComparison) -> dict[ComparisonCell, _TokenExchange]:
+def _token_exchanges_between_tiers(comparison: BillComparison) -> dict[ComparisonCell, _OffsettingTokenCells]:
     groups: dict[ComparisonCell, list[MeterPlace]] = defaultdict(list)
     for cell, meter in comparison.remainder.extra:
         groups[cell._replace(tier="")].append((cell, meter))
     tokens: dict[ComparisonCell, int] = defaultdict(int)
     for cell, sums in comparison.split.billed.items():
         tokens[cell._replace(tier="")] += sum(sums.tokens.values())
-    exchanges: dict[ComparisonCell, _TokenExchange] = {}
+    exchanges: dict[ComparisonCell, _OffsettingTokenCells] = {}
     # if tokens moved to other days, service tiers may differ by chance
     is_shifted = find_shift(comparison) is not None
     for group, places in groups.items():
@@ -143,7 +147,7 @@ def _token_exchanges_between_tiers(comparison: BillComparison) -> dict[Compariso
         ):
             gains = frozenset(tier for tier, extra in of_tiers.items() if extra > 0)
             net_share = difference / max(tokens[group], 1)
-            exchanges[group] = _TokenExchange(
+            exchanges[group] = _OffsettingTokenCells(
                 places, net_share, gains, _is_exchange_one_way(comparison, places, gains)
             )
     return _drop_chance_exchanges(exchanges, len(comparison.days), keeps_exact_exchanges=not is_shifted)
@@ -164,7 +168,7 @@ def _is_exchange_one_way(
 def _claim_exchanges_between_tiers(
     comparison: BillComparison,
     cause: str,
-    exchanges: Mapping[ComparisonCell, _TokenExchange],
+    exchanges: Mapping[ComparisonCell, _OffsettingTokenCells],
     advice: str,
     alternative_causes: Sequence[str] = (),
 ) -> Iterator[CauseClaim]:
@@ -208,7 +212,7 @@ def _claim_exchanges_between_tiers(
 
 
 def _price_portions_of_unlisted_tiers(
-    comparison: BillComparison, exchanges: Mapping[ComparisonCell, _TokenExchange]
+    comparison: BillComparison, exchanges: Mapping[ComparisonCell, _OffsettingTokenCells]
 ) -> dict[DifferenceEntry, ClaimedPortion]:
     if not all(exchange.is_exact for exchange in exchanges.values()):
         return {}
@@ -221,8 +225,11 @@ def _price_portions_of_unlisted_tiers(
 
 
 def _drop_chance_exchanges(
-    exchanges: Mapping[ComparisonCell, _TokenExchange], days: int, *, keeps_exact_exchanges: bool = True
-) -> dict[ComparisonCell, _TokenExchange]:
+    exchanges: Mapping[ComparisonCell, _OffsettingTokenCells],
+    days: int,
+    *,
+    keeps_exact_exchanges: bool = True,
+) -> dict[ComparisonCell, _OffsettingTokenCells]:
     """
     Drop exchanges of tokens that may be chance. An exchange stays if the key and model have exchanges on many
     days and nearly all of them go in its direction. With `keeps_exact_exchanges`, exact exchanges always
@@ -310,7 +317,7 @@ def claim_cache_split(comparison: BillComparison) -> Iterator[CauseClaim]:
         if meter in INPUT_METERS:
             groups[cell].append(meter)
     portions: dict[DifferenceEntry, ClaimedPortion] = {}
-    exchanges: dict[ComparisonCell, _TokenExchange] = {}
+    exchanges: dict[ComparisonCell, _OffsettingTokenCells] = {}
     unbilled_kinds = _surplus_meter_by_model_and_unbilled_meter(comparison)
     whole = dict[DifferenceEntry, ClaimedPortion]()
     # if tokens moved to other days, token kinds may differ by chance
@@ -331,7 +338,7 @@ def claim_cache_split(comparison: BillComparison) -> Iterator[CauseClaim]:
             > (LARGE_SHARE if is_mixed else GAP * bool(difference_share)) * billed_input
         ):
             gains = frozenset(meter for meter, extra in zip(meters, extras, strict=True) if extra > 0)
-            exchanges[cell] = _TokenExchange(places, difference_share, gains)
+            exchanges[cell] = _OffsettingTokenCells(places, difference_share, gains)
     exchanges = _drop_chance_exchanges(exchanges, len(comparison.days), keeps_exact_exchanges=not is_shifted)
     is_exact = all(exchange.is_exact for exchange in exchanges.values()) and not whole
     places_by_cause["cache_split"] += [(cell, meter) for _, cell, meter in whole]

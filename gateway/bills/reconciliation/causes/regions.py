@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from gateway.bills.reconciliation.cells import Regional, SplitDifference
+from gateway.bills.reconciliation.cells import BilledCountedDifference, Regional
 from gateway.bills.reconciliation.claims import STRONG, WEAK, BillComparison, CauseClaim, ClaimedPortion
 from gateway.bills.reconciliation.limits import ALIKE, LARGE_SHARE, MOST_APART, MOST_LISTED, REGIONAL, SAME
 from gateway.bills.reconciliation.rate_series import BilledRatioSeries, group_days_by_ratio
@@ -187,10 +187,10 @@ def _is_steady_with_surcharge(
     )
 
 
-def has_known_regions(split: SplitDifference, model: str, days: Collection[int]) -> bool:
+def has_known_regions(bill_difference: BilledCountedDifference, model: str, days: Collection[int]) -> bool:
     return any(
         cell.model == model and cell.day in days and any(regions.values())
-        for (cell, _), regions in split.counted_in.items()
+        for (cell, _), regions in bill_difference.counted_in.items()
     )
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from gateway.bills.statements.cells import CellFields, ReportCells
+from gateway.bills.statements.cells import CellFields, ReportSumCollector
 from gateway.bills.statements.source import (
     DAY_S,
     BucketFieldNames,
-    Document,
     ReportSource,
+    StatementDocument,
     buckets_with_results,
     read_results,
 )
@@ -71,35 +71,37 @@ def _parse_context_window(window: str | None) -> int | None:
     return None if match is None else int(match[1]) * _THOUSANDS.get((match[2] or "").lower(), 1)
 
 
-def add_tokens(row: Row, cell_fields: CellFields, cells: ReportCells) -> None:
+def add_tokens(row: Row, cell_fields: CellFields, sum_collector: ReportSumCollector) -> None:
     written = nested_object(row, "cache_creation")
     for name in ("uncached_input_tokens", "cache_read_input_tokens", "output_tokens"):
-        cells.add_tokens(cell_fields, TOKEN_KINDS[name], read_count_field(row, name))
+        sum_collector.add_tokens(cell_fields, TOKEN_KINDS[name], read_count_field(row, name))
     for name in ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"):
-        cells.add_tokens(cell_fields, TOKEN_KINDS[f"cache_creation.{name}"], read_count_field(written, name))
+        sum_collector.add_tokens(
+            cell_fields, TOKEN_KINDS[f"cache_creation.{name}"], read_count_field(written, name)
+        )
 
 
 def cents_to_dollars(row: Row, name: str) -> Decimal:
     return storable_amount(EXACT.multiply(require_value(read_number_field(row, name), name), CENT))
 
 
-def _has_result_with(document: Document, *names: str) -> bool:
+def _has_result_with(document: StatementDocument, *names: str) -> bool:
     return any(
         _EDGES.start in bucket and set(names) <= set(result)
         for bucket, result in buckets_with_results(document)
     )
 
 
-def _read_usage(document: Document, cells: ReportCells) -> None:
+def _read_usage(document: StatementDocument, sum_collector: ReportSumCollector) -> None:
     read_results(
         document,
         _EDGES,
-        cells,
-        lambda row, start, end: add_tokens(row, result_cell_fields(row, start, end), cells),
+        sum_collector,
+        lambda row, start, end: add_tokens(row, result_cell_fields(row, start, end), sum_collector),
     )
 
 
-def _read_costs(document: Document, cells: ReportCells) -> None:
+def _read_costs(document: StatementDocument, sum_collector: ReportSumCollector) -> None:
     def add_cost_row(row: Row, start: int, end: int) -> None:
         cost_type = read_text_field(row, "cost_type")
         token_type = read_text_field(row, "token_type")
@@ -107,14 +109,14 @@ def _read_costs(document: Document, cells: ReportCells) -> None:
             kind = TOKEN_KINDS.get(token_type or "", "cost")
         else:
             kind = "cost" if cost_type is None else COST_TYPES.get(cost_type, cost_type[:60])
-        cells.add_money(
+        sum_collector.add_money(
             result_cell_fields(row, start, end),
             kind,
             cents_to_dollars(row, "amount"),
             read_text_field(row, "currency"),
         )
 
-    read_results(document, _EDGES, cells, add_cost_row)
+    read_results(document, _EDGES, sum_collector, add_cost_row)
 
 
 ANTHROPIC_USAGE = ReportSource(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.bills.statements.cells import ReportCells
-from gateway.bills.statements.source import DAY_S, Document, ReportSource
+from gateway.bills.statements.cells import ReportSumCollector
+from gateway.bills.statements.source import DAY_S, ReportSource, StatementDocument
 from gateway.bills.statements.sources.anthropic import (
     COST_TYPES,
     TOKEN_KINDS,
@@ -31,7 +31,7 @@ from gateway.bills.statements.values import (
 from spool.statements import EXACT, RowAmounts
 
 
-def _has_rows(document: Document, name: str) -> bool:
+def _has_rows(document: StatementDocument, name: str) -> bool:
     return any(
         isinstance(row, dict) and name in row and "starting_at" in row and "results" not in row
         for page in document.pages()
@@ -39,14 +39,18 @@ def _has_rows(document: Document, name: str) -> bool:
     )
 
 
-def _read_rows(document: Document, cells: ReportCells, add: Callable[[Row, Row], None]) -> None:
+def _read_rows(
+    document: StatementDocument, sum_collector: ReportSumCollector, add: Callable[[Row, Row], None]
+) -> None:
     for which, page in enumerate(document.pages(), start=1):
         if page.get("data_refreshed_at") is not None:
             refreshed = epoch_seconds(page, "data_refreshed_at")
-            cells.refreshed_at = min(refreshed, cells.refreshed_at or refreshed)
+            sum_collector.refreshed_at = min(refreshed, sum_collector.refreshed_at or refreshed)
         for row_number, row in enumerate(object_list(page.get("data"), "data"), start=1):
-            with cells.collect_row(f"page {which}, row {row_number}", row, is_identical_row_repeat=True):
-                cells.extend_span(epoch_seconds(row, "starting_at"), epoch_seconds(row, "ending_at"))
+            with sum_collector.collect_row(
+                f"page {which}, row {row_number}", row, is_identical_row_repeat=True
+            ):
+                sum_collector.extend_span(epoch_seconds(row, "starting_at"), epoch_seconds(row, "ending_at"))
                 group = nested_object(row, "group")
                 if read_text_field(group, "rbac_group_id") is not None:
                     raise Damaged(
@@ -55,17 +59,17 @@ def _read_rows(document: Document, cells: ReportCells, add: Callable[[Row, Row],
                 add(row, group)
 
 
-def _read_usage(document: Document, cells: ReportCells) -> None:
+def _read_usage(document: StatementDocument, sum_collector: ReportSumCollector) -> None:
     def add_usage_row(row: Row, group: Row) -> None:
         bucket = result_cell_fields(group, epoch_seconds(row, "starting_at"), epoch_seconds(row, "ending_at"))
         usage = nested_object(row, "usage")
-        add_tokens(usage, bucket, cells)
-        cells.add_requests(bucket, read_count_field(usage, "requests"))
+        add_tokens(usage, bucket, sum_collector)
+        sum_collector.add_requests(bucket, read_count_field(usage, "requests"))
 
-    _read_rows(document, cells, add_usage_row)
+    _read_rows(document, sum_collector, add_usage_row)
 
 
-def _read_costs(document: Document, cells: ReportCells) -> None:
+def _read_costs(document: StatementDocument, sum_collector: ReportSumCollector) -> None:
     def add_cost_row(row: Row, group: Row) -> None:
         bucket = result_cell_fields(group, epoch_seconds(row, "starting_at"), epoch_seconds(row, "ending_at"))
         cost = nested_object(row, "cost")
@@ -77,13 +81,13 @@ def _read_costs(document: Document, cells: ReportCells) -> None:
         paid = cents_to_dollars(cost, "amount")
         currency = read_text_field(cost, "currency")
         if read_number_field(cost, "list_amount") is None:
-            cells.add_money(bucket, kind, paid, currency)
+            sum_collector.add_money(bucket, kind, paid, currency)
             return
         listed = cents_to_dollars(cost, "list_amount")
-        cells.add_amounts(bucket, kind, RowAmounts(listed, listed), currency)
-        cells.add_money(bucket, "discount", EXACT.subtract(paid, listed), currency)
+        sum_collector.add_amounts(bucket, kind, RowAmounts(listed, listed), currency)
+        sum_collector.add_money(bucket, "discount", EXACT.subtract(paid, listed), currency)
 
-    _read_rows(document, cells, add_cost_row)
+    _read_rows(document, sum_collector, add_cost_row)
 
 
 ANTHROPIC_ANALYTICS_USAGE = ReportSource(

@@ -15,8 +15,8 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from gateway.bills.statements import cloud_meters
-from gateway.bills.statements.cells import CellFields, ReportCells
-from gateway.bills.statements.source import DAY_S, CsvTable, Document, ReportSource
+from gateway.bills.statements.cells import CellFields, ReportSumCollector
+from gateway.bills.statements.source import DAY_S, CsvTable, ReportSource, StatementDocument
 from gateway.bills.statements.values import (
     Row,
     epoch_seconds,
@@ -109,14 +109,14 @@ def _non_token_kind(usage: _UsageLine) -> str:
     return cloud_meters.non_token_kind(usage.unit, meter_words) or "other"
 
 
-def _add_usage_amounts(cells: ReportCells, cell_fields: CellFields, usage: _UsageLine) -> None:
+def _add_usage_amounts(sum_collector: ReportSumCollector, cell_fields: CellFields, usage: _UsageLine) -> None:
     kind = _token_kind(usage.type)
     if kind is None:
         is_reserved = any(word in usage.type for word in _RESERVED) and not _is_non_token_service_usage(
             usage.type
         )
         kind = _FEE if is_reserved else _non_token_kind(usage)
-        cells.add_amounts(cell_fields, kind, usage.paid, usage.currency)
+        sum_collector.add_amounts(cell_fields, kind, usage.paid, usage.currency)
         return
     is_marketplace = _MARKETPLACE in usage.type
     if kind == "cache_write" and is_marketplace:
@@ -125,8 +125,8 @@ def _add_usage_amounts(cells: ReportCells, cell_fields: CellFields, usage: _Usag
         size = cloud_meters.tokens_per_unit(usage.unit) or (1_000_000 if is_marketplace else 1000)
         cost = usage.paid.amount
         tokens = cloud_meters.quantity_to_tokens(usage.quantity, size, cost, "line_item_usage_amount")
-        cells.add_tokens(cell_fields, kind, tokens)
-    cells.add_amounts(cell_fields, kind, usage.paid, usage.currency)
+        sum_collector.add_tokens(cell_fields, kind, tokens)
+    sum_collector.add_amounts(cell_fields, kind, usage.paid, usage.currency)
 
 
 def parse_region(usage_type: str) -> str | None:
@@ -151,33 +151,33 @@ def parse_model(resource: str | None, service: str | None, usage_type: str) -> s
     return classic[1].removesuffix("-mantle") if classic else None
 
 
-def _read_table(table: CsvTable, cells: ReportCells) -> None:
+def _read_table(table: CsvTable, sum_collector: ReportSumCollector) -> None:
     for line, row in table.rows:
-        with cells.collect_row(
+        with sum_collector.collect_row(
             f"line {line}", row, is_identical_row_repeat=bool(row.get("identity_line_item_id"))
         ):
-            _add_line(row, cells)
+            _add_line(row, sum_collector)
 
 
-def _add_line(row: Row, cells: ReportCells) -> None:
+def _add_line(row: Row, sum_collector: ReportSumCollector) -> None:
     usage_type = read_text_field(row, "line_item_usage_type") or ""
     resource = read_text_field(row, "line_item_resource_id")
     service = _product_name(row)
     if read_text_field(row, "bill_billing_period_start_date") is not None:
-        cells.extend_span(
+        sum_collector.extend_span(
             epoch_seconds(row, "bill_billing_period_start_date"),
             epoch_seconds(row, "bill_billing_period_end_date"),
         )
     payer = read_text_field(row, "bill_payer_account_id")
     if payer is not None:
-        cells.accounts.add(payer)
+        sum_collector.accounts.add(payer)
     if not _is_bedrock(read_text_field(row, "line_item_product_code"), service, usage_type, resource):
         return
     start = epoch_seconds(row, "line_item_usage_start_date")
     end = epoch_seconds(row, "line_item_usage_end_date")
     end = max(end, start + 1)
     if read_text_field(row, "bill_billing_period_start_date") is None:
-        cells.extend_span(start, end)
+        sum_collector.extend_span(start, end)
     type = read_text_field(row, "line_item_line_item_type") or "Usage"
     is_refund = type == "Refund" or read_text_field(row, "bill_bill_type") == "Refund"
     tier = cloud_meters.find_tier(cloud_meters.split_words(usage_type))
@@ -195,11 +195,11 @@ def _add_line(row: Row, cells: ReportCells) -> None:
         commitment_id=next((id for name in _COMMITMENTS if (id := read_text_field(row, name))), None),
     )
     if is_refund:
-        _add_refund(row, bucket, usage_type, cells)
+        _add_refund(row, bucket, usage_type, sum_collector)
     elif type in _TYPES or ("Discount" in type and type not in _COVERED):
-        _add_fee(row, _TYPES.get(type, _DISCOUNT), bucket, cells)
+        _add_fee(row, _TYPES.get(type, _DISCOUNT), bucket, sum_collector)
     else:
-        _add_usage(row, type, bucket, usage_type, cells)
+        _add_usage(row, type, bucket, usage_type, sum_collector)
 
 
 def _product_name(row: Row) -> str | None:
@@ -218,7 +218,9 @@ def _cost_and_discount(row: Row) -> tuple[Decimal, Decimal]:
     return (net, _NOTHING) if cost is None else (cost, EXACT.subtract(net, cost))
 
 
-def _add_usage(row: Row, type: str, cell_fields: CellFields, usage_type: str, cells: ReportCells) -> None:
+def _add_usage(
+    row: Row, type: str, cell_fields: CellFields, usage_type: str, sum_collector: ReportSumCollector
+) -> None:
     (cost, discount), currency = _cost_and_discount(row), read_text_field(row, "line_item_currency_code")
     net = read_number_field(row, "line_item_net_unblended_cost")
     quantity = read_number_field(row, "line_item_usage_amount")
@@ -232,8 +234,8 @@ def _add_usage(row: Row, type: str, cell_fields: CellFields, usage_type: str, ce
     if type == _NEGATION or type in _COVERED:
         cell_fields = replace(cell_fields, line_type=COVERED)
     unit = read_text_field(row, "pricing_unit") or ""
-    _add_usage_amounts(cells, cell_fields, _UsageLine(usage_type, quantity, unit, paid, currency))
-    cells.add_money(_with_model_only(cell_fields), _DISCOUNT, discount, currency)
+    _add_usage_amounts(sum_collector, cell_fields, _UsageLine(usage_type, quantity, unit, paid, currency))
+    sum_collector.add_money(_with_model_only(cell_fields), _DISCOUNT, discount, currency)
 
 
 def _with_model_only(cell_fields: CellFields) -> CellFields:
@@ -241,7 +243,7 @@ def _with_model_only(cell_fields: CellFields) -> CellFields:
     return replace(cell_fields, key=None, tier=None, region=None, batch=None, line_type=None)
 
 
-def _add_fee(row: Row, kind: str, cell_fields: CellFields, cells: ReportCells) -> None:
+def _add_fee(row: Row, kind: str, cell_fields: CellFields, sum_collector: ReportSumCollector) -> None:
     """
     Add a line that is not usage. In effective cost, a fee counts on the usage that it covers, so its purchase
     has none. Its unused part is a separate cell.
@@ -251,12 +253,12 @@ def _add_fee(row: Row, kind: str, cell_fields: CellFields, cells: ReportCells) -
     paid = EXACT.add(cost, discount)
     unused = _unused_commitment_fee(row, cell_fields) if kind == _FEE else None
     if unused is None:
-        cells.add_money(fee_bucket, kind, paid, currency)
+        sum_collector.add_money(fee_bucket, kind, paid, currency)
         return
     purchase = replace(fee_bucket, line_type=PURCHASE)
-    cells.add_amounts(purchase, kind, RowAmounts(paid, amount_effective=_NOTHING), currency)
+    sum_collector.add_amounts(purchase, kind, RowAmounts(paid, amount_effective=_NOTHING), currency)
     unused_bucket = replace(cell_fields, line_type=UNUSED)
-    cells.add_amounts(unused_bucket, kind, RowAmounts(_NOTHING, amount_effective=unused), currency)
+    sum_collector.add_amounts(unused_bucket, kind, RowAmounts(_NOTHING, amount_effective=unused), currency)
 
 
 def _unused_commitment_fee(row: Row, cell_fields: CellFields) -> Decimal | None:
@@ -272,21 +274,23 @@ def _unused_commitment_fee(row: Row, cell_fields: CellFields) -> Decimal | None:
     return None if None in parts else sum_amounts(part for part in parts if part is not None)
 
 
-def _add_refund(row: Row, cell_fields: CellFields, usage_type: str, cells: ReportCells) -> None:
+def _add_refund(
+    row: Row, cell_fields: CellFields, usage_type: str, sum_collector: ReportSumCollector
+) -> None:
     """Add a refund under the kind of usage that it refunds. Token counts are not reduced."""
     cost, discount = _cost_and_discount(row)
     kind = _token_kind(usage_type) or REFUND
     refund = replace(cell_fields, line_type=REFUND, line_id=read_text_field(row, "identity_line_item_id"))
     refund = replace(refund, corrects=cell_fields.start, corrects_until=cell_fields.end)
     paid = EXACT.add(cost, discount)
-    cells.add_money(refund, kind, paid, read_text_field(row, "line_item_currency_code"))
+    sum_collector.add_money(refund, kind, paid, read_text_field(row, "line_item_currency_code"))
 
 
 _METRICS = ("NetUnblendedCost", "UnblendedCost", "NetAmortizedCost", "AmortizedCost")
 _AMORTIZED = {"NetUnblendedCost": "NetAmortizedCost", "UnblendedCost": "AmortizedCost"}
 
 
-def _read_document(document: Document, cells: ReportCells) -> None:
+def _read_document(document: StatementDocument, sum_collector: ReportSumCollector) -> None:
     for number_, page in enumerate(document.pages(), start=1):
         names = [
             str(definition.get("Key", ""))
@@ -297,12 +301,12 @@ def _read_document(document: Document, cells: ReportCells) -> None:
         ):
             where = f"page {number_}, result {result_number}"
             groups = object_list(None, "Groups")
-            with cells.collect_row(where):
+            with sum_collector.collect_row(where):
                 period = nested_object(result, "TimePeriod")
-                cells.extend_span(epoch_seconds(period, "Start"), epoch_seconds(period, "End"))
+                sum_collector.extend_span(epoch_seconds(period, "Start"), epoch_seconds(period, "End"))
                 groups = object_list(result.get("Groups"), "Groups")
             for group_number, group in enumerate(groups, start=1):
-                with cells.collect_row(
+                with sum_collector.collect_row(
                     f"{where}, group {group_number}",
                     (names, result.get("TimePeriod"), group),
                     is_identical_row_repeat=True,
@@ -312,11 +316,13 @@ def _read_document(document: Document, cells: ReportCells) -> None:
                         names,
                         nested_object(result, "TimePeriod"),
                         result.get("Estimated") is True,
-                        cells,
+                        sum_collector,
                     )
 
 
-def _add_group(group: Row, names: list[str], period: Row, is_estimated: bool, cells: ReportCells) -> None:
+def _add_group(
+    group: Row, names: list[str], period: Row, is_estimated: bool, sum_collector: ReportSumCollector
+) -> None:
     keys = group.get("Keys")
     group_values = dict(zip(names, map(str, keys), strict=False)) if isinstance(keys, list) else {}
     usage_type = group_values.get("USAGE_TYPE", "")
@@ -344,11 +350,11 @@ def _add_group(group: Row, names: list[str], period: Row, is_estimated: bool, ce
     paid = RowAmounts(cost, amount_effective=effective)
     currency = read_text_field(money, "Unit")
     if not usage_type:
-        cells.add_amounts(bucket, "cost", paid, currency)
+        sum_collector.add_amounts(bucket, "cost", paid, currency)
         return
     amount = read_number_field(quantity, "Amount")
     unit = read_text_field(quantity, "Unit") or ""
-    _add_usage_amounts(cells, bucket, _UsageLine(usage_type, amount, unit, paid, currency))
+    _add_usage_amounts(sum_collector, bucket, _UsageLine(usage_type, amount, unit, paid, currency))
 
 
 AWS_CUR = ReportSource(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from gateway.bills.statements import cloud_meters
-from gateway.bills.statements.cells import CellFields, ReportCells, credit_or_adjustment_kind
+from gateway.bills.statements.cells import CellFields, ReportSumCollector, credit_or_adjustment_kind
 from gateway.bills.statements.source import DAY_S, CsvTable, ReportSource
 from gateway.bills.statements.values import (
     Damaged,
@@ -48,19 +48,19 @@ _NO_MODEL = frozenset({
 })  # fmt: skip
 
 
-def _read_table(table: CsvTable, cells: ReportCells) -> None:
+def _read_table(table: CsvTable, sum_collector: ReportSumCollector) -> None:
     for line, row in table.rows:
-        with cells.collect_row(f"line {line}", row):
-            _add_row(row, cells)
+        with sum_collector.collect_row(f"line {line}", row):
+            _add_row(row, sum_collector)
 
 
-def _add_row(row: Row, cells: ReportCells) -> None:
+def _add_row(row: Row, sum_collector: ReportSumCollector) -> None:
     start = epoch_seconds(row, "date")
     start -= start % DAY_S
-    cells.extend_span(start, start + DAY_S)
+    sum_collector.extend_span(start, start + DAY_S)
     account = read_text_field(row, "billingaccountid")
     if account is not None:
-        cells.accounts.add(account)
+        sum_collector.accounts.add(account)
     resource = read_text_field(row, "resourceid") or read_text_field(row, "instancename")
     meter = read_text_field(row, "metername") or ""
     if not _is_ai_service(row, resource):
@@ -85,31 +85,31 @@ def _add_row(row: Row, cells: ReportCells) -> None:
     charge = (read_text_field(row, "chargetype") or "usage").lower()
     rounding = read_number_field(row, "roundingadjustment")
     if rounding:
-        cells.add_money(bucket, "rounding", rounding, currency)
+        sum_collector.add_money(bucket, "rounding", rounding, currency)
     unit = read_text_field(row, "unitofmeasure") or ""
     service = cloud_meters.service_kind(meter_words)
     is_reserved = service is None and ("hour" in unit.lower() or "ptu" in meter_words)
     kind = None if is_reserved or service else cloud_meters.token_kind(meter_words)
     if charge == REFUND:
-        cells.add_money(_refund_cell_fields(row, bucket), kind or REFUND, cost, currency)
+        sum_collector.add_money(_refund_cell_fields(row, bucket), kind or REFUND, cost, currency)
         return
     if charge != "usage":
         kind = (
             credit_or_adjustment_kind(cost) if charge == "adjustment" else _CHARGES.get(charge, "throughput")
         )
-        cells.add_amounts(bucket, kind, paid, currency)
+        sum_collector.add_amounts(bucket, kind, paid, currency)
         return
     if kind is None:
         usage_kind = cloud_meters.non_token_kind(unit, meter_words) or "other"
-        cells.add_amounts(bucket, "throughput" if is_reserved else usage_kind, paid, currency)
+        sum_collector.add_amounts(bucket, "throughput" if is_reserved else usage_kind, paid, currency)
         return
     size = cloud_meters.tokens_per_unit(unit)
     if size is None:
         raise Damaged("unitofmeasure does not state the number of tokens per unit")
     quantity = require_value(read_number_field(row, "quantity"), "quantity")
     known = cost if currency in (None, "USD") else Decimal(0)
-    cells.add_tokens(bucket, kind, cloud_meters.quantity_to_tokens(quantity, size, known, "quantity"))
-    cells.add_amounts(bucket, kind, paid, currency)
+    sum_collector.add_tokens(bucket, kind, cloud_meters.quantity_to_tokens(quantity, size, known, "quantity"))
+    sum_collector.add_amounts(bucket, kind, paid, currency)
 
 
 def _is_ai_service(row: Row, resource: str | None) -> bool:

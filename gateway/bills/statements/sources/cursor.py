@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 
-from gateway.bills.statements.cells import CellFields, ReportCells
-from gateway.bills.statements.source import DAY_S, Document, ReportSource
+from gateway.bills.statements.cells import CellFields, ReportSumCollector
+from gateway.bills.statements.source import DAY_S, ReportSource, StatementDocument
 from gateway.bills.statements.values import (
     Damaged,
     Row,
@@ -36,7 +36,7 @@ _KINDS = {
 _NOTHING = Decimal(0)
 
 
-def _is_cursor_document(document: Document) -> bool:
+def _is_cursor_document(document: StatementDocument) -> bool:
     return any(
         isinstance(event, dict) and "timestamp" in event and "model" in event and "kind" in event
         for page in document.pages()
@@ -44,27 +44,27 @@ def _is_cursor_document(document: Document) -> bool:
     )
 
 
-def _add_document_events(document: Document, cells: ReportCells) -> None:
+def _add_document_events(document: StatementDocument, sum_collector: ReportSumCollector) -> None:
     for number_, page in enumerate(document.pages(), start=1):
         for event_number, event in enumerate(object_list(page.get(EVENTS), EVENTS), start=1):
-            with cells.collect_row(
+            with sum_collector.collect_row(
                 f"page {number_}, event {event_number}", event, is_identical_row_repeat=True
             ):
-                _add_event(event, cells)
+                _add_event(event, sum_collector)
 
 
-def _add_event(event: Row, cells: ReportCells) -> None:
+def _add_event(event: Row, sum_collector: ReportSumCollector) -> None:
     start = _event_day(event)
-    cells.extend_span(start, start + DAY_S)
+    sum_collector.extend_span(start, start + DAY_S)
     bucket = CellFields(
         provider=CURSOR, start=start, end=start + DAY_S, model=read_text_field(event, "model")
     )
     usage = nested_object(event, "tokenUsage")
     for kind, name in _KINDS.items():
-        cells.add_tokens(bucket, kind, read_count_field(usage, name))
-    cells.add_requests(bucket, Decimal(1))
+        sum_collector.add_tokens(bucket, kind, read_count_field(usage, name))
+    sum_collector.add_requests(bucket, Decimal(1))
     for kind, cents in _cents_by_kind(event, usage).items():
-        cells.add_money(bucket, kind, cents.scaleb(-2))
+        sum_collector.add_money(bucket, kind, cents.scaleb(-2))
 
 
 def _cents_by_kind(event: Row, usage: Row) -> Mapping[str, Decimal]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway.bills.statements import cloud_meters
-from gateway.bills.statements.cells import CellFields, ReportCells, credit_or_adjustment_kind
+from gateway.bills.statements.cells import CellFields, ReportSumCollector, credit_or_adjustment_kind
 from gateway.bills.statements.source import DAY_S, CsvTable, ReportSource
 from gateway.bills.statements.sources import aws, azure, google
 from gateway.bills.statements.values import (
@@ -42,22 +42,24 @@ _CORRECTED = {"usage": CORRECTION, "adjustment": CORRECTION, "credit": REFUND}
 _STATUSES = {"used": COVERED, "unused": UNUSED}
 
 
-def _read_table(table: CsvTable, cells: ReportCells) -> None:
+def _read_table(table: CsvTable, sum_collector: ReportSumCollector) -> None:
     for line, row in table.rows:
-        with cells.collect_row(f"line {line}", row):
-            _add_row(row, cells)
+        with sum_collector.collect_row(f"line {line}", row):
+            _add_row(row, sum_collector)
 
 
-def _add_row(row: Row, cells: ReportCells) -> None:
+def _add_row(row: Row, sum_collector: ReportSumCollector) -> None:
     start = epoch_seconds(row, "chargeperiodstart")
     end = epoch_seconds(row, "chargeperiodend")
     if read_text_field(row, "billingperiodstart") is not None:
-        cells.extend_span(epoch_seconds(row, "billingperiodstart"), epoch_seconds(row, "billingperiodend"))
+        sum_collector.extend_span(
+            epoch_seconds(row, "billingperiodstart"), epoch_seconds(row, "billingperiodend")
+        )
     else:
-        cells.extend_span(start, end)
+        sum_collector.extend_span(start, end)
     account = read_text_field(row, "billingaccountid")
     if account is not None:
-        cells.accounts.add(account)
+        sum_collector.accounts.add(account)
     provider = _billing_provider(row)
     if provider is None:
         return
@@ -105,7 +107,7 @@ def _add_row(row: Row, cells: ReportCells) -> None:
     )
     if bucket.line_type in (CORRECTION, REFUND):
         bucket = replace(bucket, corrects=start, corrects_until=end)
-        cells.add_amounts(bucket, kind or (whole if category == "usage" else REFUND), paid, currency)
+        sum_collector.add_amounts(bucket, kind or (whole if category == "usage" else REFUND), paid, currency)
         return
     if category != "usage":
         kind = (
@@ -113,13 +115,13 @@ def _add_row(row: Row, cells: ReportCells) -> None:
             if category == "adjustment"
             else _CATEGORIES.get(category, "other")
         )
-        cells.add_amounts(bucket, kind, paid, currency)
+        sum_collector.add_amounts(bucket, kind, paid, currency)
         return
     if bucket.line_type == UNUSED:
-        cells.add_amounts(bucket, _FEE, paid, currency)
+        sum_collector.add_amounts(bucket, _FEE, paid, currency)
         return
     if kind is None:
-        cells.add_amounts(bucket, whole, paid, currency)
+        sum_collector.add_amounts(bucket, whole, paid, currency)
         return
     quantity = read_number_field(row, "consumedquantity")
     if quantity is None:
@@ -127,12 +129,12 @@ def _add_row(row: Row, cells: ReportCells) -> None:
     size = cloud_meters.tokens_per_unit(unit)
     if size is None:
         raise Damaged("consumedunit does not state the number of tokens per unit")
-    cells.add_tokens(
+    sum_collector.add_tokens(
         bucket,
         kind,
         cloud_meters.quantity_to_tokens(require_value(quantity, "consumedquantity"), size, cost, "quantity"),
     )
-    cells.add_amounts(bucket, kind, paid, currency)
+    sum_collector.add_amounts(bucket, kind, paid, currency)
 
 
 def _charge_category(row: Row) -> str:

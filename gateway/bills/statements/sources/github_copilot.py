@@ -10,8 +10,8 @@ from __future__ import annotations
 from calendar import monthrange
 from datetime import UTC, datetime
 
-from gateway.bills.statements.cells import CellFields, ReportCells
-from gateway.bills.statements.source import DAY_S, Document, ReportSource
+from gateway.bills.statements.cells import CellFields, ReportSumCollector
+from gateway.bills.statements.source import DAY_S, ReportSource, StatementDocument
 from gateway.bills.statements.values import (
     Damaged,
     Row,
@@ -28,31 +28,33 @@ from spool.statements import SEAT
 _SEAT_UNITS = ("usermonths", "usermonth")
 
 
-def _add_document_items(document: Document, cells: ReportCells) -> None:
+def _add_document_items(document: StatementDocument, sum_collector: ReportSumCollector) -> None:
     for page_number, page in enumerate(document.pages(), start=1):
         span: tuple[int, int] | None = None
-        with cells.collect_row(f"page {page_number}, timePeriod"):
+        with sum_collector.collect_row(f"page {page_number}, timePeriod"):
             if page.get("timePeriod") is not None:
                 span = _period_span(nested_object(page, "timePeriod"))
-                cells.extend_span(*span)
+                sum_collector.extend_span(*span)
             account = read_text_field(page, "organization") or read_text_field(page, "enterprise")
             if account is not None:
-                cells.accounts.add(account)
+                sum_collector.accounts.add(account)
         for number_, item in enumerate(object_list(page.get("usageItems"), "usageItems"), start=1):
             content = (span, *(page.get(name) for name in ("organization", "enterprise", "user")), item)
-            with cells.collect_row(
+            with sum_collector.collect_row(
                 f"page {page_number}, item {number_}", content, is_identical_row_repeat=True
             ):
-                _add_usage_item(item, page, span, cells)
+                _add_usage_item(item, page, span, sum_collector)
 
 
-def _add_usage_item(item: Row, page: Row, span: tuple[int, int] | None, cells: ReportCells) -> None:
+def _add_usage_item(
+    item: Row, page: Row, span: tuple[int, int] | None, sum_collector: ReportSumCollector
+) -> None:
     if "copilot" not in (read_text_field(item, "product") or "copilot").lower():
         return
     if read_text_field(item, "date") is not None:
         start = epoch_seconds(item, "date")
         span = start, start + DAY_S
-        cells.extend_span(*span)
+        sum_collector.extend_span(*span)
     if span is None:
         raise Damaged("the page has no timePeriod and the item has no date")
     bucket = CellFields(
@@ -67,19 +69,23 @@ def _add_usage_item(item: Row, page: Row, span: tuple[int, int] | None, cells: R
     )
     unit = (read_text_field(item, "unitType") or "").lower()
     if "".join(filter(str.isalpha, unit)) in _SEAT_UNITS:
-        cells.add_money(bucket, SEAT, require_value(read_number_field(item, "netAmount"), "netAmount"))
-        cells.add_seats(
+        sum_collector.add_money(
+            bucket, SEAT, require_value(read_number_field(item, "netAmount"), "netAmount")
+        )
+        sum_collector.add_seats(
             bucket, read_number_field(item, "quantity") or read_number_field(item, "grossQuantity")
         )
         return
     gross = read_number_field(item, "grossAmount")
     net = require_value(read_number_field(item, "netAmount"), "netAmount")
-    cells.add_money(bucket, "cost", net if gross is None else gross)
+    sum_collector.add_money(bucket, "cost", net if gross is None else gross)
     if gross is not None:
-        cells.add_money(bucket, "discount", net - gross)
+        sum_collector.add_money(bucket, "discount", net - gross)
     if unit in ("requests", "request"):
         quantity = read_number_field(item, "grossQuantity")
-        cells.add_requests(bucket, read_number_field(item, "quantity") if quantity is None else quantity)
+        sum_collector.add_requests(
+            bucket, read_number_field(item, "quantity") if quantity is None else quantity
+        )
 
 
 def _period_span(period: Row) -> tuple[int, int]:

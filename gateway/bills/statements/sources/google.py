@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.bills.statements import cloud_meters
-from gateway.bills.statements.cells import CellFields, ReportCells
-from gateway.bills.statements.source import DAY_S, CsvTable, Document, ReportSource
+from gateway.bills.statements.cells import CellFields, ReportSumCollector
+from gateway.bills.statements.source import DAY_S, CsvTable, ReportSource, StatementDocument
 from gateway.bills.statements.values import (
     Damaged,
     Row,
@@ -68,24 +68,24 @@ _MODEL = re.compile(
 )
 
 
-def _document_rows(document: Document) -> Iterator[Row]:
+def _document_rows(document: StatementDocument) -> Iterator[Row]:
     yield from document.pages()
 
 
-def _is_google_document(document: Document) -> bool:
+def _is_google_document(document: StatementDocument) -> bool:
     return any("sku" in row and "usage_start_time" in row for row in _document_rows(document))
 
 
-def _read_document(document: Document, cells: ReportCells) -> None:
+def _read_document(document: StatementDocument, sum_collector: ReportSumCollector) -> None:
     for row_number, row in enumerate(_document_rows(document), start=1):
-        with cells.collect_row(f"row {row_number}", row):
-            _add_row(row, cells)
+        with sum_collector.collect_row(f"row {row_number}", row):
+            _add_row(row, sum_collector)
 
 
-def _read_table(table: CsvTable, cells: ReportCells) -> None:
+def _read_table(table: CsvTable, sum_collector: ReportSumCollector) -> None:
     for line, row in table.rows:
-        with cells.collect_row(f"line {line}", row):
-            _add_row(_nest_columns(row), cells)
+        with sum_collector.collect_row(f"line {line}", row):
+            _add_row(_nest_columns(row), sum_collector)
 
 
 def _nest_columns(row: Row) -> dict[str, Any]:
@@ -103,15 +103,15 @@ def _nest_columns(row: Row) -> dict[str, Any]:
     return nested
 
 
-def _add_row(row: Row, cells: ReportCells) -> None:
+def _add_row(row: Row, sum_collector: ReportSumCollector) -> None:
     start = epoch_seconds(row, "usage_start_time")
     end = epoch_seconds(row, "usage_end_time")
     cost_type = read_text_field(row, "cost_type") or "regular"
     if cost_type != _ADJUSTMENT:
-        cells.extend_span(start, end)
+        sum_collector.extend_span(start, end)
     account = read_text_field(row, "billing_account_id")
     if account is not None:
-        cells.accounts.add(account)
+        sum_collector.accounts.add(account)
     service = nested_object(row, "service")
     sku = read_text_field(nested_object(row, "sku"), "description") or ""
     name = (read_text_field(service, "description") or "").lower()
@@ -137,7 +137,7 @@ def _add_row(row: Row, cells: ReportCells) -> None:
     currency = read_text_field(row, "currency")
     for credit in object_list(row.get("credits"), "credits"):
         is_discount = read_text_field(credit, "type") in _DISCOUNTS
-        cells.add_money(
+        sum_collector.add_money(
             bucket, "discount" if is_discount else "credit", read_number_field(credit, "amount"), currency
         )
     paid = RowAmounts(cost, read_number_field(row, "cost_at_list"))
@@ -145,14 +145,14 @@ def _add_row(row: Row, cells: ReportCells) -> None:
     kind = _line_kind(sku_words, read_text_field(usage, "unit"))
     if cost_type == _ADJUSTMENT:
         of_time = replace(bucket, line_type=CORRECTION, corrects=start, corrects_until=end)
-        cells.add_amounts(of_time, kind, paid, currency)
+        sum_collector.add_amounts(of_time, kind, paid, currency)
         return
     if cost_type != "regular":
-        cells.add_money(bucket, _COST_TYPES.get(cost_type, "other"), cost, currency)
+        sum_collector.add_money(bucket, _COST_TYPES.get(cost_type, "other"), cost, currency)
         return
     if kind not in _NO_TOKENS:
-        cells.add_tokens(bucket, kind, read_number_field(usage, "amount"))
-    cells.add_amounts(bucket, kind, paid, currency)
+        sum_collector.add_tokens(bucket, kind, read_number_field(usage, "amount"))
+    sum_collector.add_amounts(bucket, kind, paid, currency)
 
 
 def _line_kind(sku_words: list[str], unit: str | None) -> str:

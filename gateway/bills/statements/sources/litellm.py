@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 
-from gateway.bills.statements.cells import CellFields, ReportCells
-from gateway.bills.statements.source import DAY_S, HOUR_S, CsvTable, Document, ReportSource
+from gateway.bills.statements.cells import CellFields, ReportSumCollector
+from gateway.bills.statements.source import DAY_S, HOUR_S, CsvTable, ReportSource, StatementDocument
 from gateway.bills.statements.values import (
     Damaged,
     Row,
@@ -25,7 +25,7 @@ from gateway.bills.statements.values import (
 from spool import providers
 
 
-def _document_rows(document: Document) -> Iterator[Row]:
+def _document_rows(document: StatementDocument) -> Iterator[Row]:
     for page in document.pages():
         inside = page.get("data")
         if isinstance(inside, list):
@@ -34,37 +34,39 @@ def _document_rows(document: Document) -> Iterator[Row]:
             yield page
 
 
-def _is_litellm_document(document: Document) -> bool:
+def _is_litellm_document(document: StatementDocument) -> bool:
     return any(
         "spend" in row and "prompt_tokens" in row and ("startTime" in row or "date" in row)
         for row in _document_rows(document)
     )
 
 
-def _read_document(document: Document, cells: ReportCells) -> None:
+def _read_document(document: StatementDocument, sum_collector: ReportSumCollector) -> None:
     for page in document.pages():
         object_list(page.get("data"), "data")
     for row_number, row in enumerate(_document_rows(document), start=1):
-        with cells.collect_row(f"row {row_number}", row, is_identical_row_repeat=_has_id(row)):
+        with sum_collector.collect_row(f"row {row_number}", row, is_identical_row_repeat=_has_id(row)):
             _add_row(
-                row, nested_object(row, "metadata") if not isinstance(row.get("metadata"), str) else {}, cells
+                row,
+                nested_object(row, "metadata") if not isinstance(row.get("metadata"), str) else {},
+                sum_collector,
             )
 
 
-def _read_table(table: CsvTable, cells: ReportCells) -> None:
+def _read_table(table: CsvTable, sum_collector: ReportSumCollector) -> None:
     for line, row in table.rows:
-        with cells.collect_row(f"line {line}", row, is_identical_row_repeat=_has_id(row)):
-            _add_row({**row, "startTime": row.get("starttime")}, {}, cells)
+        with sum_collector.collect_row(f"line {line}", row, is_identical_row_repeat=_has_id(row)):
+            _add_row({**row, "startTime": row.get("starttime")}, {}, sum_collector)
 
 
 def _has_id(row: Row) -> bool:
     return bool(row.get("request_id") or row.get("id"))
 
 
-def _add_row(row: Row, metadata: Row, cells: ReportCells) -> None:
+def _add_row(row: Row, metadata: Row, sum_collector: ReportSumCollector) -> None:
     start = epoch_seconds(row, "startTime" if row.get("startTime") is not None else "date")
     start -= start % DAY_S
-    cells.extend_span(start, start + DAY_S)
+    sum_collector.extend_span(start, start + DAY_S)
     if str(row.get("cache_hit", "")).lower() == "true":
         return
     provider = read_text_field(row, "custom_llm_provider")
@@ -96,14 +98,16 @@ def _add_row(row: Row, metadata: Row, cells: ReportCells) -> None:
         fresh = whole - (read or 0) - (written or 0)
         if fresh < 0:
             raise Damaged("prompt_tokens is less than its cached tokens")
-        cells.add_tokens(bucket, "input", fresh)
-        cells.add_tokens(bucket, "cache_read", read)
-        cells.add_tokens(bucket, "cache_write", written)
+        sum_collector.add_tokens(bucket, "input", fresh)
+        sum_collector.add_tokens(bucket, "cache_read", read)
+        sum_collector.add_tokens(bucket, "cache_write", written)
     else:
-        cells.add_tokens(bucket, "input_total", whole)
-    cells.add_tokens(bucket, "output", read_count_field(row, "completion_tokens"))
-    cells.add_requests(bucket, read_count_field(row, "api_requests") if "api_requests" in row else Decimal(1))
-    cells.add_money(bucket, "cost", require_value(read_number_field(row, "spend"), "spend"))
+        sum_collector.add_tokens(bucket, "input_total", whole)
+    sum_collector.add_tokens(bucket, "output", read_count_field(row, "completion_tokens"))
+    sum_collector.add_requests(
+        bucket, read_count_field(row, "api_requests") if "api_requests" in row else Decimal(1)
+    )
+    sum_collector.add_money(bucket, "cost", require_value(read_number_field(row, "spend"), "spend"))
 
 
 _CACHE = ("cache_read_input_tokens", "cache_creation_input_tokens")

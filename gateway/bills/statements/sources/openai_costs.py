@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 
-from gateway.bills.statements.cells import CellFields, ReportCells
+from gateway.bills.statements.cells import CellFields, ReportSumCollector
 from gateway.bills.statements.source import (
     DAY_S,
     CsvTable,
-    Document,
     ReportSource,
+    StatementDocument,
     buckets_with_results,
     read_results,
 )
@@ -35,34 +35,34 @@ _STORAGE = "gibibyte_hours"
 _OTHERS = {"web search": "web_search", "code interpreter": "code_execution", "file search": "file_search"}
 
 
-def _is_costs_document(document: Document) -> bool:
+def _is_costs_document(document: StatementDocument) -> bool:
     return any(result.get("object") == _OBJECT for _, result in buckets_with_results(document))
 
 
-def _read_document(document: Document, cells: ReportCells) -> None:
+def _read_document(document: StatementDocument, sum_collector: ReportSumCollector) -> None:
     def add_result_row(result: Row, start: int, end: int) -> None:
         amount = nested_object(result, "amount")
         money = {"value": amount.get("value"), "currency": amount.get("currency")}
-        _add_row(result, money, start, end, cells)
+        _add_row(result, money, start, end, sum_collector)
 
-    read_results(document, EDGES, cells, add_result_row)
+    read_results(document, EDGES, sum_collector, add_result_row)
 
 
-def _read_table(table: CsvTable, cells: ReportCells) -> None:
+def _read_table(table: CsvTable, sum_collector: ReportSumCollector) -> None:
     for line, row in table.rows:
-        with cells.collect_row(f"line {line}", row):
+        with sum_collector.collect_row(f"line {line}", row):
             start = epoch_seconds(row, "start_time")
             end = epoch_seconds(row, "end_time")
-            cells.extend_span(start, end)
+            sum_collector.extend_span(start, end)
             account = read_text_field(row, "organization_id")
             if account is not None:
-                cells.accounts.add(account)
+                sum_collector.accounts.add(account)
             if read_text_field(row, "amount_value") is not None:
                 money = {"value": row["amount_value"], "currency": row.get("amount_currency")}
-                _add_row(row, money, start, end, cells)
+                _add_row(row, money, start, end, sum_collector)
 
 
-def _add_row(row: Row, money: Row, start: int, end: int, cells: ReportCells) -> None:
+def _add_row(row: Row, money: Row, start: int, end: int, sum_collector: ReportSumCollector) -> None:
     kind, model = _line_kind_and_model(
         read_text_field(row, "line_item"), read_text_field(row, "quantity_unit")
     )
@@ -74,7 +74,7 @@ def _add_row(row: Row, money: Row, start: int, end: int, cells: ReportCells) -> 
         key=read_text_field(row, "api_key_id"),
         model=model,
     )
-    cells.add_money(
+    sum_collector.add_money(
         bucket,
         kind,
         require_value(read_number_field(money, "value"), "amount.value"),

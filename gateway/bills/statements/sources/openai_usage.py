@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from gateway.bills.statements.cells import CellFields, ReportCells
+from gateway.bills.statements.cells import CellFields, ReportSumCollector
 from gateway.bills.statements.source import (
     DAY_S,
     BucketFieldNames,
     CsvTable,
-    Document,
     ReportSource,
+    StatementDocument,
     buckets_with_results,
     read_results,
 )
@@ -34,28 +34,30 @@ _COMPLETIONS, _EMBEDDINGS = "organization.usage.completions.", "organization.usa
 _MEDIA = ("audio", "image")
 
 
-def _has_results_of(document: Document, kind: str) -> bool:
+def _has_results_of(document: StatementDocument, kind: str) -> bool:
     return any(str(result.get("object", "")).startswith(kind) for _, result in buckets_with_results(document))
 
 
-def _read_document(document: Document, cells: ReportCells) -> None:
-    read_results(document, EDGES, cells, lambda result, start, end: _add_row(result, start, end, cells))
+def _read_document(document: StatementDocument, sum_collector: ReportSumCollector) -> None:
+    read_results(
+        document, EDGES, sum_collector, lambda result, start, end: _add_row(result, start, end, sum_collector)
+    )
 
 
-def _read_table(table: CsvTable, cells: ReportCells) -> None:
+def _read_table(table: CsvTable, sum_collector: ReportSumCollector) -> None:
     for line, row in table.rows:
-        with cells.collect_row(f"line {line}", row):
+        with sum_collector.collect_row(f"line {line}", row):
             start = epoch_seconds(row, "start_time")
             end = epoch_seconds(row, "end_time")
-            cells.extend_span(start, end)
+            sum_collector.extend_span(start, end)
             if (
                 read_text_field(row, "input_tokens") is not None
                 or read_text_field(row, "num_model_requests") is not None
             ):
-                _add_row(row, start, end, cells)
+                _add_row(row, start, end, sum_collector)
 
 
-def _add_row(row: Row, start: int, end: int, cells: ReportCells) -> None:
+def _add_row(row: Row, start: int, end: int, sum_collector: ReportSumCollector) -> None:
     bucket = CellFields(
         provider="openai",
         start=start,
@@ -80,17 +82,17 @@ def _add_row(row: Row, start: int, end: int, cells: ReportCells) -> None:
     for medium in _MEDIA:
         medium_tokens = read_count_field(row, f"input_{medium}_tokens") or Decimal(0)
         fresh -= medium_tokens
-        cells.add_tokens(bucket, f"{medium}_input", medium_tokens)
+        sum_collector.add_tokens(bucket, f"{medium}_input", medium_tokens)
         medium_tokens = read_count_field(row, f"output_{medium}_tokens") or Decimal(0)
         output -= medium_tokens
-        cells.add_tokens(bucket, f"{medium}_output", medium_tokens)
+        sum_collector.add_tokens(bucket, f"{medium}_output", medium_tokens)
     if fresh < 0 or output < 0:
         raise Damaged("the parts of the tokens exceed their total")
-    cells.add_tokens(bucket, "input", fresh)
-    cells.add_tokens(bucket, "cache_read", read)
-    cells.add_tokens(bucket, "cache_write", written)
-    cells.add_tokens(bucket, "output", output)
-    cells.add_requests(bucket, requests)
+    sum_collector.add_tokens(bucket, "input", fresh)
+    sum_collector.add_tokens(bucket, "cache_read", read)
+    sum_collector.add_tokens(bucket, "cache_write", written)
+    sum_collector.add_tokens(bucket, "output", output)
+    sum_collector.add_requests(bucket, requests)
 
 
 OPENAI_USAGE = ReportSource(

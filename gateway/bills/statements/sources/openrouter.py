@@ -7,8 +7,8 @@ elsewhere and is ignored.
 
 from __future__ import annotations
 
-from gateway.bills.statements.cells import CellFields, ReportCells
-from gateway.bills.statements.source import DAY_S, CsvTable, Document, ReportSource
+from gateway.bills.statements.cells import CellFields, ReportSumCollector
+from gateway.bills.statements.source import DAY_S, CsvTable, ReportSource, StatementDocument
 from gateway.bills.statements.values import (
     Row,
     epoch_seconds,
@@ -20,7 +20,7 @@ from gateway.bills.statements.values import (
 )
 
 
-def _is_openrouter_document(document: Document) -> bool:
+def _is_openrouter_document(document: StatementDocument) -> bool:
     return any(
         isinstance(row, dict) and "usage" in row and "prompt_tokens" in row and "byok_usage_inference" in row
         for page in document.pages()
@@ -28,25 +28,27 @@ def _is_openrouter_document(document: Document) -> bool:
     )
 
 
-def _read_document(document: Document, cells: ReportCells) -> None:
+def _read_document(document: StatementDocument, sum_collector: ReportSumCollector) -> None:
     for number_, page in enumerate(document.pages(), start=1):
         for row_number, row in enumerate(object_list(page.get("data"), "data"), start=1):
-            with cells.collect_row(
+            with sum_collector.collect_row(
                 f"page {number_}, row {row_number}", row, is_identical_row_repeat=bool(row.get("endpoint_id"))
             ):
-                _add_row(row, cells)
+                _add_row(row, sum_collector)
 
 
-def _read_table(table: CsvTable, cells: ReportCells) -> None:
+def _read_table(table: CsvTable, sum_collector: ReportSumCollector) -> None:
     for line, row in table.rows:
-        with cells.collect_row(f"line {line}", row, is_identical_row_repeat=bool(row.get("endpoint_id"))):
-            _add_row(row, cells)
+        with sum_collector.collect_row(
+            f"line {line}", row, is_identical_row_repeat=bool(row.get("endpoint_id"))
+        ):
+            _add_row(row, sum_collector)
 
 
-def _add_row(row: Row, cells: ReportCells) -> None:
+def _add_row(row: Row, sum_collector: ReportSumCollector) -> None:
     start = epoch_seconds(row, "date")
     start -= start % DAY_S
-    cells.extend_span(start, start + DAY_S)
+    sum_collector.extend_span(start, start + DAY_S)
     bucket = CellFields(
         provider="openrouter",
         start=start,
@@ -55,10 +57,10 @@ def _add_row(row: Row, cells: ReportCells) -> None:
         key=read_text_field(row, "api_key_hash"),
         model=read_text_field(row, "model_permaslug") or read_text_field(row, "model"),
     )
-    cells.add_tokens(bucket, "input_total", read_count_field(row, "prompt_tokens"))
-    cells.add_tokens(bucket, "output", read_count_field(row, "completion_tokens"))
-    cells.add_requests(bucket, read_count_field(row, "requests"))
-    cells.add_money(bucket, "cost", require_value(read_number_field(row, "usage"), "usage"))
+    sum_collector.add_tokens(bucket, "input_total", read_count_field(row, "prompt_tokens"))
+    sum_collector.add_tokens(bucket, "output", read_count_field(row, "completion_tokens"))
+    sum_collector.add_requests(bucket, read_count_field(row, "requests"))
+    sum_collector.add_money(bucket, "cost", require_value(read_number_field(row, "usage"), "usage"))
 
 
 OPENROUTER = ReportSource(

@@ -64,7 +64,7 @@ class SigningKey:
         return self._key.public_key().public_bytes(serialization.Encoding.PEM, form)
 
 
-class TokenKey:
+class WebTokenSigningKey:
     """A P-256 key, derived from a secret. Its signatures have no random part (RFC 6979)."""
 
     def __init__(self, secret: bytes) -> None:

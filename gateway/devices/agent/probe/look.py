@@ -64,7 +64,7 @@ from gateway.devices.agent.probe.telemetry import (
     parse_preferences,
 )
 from gateway.devices.fleet.heartbeat_facts import MAX_TEXT, NOT_INSTALLED
-from gateway.devices.fleet.uses import OWN_CALL_S, RememberedUses
+from gateway.devices.fleet.uses import OWN_CALL_S, RememberedAssistantUses
 from spool.record import utc_iso
 
 HOUR_S: Final = 3600
@@ -130,7 +130,7 @@ def probe_and_remember_states(
     allowed_report_words: Sequence[str],
     *,
     now: float,
-    remembered_uses: MutableMapping[str, RememberedUses],
+    remembered_uses: MutableMapping[str, RememberedAssistantUses],
 ) -> dict[str, Any]:
     """
     Return the states of all assistants, and the applied policy, as heartbeat fields. `remembered_uses` has what
@@ -233,7 +233,7 @@ class _AssistantProbe:
         places: AssistantLocations,
         reader: SettingsReader,
         now: float,
-        remembered_uses: MutableMapping[str, RememberedUses],
+        remembered_uses: MutableMapping[str, RememberedAssistantUses],
     ) -> None:
         self._machine = machine
         self._link = link
@@ -325,11 +325,11 @@ class _AssistantProbe:
         self._memories[self._memory_name_of_user(user)] = home.memory
         return home
 
-    def _remembered_uses_of_home(self, user: int | None) -> RememberedUses:
+    def _remembered_uses_of_home(self, user: int | None) -> RememberedAssistantUses:
         memory = self._memories.get(self._memory_name_of_user(user))
         # a home that appeared since the last look counts as used since then
         return (
-            RememberedUses(looked=self._looked)
+            RememberedAssistantUses(looked=self._looked)
             if memory is None or memory.setting == NOT_INSTALLED
             else memory
         )

@@ -26,7 +26,7 @@ from gateway.devices.agent.policy.targets import LINUX, MACOS, WINDOWS
 from gateway.devices.agent.probe.folders import GuardedFolder, UnreadableFile
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
 from gateway.devices.fleet.heartbeat_facts import MAX_TEXT, hash_serial
-from gateway.devices.fleet.uses import RememberedUses
+from gateway.devices.fleet.uses import RememberedAssistantUses
 
 MOST_HOMES: Final = 64
 MOST_PROCESSES: Final = 4096
@@ -63,7 +63,7 @@ class ProbeResult(NamedTuple):
     """The heartbeat fields that a run of the probe found, and what the next run needs."""
 
     found: dict[str, Any]
-    memories: Mapping[str, RememberedUses]
+    memories: Mapping[str, RememberedAssistantUses]
 
 
 class AgentState(NamedTuple):
@@ -200,9 +200,9 @@ def _read_newest_calls(data_dir: Path) -> dict[str, float]:
     return {name: at for name, at in times.items() if at is not None}
 
 
-def _read_remembered_assistant_uses(data_dir: Path) -> dict[str, RememberedUses]:
+def _read_remembered_assistant_uses(data_dir: Path) -> dict[str, RememberedAssistantUses]:
     try:
-        return msgspec.convert(_read_agent_file(data_dir, USES_FILE), dict[str, RememberedUses])
+        return msgspec.convert(_read_agent_file(data_dir, USES_FILE), dict[str, RememberedAssistantUses])
     except msgspec.ValidationError:
         return {}
 

@@ -25,7 +25,7 @@ from gateway.devices.fleet.heartbeat_facts import (
 from gateway.devices.fleet.uses import (
     LOSING,
     RECENT_S,
-    RememberedUses,
+    RememberedAssistantUses,
     UseObservation,
     remembered_uses_after_probe,
 )
@@ -94,14 +94,14 @@ class HomeState(NamedTuple):
 
     state: str
     cause: str
-    memory: RememberedUses
+    memory: RememberedAssistantUses
     used_at: float | None = None
     user: int | None = None
     is_direct: bool = False
 
 
 def evaluate_home(
-    facts: AssistantFacts, before: RememberedUses, *, now: float, user: int | None = None
+    facts: AssistantFacts, earlier_uses: RememberedAssistantUses, *, now: float, user: int | None = None
 ) -> HomeState:
     """Return the state and its cause. The cause is "" if the state has none, or if none was found."""
     bad = _bad_state_and_cause(facts)
@@ -113,7 +113,7 @@ def evaluate_home(
         used=None if facts.is_direct else facts.used_at,
         heard=facts.newest_call,
     )
-    memory = remembered_uses_after_probe(before, look, now=now)
+    memory = remembered_uses_after_probe(earlier_uses, look, now=now)
     heard = memory.heard
     is_disproved = heard is not None and heard >= memory.since
     is_losing = memory.use_state(now=now) == LOSING

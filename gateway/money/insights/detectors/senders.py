@@ -36,7 +36,7 @@ from gateway.money.insights.rhythms import SOURCE, SenderStop, stopped_senders
 from spool.clusters import Cluster
 from spool.record import utc_iso
 from spool.registry.insights import LOW, CallFilter, Finding
-from spool.registry.keys import ENABLED, Key
+from spool.registry.keys import ENABLED, ApiKey
 from spool.registry.scopes import (
     BILLING_DROP,
     CREATE_EVENT,
@@ -171,12 +171,12 @@ def idle_key(facts: InsightFacts) -> Sequence[Finding]:
     )
 
 
-def _last_use_or_change(key: Key) -> float:
+def _last_use_or_change(key: ApiKey) -> float:
     """Return when the key was last used or changed. A key that was changed recently may soon be used."""
     return max(key.last_modified, key.last_accessed or 0.0)
 
 
-def _idle_key_finding(key: Key) -> Finding:
+def _idle_key_finding(key: ApiKey) -> Finding:
     since = "never" if key.last_accessed is None else f"last on {format_day(key.last_accessed)}"
     return build_finding(
         "idle_key",
@@ -204,12 +204,12 @@ def wide_key(facts: InsightFacts) -> Sequence[Finding]:
     return sort_by_impact(_wide_key_finding(key, scopes) for key, scopes in beyond if scopes)
 
 
-def _unneeded_scopes(key: Key) -> frozenset[str]:
+def _unneeded_scopes(key: ApiKey) -> frozenset[str]:
     needed = SENDING | {AGENT_READS} if key.current_scopes & _AGENT else SENDING
     return key.current_scopes - needed
 
 
-def _wide_key_finding(key: Key, unneeded_scopes: frozenset[str]) -> Finding:
+def _wide_key_finding(key: ApiKey, unneeded_scopes: frozenset[str]) -> Finding:
     names = ", ".join(sorted(unneeded_scopes)[:MAX_SCOPES])
     suffix = f" and {len(unneeded_scopes) - MAX_SCOPES} more" if len(unneeded_scopes) > MAX_SCOPES else ""
     others = "1 other scope" if len(unneeded_scopes) == 1 else f"{len(unneeded_scopes)} other scopes"

@@ -17,9 +17,9 @@ from gateway.core.errors import Refusal
 from gateway.core.schemas import Schema
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.body_limits import Allowance
-from gateway.normalise.payload.items import NestedUnpacking
-from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.payload.body_limits import BodyReadLimits
+from gateway.normalise.payload.items import NestedPayloadUnpacker
+from gateway.normalise.reading.metadata import CallMetadata
 from gateway.normalise.reading.models import provider_of_model
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Tokens, normalise_counts, set_token_counts
 from gateway.normalise.reading.values import BadValue, first_machine_readable, status_code, text_or_none
@@ -132,12 +132,12 @@ class ItemFormat(Format):
     `calls` reads one item, decoded as `event`. If the item is not a call, `calls` yields nothing, or a call
     without model and tokens. For tokens that belong to no call, it yields a `ReadTokenCount`. For an impossible
     figure, `calls` raises `BadValue`, or yields the `BadValue` if other calls of the item are valid. `unwrap`
-    removes the wrappers of an item, and `NestedUnpacking` opens packed wrappers.
+    removes the wrappers of an item, and `NestedPayloadUnpacker` opens packed wrappers.
     """
 
     event: type[msgspec.Struct]
     calls: Callable[[Any], Iterable[ReadCall | ReadTokenCount | BadValue]]
-    unwrap: Callable[[payload.Raw, NestedUnpacking], Items] | None = None
+    unwrap: Callable[[payload.Raw, NestedPayloadUnpacker], Items] | None = None
     # Bytes of which a packed body contains at least one. Without any of them, `unwrap` is not called.
     signs_of_packing: Sequence[bytes] = ()
     # Reason for ignoring an item, or None. Then the item is unrecognized if it names a model or tokens.
@@ -148,7 +148,7 @@ class ItemFormat(Format):
 class BatchFormat(Format):
     """A format that reads a body as a whole, because several of its items together make one record."""
 
-    read: Callable[[bytes, ReadOptions, Allowance], Generator[None, None, NormalisedBody]]
+    read: Callable[[bytes, ReadOptions, BodyReadLimits], Generator[None, None, NormalisedBody]]
 
 
 def origins_of_known_fields(origins: Mapping[str, str], record: AiRecord) -> dict[str, str]:
@@ -266,7 +266,7 @@ def input_excludes_cache(path: Any, *models: Any) -> bool:
     return bare.endswith("/messages") and not COUNT_CACHE_APART.isdisjoint(makers)
 
 
-def add_tier_tag(metadata: Metadata, *stated: Any) -> None:
+def add_tier_tag(metadata: CallMetadata, *stated: Any) -> None:
     """
     Add the first stated service tier that has prices of its own as a tag. Add none if there is no such tier.
     """

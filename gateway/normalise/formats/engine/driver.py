@@ -39,8 +39,12 @@ from gateway.normalise.outcome import (
 )
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.body_limits import Allowance, has_any_of_byte_strings, refuse_too_many_items
-from gateway.normalise.payload.items import NestedUnpacking
+from gateway.normalise.payload.body_limits import (
+    BodyReadLimits,
+    has_any_of_byte_strings,
+    refuse_too_many_items,
+)
+from gateway.normalise.payload.items import NestedPayloadUnpacker
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.ai_names import ai_names_with_values
 from gateway.normalise.reading.tags import remove_unknown_long_tags
@@ -51,29 +55,29 @@ MAX_SHAPES: Final = 1000  # maximum names of unrecognized items that an operator
 
 
 def read_body_items(
-    format: ItemFormat, body: bytes, *, options: ReadOptions, allowance: Allowance
+    format: ItemFormat, body: bytes, *, options: ReadOptions, read_limits: BodyReadLimits
 ) -> Generator[None, None, ReadOutcome]:
     """Read the items of a body into an outcome. Yields so that the event loop can run."""
     outcome = ReadOutcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
-    unfolding = NestedUnpacking(allowance)
+    unfolding = NestedPayloadUnpacker(read_limits)
     counted = partial(_unwrapped_items, format, body, unfolding)
     is_packed = yield from has_any_of_byte_strings(body, format.signs_of_packing)
-    if (yield from refuse_too_many_items(body, counted, allowance, is_packed=is_packed)):
+    if (yield from refuse_too_many_items(body, counted, read_limits, is_packed=is_packed)):
         # the allowance already covers the memory of unpacked data
-        unfolding = NestedUnpacking(allowance.allowance_for_next_pass())
+        unfolding = NestedPayloadUnpacker(read_limits.limits_for_next_pass())
     for item in _unwrapped_items(format, body, unfolding):
         if not len(item):
             yield
             continue
-        allowance.count_items(1, len(item))
-        if allowance.count_work_and_check_turn(len(item)):
+        read_limits.count_items(1, len(item))
+        if read_limits.count_work_and_check_turn(len(item)):
             outcome.pack_finished_part_if_full()
             yield
         _read_item_into_outcome(outcome, format, item)
     return outcome
 
 
-def _unwrapped_items(format: ItemFormat, body: bytes, nested_unpacking: NestedUnpacking) -> Items:
+def _unwrapped_items(format: ItemFormat, body: bytes, nested_unpacking: NestedPayloadUnpacker) -> Items:
     for raw in payload.items_of_body(body):
         if format.unwrap is None or not len(raw):
             yield raw

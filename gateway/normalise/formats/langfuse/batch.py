@@ -31,8 +31,8 @@ from gateway.normalise.formats.langfuse.generations import (
 )
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, ReadOptions, ReadOutcome
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.body_limits import Allowance, refuse_too_many_items
-from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.payload.body_limits import BodyReadLimits, refuse_too_many_items
+from gateway.normalise.reading.metadata import CallMetadata
 from gateway.normalise.reading.meters import meters_of_buckets
 from gateway.normalise.reading.tags import is_credential, remove_unknown_long_tags
 from gateway.normalise.reading.times import parse_instant
@@ -191,17 +191,17 @@ class _TraceEvent(msgspec.Struct):
 
 
 def read_langfuse_batch(
-    body: bytes, options: ReadOptions, allowance: Allowance
+    body: bytes, options: ReadOptions, read_limits: BodyReadLimits
 ) -> Generator[None, None, NormalisedBody]:
     """Read one batch. Raises BadPayload if its envelope cannot be read."""
     batch = _LangfuseBatch(ReadOutcome(why=[] if options.explain else None, keep_tags=options.keep_tags))
-    yield from refuse_too_many_items(body, partial(events_in_batches, body), allowance)
+    yield from refuse_too_many_items(body, partial(events_in_batches, body), read_limits)
     for item in events_in_batches(body):
         if not len(item):
             yield
             continue
-        allowance.count_items(1, len(item))
-        if allowance.count_work_and_check_turn(len(item)):
+        read_limits.count_items(1, len(item))
+        if read_limits.count_work_and_check_turn(len(item)):
             yield
         batch.read_event(item)
     return (yield from batch.finish_batch())
@@ -287,7 +287,7 @@ class _LangfuseBatch:
         own_id = text_or_none(body.id)
         if own_id is None:
             return
-        metadata = Metadata()
+        metadata = CallMetadata()
         metadata.add_labels_as_tags(body.tags if isinstance(body.tags, list) else ())
         metadata.add_caller_and_tags(dict_or_empty(body.metadata))
         metadata.left_out += remove_unknown_long_tags(metadata.tags, self._outcome.keep_tags)

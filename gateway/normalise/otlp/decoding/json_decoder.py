@@ -47,12 +47,12 @@ from gateway.normalise.otlp.model import (
     time_or_zero_if_impossible,
 )
 from gateway.normalise.outcome import MALFORMED, RejectedPayloadItem
-from gateway.normalise.payload.body_limits import Allowance, may_exceed_items
+from gateway.normalise.payload.body_limits import BodyReadLimits, may_exceed_items
 from gateway.normalise.payload.json_cut import (
     WINDOW,
-    ArrayElementWindows,
     JsonItem,
     JsonScanner,
+    LazyJsonArray,
     run_generator_to_end,
 )
 
@@ -109,31 +109,38 @@ class _PayloadPieceBuilder(Generic[T]):
 
 # function that reads an item, and yields after each step to give the event loop a turn
 _Reader = Callable[
-    [_PayloadPieceBuilder[T], Resource, Scope, JsonItem, _JsonPlace, Allowance], Iterable[None]
+    [_PayloadPieceBuilder[T], Resource, Scope, JsonItem, _JsonPlace, BodyReadLimits], Iterable[None]
 ]
 
 
-def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadPiece[Span]]:
+def traces(body: bytes, read_limits: BodyReadLimits | None = None) -> Iterator[PayloadPiece[Span]]:
     ends = TraceEnds() if len(body) > pieces.LARGE_BODY else None
     names = ("resourceSpans", "scopeSpans", "spans")
     read = _build_item_reader(schema.SPAN, _build_span)
-    for part in _decode_request_in_pieces(body, schema.TRACES, names, read, allowance or Allowance(), ends):
+    for part in _decode_request_in_pieces(
+        body, schema.TRACES, names, read, read_limits or BodyReadLimits(), ends
+    ):
         if ends is not None:
             ends.mark_ended_traces(part)
         yield part
 
 
-def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadPiece[LogRecord]]:
+def logs(body: bytes, read_limits: BodyReadLimits | None = None) -> Iterator[PayloadPiece[LogRecord]]:
     names = ("resourceLogs", "scopeLogs", "logRecords")
     read = _build_item_reader(schema.LOG_RECORD, _build_log_record)
-    return _decode_request_in_pieces(body, schema.LOGS, names, read, allowance or Allowance())
+    return _decode_request_in_pieces(body, schema.LOGS, names, read, read_limits or BodyReadLimits())
 
 
-def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadPiece[MetricPoint]]:
+def metrics(body: bytes, read_limits: BodyReadLimits | None = None) -> Iterator[PayloadPiece[MetricPoint]]:
     """Yield the metric points of a body. `ignored` of each piece counts the points that cannot be counted."""
     names = ("resourceMetrics", "scopeMetrics", "metrics")
     return _decode_request_in_pieces(
-        body, schema.METRICS, names, _read_points_of_metric, allowance or Allowance(), count=_count_points
+        body,
+        schema.METRICS,
+        names,
+        _read_points_of_metric,
+        read_limits or BodyReadLimits(),
+        count=_count_points,
     )
 
 
@@ -142,23 +149,23 @@ def _decode_request_in_pieces(
     decoder: msgspec.json.Decoder[Any],
     names: Names,
     read: _Reader[T],
-    allowance: Allowance,
+    read_limits: BodyReadLimits,
     ends: TraceEnds | None = None,
-    count: Callable[[JsonItem, Allowance], Generator[None, None, int]] | None = None,
+    count: Callable[[JsonItem, BodyReadLimits], Generator[None, None, int]] | None = None,
 ) -> Iterator[PayloadPiece[T]]:
     entries: list[tuple[int, JsonResource | None, JsonScopes]] = []
-    for _ in json_request.collect_entries(body, decoder, names, allowance, into=entries):
+    for _ in json_request.collect_entries(body, decoder, names, read_limits, into=entries):
         yield PayloadPiece()
     if count is not None:
-        for _ in _refuse_too_many_items(body, entries, allowance, count):
+        for _ in _refuse_too_many_items(body, entries, read_limits, count):
             yield PayloadPiece()
     if ends is not None:
-        for _ in _count_spans_of_traces(ends, entries, allowance):
+        for _ in _count_spans_of_traces(ends, entries, read_limits):
             yield PayloadPiece()
     filling: _PayloadPieceBuilder[T] = _PayloadPieceBuilder()
     for i, described, scopes in entries:
         resource = _decode_resource(described, f"{names[0]}[{i}]")
-        if allowance.count_work_and_check_turn(0):
+        if read_limits.count_work_and_check_turn(0):
             yield PayloadPiece()
         for j, scope_members, items in scopes:
             scope = (
@@ -166,12 +173,12 @@ def _decode_request_in_pieces(
                 if scope_members
                 else Scope("", "")
             )
-            if allowance.count_work_and_check_turn(0):
+            if read_limits.count_work_and_check_turn(0):
                 yield PayloadPiece()
             for k, raw in enumerate(items):
-                for _ in read(filling, resource, scope, raw, _JsonPlace(names, i, j, k), allowance):
+                for _ in read(filling, resource, scope, raw, _JsonPlace(names, i, j, k), read_limits):
                     yield filling.take_finished_piece()
-                if allowance.count_work_and_check_turn(memoryview(raw).nbytes):
+                if read_limits.count_work_and_check_turn(memoryview(raw).nbytes):
                     yield filling.take_finished_piece()
     yield filling.take_finished_piece()
 
@@ -179,12 +186,12 @@ def _decode_request_in_pieces(
 def _refuse_too_many_items(
     body: bytes,
     entries: Iterable[tuple[int, JsonResource | None, JsonScopes]],
-    allowance: Allowance,
-    count: Callable[[JsonItem, Allowance], Generator[None, None, int]],
+    read_limits: BodyReadLimits,
+    count: Callable[[JsonItem, BodyReadLimits], Generator[None, None, int]],
 ) -> Iterator[None]:
-    if not (yield from may_exceed_items(body, allowance.max_items)):
+    if not (yield from may_exceed_items(body, read_limits.max_items)):
         return
-    counted = allowance.allowance_for_counting_pass()
+    counted = read_limits.limits_for_counting_pass()
     for raw in (raw for _, _, scopes in entries for _, _, items in scopes for raw in items):
         counted.count_items((yield from count(raw, counted)), 0)
         if counted.count_work_and_check_turn(memoryview(raw).nbytes):
@@ -192,20 +199,22 @@ def _refuse_too_many_items(
 
 
 def _count_spans_of_traces(
-    ends: TraceEnds, entries: Iterable[tuple[int, JsonResource | None, JsonScopes]], allowance: Allowance
+    ends: TraceEnds,
+    entries: Iterable[tuple[int, JsonResource | None, JsonScopes]],
+    read_limits: BodyReadLimits,
 ) -> Iterator[None]:
     for _, _, scopes in entries:
         for _, _, items in scopes:
             windows = (
                 items.window_texts_and_counts()
-                if isinstance(items, ArrayElementWindows)
+                if isinstance(items, LazyJsonArray)
                 else ((raw, 1) for raw in items)
             )
             for text, count in windows:
                 for trace_id in _trace_ids_of_spans(text, count):
                     with suppress(ValueError):
                         ends.count_span(bytes.fromhex(trace_id))
-                if allowance.count_work_and_check_turn(memoryview(text).nbytes, count):
+                if read_limits.count_work_and_check_turn(memoryview(text).nbytes, count):
                     yield
 
 
@@ -231,7 +240,7 @@ def _trace_ids_of_spans(text: JsonItem, count: int) -> Iterable[str]:
 
 
 def _trace_id_of_large_span(span: JsonItem) -> list[str]:
-    cut = JsonScanner(bytes(span), Allowance())
+    cut = JsonScanner(bytes(span), BodyReadLimits())
     with suppress(BadPayload, ValueError):
         members = run_generator_to_end(cut.read_document(partial(cut.read_members, read={})))
         return [msgspec.json.decode(members[b"traceId"], type=str)] if b"traceId" in members else []
@@ -277,10 +286,10 @@ def _build_item_reader(
         scope: Scope,
         raw: JsonItem,
         where: _JsonPlace,
-        allowance: Allowance,
+        read_limits: BodyReadLimits,
     ) -> Iterable[None]:
         if memoryview(raw).nbytes > MAX_PIECE:
-            return read_large_item(piece_builder, resource, scope, raw, where, allowance)
+            return read_large_item(piece_builder, resource, scope, raw, where, read_limits)
         try:
             item = decode_item(raw, decoder)
             if item is not None:
@@ -295,10 +304,10 @@ def _build_item_reader(
         scope: Scope,
         raw: JsonItem,
         where: _JsonPlace,
-        allowance: Allowance,
+        read_limits: BodyReadLimits,
     ) -> Iterator[None]:
         try:
-            large = yield from decode_large_item(raw, allowance)
+            large = yield from decode_large_item(raw, read_limits)
             item: Any = decode_item(large.text, decoder)
             item.attributes = large.attributes
             if decoder is schema.SPAN:
@@ -356,13 +365,13 @@ def _read_points_of_metric(
     scope: Scope,
     raw: JsonItem,
     where: _JsonPlace,
-    allowance: Allowance,
+    read_limits: BodyReadLimits,
 ) -> Iterator[None]:
     """
     Read the points of a metric into `piece_builder`. A metric that cannot be read counts as one rejected item.
     """
     try:
-        metric = yield from _decode_metric(raw, allowance)
+        metric = yield from _decode_metric(raw, read_limits)
     except (Malformed, BadPayload) as error:
         piece_builder.reject_item(f"{where}{error}")
         return
@@ -378,30 +387,30 @@ def _read_points_of_metric(
             temporality = _TEMPORALITIES.get(temporality, 0)
         countable.set_kind(name, temporality or 0, bool(data.isMonotonic))
         points = data.dataPoints or ()
-        allowance.count_items(len(points), memoryview(raw).nbytes)
+        read_limits.count_items(len(points), memoryview(raw).nbytes)
         for number, encoded in enumerate(points):
             _read_point_into_piece(
                 piece_builder, countable, encoded, kind, f"{where}.{kind}.dataPoints[{number}]"
             )
-            if allowance.count_work_and_check_turn(memoryview(encoded).nbytes):
+            if read_limits.count_work_and_check_turn(memoryview(encoded).nbytes):
                 yield
 
 
-def _count_points(raw: JsonItem, allowance: Allowance) -> Generator[None, None, int]:
+def _count_points(raw: JsonItem, read_limits: BodyReadLimits) -> Generator[None, None, int]:
     """Count the points of a metric; 0 if it is unreadable, because the reader rejects it later."""
     try:
-        metric = yield from _decode_metric(raw, allowance)
+        metric = yield from _decode_metric(raw, read_limits)
     except (Malformed, BadPayload):
         return 0
     kinds = () if metric is None else [getattr(metric, kind) for kind in _KINDS]
     return sum(len(data.dataPoints or ()) for data in kinds if data is not None)
 
 
-def _decode_metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Any]:
+def _decode_metric(raw: JsonItem, read_limits: BodyReadLimits) -> Generator[None, None, Any]:
     """Decode a metric. If it is large, its points are found first, and then decoded one by one."""
     if memoryview(raw).nbytes <= MAX_PIECE:
         return decode_item(raw, schema.METRIC)
-    cut = JsonScanner(bytes(raw), allowance.allowance_for_next_pass())
+    cut = JsonScanner(bytes(raw), read_limits.limits_for_next_pass())
     points = partial(cut.locate_array_elements, place_in_message=".dataPoints")
     read = {
         kind.encode(): partial(cut.read_members, read={b"dataPoints": points}, where=f".{kind}")

@@ -20,7 +20,7 @@ from gateway.normalise.otlp.decoding import json_schema as schema
 from gateway.normalise.otlp.decoding.json_schema import LARGE, attributes_from_pairs
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed
 from gateway.normalise.otlp.model import READ_EVENTS, Attributes
-from gateway.normalise.payload.body_limits import LARGEST_VALUE, Allowance
+from gateway.normalise.payload.body_limits import LARGEST_VALUE, BodyReadLimits
 from gateway.normalise.payload.json_cut import JsonItem, JsonScanner, error_offset
 
 Names = tuple[str, str, str]  # names of the members that lead to the items
@@ -43,7 +43,7 @@ def collect_entries(
     body: bytes,
     decoder: msgspec.json.Decoder[Any],
     names: Names,
-    allowance: Allowance,
+    read_limits: BodyReadLimits,
     *,
     into: list[tuple[int, schema.JsonResource | None, JsonScopes]],
 ) -> Iterator[None]:
@@ -56,13 +56,13 @@ def collect_entries(
     body = rewrite_snake_case_names(body)
     if len(body) > WHOLE:
         try:
-            yield from _cut_request_into_entries(body, names, allowance, into)
+            yield from _cut_request_into_entries(body, names, read_limits, into)
         except BadPayload:
             repaired = replace_lone_surrogates(body)
             if repaired is None:
                 raise
             into.clear()
-            yield from _cut_request_into_entries(repaired, names, allowance, into)
+            yield from _cut_request_into_entries(repaired, names, read_limits, into)
         return
     outer, middle, items = names
     request = _decode_request_body(body, decoder)
@@ -79,12 +79,12 @@ def collect_entries(
                     scopes.append((j, scope.scope, scope_items))
                     count += len(scope_items)
             into.append((i, entry.resource, scopes))
-    allowance.count_items(count, len(body))
+    read_limits.count_items(count, len(body))
 
 
-def decode_large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, None, LargeItem]:
+def decode_large_item(raw: JsonItem, read_limits: BodyReadLimits) -> Generator[None, None, LargeItem]:
     """Decode a large item, member by member. Raises Malformed or BadPayload if a large member is invalid."""
-    cut = JsonScanner(bytes(raw), allowance.allowance_for_next_pass())
+    cut = JsonScanner(bytes(raw), read_limits.limits_for_next_pass())
     read = {
         name: partial(cut.locate_array_elements, place_in_message=f".{name.decode()}")
         for name in (b"attributes", b"events")
@@ -97,13 +97,13 @@ def decode_large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, No
         if len(pairs) == _MANY:
             attributes.update(attributes_from_pairs(pairs))
             pairs.clear()
-        if allowance.count_work_and_check_turn(0):
+        if read_limits.count_work_and_check_turn(0):
             yield
     attributes.update(attributes_from_pairs(pairs))
     events: list[schema.JsonEvent] = []
     for element in members.pop(b"events", ()):
         size = memoryview(element).nbytes
-        if allowance.count_work_and_check_turn(size):
+        if read_limits.count_work_and_check_turn(size):
             yield
         event = decode_item(element, schema.EVENT, ".events") if size <= _LARGEST_EVENT else None
         if event is not None and event.name in READ_EVENTS:
@@ -153,10 +153,10 @@ def _decode_attribute_if_small(element: JsonItem) -> schema.KeyValue | None:
 def _cut_request_into_entries(
     body: bytes,
     names: Names,
-    allowance: Allowance,
+    read_limits: BodyReadLimits,
     into: list[tuple[int, schema.JsonResource | None, JsonScopes]],
 ) -> Iterator[None]:
-    cut = JsonScanner(body, allowance.allowance_for_next_pass())
+    cut = JsonScanner(body, read_limits.limits_for_next_pass())
     outer, middle, items = (name.encode() for name in names)
     scope = partial(
         cut.read_members,
@@ -178,8 +178,8 @@ def _cut_request_into_entries(
             )
             scope_items = inner.get(items, ())
             scopes.append((j, scope_members, scope_items))
-            allowance.count_items(1 + len(scope_items), 0)
-            if allowance.count_work_and_check_turn(0):
+            read_limits.count_items(1 + len(scope_items), 0)
+            if read_limits.count_work_and_check_turn(0):
                 yield
         into.append(
             (

@@ -34,7 +34,7 @@ class PayloadPiece(msgspec.Struct, Generic[T], kw_only=True):
 
 class ItemReader(Protocol[T_contra]):
     """
-    Reads the items of one signal into an outcome: `SpanReader`, `LogReader` or `PointReader`.
+    Reads the items of one signal into an outcome: `SpanReader`, `OtlpLogReader` or `PointReader`.
 
     Every item is counted in the outcome, either when it is read or in `add_items_that_waited`.
     """

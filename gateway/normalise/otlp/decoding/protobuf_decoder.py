@@ -36,7 +36,7 @@ from gateway.normalise.otlp.model import (
 )
 from gateway.normalise.otlp.shapes import FIELD_NAMES
 from gateway.normalise.outcome import MALFORMED, RejectedPayloadItem
-from gateway.normalise.payload.body_limits import ITEM_BYTES, PART_BYTES, TURN, Allowance
+from gateway.normalise.payload.body_limits import ITEM_BYTES, PART_BYTES, TURN, BodyReadLimits
 from spool.caches import SeenKeys, remove_oldest_eighth
 
 Pair = tuple[str, Any]
@@ -339,39 +339,39 @@ _LARGEST_EVENT = 128 * 1024  # maximum bytes of an event, more than any stack tr
 _LARGEST_TEXT = 1024  # maximum bytes of a log record's body that may be an event name
 
 
-def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadPiece[Span]]:
-    allowance = allowance or Allowance()
+def traces(body: bytes, read_limits: BodyReadLimits | None = None) -> Iterator[PayloadPiece[Span]]:
+    read_limits = read_limits or BodyReadLimits()
     ends = None
-    for _ in refuse_too_many_items(body, _PATH, allowance):
+    for _ in refuse_too_many_items(body, _PATH, read_limits):
         yield PayloadPiece()
     if len(body) > pieces.LARGE_BODY:
-        ends = yield from _count_spans_of_traces(body, allowance)
-    for part in _decode_request_in_pieces(body, wire.TracesRequest, _decode_spans, _PATH, allowance):
+        ends = yield from _count_spans_of_traces(body, read_limits)
+    for part in _decode_request_in_pieces(body, wire.TracesRequest, _decode_spans, _PATH, read_limits):
         if ends is not None:
             ends.mark_ended_traces(part)
         yield part
 
 
-def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadPiece[LogRecord]]:
-    allowance = allowance or Allowance()
-    for _ in refuse_too_many_items(body, _PATH, allowance):
+def logs(body: bytes, read_limits: BodyReadLimits | None = None) -> Iterator[PayloadPiece[LogRecord]]:
+    read_limits = read_limits or BodyReadLimits()
+    for _ in refuse_too_many_items(body, _PATH, read_limits):
         yield PayloadPiece()
-    yield from _decode_request_in_pieces(body, wire.LogsRequest, _decode_log_records, _PATH, allowance)
+    yield from _decode_request_in_pieces(body, wire.LogsRequest, _decode_log_records, _PATH, read_limits)
 
 
-def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadPiece[MetricPoint]]:
-    allowance = allowance or Allowance()
-    for _ in refuse_too_many_items(body, _POINTS, allowance):
+def metrics(body: bytes, read_limits: BodyReadLimits | None = None) -> Iterator[PayloadPiece[MetricPoint]]:
+    read_limits = read_limits or BodyReadLimits()
+    for _ in refuse_too_many_items(body, _POINTS, read_limits):
         yield PayloadPiece()
-    yield from _decode_request_in_pieces(body, wire.MetricsRequest, _decode_data_points, _POINTS, allowance)
+    yield from _decode_request_in_pieces(body, wire.MetricsRequest, _decode_data_points, _POINTS, read_limits)
 
 
 def _decode_request_in_pieces(
     body: bytes,
     message_class: Any,
-    decode_pieces: Callable[[Any, int, int, Allowance], Iterator[PayloadPiece[T]]],
+    decode_pieces: Callable[[Any, int, int, BodyReadLimits], Iterator[PayloadPiece[T]]],
     path: Path,
-    allowance: Allowance,
+    read_limits: BodyReadLimits,
 ) -> Iterator[PayloadPiece[T]]:
     # JSON begins with this byte; in protobuf it would start a group, which OTLP never had
     if body[:1] == b"{":
@@ -379,17 +379,17 @@ def _decode_request_in_pieces(
             "body: JSON, although the Content-Type announces protobuf; send Content-Type: application/json"
         )
     received = offset = 0
-    for encoded in cut_request(body, path, allowance=allowance):
+    for encoded in cut_request(body, path, read_limits=read_limits):
         size = len(encoded)
         try:
             request = message_class.FromString(encoded)
             # the memory of a large part is released while its items are read
             encoded = TURN
-            if allowance.count_work_and_check_turn(
+            if read_limits.count_work_and_check_turn(
                 size
             ):  # pause before parsing, because the parser itself cannot pause
                 yield PayloadPiece()
-            for part in decode_pieces(request, received, size, allowance):
+            for part in decode_pieces(request, received, size, read_limits):
                 received += part.received
                 yield part
         except DecodeError:
@@ -405,10 +405,10 @@ def _decode_request_in_pieces(
 
 
 def _count_spans_of_traces(
-    body: bytes, allowance: Allowance
+    body: bytes, read_limits: BodyReadLimits
 ) -> Generator[PayloadPiece[Span], None, TraceEnds]:
     ends = TraceEnds()
-    for encoded in cut_request(body, _PATH, allowance=allowance):
+    for encoded in cut_request(body, _PATH, read_limits=read_limits):
         try:
             request = wire.TracesRequest.FromString(encoded)
         except DecodeError:  # the decoding pass finds this error again, and reports its position
@@ -422,14 +422,14 @@ def _count_spans_of_traces(
 
 
 def _decode_spans(
-    request: Any, first_index: int, size: int, allowance: Allowance
+    request: Any, first_index: int, size: int, read_limits: BodyReadLimits
 ) -> Iterator[PayloadPiece[Span]]:
     items = len(request.resource_spans)
     for resource_spans in request.resource_spans:
         items += len(resource_spans.scope_spans)
         for scope_spans in resource_spans.scope_spans:
             items += len(scope_spans.spans)
-    allowance.count_items(items, size)
+    read_limits.count_items(items, size)
     part: PayloadPiece[Span] = PayloadPiece()
     at, parts = first_index, 0  # position of the span, and parts since the last check of the time
     for resource_spans in request.resource_spans:
@@ -437,10 +437,10 @@ def _decode_spans(
         if len(encoded) <= MANY:
             resource = Resource(attributes_from_encoded(encoded))
         else:
-            resource = Resource((yield from _decode_attributes_with_pauses(encoded, allowance)))
+            resource = Resource((yield from _decode_attributes_with_pauses(encoded, read_limits)))
         for scope_spans in resource_spans.scope_spans:
             scope = Scope(scope_spans.scope.name, scope_spans.scope.version)
-            if allowance.count_work_and_check_turn(0):
+            if read_limits.count_work_and_check_turn(0):
                 yield PayloadPiece()
             for span in scope_spans.spans:
                 encoded, events = span.attributes, span.events
@@ -448,8 +448,8 @@ def _decode_spans(
                 if size <= MANY:
                     attributes = attributes_from_encoded(encoded)
                 else:
-                    attributes = yield from _decode_attributes_with_pauses(encoded, allowance)
-                read = (yield from _decode_events(events, allowance)) if events else _NO_EVENTS
+                    attributes = yield from _decode_attributes_with_pauses(encoded, read_limits)
+                read = (yield from _decode_events(events, read_limits)) if events else _NO_EVENTS
                 exceptions = merge_call_events(attributes, read) if read else _NO_EVENTS
                 try:
                     part.items.append((at, _build_span(resource, scope, span, attributes, exceptions)))
@@ -459,7 +459,7 @@ def _decode_spans(
                 parts += size + _PARTS_OF_SPAN
                 if parts < _UNCHECKED_PARTS:
                     continue
-                if allowance.count_work_and_check_turn(0, parts):
+                if read_limits.count_work_and_check_turn(0, parts):
                     part.received = at - first_index
                     yield part
                     first_index, part = at, PayloadPiece()
@@ -469,32 +469,32 @@ def _decode_spans(
 
 
 def _decode_log_records(
-    request: Any, first_index: int, size: int, allowance: Allowance
+    request: Any, first_index: int, size: int, read_limits: BodyReadLimits
 ) -> Iterator[PayloadPiece[LogRecord]]:
     groups = [group.scope_logs for group in request.resource_logs]
-    allowance.count_items(
+    read_limits.count_items(
         _count_entries(groups) + sum(len(scope.log_records) for group in groups for scope in group), size
     )
     part: PayloadPiece[LogRecord] = PayloadPiece()
     for resource_logs in request.resource_logs:
         resource = Resource(
-            (yield from _decode_attributes_with_pauses(resource_logs.resource.attributes, allowance))
+            (yield from _decode_attributes_with_pauses(resource_logs.resource.attributes, read_limits))
         )
         for scope_logs in resource_logs.scope_logs:
             scope = Scope(scope_logs.scope.name, scope_logs.scope.version)
-            if allowance.count_work_and_check_turn(0):
+            if read_limits.count_work_and_check_turn(0):
                 yield PayloadPiece()
             for record in scope_logs.log_records:
                 encoded = record.attributes
                 if len(encoded) <= MANY:
                     attributes = attributes_from_encoded(encoded)
                 else:
-                    attributes = yield from _decode_attributes_with_pauses(encoded, allowance)
+                    attributes = yield from _decode_attributes_with_pauses(encoded, read_limits)
                 part.items.append(
                     (first_index + part.received, _build_log_record(resource, scope, record, attributes))
                 )
                 part.received += 1
-                if allowance.count_work_and_check_turn(0, len(encoded)):
+                if read_limits.count_work_and_check_turn(0, len(encoded)):
                     yield part
                     first_index += part.received
                     part = PayloadPiece()
@@ -502,29 +502,29 @@ def _decode_log_records(
 
 
 def _decode_data_points(
-    request: Any, first_index: int, size: int, allowance: Allowance
+    request: Any, first_index: int, size: int, read_limits: BodyReadLimits
 ) -> Iterator[PayloadPiece[MetricPoint]]:
     groups = [group.scope_metrics for group in request.resource_metrics]
     metrics = [metric for group in groups for scope in group for metric in scope.metrics]
-    allowance.count_items(
+    read_limits.count_items(
         _count_entries(groups) + len(metrics) + sum(len(_metric_points(metric)) for metric in metrics), size
     )
     part: PayloadPiece[MetricPoint] = PayloadPiece()
     for resource_metrics in request.resource_metrics:
         resource = Resource(
-            (yield from _decode_attributes_with_pauses(resource_metrics.resource.attributes, allowance))
+            (yield from _decode_attributes_with_pauses(resource_metrics.resource.attributes, read_limits))
         )
         for scope_metrics in resource_metrics.scope_metrics:
             scope = Scope(scope_metrics.scope.name, scope_metrics.scope.version)
-            if allowance.count_work_and_check_turn(0):
+            if read_limits.count_work_and_check_turn(0):
                 yield PayloadPiece()
             for metric in scope_metrics.metrics:
                 countable = _build_counter_points(metric, resource, scope)
-                if allowance.count_work_and_check_turn(0):
+                if read_limits.count_work_and_check_turn(0):
                     yield PayloadPiece()
                 for encoded in _metric_points(metric):
                     point = (
-                        (yield from _build_point(encoded, countable, allowance))
+                        (yield from _build_point(encoded, countable, read_limits))
                         if countable.is_read
                         else None
                     )
@@ -533,7 +533,7 @@ def _decode_data_points(
                     else:
                         part.items.append((first_index + part.received, point))
                     part.received += 1
-                    if allowance.count_work_and_check_turn(0, len(encoded.attributes)):
+                    if read_limits.count_work_and_check_turn(0, len(encoded.attributes)):
                         yield part
                         first_index += part.received
                         part = PayloadPiece()
@@ -545,23 +545,23 @@ def _count_entries(groups: Sequence[Sequence[Any]]) -> int:
 
 
 def _decode_attributes_with_pauses(
-    encoded: Sequence[bytes], allowance: Allowance
+    encoded: Sequence[bytes], read_limits: BodyReadLimits
 ) -> Generator[PayloadPiece[Any], None, Attributes]:
     attributes: Attributes = {}
     for start in range(0, len(encoded), MANY):
         chunk = encoded[start : start + MANY]
         attributes.update(attributes_from_encoded(chunk))
-        if allowance.count_work_and_check_turn(0, len(chunk)):
+        if read_limits.count_work_and_check_turn(0, len(chunk)):
             yield PayloadPiece()
     return attributes
 
 
 def _decode_events(
-    events: Sequence[bytes], allowance: Allowance
+    events: Sequence[bytes], read_limits: BodyReadLimits
 ) -> Generator[PayloadPiece[Any], None, list[SpanEvent]]:
     span_events: list[SpanEvent] = []
     for raw in events:
-        if allowance.count_work_and_check_turn(len(raw)):
+        if read_limits.count_work_and_check_turn(len(raw)):
             yield PayloadPiece()
         if len(raw) > _LARGEST_EVENT:
             continue
@@ -631,7 +631,7 @@ def _build_counter_points(metric: Any, resource: Resource, scope: Scope) -> Coun
 
 
 def _build_point(
-    point: Any, counter_points: CounterPoints, allowance: Allowance
+    point: Any, counter_points: CounterPoints, read_limits: BodyReadLimits
 ) -> Generator[PayloadPiece[Any], None, MetricPoint | None]:
     if point.DESCRIPTOR.name == "NumberDataPoint":
         kind = point.WhichOneof("value")
@@ -641,13 +641,13 @@ def _build_point(
     else:
         value = point.sum if point.HasField("sum") else None
     encoded = point.attributes
-    attributes = yield from _decode_attributes_with_pauses(encoded, allowance)
+    attributes = yield from _decode_attributes_with_pauses(encoded, read_limits)
     outside: dict[str, object] = {}
     if len(encoded) > len(attributes):
         for start in range(0, len(encoded), MANY):
             chunk = encoded[start : start + MANY]
             outside.update(attributes_dropped_by_decoding_rules(chunk, attributes))
-            if allowance.count_work_and_check_turn(0, len(chunk)):
+            if read_limits.count_work_and_check_turn(0, len(chunk)):
                 yield PayloadPiece()
     return counter_points.build_point(
         flags=point.flags,
@@ -676,7 +676,7 @@ def decode_span(resource: Resource, scope: Scope, encoded: bytes) -> Span:
     attributes = attributes_from_encoded(span.attributes)
     exceptions: list[SpanEvent] = []
     if span.events:
-        reading = _decode_events(span.events, Allowance())
+        reading = _decode_events(span.events, BodyReadLimits())
         try:
             while True:
                 next(reading)

@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
 from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE
-from gateway.normalise.payload.body_limits import ITEM_BYTES, LARGEST_VALUE, TURN, Allowance
+from gateway.normalise.payload.body_limits import ITEM_BYTES, LARGEST_VALUE, TURN, BodyReadLimits
 from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, field_tag_start_and_end, overrun_error
 
 # Message types that are never read: exemplars, links, buckets and quantiles. They stay encoded.
@@ -105,7 +105,7 @@ _MOST_UNCUT = 8
 
 
 def cut_request(
-    body: bytes, path: Path, limit: int = MAX_PIECE, *, allowance: Allowance | None = None
+    body: bytes, path: Path, limit: int = MAX_PIECE, *, read_limits: BodyReadLimits | None = None
 ) -> Iterator[bytes]:
     """
     Cut a request into requests of at most `limit` bytes, which together hold the same items.
@@ -117,19 +117,21 @@ def cut_request(
     """
     if len(body) <= limit:
         return iter((body,))
-    return _cut_message(memoryview(body), path, limit, (allowance or Allowance()).allowance_for_next_pass())
+    return _cut_message(
+        memoryview(body), path, limit, (read_limits or BodyReadLimits()).limits_for_next_pass()
+    )
 
 
-def _cut_message(message: memoryview, path: Path, limit: int, allowance: Allowance) -> Iterator[bytes]:
+def _cut_message(message: memoryview, path: Path, limit: int, read_limits: BodyReadLimits) -> Iterator[bytes]:
     if len(message) <= limit:
         yield bytes(message)
         return
     if not path:
-        yield (yield from _remove_largest_fields(message, allowance))
+        yield (yield from _remove_largest_fields(message, read_limits))
         return
-    beside, parts = yield from _split_message_fields(message, path[0], allowance, limit // 4)
+    beside, parts = yield from _split_message_fields(message, path[0], read_limits, limit // 4)
     if parts is None:
-        yield from _count_fields_as_items(message, path, allowance.allowance_for_next_pass())
+        yield from _count_fields_as_items(message, path, read_limits.limits_for_next_pass())
         if len(message) > limit * _MOST_UNCUT:
             shared = f"The resource or scope of a large body takes more than {limit // 4} bytes"
             raise Refusal(413, "body_too_large", f"{shared}; send smaller batches.")
@@ -140,7 +142,7 @@ def _cut_message(message: memoryview, path: Path, limit: int, allowance: Allowan
     for tag, start, end in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         payload = message[start:end]
         whole = (bytes(payload),) if end - start <= inner else None
-        for piece in whole or _cut_message(payload, path[1:], inner, allowance):
+        for piece in whole or _cut_message(payload, path[1:], inner, read_limits):
             if not piece and start != end:
                 yield TURN
                 continue
@@ -162,7 +164,7 @@ def _join_and_clear(parts: list[bytes]) -> bytes:
 def _split_message_fields(
     message: memoryview,
     wanted_field_numbers: int | tuple[int, ...],
-    allowance: Allowance,
+    read_limits: BodyReadLimits,
     max_other_bytes: int,
 ) -> Generator[bytes, None, tuple[bytes, array[int] | None]]:
     """
@@ -197,14 +199,14 @@ def _split_message_fields(
             beside += message[begin:at]
         walked += 1
         if walked % _TURN == 0:
-            allowance.count_items(len(parts) // 3 - counted, size)
+            read_limits.count_items(len(parts) // 3 - counted, size)
             counted = len(parts) // 3
             yield TURN
-    allowance.count_items(len(parts) // 3 - counted, size)
+    read_limits.count_items(len(parts) // 3 - counted, size)
     return bytes(beside), parts
 
 
-def _remove_largest_fields(message: memoryview, allowance: Allowance) -> Generator[bytes, None, bytes]:
+def _remove_largest_fields(message: memoryview, read_limits: BodyReadLimits) -> Generator[bytes, None, bytes]:
     """
     Return a message without fields that are larger than any value that is read. Each field counts as an item.
     Yields TURN whenever the event loop may run.
@@ -214,7 +216,7 @@ def _remove_largest_fields(message: memoryview, allowance: Allowance) -> Generat
     while at < len(message):
         field = at
         _, _, at = field_tag_start_and_end(message, field)
-        allowance.count_items(1, at - field)
+        read_limits.count_items(1, at - field)
         if at - field > LARGEST_VALUE:
             pieces.append(message[begin:field])
             begin = at
@@ -224,22 +226,22 @@ def _remove_largest_fields(message: memoryview, allowance: Allowance) -> Generat
     return b"".join([*pieces, message[begin:]])
 
 
-def _count_fields_as_items(message: memoryview, path: Path, allowance: Allowance) -> Iterator[bytes]:
+def _count_fields_as_items(message: memoryview, path: Path, read_limits: BodyReadLimits) -> Iterator[bytes]:
     """Count each field as an item, down to the end of a path. Raises Refusal 413 above the limit."""
     wanted_tags = _field_tags(path[0]) if len(path) > 1 else frozenset[int]()
     at = walked = 0
     while at < len(message):
         begin = at
         tag, start, at = field_tag_start_and_end(message, begin)
-        allowance.count_items(1, at - begin)
+        read_limits.count_items(1, at - begin)
         if tag in wanted_tags:
-            yield from _count_fields_as_items(message[start:at], path[1:], allowance)
+            yield from _count_fields_as_items(message[start:at], path[1:], read_limits)
         walked += 1
         if walked % _TURN == 0:
             yield TURN
 
 
-def refuse_too_many_items(body: bytes, item_field_path: Path, allowance: Allowance) -> Iterator[bytes]:
+def refuse_too_many_items(body: bytes, item_field_path: Path, read_limits: BodyReadLimits) -> Iterator[bytes]:
     """
     Raise Refusal 413 if a large body holds too many items.
 
@@ -247,18 +249,18 @@ def refuse_too_many_items(body: bytes, item_field_path: Path, allowance: Allowan
     whole. Invalid protobuf and bodies with too many other fields pass here, because the decoding pass reports
     them.
     """
-    if len(body) <= max(MAX_PIECE, 2 * allowance.max_items):
+    if len(body) <= max(MAX_PIECE, 2 * read_limits.max_items):
         return iter(())
-    return _count_items_before_decoding(body, item_field_path, allowance)
+    return _count_items_before_decoding(body, item_field_path, read_limits)
 
 
-def _count_items_before_decoding(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes]:
+def _count_items_before_decoding(body: bytes, path: Path, read_limits: BodyReadLimits) -> Iterator[bytes]:
     with suppress(BadPayload, _TooManyFields):
         yield from _yield_fields_at_path(
             memoryview(body),
             path,
-            allowance.allowance_for_counting_pass(),
-            [_FIELDS_AN_ITEM * allowance.max_items],
+            read_limits.limits_for_counting_pass(),
+            [_FIELDS_AN_ITEM * read_limits.max_items],
         )
 
 
@@ -267,7 +269,7 @@ class _TooManyFields(Exception):
 
 
 def _yield_fields_at_path(
-    message: memoryview, path: Path, allowance: Allowance, remaining_field_count: list[int]
+    message: memoryview, path: Path, read_limits: BodyReadLimits, remaining_field_count: list[int]
 ) -> Iterator[bytes]:
     # alternative fields are parts of an item
     wanted_tags, is_message = (
@@ -284,10 +286,10 @@ def _yield_fields_at_path(
             yield TURN
         if tag in wanted_tags:
             if is_message:
-                allowance.count_items(1, 0)
+                read_limits.count_items(1, 0)
             if path[1:]:
                 yield from _yield_fields_at_path(
-                    message[start:at], path[1:], allowance, remaining_field_count
+                    message[start:at], path[1:], read_limits, remaining_field_count
                 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import (
-    AttributeShape,
+    AttributeNamesByField,
     KindAttribute,
     SpanDialect,
     SpanRole,
@@ -20,13 +20,13 @@ _STEPS = frozenset(
 _USAGE_KIND = "ag2.usage.kind"
 
 
-def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, attribute_names: AttributeNamesByField) -> str | None:
     if values.text_or_none(span.attributes.get(_KIND)) != "llm":
         return None
-    return operation_by_span_name(span, shape) or operations.CHAT
+    return operation_by_span_name(span, attribute_names) or operations.CHAT
 
 
-def _span_role(span: Span, shape: AttributeShape) -> SpanRole:
+def _span_role(span: Span, attribute_names: AttributeNamesByField) -> SpanRole:
     if values.text_or_none(span.attributes.get(_KIND)) != "usage":
         return SpanRole()
     return SpanRole(usage_of=values.text_or_none(span.attributes.get(_USAGE_KIND)) or "")

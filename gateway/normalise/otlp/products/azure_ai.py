@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.product import AttributeShape, SpanDialect, TelemetryProduct
+from gateway.normalise.otlp.product import AttributeNamesByField, SpanDialect, TelemetryProduct
 from gateway.normalise.otlp.span_rules import has_token_counts, operation_by_span_name
 from gateway.normalise.reading import values
 
@@ -14,11 +14,11 @@ _AGENTS, _INFERENCE = "az.ai.agents", "az.ai.inference"
 _RUN_ID = "gen_ai.thread.run.id"
 
 
-def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, attribute_names: AttributeNamesByField) -> str | None:
     if span.attributes.get(_SYSTEM) != _AGENTS:
-        return operation_by_span_name(span, shape)
+        return operation_by_span_name(span, attribute_names)
     run = values.text_or_none(span.attributes.get(_RUN_ID))
-    return "invoke_agent" if run is not None and has_token_counts(span, shape) else None
+    return "invoke_agent" if run is not None and has_token_counts(span, attribute_names) else None
 
 
 def _set_run_id_and_remove_placeholder_model(span: Span, call: SpanCall) -> None:

@@ -10,7 +10,7 @@ from gateway.normalise.otlp.metric_rules import CACHE_READ, CACHE_WRITE, INPUT_U
 from gateway.normalise.otlp.model import Attributes, LogRecord, Span
 from gateway.normalise.otlp.product import (
     MONEY_UNIT,
-    AttributeShape,
+    AttributeNamesByField,
     KindAttribute,
     Links,
     LogDialect,
@@ -31,7 +31,7 @@ _PREFIX = "claude_code."
 _CALL = "llm_request"
 
 
-def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, attribute_names: AttributeNamesByField) -> str | None:
     is_call = _CALL in (span.attributes.get("span.type"), span.name.rpartition(".")[2])
     return operations.CHAT if is_call else None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, SpanDialect, SpanRole, TelemetryProduct
+from gateway.normalise.otlp.product import AttributeNamesByField, SpanDialect, SpanRole, TelemetryProduct
 from gateway.normalise.otlp.span_rules import operation_by_span_name
 
 _REQUEST = "anthropic.messages.create"  # name of the span of a Messages API request
@@ -15,12 +15,12 @@ _REQUEST = "anthropic.messages.create"  # name of the span of a Messages API req
 _TURN = "anthropic.session.turn.stop_reason"
 
 
-def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, attribute_names: AttributeNamesByField) -> str | None:
     is_none = _TURN in span.attributes or span.name in PRODUCT.test_spans
-    return None if is_none else operation_by_span_name(span, shape)
+    return None if is_none else operation_by_span_name(span, attribute_names)
 
 
-def _span_role(span: Span, shape: AttributeShape) -> SpanRole:
+def _span_role(span: Span, attribute_names: AttributeNamesByField) -> SpanRole:
     return SpanRole(is_agent=_TURN in span.attributes)
 
 

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, SpanDialect, TelemetryProduct
+from gateway.normalise.otlp.product import AttributeNamesByField, SpanDialect, TelemetryProduct
 from gateway.normalise.otlp.span_rules import operation_by_span_name
 from gateway.normalise.reading import operations
 
 
-def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, attribute_names: AttributeNamesByField) -> str | None:
     is_unnamed = "gen_ai.operation.name" not in span.attributes
-    if is_unnamed and semconv.first_text(span.attributes, shape.request_model) is not None:
+    if is_unnamed and semconv.first_text(span.attributes, attribute_names.request_model) is not None:
         return operations.CHAT
-    return operation_by_span_name(span, shape)
+    return operation_by_span_name(span, attribute_names)
 
 
 PRODUCT = TelemetryProduct(

@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import (
-    AttributeShape,
+    AttributeNamesByField,
     KindAttribute,
     SpanDialect,
     SpanFields,
@@ -67,7 +67,7 @@ class GenkitOutput(msgspec.Struct):
     custom: GenkitRaw | Other = None
 
 
-def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, attribute_names: AttributeNamesByField) -> str | None:
     return _OPERATIONS.get(values.text_or_none(span.attributes.get(_KIND)) or "")
 
 

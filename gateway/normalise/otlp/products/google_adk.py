@@ -15,7 +15,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.conventions import LOGGED
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, SpanDialect, SpanRole, TelemetryProduct
+from gateway.normalise.otlp.product import AttributeNamesByField, SpanDialect, SpanRole, TelemetryProduct
 from gateway.normalise.otlp.span_rules import ERROR_CODE, operation_by_span_name
 from gateway.normalise.otlp.usage_objects import UsageObject, first_usage_with_counts
 from gateway.normalise.payload.items import UNREADABLE
@@ -61,10 +61,10 @@ def _counts_and_error_of_response(written: str) -> dict[str, Any]:
     )
 
 
-def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, attribute_names: AttributeNamesByField) -> str | None:
     # the kit for Java writes the name of the span as the operation, so compare that
     is_call = span.attributes.get(semconv.OPERATION_NAME) == _CALL or _is_unanswered(span)
-    return operations.GENERATE if is_call else operation_by_span_name(span, shape)
+    return operations.GENERATE if is_call else operation_by_span_name(span, attribute_names)
 
 
 def _is_unanswered(span: Span) -> bool:
@@ -101,7 +101,7 @@ def _add_dedup_key_of_answer(span: Span, call: SpanCall) -> None:
         call.also += (dedup_key_from_call_id(SOURCE, answer),)
 
 
-def _span_role(span: Span, shape: AttributeShape) -> SpanRole:
+def _span_role(span: Span, attribute_names: AttributeNamesByField) -> SpanRole:
     # The first versions of Google's ADK name no operation for agents.
     return SpanRole(is_agent=span.name.startswith("agent_run ["))
 

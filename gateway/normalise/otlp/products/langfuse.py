@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, KindAttribute, SpanFields, TelemetryProduct
+from gateway.normalise.otlp.product import AttributeNamesByField, KindAttribute, SpanFields, TelemetryProduct
 from gateway.normalise.otlp.usage_objects import openai_usage
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading.meters import meters_of_buckets
@@ -17,7 +17,7 @@ _KIND = "langfuse.observation.type"
 _OPERATIONS = {"generation": operations.CHAT, "embedding": operations.EMBEDDINGS}
 
 
-def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, attribute_names: AttributeNamesByField) -> str | None:
     return _OPERATIONS.get((values.text_or_none(span.attributes.get(_KIND)) or "").lower())
 
 

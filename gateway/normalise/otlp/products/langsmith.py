@@ -9,7 +9,7 @@ from typing import Any
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import (
-    AttributeShape,
+    AttributeNamesByField,
     KindAttribute,
     SpanDialect,
     SpanFields,
@@ -23,13 +23,13 @@ _KIND = "langsmith.span.kind"
 _BY_AGE = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 
 
-def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, attribute_names: AttributeNamesByField) -> str | None:
     """
     Return the operation of a call by the kind of run. LangSmith also labels prompt templates `chat`
     and retrievers `embeddings`.
     """
     kind = values.text_or_none(span.attributes.get(_KIND))
-    return operation_by_span_name(span, shape) if kind in (None, "llm", "embedding") else None
+    return operation_by_span_name(span, attribute_names) if kind in (None, "llm", "embedding") else None
 
 
 def _input_detail_counts(value: Any) -> SpanFields:

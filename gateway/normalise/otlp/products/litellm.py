@@ -16,7 +16,7 @@ from gateway.normalise.litellm_calls import (
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import Caller, SpanCall, merge_callers
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.product import AttributeShape, SpanDialect, SpanFields, TelemetryProduct
+from gateway.normalise.otlp.product import AttributeNamesByField, SpanDialect, SpanFields, TelemetryProduct
 from gateway.normalise.otlp.span_rules import operation_by_span_name
 from gateway.normalise.otlp.usage_objects import counts_by_field, numbers_in_python_repr
 from gateway.normalise.reading import agent_headers, operations, values
@@ -37,12 +37,12 @@ _USAGE = {
 }
 
 
-def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, attribute_names: AttributeNamesByField) -> str | None:
     if span.name == _RAW_TWIN:
         return None
     call_type = semconv.first_text(span.attributes, semconv.OPERATION)
     if call_type is None:
-        return operation_by_span_name(span, shape)
+        return operation_by_span_name(span, attribute_names)
     return operations.operation_of_function_name(call_type)
 
 

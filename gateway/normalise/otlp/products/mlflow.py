@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, KindAttribute, SpanFields, TelemetryProduct
+from gateway.normalise.otlp.product import AttributeNamesByField, KindAttribute, SpanFields, TelemetryProduct
 from gateway.normalise.otlp.span_rules import is_request_preparation
 from gateway.normalise.otlp.usage_objects import counts_by_field, parse_response_fields
 from gateway.normalise.reading import operations, values
@@ -22,8 +22,8 @@ _USAGE = {
 }
 
 
-def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
-    if is_request_preparation(span, shape):
+def _operation_if_call(span: Span, attribute_names: AttributeNamesByField) -> str | None:
+    if is_request_preparation(span, attribute_names):
         return None
     return _OPERATIONS.get(values.text_or_none(values.decode_if_json_text(span.attributes.get(_KIND))) or "")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import (
-    AttributeShape,
+    AttributeNamesByField,
     KindAttribute,
     SpanDialect,
     SpanFields,
@@ -33,13 +33,17 @@ _HOLDS_CACHE_SINCE = (0, 1, 13)
 _RELEASE = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", re.ASCII)
 
 
-def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, attribute_names: AttributeNamesByField) -> str | None:
     kind = (values.text_or_none(span.attributes.get(_KIND)) or "").upper()
     if kind == "RERANKER":
-        return operations.RERANK if has_token_counts(span, shape) else None
+        return operations.RERANK if has_token_counts(span, attribute_names) else None
     if kind == "AGENT" and span.scope.name == _CLAUDE_AGENT_SDK:
-        return "invoke_agent" if has_token_counts(span, shape) or is_failed_span(span, shape) else None
-    return None if is_request_preparation(span, shape) else _OPERATIONS.get(kind)
+        return (
+            "invoke_agent"
+            if has_token_counts(span, attribute_names) or is_failed_span(span, attribute_names)
+            else None
+        )
+    return None if is_request_preparation(span, attribute_names) else _OPERATIONS.get(kind)
 
 
 def _input_excludes_cache(span: Span, provider: str | None, model: str | None) -> bool:

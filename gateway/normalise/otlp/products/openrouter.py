@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.product import AttributeShape, SpanDialect, SpanFields, TelemetryProduct
+from gateway.normalise.otlp.product import AttributeNamesByField, SpanDialect, SpanFields, TelemetryProduct
 from gateway.normalise.otlp.span_rules import operation_by_span_name
 from gateway.normalise.reading import values
 
@@ -19,12 +19,12 @@ _INNER, _ATTEMPT = "generation", "provider attempt "
 _WRITTEN = ("gen_ai.usage.input_tokens.cache_write_5m", "gen_ai.usage.input_tokens.cache_write_1h")
 
 
-def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
-    operation = operation_by_span_name(span, shape)
+def _operation_if_call(span: Span, attribute_names: AttributeNamesByField) -> str | None:
+    operation = operation_by_span_name(span, attribute_names)
     if span.name == _CALL:  # a span of this name is always a call, even for images and speech
         return operation or values.text_or_none(span.attributes.get("gen_ai.operation.name"))
     is_part = span.name == _INNER or span.name.startswith(_ATTEMPT)
-    return operation if shape.request_model and not is_part else None
+    return operation if attribute_names.request_model and not is_part else None
 
 
 def _cache_write_fields(attributes: Attributes) -> SpanFields:

@@ -9,7 +9,7 @@ from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import (
     MONEY_UNIT,
-    AttributeShape,
+    AttributeNamesByField,
     MetricFamily,
     SpanDialect,
     TelemetryProduct,
@@ -21,10 +21,10 @@ _LEAVES_CACHE_OUT = "pi-otel"
 _TURNS, _TURN = "pi-otel-extension", "agent.turn"
 
 
-def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, attribute_names: AttributeNamesByField) -> str | None:
     if span.scope.name == _TURNS:
-        return operations.CHAT if span.name == _TURN and has_token_counts(span, shape) else None
-    return operation_by_span_name(span, shape)
+        return operations.CHAT if span.name == _TURN and has_token_counts(span, attribute_names) else None
+    return operation_by_span_name(span, attribute_names)
 
 
 def _input_excludes_cache(span: Span, provider: str | None, model: str | None) -> bool:

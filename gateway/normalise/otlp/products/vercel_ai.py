@@ -8,7 +8,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import (
-    AttributeShape,
+    AttributeNamesByField,
     KindAttribute,
     SpanDialect,
     SpanFields,
@@ -33,7 +33,7 @@ _PROVIDER_NAMES = {
 }
 
 
-def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, attribute_names: AttributeNamesByField) -> str | None:
     name = values.text_or_none(span.attributes.get(AI_SDK_OPERATION)) or ""
     return next((operation for ending, operation in _OPERATIONS if name.endswith(ending)), None)
 

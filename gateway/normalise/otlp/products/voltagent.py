@@ -7,7 +7,7 @@ from __future__ import annotations
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, SpanDialect, SpanRole, TelemetryProduct
+from gateway.normalise.otlp.product import AttributeNamesByField, SpanDialect, SpanRole, TelemetryProduct
 from gateway.normalise.otlp.span_rules import is_failed_span
 from gateway.normalise.reading import operations
 from spool.identity import dedup_key_from_call_id
@@ -25,12 +25,14 @@ _OF_AGENT = {
 }
 
 
-def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
+def _operation_if_call(span: Span, attribute_names: AttributeNamesByField) -> str | None:
     attributes = span.attributes
     kind = attributes.get(_TYPE)
     if kind == _MODEL_RUN:
         is_summed_up = (
-            _is_main_model_run(span) and bool(attributes.get(_TOOLS)) and not is_failed_span(span, shape)
+            _is_main_model_run(span)
+            and bool(attributes.get(_TOOLS))
+            and not is_failed_span(span, attribute_names)
         )
         return None if is_summed_up else operations.CHAT
     is_agent = kind is None and attributes.get("entity.type") == "agent"
@@ -53,7 +55,7 @@ def _correct_cost_and_mark_attempt(span: Span, call: SpanCall) -> None:
         call.also += (dedup_key_from_call_id(SOURCE, operation_id),)
 
 
-def _span_role(span: Span, shape: AttributeShape) -> SpanRole:
+def _span_role(span: Span, attribute_names: AttributeNamesByField) -> SpanRole:
     # Agents below a tool or a scorer make calls of their own, so their spans are agents.
     return SpanRole(is_agent=span.attributes.get(_TYPE) != _MODEL_RUN)
 

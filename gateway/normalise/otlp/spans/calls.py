@@ -8,7 +8,7 @@ from typing import Any, Final
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import NO_TOKENS, SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.product import AttributeShape, SpanDialect, SpanFields
+from gateway.normalise.otlp.product import AttributeNamesByField, SpanDialect, SpanFields
 from gateway.normalise.otlp.senders import stated_caller
 from gateway.normalise.otlp.shapes import CONTAINERS
 from gateway.normalise.otlp.span_rules import (
@@ -16,7 +16,7 @@ from gateway.normalise.otlp.span_rules import (
     has_bedrock_input_count_excluding_cache,
     is_failed_span,
 )
-from gateway.normalise.otlp.spans.readings import CallNames, SpanReading, read_call_names
+from gateway.normalise.otlp.spans.readings import CallNames, SpanReadingPlan, read_call_names
 from gateway.normalise.reading import values
 from gateway.normalise.reading.meters import keep_valid_meters, merge_meters
 from gateway.normalise.reading.tokens import (
@@ -37,16 +37,16 @@ _FIGURES: Final = len(Tokens._fields)
 
 
 def read_token_counts(
-    span: Span, reading: SpanReading, provider: str | None, model: str | None, contained: SpanFields
+    span: Span, reading_plan: SpanReadingPlan, provider: str | None, model: str | None, contained: SpanFields
 ) -> Tokens:
     """
     Return the token counts of a span, without looking at other spans. `contained` holds the fields of the
     objects in its attributes. Raises BadValue.
     """
-    attributes, shape, dialect = span.attributes, reading.shape, reading.product.spans
+    attributes, shape, dialect = span.attributes, reading_plan.shape, reading_plan.product.spans
     # tuple.__new__, because the constructor with names takes three times as long
-    stated = tuple.__new__(Tokens, semconv.first_count_of_each(attributes, reading.counted, _FIGURES))
-    if reading.has_only_totals:
+    stated = tuple.__new__(Tokens, semconv.first_count_of_each(attributes, reading_plan.counted, _FIGURES))
+    if reading_plan.has_only_totals:
         return stated
     if shape.meters:
         stated = stated._replace(meters=read_meters(attributes, shape))
@@ -104,18 +104,20 @@ def _with_counts_of_container(stated: Tokens, contained: SpanFields) -> Tokens:
     return stated._replace(**filled) if filled else stated
 
 
-def read_meters(attributes: Attributes, shape: AttributeShape) -> dict[str, int | str] | None:
+def read_meters(
+    attributes: Attributes, attribute_names: AttributeNamesByField
+) -> dict[str, int | str] | None:
     """Return the meters of a span, or None if all are 0 or invalid."""
-    numbers = keep_valid_meters({meter: attributes[name] for meter, name in reversed(shape.meters)})
+    numbers = keep_valid_meters({meter: attributes[name] for meter, name in reversed(attribute_names.meters)})
     return numbers if numbers and any(numbers.values()) else None
 
 
 def _reported_total_or_none(
-    attributes: Attributes, shape: AttributeShape, contained: SpanFields
+    attributes: Attributes, attribute_names: AttributeNamesByField, contained: SpanFields
 ) -> int | None:
     """Return the reported total of tokens, or None if it is impossible, because totals are never billed."""
     try:
-        total = semconv.first_count(attributes, shape.total)
+        total = semconv.first_count(attributes, attribute_names.total)
         return semconv.parse_count_if_number(contained.get("total"), "total") if total is None else total
     except values.BadValue:
         return None
@@ -178,22 +180,22 @@ _NOTHING: SpanFields = {}
 
 
 def read_call_of_span(
-    item_index: int, span: Span, span_reading: SpanReading, operation: str, known_names: CallNames | None
+    item_index: int, span: Span, reading_plan: SpanReadingPlan, operation: str, known_names: CallNames | None
 ) -> SpanCall:
     """
     Read a span that is a call. `known_names` has the models and the provider if they are known from an equal span.
     Raises BadValue if numbers of the span are impossible.
     """
-    attributes, shape, dialect = span.attributes, span_reading.shape, span_reading.product.spans
-    contained = _fields_of_containers(attributes, shape, dialect) if span_reading.contains else _NOTHING
-    template, model, kind = known_names or read_call_names(span_reading, attributes, operation, contained)
-    tokens = read_token_counts(span, span_reading, template.provider, model, contained)
+    attributes, shape, dialect = span.attributes, reading_plan.shape, reading_plan.product.spans
+    contained = _fields_of_containers(attributes, shape, dialect) if reading_plan.contains else _NOTHING
+    template, model, kind = known_names or read_call_names(reading_plan, attributes, operation, contained)
+    tokens = read_token_counts(span, reading_plan, template.provider, model, contained)
     cost = semconv.reported_cost(attributes, shape.cost) if shape.cost else None
     if cost is None and "cost" in contained:
         cost = semconv.parse_amount_if_number(contained["cost"], "cost")
     request_id = semconv.first_text(attributes, shape.request_id) if shape.request_id else None
     response_id = shared_id = None
-    if span_reading.has_only_response_id:
+    if reading_plan.has_only_response_id:
         response_id = request_id
     elif dialect.ids is not None:
         response_id, shared_id = dialect.ids(attributes)
@@ -210,7 +212,7 @@ def read_call_of_span(
     record.end_time = span.end_time
     if (
         span.status_code == ERROR_CODE
-        or (span_reading.shows_failure and is_failed_span(span, shape))
+        or (reading_plan.shows_failure and is_failed_span(span, shape))
         or (span.events and _has_raised_exception(span, shape, tokens))
     ):
         record.status, record.error_type = (
@@ -237,20 +239,23 @@ def read_call_of_span(
     return call
 
 
-def _has_raised_exception(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
+def _has_raised_exception(span: Span, attribute_names: AttributeNamesByField, tokens: Tokens) -> bool:
     """
     Return whether a call failed with an exception: it has no tokens, response model or id. LangSmith reports
     the status "ok" for such calls.
     """
     return (
         tokens == NO_TOKENS
-        and semconv.first_value(span.attributes, shape.response_model + shape.request_id) is None
+        and semconv.first_value(span.attributes, attribute_names.response_model + attribute_names.request_id)
+        is None
     )
 
 
-def _fields_of_containers(attributes: Attributes, shape: AttributeShape, dialect: SpanDialect) -> SpanFields:
+def _fields_of_containers(
+    attributes: Attributes, attribute_names: AttributeNamesByField, dialect: SpanDialect
+) -> SpanFields:
     fields = dict(dialect.more(attributes)) if dialect.more is not None else {}
-    for name in shape.containers:
+    for name in attribute_names.containers:
         for field, value in CONTAINERS[name](attributes[name]).items():
             if not fields.get(field):  # a 0 gives way to the value of another container
                 fields[field] = value

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import Caller, SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.product import AttributeShape, SpanDialect, TelemetryProduct
+from gateway.normalise.otlp.product import AttributeNamesByField, SpanDialect, TelemetryProduct
 from gateway.normalise.otlp.shapes import CONTAINERS, FIELD_NAMES
 from gateway.normalise.otlp.span_rules import has_bedrock_input_count_excluding_cache, operation_by_span_name
 from gateway.normalise.reading.regions import region_of_call
@@ -47,12 +47,12 @@ _CONTAINED = {
 
 
 def origins_of_fields(
-    span: Span, shape: AttributeShape, call: SpanCall, product: TelemetryProduct
+    span: Span, attribute_names: AttributeNamesByField, call: SpanCall, product: TelemetryProduct
 ) -> dict[str, str]:
     attributes, dialect, record = span.attributes, product.spans, call.record
     names = {**FIELD_NAMES, **product.own_names}
     tables = {field: names[name] for field, name in _NAMES.items()}
-    tables["region"] = _region_attribute_names(attributes, shape, call)
+    tables["region"] = _region_attribute_names(attributes, attribute_names, call)
     names_by_field = {
         field: semconv.name_of_first_value(attributes, names) for field, names in tables.items()
     }
@@ -72,12 +72,14 @@ def origins_of_fields(
         is_of_model = model is not None and record.provider == semconv.provider_by_model_name(model)
         why["provider"] = "derived from the model name" if is_of_model else f"set by dialect {product.source}"
     if record.meters:
-        why["meters"] = ", ".join(dict.fromkeys(name for _, name in shape.meters)) or "a usage object"
+        why["meters"] = (
+            ", ".join(dict.fromkeys(name for _, name in attribute_names.meters)) or "a usage object"
+        )
     if record.region is not None and record.region == region_of_call(
         model=record.request_model or record.response_model
     ):
         why["region"] = "derived from the model name"
-    why["operation"] = _explanation_of_operation(span, shape, product)
+    why["operation"] = _explanation_of_operation(span, attribute_names, product)
     why["source"] = f"read by dialect {product.source}"
     _add_token_count_explanations(why, attributes, call, dialect, span)
     return why
@@ -91,9 +93,11 @@ def add_origins_of_caller(why: dict[str, str], caller: Caller) -> None:
             )
 
 
-def _region_attribute_names(attributes: Attributes, shape: AttributeShape, call: SpanCall) -> tuple[str, ...]:
+def _region_attribute_names(
+    attributes: Attributes, attribute_names: AttributeNamesByField, call: SpanCall
+) -> tuple[str, ...]:
     name = semconv.name_of_region_attribute(
-        attributes, shape.region, shape.address, provider=call.record.provider
+        attributes, attribute_names.region, attribute_names.address, provider=call.record.provider
     )
     return () if name is None else (name,)
 
@@ -111,8 +115,10 @@ def _name_of_attribute_containing_field(attributes: Attributes, field: str) -> s
     return None
 
 
-def _explanation_of_operation(span: Span, shape: AttributeShape, product: TelemetryProduct) -> str:
-    deciding, own_rule = shape.deciding_kind, product.spans.operation
+def _explanation_of_operation(
+    span: Span, attribute_names: AttributeNamesByField, product: TelemetryProduct
+) -> str:
+    deciding, own_rule = attribute_names.deciding_kind, product.spans.operation
     decided_by = (deciding.attribute,) if deciding is not None else ()
     kinds = [kind.attribute for kind in product.kinds]
     name = semconv.name_of_first_value(span.attributes, (*decided_by, *semconv.OPERATION, *kinds))
@@ -120,7 +126,7 @@ def _explanation_of_operation(span: Span, shape: AttributeShape, product: Teleme
         return name or "the span has a model or provider, and usage or an error"
     if name is None:
         return f"set by dialect {product.source}"
-    is_own = own_rule(span, shape) != operation_by_span_name(span, shape)
+    is_own = own_rule(span, attribute_names) != operation_by_span_name(span, attribute_names)
     return f"{name}, by dialect {product.source}" if is_own else name
 
 

@@ -15,7 +15,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import NO_CALLER, NO_TOKENS, SpanCall, fill_caller, merge_callers
 from gateway.normalise.otlp.conventions import OTEL, is_model_of_vendor_sdk
 from gateway.normalise.otlp.model import Resource, Scope, Span
-from gateway.normalise.otlp.product import AttributeShape, SpanRole, TelemetryProduct
+from gateway.normalise.otlp.product import AttributeNamesByField, SpanRole, TelemetryProduct
 from gateway.normalise.otlp.senders import (
     Senders,
     process_identity,
@@ -37,7 +37,7 @@ from gateway.normalise.otlp.spans.explanation import add_origins_of_caller, orig
 from gateway.normalise.otlp.spans.readings import (
     CallNames,
     SpanOrigin,
-    SpanReading,
+    SpanReadingPlan,
     find_or_add_reading,
     span_origin_of_sender,
 )
@@ -64,7 +64,7 @@ from gateway.normalise.outcome import (
     ReadOptions,
     ReadOutcome,
 )
-from gateway.normalise.payload.body_limits import SliceClock
+from gateway.normalise.payload.body_limits import TimeSliceClock
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.assistants import ASSISTANTS
@@ -263,7 +263,7 @@ class SpanReader:
             dropped |= _mark_repeated_siblings(calls)
         if self._has_links or (self._has_steps and any(call.has_short_id for call, _ in calls)):
             yield from tree.find_last_attempt_of_each_call()
-        clock = SliceClock()
+        clock = TimeSliceClock()
         for number, (call, parent) in enumerate(calls, start=1):
             if number % _TURN == 0 and clock.is_over():
                 yield
@@ -279,14 +279,14 @@ class SpanReader:
         if dropped or self._has_steps:
             self._outcome.steps += tree.span_steps_to_store(dropped)
 
-    def _read_span_of_tollhouse(self, index: int, span: Span, shape: AttributeShape) -> bool:
+    def _read_span_of_tollhouse(self, index: int, span: Span, attribute_names: AttributeNamesByField) -> bool:
         sender = self._senders
         version = sender.sender_version(span.resource, span.scope)
         return any(
             product.take_span(
                 index, span, self._outcome, tags=sender.tags, device=sender.device, version=version
             )
-            for product in shape.taken_by
+            for product in attribute_names.taken_by
             if product.take_span is not None
         )
 
@@ -294,29 +294,29 @@ class SpanReader:
         self,
         index: int,
         span: Span,
-        shape: AttributeShape,
-        reading: SpanReading,
+        attribute_names: AttributeNamesByField,
+        reading_plan: SpanReadingPlan,
         operation: str,
         named: CallNames | None,
     ) -> SpanCall | None:
         try:
-            call = read_call_of_span(index, span, reading, operation, named)
+            call = read_call_of_span(index, span, reading_plan, operation, named)
         except values.BadValue as error:
             self._outcome.reject_item(index, error.reason, f"span {index}: {error}")
             return None
-        senders, product = self._senders, reading.product
+        senders, product = self._senders, reading_plan.product
         call.resource_caller = senders.caller
         call.device = senders.device
         call.resource, call.scope = self._resource, self._scope
         user = call.record.user = call.caller.user
-        if reading.shape.run:
-            call.record.run, call.record.parent_run = run_and_parent_run(span.attributes, reading.shape)
-        tags = call.record.tags = senders.tags_of_item(product, user, span.attributes, shape)
+        if reading_plan.shape.run:
+            call.record.run, call.record.parent_run = run_and_parent_run(span.attributes, reading_plan.shape)
+        tags = call.record.tags = senders.tags_of_item(product, user, span.attributes, attribute_names)
         if call.service_tier is not None and semconv.SERVICE_TIER not in tags:
             self._outcome.left_out += not tag_rules.put_tag_if_allowed(
                 tags, semconv.SERVICE_TIER, call.service_tier
             )
-        for refine in reading.refine:
+        for refine in reading_plan.refine:
             refine(span, call)
         if product.is_gateway:
             call.relay_side = AS_GATEWAY
@@ -335,19 +335,23 @@ class SpanReader:
         ):
             self._has_links = call.is_linked = True
         if self._outcome.why is not None:
-            call.why = origins_of_fields(span, shape, call, product)
+            call.why = origins_of_fields(span, attribute_names, call, product)
         return call
 
     def _build_node(
-        self, span: Span, shape: AttributeShape, product: TelemetryProduct, parent: Key | None
+        self,
+        span: Span,
+        attribute_names: AttributeNamesByField,
+        product: TelemetryProduct,
+        parent: Key | None,
     ) -> TraceNode:
-        agent = semconv.first_text(span.attributes, shape.agent) if shape.agent else None
-        role = _NO_ROLE if product.spans.role is None else product.spans.role(span, shape)
+        agent = semconv.first_text(span.attributes, attribute_names.agent) if attribute_names.agent else None
+        role = _NO_ROLE if product.spans.role is None else product.spans.role(span, attribute_names)
         # the span states the caller for all calls below, which may be of another product
-        caller = stated_caller(span.attributes, shape)
+        caller = stated_caller(span.attributes, attribute_names)
         began = (span.start_time or 0) if role.begins_stream else None
-        work = work_tags_of_span(span.attributes, shape) if shape.named_tags else NO_WORK
-        is_agents = role.is_agent or is_agent_span(span, shape)
+        work = work_tags_of_span(span.attributes, attribute_names) if attribute_names.named_tags else NO_WORK
+        is_agents = role.is_agent or is_agent_span(span, attribute_names)
         # a product with run names of its own states the run on each call instead
         is_run = is_agents and RUN not in product.own_names
         if (
@@ -359,22 +363,28 @@ class SpanReader:
             and not is_run
         ):
             return ROOT
-        is_border = is_agents or is_tool_or_agent_span(span, shape)
+        is_border = is_agents or is_tool_or_agent_span(span, attribute_names)
         ended = span.end_time or 0
-        is_ai = is_border or shape.names_ai or shape.has_span_kind
+        is_ai = is_border or attribute_names.names_ai or attribute_names.has_span_kind
         return TraceNode(
             parent, caller, agent, is_border, None, began, ended=ended, work=work, is_run=is_run, is_ai=is_ai
         )
 
-    def _ignore_span(self, span: Span, shape: AttributeShape, product: TelemetryProduct) -> None:
+    def _ignore_span(
+        self, span: Span, attribute_names: AttributeNamesByField, product: TelemetryProduct
+    ) -> None:
         # Spans of a known product or kind are understood, so they are not unrecognized: they repeat a call or
         # are none.
-        is_known = product is not OTEL or shape.has_span_kind or is_of_sdk_naming_each_call(span)
+        is_known = product is not OTEL or attribute_names.has_span_kind or is_of_sdk_naming_each_call(span)
         if product.test_spans and span.name in product.test_spans:
             self._outcome.ignored[TEST_SPAN] += 1
-        elif shape.names_ai and (not is_known or _is_unknown_operation(span, shape, product)):
+        elif attribute_names.names_ai and (
+            not is_known or _is_unknown_operation(span, attribute_names, product)
+        ):
             self._ignore_as_unrecognised(span.attributes)
-        elif (shape.has_span_kind or shape.names_operation) and _is_guardrail(span, shape):
+        elif (attribute_names.has_span_kind or attribute_names.names_operation) and _is_guardrail(
+            span, attribute_names
+        ):
             self._outcome.ignored[GUARD] += 1
         else:
             self._outcome.ignored[NOT_AI] += 1
@@ -384,10 +394,10 @@ class SpanReader:
         self._outcome.note_unrecognised_names(names)
 
     def _remember_usage_span(
-        self, span: Span, shape: AttributeShape, usage_belongs_to: str, parent: Key | None
+        self, span: Span, attribute_names: AttributeNamesByField, usage_belongs_to: str, parent: Key | None
     ) -> None:
         try:
-            output = semconv.first_count(span.attributes, shape.output)
+            output = semconv.first_count(span.attributes, attribute_names.output)
         except values.BadValue:
             output = None
         names = tuple(span.attributes)
@@ -608,30 +618,35 @@ def _nesting_of_call(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nes
     return build_nested_report(record, places, start, end, is_inner=sdk is not None)
 
 
-def _is_unknown_operation(span: Span, shape: AttributeShape, product: TelemetryProduct) -> bool:
+def _is_unknown_operation(
+    span: Span, attribute_names: AttributeNamesByField, product: TelemetryProduct
+) -> bool:
     operation = values.text_or_none(span.attributes.get("gen_ai.operation.name"))
-    if operation is None and shape.deciding_kind is None:
+    if operation is None and attribute_names.deciding_kind is None:
         return False
     if operation is not None and (operation in semconv.NO_CALLS or operation.endswith("_memory")):
         return False
     if (
         operation in operations.BY_NAME
         or product.spans.operation is no_operation_of_span
-        or _is_step_of_known_kind(span, shape)
+        or _is_step_of_known_kind(span, attribute_names)
     ):
         return False
-    if has_token_counts(span, shape) or semconv.first_value(span.attributes, shape.cost) is not None:
+    if (
+        has_token_counts(span, attribute_names)
+        or semconv.first_value(span.attributes, attribute_names.cost) is not None
+    ):
         return True
-    return bool(shape.meters) and read_meters(span.attributes, shape) is not None
+    return bool(attribute_names.meters) and read_meters(span.attributes, attribute_names) is not None
 
 
-def _is_guardrail(span: Span, shape: AttributeShape) -> bool:
-    stated = [semconv.OPERATION_NAME, *[kind.attribute for kind in shape.kinds]]
+def _is_guardrail(span: Span, attribute_names: AttributeNamesByField) -> bool:
+    stated = [semconv.OPERATION_NAME, *[kind.attribute for kind in attribute_names.kinds]]
     return any("guard" in str(span.attributes.get(name)).lower() for name in stated)
 
 
-def _is_step_of_known_kind(span: Span, shape: AttributeShape) -> bool:
-    kind = shape.deciding_kind
+def _is_step_of_known_kind(span: Span, attribute_names: AttributeNamesByField) -> bool:
+    kind = attribute_names.deciding_kind
     if kind is None or kind.steps is None:
         return kind is not None
     return str(values.decode_if_json_text(span.attributes.get(kind.attribute))).lower() in kind.steps

@@ -17,7 +17,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.admission import RULES, SCALAR
 from gateway.normalise.otlp.conventions import OTEL, SENT_UNDER
 from gateway.normalise.otlp.model import Attributes, Scope, Span
-from gateway.normalise.otlp.product import AttributeShape, RefineCall, SpanFields, TelemetryProduct
+from gateway.normalise.otlp.product import AttributeNamesByField, RefineCall, SpanFields, TelemetryProduct
 from gateway.normalise.otlp.shapes import shape_with_product_names
 from gateway.normalise.otlp.span_rules import operation_by_span_name
 from gateway.normalise.reading import operations
@@ -74,7 +74,7 @@ def _one_object_for_equal_values(*facts: Any) -> object:
     return object()
 
 
-class SpanReading:
+class SpanReadingPlan:
     """The decisions on how to read the spans of one shape, origin and product."""
 
     __slots__ = (
@@ -93,38 +93,58 @@ class SpanReading:
     )
 
     def __init__(
-        self, shape: AttributeShape, origin: SpanOrigin, product: TelemetryProduct, attributes: Attributes
+        self,
+        attribute_names: AttributeNamesByField,
+        origin: SpanOrigin,
+        product: TelemetryProduct,
+        attributes: Attributes,
     ) -> None:
-        dialect, kind = product.spans, shape.deciding_kind
+        dialect, kind = product.spans, attribute_names.deciding_kind
         self.product = product
         # shape for calls, in which the product's own names replace the shared names
-        shape = self.shape = (
-            shape_with_product_names(shape, product, attributes) if product.own_names else shape
+        attribute_names = self.shape = (
+            shape_with_product_names(attribute_names, product, attributes)
+            if product.own_names
+            else attribute_names
         )
-        self.operation: Callable[[Span, AttributeShape], str | None]
+        self.operation: Callable[[Span, AttributeNamesByField], str | None]
         if kind is not None and kind.operation is not None:
             self.operation = kind.operation
         else:
             self.operation = dialect.operation or operation_by_span_name
         # whether the span names neither an operation nor a kind
-        self.guesses = not shape.names_operation and kind is None and dialect.operation is None
+        self.guesses = not attribute_names.names_operation and kind is None and dialect.operation is None
         self.refine = origin.refine if dialect.refine is None else (dialect.refine, *origin.refine)
         # whether attributes hold several fields
-        self.contains = bool(shape.containers) or dialect.more is not None
+        self.contains = bool(attribute_names.containers) or dialect.more is not None
         # `_named` has a call's `CallNames` under this object and the values that `deciding` returns
         self.names_key: object = None
         self.deciding = self._getter_of_values_deciding_call_names(attributes)
-        counted = (shape.input, shape.output, shape.cache_read, shape.cache_write, shape.reasoning)
+        counted = (
+            attribute_names.input,
+            attribute_names.output,
+            attribute_names.cache_read,
+            attribute_names.cache_write,
+            attribute_names.reasoning,
+        )
         # pairs of an index in Tokens and the attributes that may state this count
         self.counted = tuple([(place, names) for place, names in enumerate(counted) if names])
         # whether only input and output can be counted
-        self.has_only_totals = not (self.contains or shape.meters or shape.total or any(counted[2:]))
+        self.has_only_totals = not (
+            self.contains or attribute_names.meters or attribute_names.total or any(counted[2:])
+        )
         # whether the provider's response id is the only id of the call
         self.has_only_response_id = (
-            dialect.ids is None and len(shape.request_id) == 1 and shape.request_id[0] in semconv.RESPONSE_ID
+            dialect.ids is None
+            and len(attribute_names.request_id) == 1
+            and attribute_names.request_id[0] in semconv.RESPONSE_ID
         )
         # whether any attribute may show that the call failed
-        self.shows_failure = bool(shape.error or shape.finish or any(kind.failure for kind in shape.kinds))
+        self.shows_failure = bool(
+            attribute_names.error
+            or attribute_names.finish
+            or any(kind.failure for kind in attribute_names.kinds)
+        )
 
     def _getter_of_values_deciding_call_names(
         self, attributes: Attributes
@@ -152,24 +172,30 @@ class SpanReading:
         return None if self.deciding is None else _named.get((self.names_key, self.deciding(attributes)))
 
 
-def find_or_add_reading(span: Span, shape: AttributeShape, origin: SpanOrigin) -> SpanReading:
-    product = _product_that_reads_span(span, shape, origin)
+def find_or_add_reading(
+    span: Span, attribute_names: AttributeNamesByField, origin: SpanOrigin
+) -> SpanReadingPlan:
+    product = _product_that_reads_span(span, attribute_names, origin)
     # without weak marks (attributes that identify a product on some spans), the product is the same for all spans
-    key = (origin, product) if shape.weak_marks else origin
-    reading = shape.readings.get(key)
+    key = (origin, product) if attribute_names.weak_marks else origin
+    reading = attribute_names.readings.get(key)
     if reading is None:
-        reading = shape.readings[key] = SpanReading(shape, origin, product, span.attributes)
+        reading = attribute_names.readings[key] = SpanReadingPlan(
+            attribute_names, origin, product, span.attributes
+        )
     return reading
 
 
-def _product_that_reads_span(span: Span, shape: AttributeShape, origin: SpanOrigin) -> TelemetryProduct:
-    sender, marked = origin.product, shape.product
+def _product_that_reads_span(
+    span: Span, attribute_names: AttributeNamesByField, origin: SpanOrigin
+) -> TelemetryProduct:
+    sender, marked = origin.product, attribute_names.product
     if sender.scopes_above_marks and origin.is_own_scope:
         return sender
     if marked is not None and (marked.marks_above_sender or sender is OTEL):
         return marked
     if sender is OTEL:
-        for product, holds in shape.weak_marks:
+        for product, holds in attribute_names.weak_marks:
             if holds(span):
                 return product
     return sender
@@ -185,22 +211,22 @@ _named: dict[tuple[object, tuple[Any, ...]], CallNames] = {}
 
 
 def read_call_names(
-    reading: SpanReading, attributes: Attributes, operation: str, contained: SpanFields
+    reading_plan: SpanReadingPlan, attributes: Attributes, operation: str, contained: SpanFields
 ) -> CallNames:
     """
     Read the models, provider, operation and region of a call. They are cached for calls of the kind with
     equal deciding texts. `contained`: fields that other attributes contain.
     """
-    shape = reading.shape
+    shape = reading_plan.shape
     request_model = semconv.first_text(attributes, shape.request_model) or contained.get("model")
     response_model = semconv.first_text(attributes, shape.response_model) if shape.response_model else None
     if request_model is None and response_model is None:
         request_model = semconv.model_in_unprefixed_attribute(attributes)
     model = request_model or response_model
-    provider = _provider_of_call(reading, attributes, model, contained)
+    provider = _provider_of_call(reading_plan, attributes, model, contained)
     record = Inference(
         id=b"",
-        source=reading.product.source,
+        source=reading_plan.product.source,
         operation=operation,
         request_model=request_model,
         response_model=response_model,
@@ -217,12 +243,12 @@ def read_call_names(
             answered=contained.get("region"),
         )
     named = CallNames(record, model, _CLASSES.get(operation, EVERYTHING_ELSE))
-    if reading.deciding is not None:
-        _remember_names(reading, reading.deciding(attributes), named)
+    if reading_plan.deciding is not None:
+        _remember_names(reading_plan, reading_plan.deciding(attributes), named)
     return named
 
 
-def _remember_names(reading: SpanReading, values: tuple[Any, ...], named: CallNames) -> None:
+def _remember_names(reading_plan: SpanReadingPlan, values: tuple[Any, ...], named: CallNames) -> None:
     # Only texts are remembered, because numbers of different types may be equal. Without a model or an
     # operation in these texts, further attributes decide.
     if (
@@ -234,13 +260,13 @@ def _remember_names(reading: SpanReading, values: tuple[Any, ...], named: CallNa
     if sum(map(len, values)) <= _LONGEST_NAMED:
         if len(_named) >= _MOST_NAMED:
             remove_oldest_eighth(_named)
-        _named[reading.names_key, values] = named
+        _named[reading_plan.names_key, values] = named
 
 
 def _provider_of_call(
-    reading: SpanReading, attributes: Attributes, model: str | None, contained: SpanFields
+    reading_plan: SpanReadingPlan, attributes: Attributes, model: str | None, contained: SpanFields
 ) -> str | None:
-    shape, dialect = reading.shape, reading.product.spans
+    shape, dialect = reading_plan.shape, reading_plan.product.spans
     stated = semconv.first_provider(attributes, shape.provider) if shape.provider else None
     if stated is None and "provider" in contained:
         stated = semconv.normal_provider_name(contained["provider"])

@@ -8,14 +8,16 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 from spool.errors import SpoolError
-from spool.ledger.colours import Colours
+from spool.ledger.colours import ChartColours
 from spool.ledger.queries import CostRow
 from spool.ledger.sums import OTHER
 
 _log = logging.getLogger(__name__)
 
 
-async def colours_for_rows(colours: Colours, dimension: str, rows: Sequence[CostRow]) -> Mapping[str, int]:
+async def colours_for_rows(
+    colours: ChartColours, dimension: str, rows: Sequence[CostRow]
+) -> Mapping[str, int]:
     """
     Return a colour from 1 to COLOURS for each name of the first dimension of `rows`.
 

@@ -15,7 +15,7 @@ from gateway.money.comparison.comparing import answer_comparison
 from gateway.money.comparison.sentence import comparison_sentence
 from gateway.money.comparison.split import PARTS, CostDriver, GroupSpending
 from gateway.money.costs.answer import billing_status_of_query
-from gateway.money.costs.earlier_period import ComparablePast, comparison_query
+from gateway.money.costs.earlier_period import EarlierPeriodCoverage, comparison_query
 from gateway.money.costs.measures import (
     COMPARED_KINDS,
     DEFAULT_TOP,
@@ -302,8 +302,8 @@ def _time_range_fields(query: CostQuery) -> dict[str, str]:
     return {"from": query.since.isoformat(), "to": query.until.isoformat()}
 
 
-def _describe_driver(driver: CostDriver, past: ComparablePast) -> Mapping[str, object]:
-    if not past.is_fully_covered:
+def _describe_driver(driver: CostDriver, earlier_coverage: EarlierPeriodCoverage) -> Mapping[str, object]:
+    if not earlier_coverage.is_fully_covered:
         return {**_describe_spending(driver.now), "against": None, "change": None, **dict.fromkeys(PARTS)}
     parts = {name: money.units_to_text(getattr(driver.parts, name)) for name in PARTS}
     return {

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gateway.core.schemas import COUNT, TEXT, TEXT_OR_NULL, open_object_schema, schema_with_description
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, PageQuery, Sort
 from gateway.http.requests import Result
-from gateway.money.costs.groups import USUAL, CellFigures, Groups, sum_figures, visible_groups
+from gateway.money.costs.groups import USUAL, GroupCostFigures, Groups, sum_figures, visible_groups
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
@@ -27,7 +27,7 @@ class GroupRow(NamedTuple):
     since: datetime
     until: datetime
     names: Mapping[str, str | None]
-    figures: CellFigures
+    figures: GroupCostFigures
 
     @property
     def id(self) -> str:
@@ -86,7 +86,7 @@ class _GroupRows:
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
-        self.total = CellFigures()
+        self.total = GroupCostFigures()
 
     async def page(
         self, list_definition: ListDefinition[GroupRow], page_query: PageQuery

@@ -43,14 +43,14 @@ from gateway.operations.managed import (
 from spool.errors import Invalid, NotAllowed
 from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name_free
-from spool.registry.documents import DocumentKind, replace_fields, row_version
+from spool.registry.documents import DocumentCollection, replace_fields, row_version
 from spool.registry.field_notes import Option, example, example_id, words
 from spool.registry.notices import PARKED, REMOVED, ChannelState, Notice, add_notices
 from spool.registry.operators import Actor, check_email
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_one_of, check_text, check_time_zone
-from spool.registry.views import NO_VIEW, STORED_VIEW, VIEWS, View
+from spool.registry.views import NO_VIEW, STORED_VIEW, VIEWS, SavedView
 
 WEEK, MONTH = "week", "month"
 EVERY = (WEEK, MONTH)
@@ -180,7 +180,7 @@ class ScheduledReport(NewScheduledReport, frozen=True, kw_only=True, forbid_unkn
         return datetime.combine(day, time.fromisoformat(self.at), self.zone).timestamp()
 
 
-KIND = DocumentKind("scheduled_report", ScheduledReport, "scheduled report")
+KIND = DocumentCollection("scheduled_report", ScheduledReport, "scheduled report")
 
 
 def check_scheduled_report(draft: NewScheduledReport) -> NewScheduledReport:
@@ -206,7 +206,7 @@ def check_scheduled_report(draft: NewScheduledReport) -> NewScheduledReport:
     )
 
 
-def cost_type_problem(view: View) -> str:
+def cost_type_problem(view: SavedView) -> str:
     if view.cost_type in COMPARED_KINDS:
         return ""
     return f"reports compare {REAL_COST} or billed costs, not {view.cost_type}; use a view with another cost_type"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from spool.errors import NotThere
-from spool.registry.operators import Session
+from spool.registry.operators import SignInSession
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.registry import Registry
 from spool.registry.roles import EVERYTHING, Rights, RoleHolder, session_holder
@@ -21,7 +21,7 @@ class NotReadable(Exception):
 async def newest_sign_in_groups(registry: Registry, person: str) -> tuple[str, ...]:
     """Return the person's OpenID groups as of the newest sign-in. Return none if that session has ended."""
     sessions = await registry.operators.live_sessions()
-    own_sessions: list[Session] = [
+    own_sessions: list[SignInSession] = [
         session for session in sessions if person and session.operator and session.account == person
     ]
     newest = max(own_sessions, key=lambda session: session.created_at, default=None)

@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from gateway.money.comparison.comparing import Comparison
 from gateway.money.comparison.sentence import comparison_sentence
 from gateway.money.comparison.wording import format_dollars
-from gateway.money.costs.earlier_period import ComparablePast
+from gateway.money.costs.earlier_period import EarlierPeriodCoverage
 from gateway.money.costs.measures import NO_PRICE
 from gateway.money.insights.findings import printable_name
 from spool.ledger import money
@@ -34,7 +34,7 @@ class ReportFigures:
     since: datetime
     until: datetime
     by: str
-    past: ComparablePast
+    past: EarlierPeriodCoverage
     comparison: Comparison
     bars: Sequence[tuple[date, int]]
     top: Sequence[tuple[str | None, int]]

@@ -18,7 +18,7 @@ from typing import Any
 
 from gateway.core.errors import Refusal
 from gateway.core.paths import page_link
-from gateway.core.visibility import VisiblePart
+from gateway.core.visibility import VisibilityRules
 from gateway.money.budgets.declared import BudgetTable
 from gateway.money.budgets.judging import planned_limit
 from gateway.money.budgets.notice_texts import format_budget_amount
@@ -49,7 +49,7 @@ from spool.registry.insights import OPEN, Insight
 from spool.registry.notices import INFO, REPORT, Notice
 from spool.registry.registry import Registry
 from spool.registry.roles import COUNTED_TYPES, Rights
-from spool.registry.views import View
+from spool.registry.views import SavedView
 from spool.turns.threads import sort_in_short_steps
 
 LARGEST = 3  # maximum drivers of the change, and maximum insights, that are named
@@ -163,7 +163,7 @@ class ReportSender:
         return self.services.require_registry().declared_table(ScheduledReportTable)
 
 
-def _link_parameters(report: ScheduledReport, view: View, due_at: float) -> Mapping[str, Sequence[str]]:
+def _link_parameters(report: ScheduledReport, view: SavedView, due_at: float) -> Mapping[str, Sequence[str]]:
     since, until = report.time_range(due_at)
     last = until - timedelta(days=1)
     shown = {"view": [report.view_id], "from": [f"{since:%Y-%m-%d}"], "to": [f"{last:%Y-%m-%d}"]}
@@ -171,7 +171,7 @@ def _link_parameters(report: ScheduledReport, view: View, due_at: float) -> Mapp
 
 
 async def read_figures(
-    services: MoneyServices, report: ScheduledReport, view: View, reader: CostReader, due_at: float
+    services: MoneyServices, report: ScheduledReport, view: SavedView, reader: CostReader, due_at: float
 ) -> ReportFigures:
     """
     Return the figures that a person may see, in the cost type of the view. Raises NotReadable if the person's
@@ -242,7 +242,7 @@ def _cost_by_group(rows: Sequence[CostRow]) -> tuple[list[tuple[str | None, int]
     )
 
 
-def _main_dimension(view: View) -> str:
+def _main_dimension(view: SavedView) -> str:
     """
     Return the dimension of the report's costs: the view's main one, or the model if the view has one value of
     it.
@@ -261,10 +261,10 @@ async def _cost_bars(
 
 
 def _budget_lines(
-    services: MoneyServices, registry: Registry, visible: VisiblePart, view: View
+    services: MoneyServices, registry: Registry, visibility_rules: VisibilityRules, view: SavedView
 ) -> Iterator[str]:
     for budget in registry.declared_table(BudgetTable).all():
-        if budget.view_id != view.id or not visible.can_see_budget(budget):
+        if budget.view_id != view.id or not visibility_rules.can_see_budget(budget):
             continue
         shown = budget_with_state(services, budget)
         figures = services.require_budgets().figures.get(budget.id)

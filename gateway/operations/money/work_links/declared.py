@@ -39,7 +39,7 @@ from spool.ledger.work import (
     RUN,
     TREES,
     UNITS,
-    WorkDigests,
+    WorkUnitHasher,
     is_digest,
     unit_number_from_name_or_digest,
     unit_numbers,
@@ -52,13 +52,13 @@ from spool.ledger.work_links import (
     NO_LINKS,
     REPOSITORY,
     TARGETS,
-    UnitLink,
-    UnitLinks,
+    WorkUnitLink,
+    WorkUnitLinks,
 )
 from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable, Sees, field_names
 from spool.registry.document_table import draft_fields as drafted
-from spool.registry.documents import DocumentKind, replace_fields, row_version
+from spool.registry.documents import DocumentCollection, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
@@ -149,12 +149,12 @@ def describe_linked_unit(draft: NewWorkLink) -> str:
     return next(f"{unit} {name}" for unit in _SOURCES if (name := getattr(draft, unit)))
 
 
-def unit_link(draft: NewWorkLink) -> UnitLink:
+def unit_link(draft: NewWorkLink) -> WorkUnitLink:
     """Return a link as the totals store it. `draft` is in stored form."""
     unit = next(name for name in _SOURCES if getattr(draft, name))
     target = next(name for name in _TARGETS if getattr(draft, name))
     is_branch = unit == BRANCH
-    return UnitLink(
+    return WorkUnitLink(
         unit,
         unit_number_from_name_or_digest(unit, getattr(draft, unit)),
         _PARENTS.get(target, target),
@@ -201,13 +201,13 @@ def check_link(draft: NewWorkLink) -> NewWorkLink:
     return NewWorkLink(**named, **days)
 
 
-def _unit_digest(digests: WorkDigests, name: str, text: str) -> str:
+def _unit_digest(unit_hasher: WorkUnitHasher, name: str, text: str) -> str:
     unit = DIGESTS[name]
     if unit == RUN and not is_digest(unit, text) and not has_unique_id_form(text):
         raise Invalid(
             f"{name} must be the digest that costs show, because this id may be unique only within its session"
         )
-    return digests.to_digest(unit, check_text(name, text, MAX_NAME))
+    return unit_hasher.to_digest(unit, check_text(name, text, MAX_NAME))
 
 
 def _check_day(name: str, value: str) -> str:
@@ -231,15 +231,15 @@ WorkLinkItem = item_struct(
 class WorkLinkTable(ManagedTable[WorkLink]):
     """The stored links of units of work."""
 
-    kind = DocumentKind("work_link", WorkLink, "link")
+    kind = DocumentCollection("work_link", WorkLink, "link")
     draft = NewWorkLink
     limit = "work.links"
     action = "work_link"
-    _by_id: Mapping[str, UnitLink] = {}  # link by id, as read into memory
+    _by_id: Mapping[str, WorkUnitLink] = {}  # link by id, as read into memory
     _unit_links = NO_LINKS
 
     @property
-    def unit_links(self) -> UnitLinks:
+    def unit_links(self) -> WorkUnitLinks:
         return self._unit_links
 
     def _set_rows(self, rows: dict[str, WorkLink]) -> None:
@@ -247,7 +247,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         self._by_id = {id: known[id] if before.get(id) is row else unit_link(row) for id, row in rows.items()}
         super()._set_rows(rows)
         oldest_first = sorted(rows.values(), key=lambda row: (row.created, row.id))
-        self._unit_links = UnitLinks(self._by_id[row.id] for row in oldest_first)
+        self._unit_links = WorkUnitLinks(self._by_id[row.id] for row in oldest_first)
 
     def check_draft(self, draft: NewWorkLink) -> NewWorkLink:
         return check_link(draft)
@@ -270,7 +270,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
                 raise AlreadyThere(
                     f"the {describe_linked_unit(row)} is already linked to {before.name} by the link {other.id}"
                 )
-        others = UnitLinks(unit_link(other) for other in stored.values() if other.id != row.id)
+        others = WorkUnitLinks(unit_link(other) for other in stored.values() if other.id != row.id)
         if others.can_make_cycle(link):
             raise Invalid(f"this {link.unit} would then be above itself")
 
@@ -313,7 +313,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         return None
 
 
-def links_with_units_named_in_views(registry: Registry) -> UnitLinks:
+def links_with_units_named_in_views(registry: Registry) -> WorkUnitLinks:
     """
     Return the links, and the units of work that views name. These units stay listed, so a budget has all
     their calls.
@@ -327,10 +327,10 @@ def links_with_units_named_in_views(registry: Registry) -> UnitLinks:
         for number in unit_numbers(unit, filters[unit])
         if number > REST
     }
-    return UnitLinks(links.links, kept) if kept else links
+    return WorkUnitLinks(links.links, kept) if kept else links
 
 
-def stored_unit_links(registry: Registry | None) -> UnitLinks:
+def stored_unit_links(registry: Registry | None) -> WorkUnitLinks:
     """Return the links, or none while the registry is damaged."""
     return NO_LINKS if registry is None else registry.declared_table(WorkLinkTable).unit_links
 

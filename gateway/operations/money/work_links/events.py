@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.events import LINK_EVENT, ReadEvents
+from gateway.normalise.events import LINK_EVENT, UsageEventBatch
 from gateway.normalise.outcome import MALFORMED, RejectedPayloadItem
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.managed import HasLedger, OperationCaller
@@ -21,7 +21,7 @@ NOT_LINKED = (
 )
 
 
-async def add_stated_links(request: KeyRequest[TopicServices, Any], events: ReadEvents) -> None:
+async def add_stated_links(request: KeyRequest[TopicServices, Any], events: UsageEventBatch) -> None:
     """
     Add the links that events state. An event whose link is not added is rejected.
 

@@ -15,7 +15,7 @@ from gateway.core.errors import Refusal
 from gateway.core.rate_limits import TokenBuckets, address_network
 from gateway.people.authentication.access import GUESSES, GUESSES_PER_S
 from gateway.people.authentication.assistant_people import (
-    AssistantPerson,
+    PersonUsingAssistant,
     bad_token_refusal,
     no_scope_refusal,
 )
@@ -74,7 +74,7 @@ class AssistantSignIns:
         self.told = told
         self._guesses = TokenBuckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
 
-    async def admit(self, token_text: str, *, address: str) -> AssistantPerson:
+    async def admit(self, token_text: str, *, address: str) -> PersonUsingAssistant:
         """
         Admit a token. Raises Refusal 401 for an invalid token, 403 for a person without access, and 503 while
         the provider's keys cannot be fetched.
@@ -100,7 +100,7 @@ class AssistantSignIns:
         self.told(ADMITTED)
         return person
 
-    async def refresh_person(self, person: AssistantPerson, *, address: str) -> AssistantPerson:
+    async def refresh_person(self, person: PersonUsingAssistant, *, address: str) -> PersonUsingAssistant:
         """Return current rights. Refuses as `admit` does."""
         oauth = self._settings()
         try:
@@ -137,7 +137,9 @@ class AssistantSignIns:
         )
         return await self._provider.verify_access_token(text, expected)
 
-    async def _find_person(self, claims: Claims, oauth: McpOAuthSettings, address: str) -> AssistantPerson:
+    async def _find_person(
+        self, claims: Claims, oauth: McpOAuthSettings, address: str
+    ) -> PersonUsingAssistant:
         if has_groups_left_out_of_token(claims, self._oidc.groups_claim):
             raise self._report_not_permitted(_GROUPS_LEFT_OUT)
         sign_in = claims.get("sid")
@@ -153,7 +155,7 @@ class AssistantSignIns:
             raise SignInProblem("disabled")
         else:
             holder = self._rights_holder(known, self._person_from_claims(claims, known), claims)
-        return AssistantPerson(
+        return PersonUsingAssistant(
             holder=holder,
             client=token_client(claims),
             may_write=has_scope(claims, oauth.write_scope),

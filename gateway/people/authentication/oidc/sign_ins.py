@@ -24,7 +24,7 @@ from gateway.people.authentication.oidc.provider import IdentityProvider
 from gateway.people.authentication.oidc.tokens import LOGOUT_TOKEN_LIFE_S
 from spool.clock import Clock
 from spool.errors import AlreadyThere, NotAllowed, SpoolError
-from spool.registry.operators import NO_ROLE, Actor, Session
+from spool.registry.operators import NO_ROLE, Actor, SignInSession
 from spool.registry.registry import Registry
 
 _log = logging.getLogger(__name__)
@@ -110,7 +110,9 @@ class ProviderSignIns:
             ]
         return address, browser
 
-    async def finish(self, answer: Mapping[str, str], *, browser: str, address: str) -> tuple[str, Session]:
+    async def finish(
+        self, answer: Mapping[str, str], *, browser: str, address: str
+    ) -> tuple[str, SignInSession]:
         """
         Finish a sign-in, and return the session's secret and the session. Raises SignInProblem with the
         reason for a failure.
@@ -170,7 +172,7 @@ class ProviderSignIns:
         sid = claims.get("sid")
         latest = claims["iat"] + self.settings.clock_skew
 
-        def is_session_named_by_token(session: Session) -> bool:
+        def is_session_named_by_token(session: SignInSession) -> bool:
             return (
                 session.issuer == self.settings.issuer
                 and session.created_at <= latest
@@ -214,13 +216,13 @@ class ProviderSignIns:
             if not goes_on:
                 await self._end_session(session)
 
-    async def _end_session(self, session: Session) -> None:
+    async def _end_session(self, session: SignInSession) -> None:
         # another task may end the same session
         await self._operators.end_sessions_where(
             lambda other: other.digest == session.digest, actor=self._actor
         )
 
-    async def _recheck_session(self, session: Session, checked: _SessionCheck) -> bool:
+    async def _recheck_session(self, session: SignInSession, checked: _SessionCheck) -> bool:
         until = self._clock.now() + self.settings.recheck + GRACE_S
         if checked.token is None or not await self._operators.claim_provider_check(session, until=until):
             return False

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.bills.billed.biller import Biller
+from gateway.bills.billed.biller import BilledCostCalculator
 from gateway.bills.billed.closing import Invoice, MonthFigures, closed_month_id, figures_document
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.gathering import StatementSources
@@ -91,7 +91,7 @@ class BilledMonth:
     rows: Statements
     reports: Sequence[Inference]
     ledger: Ledger
-    biller: Biller
+    biller: BilledCostCalculator
     clock: FakeClock
     log: FakeLog
     closed: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -150,7 +150,7 @@ async def billed_month(
         statements=told_rows,  # type: ignore[arg-type]
         closed_months=lambda: closed,
     )
-    biller = Biller(sources, clock)
+    biller = BilledCostCalculator(sources, clock)
     await biller.recalculate_month(MARCH)
     return BilledMonth(
         rows=told_rows, reports=reports, ledger=ledger, biller=biller, clock=clock, log=log, closed=closed

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.bills.billed.biller import Biller
+from gateway.bills.billed.biller import BilledCostCalculator
 from gateway.bills.billed.details import billed_cost_details
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.intake.prices import PriceBook
@@ -79,7 +79,7 @@ class World:
             prices=PriceBook.load,
             statements=self.told,  # type: ignore[arg-type]
         )
-        self.biller = Biller(sources, self.clock)
+        self.biller = BilledCostCalculator(sources, self.clock)
         return self
 
     def use(self, team: str, tokens: int, *, day: int = 0) -> None:

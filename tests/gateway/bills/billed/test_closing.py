@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bills.billed import closing
-from gateway.bills.billed.biller import Biller
+from gateway.bills.billed.biller import BilledCostCalculator
 from gateway.bills.billed.closing import Invoice, MonthFigures, closed_month_id
 from gateway.bills.billed.details import billed_cost_details
 from gateway.bills.billed.restating import (
@@ -312,7 +312,7 @@ async def test_a_restart_leaves_what_was_billed_of_a_restated_day() -> None:
     await looked(world)
     expected = await world.paid("billed_cost", "team", "charge", "corrects")
     assert [] == await world.ledger.billed_corrections()
-    world.biller = Biller(world.biller._sources, world.clock)
+    world.biller = BilledCostCalculator(world.biller._sources, world.clock)
     world.clock.at += DAY
     assert 0 == await world.biller.recalculate_changed_months()
     assert expected == await world.paid("billed_cost", "team", "charge", "corrects")

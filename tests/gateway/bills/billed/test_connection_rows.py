@@ -45,7 +45,7 @@ from spool.ledger.queries import BILLED_TYPES, ROW_DIMENSIONS, CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
 from spool.people import DROP, People
-from spool.record import BILLING_DATA, BillingDrop
+from spool.record import BILLING_DATA, HourlyBillingFile
 from spool.registry.connections import BillingConnection
 from spool.registry.roles import EXCEPT, LedgerSlice, RoleFilter
 from spool.settings import SpoolSettings
@@ -347,13 +347,13 @@ async def test_random_drops_come_to_a_recount_of_their_month(tmp_path: Path) -> 
     world = await Rows().open()
     drops = storage.small.open_table(BILLING_DROPS)
     book = ConnectionCostUpdater(replace(world.book._sources, drops=drops), clock)
-    sent: list[BillingDrop] = []
+    sent: list[HourlyBillingFile] = []
     for number in range(60):
         clock.at += 1
         rows = [random_row(chance) for _ in range(chance.randint(1, 6))]
         operation = chance.choice([SUM, SUM, REPLACE_HOURLY, REPLACE_DROP])
         body = json.dumps({"month": "2026-10", "operation": operation, "data": rows}).encode()
-        drop = BillingDrop(
+        drop = HourlyBillingFile(
             id=number.to_bytes(16, "big"), connection_id="c-1", month="2026-10", operation=operation,
             rows=len(rows), body=body,
         )  # fmt: skip

@@ -12,7 +12,14 @@ import pytest
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.declared import AssistantPlan, Seat
-from gateway.bills.plans.sums import PlanDays, SeatMonth, SeatUsage, SeatUse, billing_cycles, months_of_seats
+from gateway.bills.plans.sums import (
+    PlanPeriodDays,
+    SeatMonth,
+    SeatUsage,
+    SeatUse,
+    billing_cycles,
+    months_of_seats,
+)
 from spool.currencies import CurrencyConverter, find_no_rate
 from spool.ledger import money
 from spool.record import CURRENCY
@@ -63,9 +70,9 @@ def plan(*seats: Seat, **fields: Any) -> AssistantPlan:
     return AssistantPlan(**values | fields, seats=seats)
 
 
-def asked(month: str) -> PlanDays:
+def asked(month: str) -> PlanPeriodDays:
     days = CalendarMonth.of(month).days
-    return PlanDays(days=days, begun=len(days), converter=CurrencyConverter(find_no_rate, CURRENCY))
+    return PlanPeriodDays(days=days, begun=len(days), converter=CurrencyConverter(find_no_rate, CURRENCY))
 
 
 def uses_of(by_day: dict[str, dict[int, SeatUse]]) -> SeatUsage:
@@ -108,7 +115,7 @@ def test_what_is_beyond_is_of_the_month_in_which_it_was_used() -> None:
     assert abs(november.fee - 19 * ONE - ONE * Fraction(31 * 11, 30)) < 2
 
 
-def months_from(first: str, count: int) -> Iterator[PlanDays]:
+def months_from(first: str, count: int) -> Iterator[PlanPeriodDays]:
     month = CalendarMonth.of(first)
     for _ in range(count):
         yield asked(month.name)
@@ -138,7 +145,9 @@ def test_months_add_up_to_cycles(day: int, is_pooled: bool) -> None:
     months = [months_of_seats(own, month, uses) for month in months_from("2026-01", 12)]
     converter = asked("2026-01").converter
     of_cycles = [
-        months_of_seats(own, PlanDays(days=cycle.days, begun=len(cycle.days), converter=converter), uses)
+        months_of_seats(
+            own, PlanPeriodDays(days=cycle.days, begun=len(cycle.days), converter=converter), uses
+        )
         for cycle in whole
     ]
     for cycle, seat_months in zip(whole, of_cycles, strict=True):

@@ -20,7 +20,7 @@ from gateway.bills.reconciliation.comparing import ComparisonInput, Reconciliati
 from gateway.bills.reconciliation.counting import TokenPrices, group_uses_by_seller
 from gateway.bills.reconciliation.sides import CountedUse
 from gateway.intake.prices import PriceBook
-from gateway.intake.rate_cards.card import Clause, Model, Price, RateCard, Seller, Tier
+from gateway.intake.rate_cards.card import Model, ModelNameCondition, Price, RateCard, Seller, Tier
 from spool.ledger.ledger import Ledger
 from spool.record import NS, Inference
 from spool.sqlite.in_memory import new_in_memory_ledger
@@ -377,7 +377,7 @@ def _model(name: str, rates: Rates) -> Model:
 
     return Model(
         id=name,
-        match=Clause(equals=(name,)),
+        match=ModelNameCondition(equals=(name,)),
         prices=(
             Price(tiers=tiers(), **amounts()),  # type: ignore[arg-type]
             Price(mode="batch", tiers=tiers("0.5"), **amounts("0.5", "0.5")),  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from gateway.bills.reconciliation.causes.list import (
     find_claims,
     name_alternative_causes_in_evidence,
 )
-from gateway.bills.reconciliation.cells import ComparisonLevels, split_difference
+from gateway.bills.reconciliation.cells import ComparableDimensions, split_difference
 from gateway.bills.reconciliation.claims import (
     EXACT,
     KINDS,
@@ -51,7 +51,7 @@ PRICES = {
     WRITE_1H: 6 * MICRO,
     OUTPUT: 15 * MICRO,
 }
-LEVELS = ComparisonLevels(key=True, tier=True, money_key=False, money_tier=False)
+LEVELS = ComparableDimensions(key=True, tier=True, money_key=False, money_tier=False)
 
 
 def listed(model: str, tier: str, day: int, context: int = 0) -> Mapping[str, int]:
@@ -118,7 +118,7 @@ def equal() -> Sides:
 def found(sides: Sides, **fields: Any) -> tuple[list[CauseClaim], int, int]:
     """Return the claims, the unexplained rest, and the difference."""
     tokens, money, counted = sides
-    parts = split_difference(tokens, money, counted, prices=listed, levels=LEVELS)
+    parts = split_difference(tokens, money, counted, prices=listed, comparable_dimensions=LEVELS)
     case = BillComparison(split=parts, remainder=UnexplainedDifference(parts), days=tuple(DAYS), **fields)
     counted_total = sum(sums.cost for sums in parts.counted.values())
     return (

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bills.reconciliation.cells import ComparisonLevels, split_difference
+from gateway.bills.reconciliation.cells import ComparableDimensions, split_difference
 from gateway.bills.reconciliation.sides import (
     METERS,
     OTHER,
@@ -67,7 +67,7 @@ COUNTED = st.builds(
     **PLACES,
 )
 LEVELS = st.builds(
-    ComparisonLevels,
+    ComparableDimensions,
     key=st.booleans(),
     model=st.booleans(),
     tier=st.booleans(),
@@ -93,12 +93,17 @@ def test_identity(
     tokens: list[BilledTokens],
     money: list[BilledMoney],
     counted: list[CountedUse],
-    levels: ComparisonLevels,
+    levels: ComparableDimensions,
     imputed: bool,
 ) -> None:
     """In the reconciliation of any two sides nothing is lost or rounded, whatever fields they state."""
     result = split_difference(
-        tokens, [] if imputed else money, counted, prices=listed, levels=levels, lacks_billed_money=imputed
+        tokens,
+        [] if imputed else money,
+        counted,
+        prices=listed,
+        comparable_dimensions=levels,
+        lacks_billed_money=imputed,
     )
     counted_total = sum(sums.cost for sums in result.counted.values())
     assert sum(row.cost for row in counted) == counted_total
@@ -140,7 +145,7 @@ def test_the_same_on_both_sides(counted: list[CountedUse]) -> None:
         [],
         counted,
         prices=listed,
-        levels=ComparisonLevels(key=True, tier=True),
+        comparable_dimensions=ComparableDimensions(key=True, tier=True),
         lacks_billed_money=True,
     )
     assert {} == result.extra

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from gateway.bills.reconciliation.causes.contexts import claim_context_window_moves
-from gateway.bills.reconciliation.cells import ComparisonLevels, split_difference
+from gateway.bills.reconciliation.cells import ComparableDimensions, split_difference
 from gateway.bills.reconciliation.claims import BillComparison, UnexplainedDifference
 from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.gathering import convert_to_dollars
@@ -152,7 +152,7 @@ def test_tokens_of_counters_in_another_context_window() -> None:
         [],
         [counted],
         prices=listed,
-        levels=ComparisonLevels(contexts=(200_000,)),
+        comparable_dimensions=ComparableDimensions(contexts=(200_000,)),
         lacks_billed_money=True,
     )
     case = BillComparison(split=parts, remainder=UnexplainedDifference(parts), days=(day,))

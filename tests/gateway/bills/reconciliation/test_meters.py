@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.bills.reconciliation.causes.list import find_claims
-from gateway.bills.reconciliation.cells import ComparisonLevels, split_difference
+from gateway.bills.reconciliation.cells import ComparableDimensions, split_difference
 from gateway.bills.reconciliation.claims import BillComparison, UnexplainedDifference
 from gateway.bills.reconciliation.counting import TokenPrices, to_counted_use
 from gateway.bills.reconciliation.matching import token_meter
@@ -32,7 +32,7 @@ DAY = 20_760 * 86400  # an arbitrary day in November 2026
 OWN = PriceOverride(model="dall-e-3", meters={"output_images": Decimal("0.04")})
 BOOK = PriceBook(cards.packaged_card(), (OWN,))
 PRICES = TokenPrices(BOOK)
-LEVELS = ComparisonLevels(key=False, tier=False, money_key=False, money_tier=False)
+LEVELS = ComparableDimensions(key=False, tier=False, money_key=False, money_tier=False)
 
 
 def counted(provider: str, model: str, meters: dict[str, int], **counts: int) -> CountedUse:
@@ -66,7 +66,7 @@ def apart(use: CountedUse, tokens: dict[str, int], paid: dict[str, str]) -> list
     def listed(model: str, tier: str, day: int, context: int) -> Any:
         return PRICES.list_prices_on_day("", model, tier, day, context)
 
-    parts = split_difference(billed_tokens, bill, [use], prices=listed, levels=LEVELS)
+    parts = split_difference(billed_tokens, bill, [use], prices=listed, comparable_dimensions=LEVELS)
     case = BillComparison(split=parts, remainder=UnexplainedDifference(parts), days=(DAY,))
     causes = [(claim.cause, money.units_to_text(claim.amount)) for claim in find_claims(case)]
     assert 0 == case.remainder.unexplained_amount

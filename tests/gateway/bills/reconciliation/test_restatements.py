@@ -17,7 +17,7 @@ import pytest_asyncio
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, EXPLAINED, OPEN, UNKNOWN, Reconciliation
 from gateway.bills.reconciliation.gathering import StatementSources
-from gateway.bills.reconciliation.reconciler import Reconciler
+from gateway.bills.reconciliation.reconciler import BillReconciler
 from gateway.bills.statements.importing import ReportFile, read_reports
 from gateway.bills.statements.sources.list import SOURCES
 from gateway.operations.list import declared_tables
@@ -73,7 +73,7 @@ class Books:
         return outcomes
 
     async def compare(self, *, now: float) -> Reconciliation:
-        reconciler = Reconciler(self.sources, MovedClock(now))
+        reconciler = BillReconciler(self.sources, MovedClock(now))
         [result] = (await reconciler.reconcile(CalendarMonth.of("2026-03"), self.provider)).providers
         return result
 

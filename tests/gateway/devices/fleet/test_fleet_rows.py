@@ -15,7 +15,7 @@ from gateway.devices.fleet.fleet import Fleet
 from gateway.devices.fleet.heartbeat_facts import CAUSES
 from gateway.devices.fleet.matching import ExpectedMachines
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.devices.device import Device
 from spool.devices.table import DeviceTable
 from spool.record import utc_iso
@@ -113,7 +113,7 @@ async def test_a_late_backlog_proves_nothing_of_today(table: DeviceTable) -> Non
     clock = MovedClock()
     lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=clock, secret=b"s" * 32)
     await table.replace_row(replace(device("d", clock), clock_offset_s=-HOUR))
-    bearer = Bearer("fleet", frozenset())
+    bearer = AuthenticatedKey("fleet", frozenset())
 
     def newest(ended: float) -> float:
         lifecycle.note_telemetry(found(table, "d"), {"codex": ended}, bearer)

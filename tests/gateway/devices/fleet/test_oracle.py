@@ -18,7 +18,7 @@ from gateway.devices.fleet.assistant_states import to_gateway_time, updated_reme
 from gateway.devices.fleet.uses import (
     LOSING,
     LOSSES_OF_A_DAY,
-    RememberedUses,
+    RememberedAssistantUses,
     UseObservation,
     remembered_uses_after_probe,
 )
@@ -108,7 +108,7 @@ def opened_and_closed(dice: random.Random, at: float) -> list[float]:
 def looks(past: History, *, is_old: bool) -> Iterator[tuple[float, Device]]:
     """Yield the device after each heartbeat. An old agent states only its claim and the hour of the last use."""
     device = Device(id="d", enrolled_at=START, enrolled_by="f", last_seen=START)
-    memory, now = RememberedUses(), START
+    memory, now = RememberedAssistantUses(), START
     while now < past.end:
         now += LOOK_S
         if any(least <= now < most for least, most in past.asleep):

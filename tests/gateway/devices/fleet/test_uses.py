@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from gateway.devices.fleet.uses import RememberedUses, UseObservation, remembered_uses_after_probe
+from gateway.devices.fleet.uses import RememberedAssistantUses, UseObservation, remembered_uses_after_probe
 
 MINUTE, HOUR = 60.0, 3600.0
 LOOK_S = 300.0
@@ -30,7 +30,7 @@ class Day(NamedTuple):
 
 def states(day: Day, hours: float) -> dict[float, str]:
     """Return the use that the laptop states after each look."""
-    memory, found = RememberedUses(), {}
+    memory, found = RememberedAssistantUses(), {}
     for number in range(int(hours * 3600 / LOOK_S) + 1):
         now = number * LOOK_S
         if day.asleep and day.asleep[0] <= now < day.asleep[1]:
@@ -45,7 +45,8 @@ def states(day: Day, hours: float) -> dict[float, str]:
         )
         local = shown(day, now)
         memory = msgspec.json.decode(
-            msgspec.json.encode(remembered_uses_after_probe(memory, look, now=local)), type=RememberedUses
+            msgspec.json.encode(remembered_uses_after_probe(memory, look, now=local)),
+            type=RememberedAssistantUses,
         )
         found[now] = memory.use_state(now=local)
     return found
@@ -155,7 +156,7 @@ def test_a_loss_has_the_cause_of_its_uses() -> None:
         ([*lost, 3.5 * HOUR], "agent_down"),
         ([*lost, 3 * HOUR - 9], "agent_down"),
     ):
-        memory = RememberedUses()
+        memory = RememberedAssistantUses()
         for number in range(60):
             now = number * LOOK_S
             cut = "agent_down" if pause[0] <= now < pause[1] else ""

@@ -9,7 +9,16 @@ import pytest
 
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import card as cards
-from gateway.intake.rate_cards.card import FORMAT, CardPrices, Clause, Model, Price, RateCard, Seller, Tier
+from gateway.intake.rate_cards.card import (
+    FORMAT,
+    CardPrices,
+    Model,
+    ModelNameCondition,
+    Price,
+    RateCard,
+    Seller,
+    Tier,
+)
 from spool.processing import MODES, PROVISIONED
 from tests.gateway.intake.test_prices import call
 
@@ -37,7 +46,7 @@ def test_the_example_prices_calls_as_the_page_says(fields: dict[str, object], ex
 
 def test_every_field_is_documented() -> None:
     """Each field of the format is in a table of the page, and each name in the tables is a field."""
-    structures = (RateCard, Seller, Model, Clause, Price, Tier, CardPrices)
+    structures = (RateCard, Seller, Model, ModelNameCondition, Price, Tier, CardPrices)
     fields = {field for structure in structures for field in structure.__struct_fields__}
     rows = re.findall(r"^\| (`[^|]*`) \|", PAGE, re.MULTILINE)
     documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}

@@ -16,7 +16,15 @@ from msgspec.structs import replace
 from gateway.configuration.sections import PriceSettings
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import lists
-from gateway.intake.rate_cards.card import FORMAT, CardUnreadable, Clause, Model, Price, RateCard, Seller
+from gateway.intake.rate_cards.card import (
+    FORMAT,
+    CardUnreadable,
+    Model,
+    ModelNameCondition,
+    Price,
+    RateCard,
+    Seller,
+)
 
 PACKAGED = cards.packaged_card()
 SECTION = PriceSettings()
@@ -129,7 +137,7 @@ def test_the_setting_reads_both_formats(tmp_path: Path) -> None:
 
 
 def own(**price: Any) -> RateCard:
-    model = Model(id="acme", match=Clause(equals=("acme",)), prices=(Price(**price),))
+    model = Model(id="acme", match=ModelNameCondition(equals=("acme",)), prices=(Price(**price),))
     return replace(dated("2027-01-01"), providers={"acme": Seller(models=(model,))})
 
 
@@ -149,7 +157,8 @@ def own(**price: Any) -> RateCard:
         (replace(dated(""), source={"date": "2027-01-01", "currency": "EUR"}), "source.currency is EUR"),
         (replace(own(), format=FORMAT + 1), "format 2 is not 1"),
         (replace(own(), providers={"acme": Seller(models=(
-            Model(id="a", match=Clause(all=(Clause(regex=("(",)),)), prices=()),))}), "match.regex"),
+            Model(id="a", match=ModelNameCondition(all=(ModelNameCondition(regex=("(",)),)), prices=()),
+        ))}), "match.regex"),
     ],
 )  # fmt: skip
 def test_lists_with_faults_are_refused(card: RateCard, words: str) -> None:

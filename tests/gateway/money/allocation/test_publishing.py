@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from gateway.money.allocation.declared import DEFAULT, DONE, OVER, AllocationTable
 from gateway.money.allocation.language import Limits
-from gateway.money.allocation.published import Published
+from gateway.money.allocation.published import AllocationDefinitionHolder
 from gateway.money.allocation.publishing import DefinitionPublisher
 from gateway.operations.list import declared_tables
 from spool.ledger.ledger import Ledger
@@ -29,7 +29,7 @@ class Gateway:
 
     def __init__(self, registry: Registry, ledger: Ledger) -> None:
         self.table = registry.declared_table(AllocationTable)
-        self.published = Published(ledger)
+        self.published = AllocationDefinitionHolder(ledger)
         self.changed = asyncio.Event()
         self.publishing = DefinitionPublisher(
             self.table,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gateway.money.allocation.difference import compare_definitions, sources_read_by
 from gateway.money.allocation.evaluation import build_dimension_evaluators
 from gateway.money.allocation.language import join_definitions, parse_definition
-from gateway.money.allocation.published import Published
+from gateway.money.allocation.published import AllocationDefinitionHolder
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
@@ -92,7 +92,7 @@ def test_elements_add_up_to_the_total(
             log.add(kept, at=BEGIN)
             await ledger.catch_up(log)
             definition = join_definitions({"": parse_definition(text, ledger.builtin_and_tag_dimensions())})
-            Published(ledger).put_in_force(definition, version="1")
+            AllocationDefinitionHolder(ledger).put_in_force(definition, version="1")
             span = CostQuery(since=_at(BEGIN - 3 * DAY), until=_at(BEGIN + 3 * DAY), granularity=TOTAL)
 
             async def asked(granularity: str, *groups: str) -> list[CostRow]:

@@ -17,7 +17,7 @@ from spool.registry.notices import Notification
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.views import NewView, View
+from spool.registry.views import NewView, SavedView
 from spool.sqlite.directory import REGISTRY
 from spool.sqlite.in_memory import new_in_memory_ledger
 from spool.sqlite.memory_log import MemoryDatabase
@@ -92,13 +92,13 @@ class House:
 
     restart = start
 
-    async def view(self, filter: Mapping[str, tuple[str, ...]] | None = None, **fields: Any) -> View:
+    async def view(self, filter: Mapping[str, tuple[str, ...]] | None = None, **fields: Any) -> SavedView:
         draft = NewView(
             **{"name": "search", "principal_dimension": "model", "filter": filter or {}, **fields}
         )
         return await self.registry.views.create(draft, known_dimensions=KNOWN, max_rows=100, actor=ADA)
 
-    async def budget(self, view: View, **fields: Any) -> SpendBudget:
+    async def budget(self, view: SavedView, **fields: Any) -> SpendBudget:
         values = {
             "name": "Search", "view": ViewName(id=view.id), "default_amount": "100",
             "alerts": {"50": "Y", "80": "Y", "100": "Y"}, **fields,

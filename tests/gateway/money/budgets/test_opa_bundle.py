@@ -17,7 +17,7 @@ import jwt
 import msgspec
 import pytest
 
-from gateway.devices.agent.policy.signatures import TokenKey
+from gateway.devices.agent.policy.signatures import WebTokenSigningKey
 from gateway.money.budgets.opa_bundle import KEY_ID, build_bundle
 from gateway.money.budgets.verdicts import ACTING
 from tests.gateway.money.budgets.house import House
@@ -37,7 +37,7 @@ def members(bundle: bytes) -> dict[str, bytes]:
         }
 
 
-def claims(bundle: bytes, key: TokenKey) -> Any:
+def claims(bundle: bytes, key: WebTokenSigningKey) -> Any:
     """Check the signature with another library, and return the signed hashes."""
     [token] = json.loads(members(bundle)[".signatures.json"])["signatures"]
     assert {"alg": "ES256", "kid": KEY_ID} == {
@@ -70,7 +70,7 @@ async def test_it_has_the_table_and_a_signature() -> None:
     files = {file["name"] for file in claims(made, board.bundle_signing_key)["files"]}
     assert {".manifest", "data.json"} == files
     with pytest.raises(jwt.InvalidSignatureError):
-        claims(made, TokenKey(b"other"))
+        claims(made, WebTokenSigningKey(b"other"))
 
 
 async def test_all_gateways_and_restarts_return_the_same_bytes() -> None:
@@ -91,7 +91,7 @@ async def test_all_gateways_and_restarts_return_the_same_bytes() -> None:
 def test_signatures_have_64_bytes() -> None:
     """A signature always has 64 bytes: its numbers are padded if they begin with zeros."""
     for seed in range(300):
-        key = TokenKey(seed.to_bytes(2))
+        key = WebTokenSigningKey(seed.to_bytes(2))
         assert 86 == len(key.sign_web_token(b"{}", KEY_ID).rpartition(".")[2])
 
 
@@ -99,7 +99,7 @@ def opa(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(OPA), *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
-def verified(bundle: bytes, key: TokenKey, place: Path) -> subprocess.CompletedProcess[str]:
+def verified(bundle: bytes, key: WebTokenSigningKey, place: Path) -> subprocess.CompletedProcess[str]:
     """Let OPA read a bundle with the check of its signature."""
     (place / "key.pem").write_bytes(key.public_pem)
     (place / "bundle.tar.gz").write_bytes(bundle)
@@ -128,7 +128,7 @@ async def test_a_real_opa_reads_it(tmp_path: Path) -> None:
     read = opa("eval", "--bundle", tmp_path / "bundle.tar.gz", "data.tollhouse.rows[0].owner")
     owner = json.loads(members(made)["data.json"])["tollhouse"]["rows"][0]["owner"]
     assert owner == json.loads(read.stdout)["result"][0]["expressions"][0]["value"]
-    refused = verified(made, TokenKey(b"other"), tmp_path)
+    refused = verified(made, WebTokenSigningKey(b"other"), tmp_path)
     assert 0 != refused.returncode
     assert "failed to verify JWT signature" in refused.stdout + refused.stderr
 
@@ -137,7 +137,7 @@ async def test_a_real_opa_reads_it(tmp_path: Path) -> None:
 def test_a_real_opa_hashes_as_we_do(tmp_path: Path) -> None:
     """Random tables with floats, empty lists and odd texts have the hashes that OPA computes."""
     chance = random.Random(7)
-    key = TokenKey(b"seed")
+    key = WebTokenSigningKey(b"seed")
     for _ in range(5):
         table = {
             "a": [chance.random() * 10 ** chance.randrange(-3, 9) for _ in range(20)],

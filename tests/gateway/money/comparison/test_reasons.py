@@ -13,11 +13,11 @@ from gateway.configuration.sections import PriceOverride
 from gateway.intake.prices import PriceBook
 from gateway.money.comparison.comparing import compare_costs
 from gateway.money.comparison.sentence import comparison_sentence
-from gateway.money.costs.earlier_period import WHOLE, ComparablePast
+from gateway.money.costs.earlier_period import WHOLE, EarlierPeriodCoverage
 from tests.gateway.money.comparison.test_comparing import BASELINE, BOOK, QUERY, MadeUp, spent
 
 GPT = ("openai", "gpt-4o")
-PAST = ComparablePast(state=WHOLE, known_from=None, comparable_days=0)
+PAST = EarlierPeriodCoverage(state=WHOLE, known_from=None, comparable_days=0)
 NEW = BOOK.with_override(
     PriceOverride(model="gpt-4o", since="2026-11-01", input=Decimal(5), output=Decimal(20))
 )

@@ -10,7 +10,7 @@ from gateway.money.insights.detector_facts import PeriodSpend
 from gateway.money.insights.detectors.calls import retry_storm
 from gateway.money.insights.detectors.spending import spend_spike, view_anomaly
 from spool.registry.insights import CallFilter, Finding
-from spool.registry.views import View
+from spool.registry.views import SavedView
 from tests.gateway.money.insights.examples import found, spend
 from tests.gateway.money.insights.test_spend_spike import weeks
 from tests.gateway.money.insights.test_view_anomaly import spent
@@ -64,7 +64,7 @@ def test_a_storm_is_of_the_calls_of_one_client() -> None:
 
 def test_an_anomaly_is_of_the_calls_of_its_view() -> None:
     """A finding about a view keeps the filter that the view had when the anomaly was found."""
-    view = View(id="v", name="V", principal_dimension="model", filter={"team": ("a",), "!user": ("b",)}, created=0,
+    view = SavedView(id="v", name="V", principal_dimension="model", filter={"team": ("a",), "!user": ("b",)}, created=0,
                 last_updated=0)  # fmt: skip
     [finding] = found(view_anomaly, views=[spent({3: "50"}, view=view)])
     assert CallFilter(include={"team": ("a",)}, exclude={"user": ("b",)}) == finding.concerns

@@ -18,7 +18,7 @@ from gateway.money.insights.detectors.senders import (
 from gateway.money.insights.findings import finding_key
 from gateway.money.insights.key_troubles import key_troubles
 from spool.registry.insights import Finding, Insight
-from spool.registry.keys import Key, Secret
+from spool.registry.keys import ApiKey, Secret
 from spool.registry.notices import CRITICAL, INFO, WARNING, insight_severity
 from spool.registry.scopes import GROUPS, INGEST, SEND_AI_TELEMETRY
 from spool.registry.tables.expired_tries import ExpiredKeyUses
@@ -36,12 +36,12 @@ def severity_of(finding: Finding) -> str:
     return insight_severity(insight)
 
 
-def key(**fields: Any) -> Key:
+def key(**fields: Any) -> ApiKey:
     values: dict[str, Any] = {
         "id": 1, "name": "ci", "status": "Enabled", "scopes": (INGEST,), "created_by": "ada@example.com",
         "updated_by": "ada@example.com", "last_modified": NOW - 60 * DAY_S, "last_accessed": NOW - DAY_S,
     }  # fmt: skip
-    return Key(**{**values, **fields})
+    return ApiKey(**{**values, **fields})
 
 
 @pytest.mark.parametrize(

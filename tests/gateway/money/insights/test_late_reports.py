@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from gateway.core.kept_counts import DAY_S
 from gateway.money.insights.detectors.records import late_reports
-from gateway.monitoring.late_reports import KeptLateReports, LateReportCounter, LateReports
+from gateway.monitoring.late_reports import LateReportCounter, LateReports, LateReportSaver
 from spool.errors import SpoolUnavailable
 from spool.log.values import Commit
 from spool.registry.registry import Registry
@@ -54,7 +54,7 @@ async def test_a_week_is_counted(table: LateReportTable) -> None:
     """The late reports of a week are counted by source, and old days are deleted."""
     clock = MovedClock(1_790_000_000)
     counter = LateReportCounter(clock)
-    stored_reports = KeptLateReports(counter, table)
+    stored_reports = LateReportSaver(counter, table)
     counter.note_commit(commit(kong__uncompared=2, kong__duplicates=9, otel__corrected=1))
     clock.move(3 * DAY_S)
     counter.note_commit(commit(kong__amended_late=1))
@@ -68,7 +68,7 @@ async def test_a_week_is_counted(table: LateReportTable) -> None:
 async def test_names_of_senders_are_bounded(table: LateReportTable) -> None:
     """The number of source names is limited per day. Further names are counted as "other"."""
     counter = LateReportCounter(MovedClock(1_790_000_000))
-    stored_reports = KeptLateReports(counter, table)
+    stored_reports = LateReportSaver(counter, table)
     for number in range(MAX_SOURCES + 10):
         counter.note_commit(commit(**{f"s{number}__uncompared": 1}))
         if number == MAX_SOURCES // 2:
@@ -84,13 +84,13 @@ async def test_a_restart_and_another_gateway_count_on(table: LateReportTable) ->
     counters = [LateReportCounter(clock), LateReportCounter(clock)]
     for counter in counters:
         counter.note_commit(commit(kong__uncompared=2))
-    running = asyncio.create_task(KeptLateReports(counters[0], table).run())
+    running = asyncio.create_task(LateReportSaver(counters[0], table).run())
     await asyncio.sleep(0)
     running.cancel()
     await asyncio.wait([running])
     with pytest.raises(SpoolUnavailable):
-        await KeptLateReports(counters[1], Away()).store_pending()
-    assert [LateReports("kong", 0, 4)] == await KeptLateReports(
+        await LateReportSaver(counters[1], Away()).store_pending()
+    assert [LateReports("kong", 0, 4)] == await LateReportSaver(
         counters[1], table
     ).store_and_sum_recent_late_reports()
 

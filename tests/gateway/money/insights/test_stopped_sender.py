@@ -11,7 +11,7 @@ from gateway.money.insights.detector_facts import DAY_S
 from gateway.money.insights.detectors.senders import idle_key, stopped_sender
 from spool.record import DEVICE_KEYS
 from spool.registry.insights import Finding
-from spool.registry.keys import Key, Secret
+from spool.registry.keys import ApiKey, Secret
 from spool.registry.tables.sender_hours import HOUR_S, RUNNING, SenderHours, hours_of_new_sender
 from tests.gateway.money.insights.examples import NOW, found
 from tests.gateway.money.insights.test_keys import key
@@ -32,12 +32,12 @@ RUNS = sending(*RUNNING)
 KEYS = [key(id=1, name="prod"), key(id=2, name="staging")]
 
 
-def titles(*hours: SenderHours, keys: Sequence[Key] = KEYS, running: SenderHours = RUNS) -> list[str]:
+def titles(*hours: SenderHours, keys: Sequence[ApiKey] = KEYS, running: SenderHours = RUNS) -> list[str]:
     return [finding.draft.title for finding in reported(*hours, keys=keys, running=running)]
 
 
 def reported(
-    *hours: SenderHours, keys: Sequence[Key] = KEYS, running: SenderHours = RUNS
+    *hours: SenderHours, keys: Sequence[ApiKey] = KEYS, running: SenderHours = RUNS
 ) -> Sequence[Finding]:
     return found(stopped_sender, sender_hours=[running, *hours], keys=keys)
 
@@ -82,7 +82,7 @@ def test_a_key_that_stopped_first_stays_reported() -> None:
         ([key(name="prod")], ["The API key prod has stopped sending"]),
     ],
 )
-def test_a_sender_that_was_stopped_on_purpose_is_not_named(keys: list[Key], expected: list[str]) -> None:
+def test_a_sender_that_was_stopped_on_purpose_is_not_named(keys: list[ApiKey], expected: list[str]) -> None:
     """Disabled, deleted and expired keys are left out, with the sources that only they sent."""
     assert expected == titles(sending("kong", "prod", stopped_h=9), keys=keys)
     expired = [replace(each, secrets=(Secret(b"d" * 32, NOW - 60.0),)) for each in keys]

@@ -11,14 +11,14 @@ from gateway.money.insights.detector_facts import DAY_S, ViewSpend
 from gateway.money.insights.detectors.spending import view_anomaly
 from spool.registry.documents import replace_fields
 from spool.registry.insights import Finding
-from spool.registry.views import Anomalies, View, ViewConnections
+from spool.registry.views import Anomalies, SavedView, ViewConnections
 from tests.gateway.money.insights.examples import TODAY, found, impacts
 
-VIEW = View(id="v1", name="Search", principal_dimension="model", created=0, last_updated=0)
+VIEW = SavedView(id="v1", name="Search", principal_dimension="model", created=0, last_updated=0)
 HALF_MORE = replace_fields(VIEW, anomalies=Anomalies(threshold_type="Percent", threshold_value=50))
 
 
-def spent(costs: Mapping[int, str], *, view: View = VIEW, usual: str = "10") -> ViewSpend:
+def spent(costs: Mapping[int, str], *, view: SavedView = VIEW, usual: str = "10") -> ViewSpend:
     """Create six weeks with a usual cost per day. `costs` sets the cost of single days, by days ago."""
     days: dict[float, dict[str | None, Decimal]] = {
         TODAY - ago * DAY_S: {"gpt-4o": Decimal(usual)} for ago in range(1, 43)
@@ -80,7 +80,7 @@ def test_rise_of_a_tiny_amount_is_no_anomaly() -> None:
 
 
 @pytest.mark.parametrize("view", [VIEW, HALF_MORE])
-def test_first_days_of_a_view_are_no_anomaly(view: View) -> None:
+def test_first_days_of_a_view_are_no_anomaly(view: SavedView) -> None:
     """The first days of a view are never an anomaly, because too few days are known."""
     days: dict[float, Mapping[str | None, Decimal]] = {TODAY - DAY_S: {None: Decimal(90)}}
     assert [] == told(ViewSpend(view=view, days=days))

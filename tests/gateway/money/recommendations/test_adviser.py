@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.money.recommendations import adviser as advising
-from gateway.money.recommendations.adviser import Adviser
+from gateway.money.recommendations.adviser import RecommendationUpdater
 from gateway.money.recommendations.facts import DAY_S
 from gateway.money.recommendations.gathering import Sources
 from gateway.operations.list import declared_tables
@@ -37,7 +37,7 @@ class House:
     clock: FakeClock
     log: FakeLog
     registry: Registry
-    adviser: Adviser
+    adviser: RecommendationUpdater
 
     def calls(self, days: int, *, tier: str, first: float = 0) -> None:
         """Add a call on each of the last days: $4.90 as priority or $2.80 as standard."""
@@ -61,7 +61,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     clock, log = FakeClock(NOW), FakeLog()
     registry = await open_registry(tmp_path, secret=b"s" * 32, clock=clock, declared=declared_tables())
     sources = Sources(ledger=Ledger(new_in_memory_ledger(), clock=clock), log=log, prices=lambda: BOOK)  # type: ignore[arg-type]
-    yield House(clock, log, registry, Adviser(sources, registry.recommendations, clock))
+    yield House(clock, log, registry, RecommendationUpdater(sources, registry.recommendations, clock))
     await registry.close()
 
 

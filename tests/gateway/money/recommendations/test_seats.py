@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from gateway.core.visibility import VisiblePart
+from gateway.core.visibility import VisibilityRules
 from gateway.money.recommendations.adviser import realized_saving
 from gateway.money.recommendations.evaluation import GRACE_S, StoredAdvice, build_savings, evaluate_types
 from gateway.money.recommendations.facts import DAY_S, SavingFacts, UnusedSeat
@@ -80,7 +80,7 @@ def test_many_seats_are_named_in_part() -> None:
 
 
 def test_who_sees_one_team_sees_its_seats() -> None:
-    sees = VisiblePart(False, lambda include, _: include == {"team": ("search",)}, lambda _: None)
+    sees = VisibilityRules(False, lambda include, _: include == {"team": ("search",)}, lambda _: None)
     all_savings = found(StoredAdvice(settings=EVERYTHING))
     shown = [
         saving.dimensions["user"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.configuration.sections import Config
-from gateway.intake.attribution import Attribution
+from gateway.intake.attribution import RecordAttributor
 from gateway.normalise.formats.engine.declaration import ExampleCall
 from gateway.normalise.formats.list import BY_NAME
 from gateway.people.authentication.bearer import NO_LABELS
@@ -87,7 +87,7 @@ def test_every_unit_arrives(format: str, place: str) -> None:
     [first] = payload if isinstance(payload, list) else [payload]
     PLACES[format][place](first)
     record = one(format, payload)
-    Attribution(Config()).attribute_record(record, NO_LABELS)
+    RecordAttributor(Config()).attribute_record(record, NO_LABELS)
     assert {**FOUND} == {name: record.tags.get(name) for name in FOUND}
     assert (FOUND["run_id"], FOUND["parent_run_id"]) == (record.run, record.parent_run)
 
@@ -99,7 +99,7 @@ def test_a_format_that_reads_units_has_a_line(format: str, place: Callable[[Payl
     [first] = payload if isinstance(payload, list) else [payload]
     place(first)
     record = one(format, payload)
-    Attribution(Config()).attribute_record(record, NO_LABELS)
+    RecordAttributor(Config()).attribute_record(record, NO_LABELS)
     assert not FOUND.keys() & record.tags.keys(), "add the format to PLACES of this module"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Any
 
-from gateway.normalise.otlp.logs import LogReader
+from gateway.normalise.otlp.logs import OtlpLogReader
 from gateway.normalise.otlp.metrics import PointReader
 from gateway.normalise.otlp.model import Attributes, LogRecord, MetricPoint, Resource, Scope
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
@@ -53,7 +53,7 @@ def point(name: str, value: Any, attributes: Attributes | None = None, **changes
 
 
 def read_logs(*records: LogRecord, options: ReadOptions | None = None) -> ReadOutcome:
-    return _read(LogReader, records, options or ReadOptions())
+    return _read(OtlpLogReader, records, options or ReadOptions())
 
 
 def read_points(*points: MetricPoint, options: ReadOptions | None = None) -> ReadOutcome:

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from gateway.normalise import otlp
 from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.spans import readings
-from gateway.normalise.otlp.spans.readings import SpanReading
+from gateway.normalise.otlp.spans.readings import SpanReadingPlan
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from tests.bench.load.payloads import numbered, real_spans
 from tests.gateway.normalise.otlp.items import finished
@@ -89,7 +89,7 @@ def test_remembered_facts_equal_facts_that_are_read(number: int, monkeypatch: py
     bodies *= 2
     remembered = [certain(read(one)) for one in bodies]
     with monkeypatch.context() as patch:
-        patch.setattr(SpanReading, "remembered_call_names", lambda reading, attributes: None)
+        patch.setattr(SpanReadingPlan, "remembered_call_names", lambda reading, attributes: None)
         assert remembered == [certain(read(one)) for one in bodies]
 
 
@@ -127,4 +127,4 @@ def test_readings_of_forgotten_shapes_are_freed(monkeypatch: pytest.MonkeyPatch)
     for number in range(200):
         normalised(traces(span(1, dict.fromkeys(declared[number : number + 2], 1))))
     gc.collect()
-    assert sum(type(found) is SpanReading for found in gc.get_objects()) <= 20
+    assert sum(type(found) is SpanReadingPlan for found in gc.get_objects()) <= 20

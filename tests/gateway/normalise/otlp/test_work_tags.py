@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.configuration.sections import Config
-from gateway.intake.attribution import Attribution
+from gateway.intake.attribution import RecordAttributor
 from gateway.normalise.reading.repositories import repository_in_attributes, unify_work_tags
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, span, traces
 
@@ -120,7 +120,7 @@ def test_a_call_states_its_pull_request_under_its_repository() -> None:
             resource={"vcs.repository.name": "acme/shop", "vcs.ref.head.name": "refs/heads/main"},
         )
     )
-    Attribution(Config()).attribute_record(record, {"branch": "other"})
+    RecordAttributor(Config()).attribute_record(record, {"branch": "other"})
     expected = {
         "repository": "acme/shop",
         "pull_request": "acme/shop#42",

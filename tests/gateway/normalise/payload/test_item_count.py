@@ -20,7 +20,7 @@ from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder, wire
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.normalise.payload import body_limits
-from gateway.normalise.payload.body_limits import Allowance
+from gateway.normalise.payload.body_limits import BodyReadLimits
 from tests.gateway.normalise.formats.payloads import cases, run
 
 JUNK = [b"{}", b"null", b"1", b'{"a":', b"", b"NaN", b"[]", b"[{},{}]", b'{"batch":[{},{},{}]}', b'"x"']
@@ -164,7 +164,7 @@ def test_the_answers_of_points_in_json_are_the_same(monkeypatch: pytest.MonkeyPa
 
 def read_events(body: bytes, most: int) -> Any:
     try:
-        found, _ = run(events.read_events(body, Allowance(most), accepts_assigned_ids=False))  # type: ignore[arg-type]
+        found, _ = run(events.read_events(body, BodyReadLimits(most), accepts_assigned_ids=False))  # type: ignore[arg-type]
     except Refusal as refusal:
         return refusal.status, refusal.type
     return found.received, found.rejects  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ def test_metadata_names_who_and_leaves_tags() -> None:
     addresses are dropped.
     """
     record = Inference(id=b"", source="test")
-    free = metadata.Metadata()
+    free = metadata.CallMetadata()
     free.add_caller_and_tags(
         {
             "user_id": 7,
@@ -47,7 +47,7 @@ def test_metadata_names_who_and_leaves_tags() -> None:
 
 def test_names_of_any_length_are_not_remembered() -> None:
     """Long names are not cached, because a sender could fill the memory with them."""
-    free = metadata.Metadata()
+    free = metadata.CallMetadata()
     names: Any = tags.is_name_of_secret
     names.__self__.clear()
     free.add_caller_and_tags({"x" * 65: "1", "y" * 10**6: "1", "z": "1"})
@@ -58,7 +58,7 @@ def test_names_of_any_length_are_not_remembered() -> None:
 
 def test_a_list_of_tags_is_cut_at_the_first_colon() -> None:
     """A tag without a colon has the value "true"."""
-    free = metadata.Metadata()
+    free = metadata.CallMetadata()
     free.add_labels_as_tags(["env:prod", "url:http://x", "beta", 3, {"a": 1}])
     assert {"env": "prod", "url": "http://x", "beta": "true"} == free.tags
     assert 2 == free.left_out

@@ -14,7 +14,7 @@ from gateway.configuration.sections import ConfigError, ServerSettings
 from gateway.core.errors import Refusal
 from gateway.core.rate_limits import TokenBuckets
 from gateway.people.authentication.access import GUESSES, KeyAccess, KnownKey
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import BILLING_DROP, INGEST, SEND_AI_TELEMETRY
@@ -288,7 +288,7 @@ def written(directory: Path) -> dict[str, tuple[int, int]]:
 async def test_a_key_over_its_request_limit_waits(registry: Registry, clock: MovedClock) -> None:
     """One noisy sender gets 429 with Retry-After while another key is served."""
     access = KeyAccess(registry, ServerSettings(max_key_requests_per_s=5), clock=clock)
-    noisy, quiet = Bearer("noisy", frozenset()), Bearer("quiet", frozenset())
+    noisy, quiet = AuthenticatedKey("noisy", frozenset()), AuthenticatedKey("quiet", frozenset())
     for _ in range(5):
         access.charge_request(noisy, requests=1, bytes=10**9)
     with pytest.raises(Refusal) as caught:
@@ -308,7 +308,7 @@ async def test_one_body_above_the_byte_limit_passes_and_is_paid_off(
     A body larger than the limit for one second is accepted once. The next body waits until the rate is met again.
     """
     access = KeyAccess(registry, ServerSettings(max_key_bytes_per_s=1000), clock=clock)
-    bearer = Bearer("large", frozenset())
+    bearer = AuthenticatedKey("large", frozenset())
     access.charge_request(bearer, requests=1, bytes=11_000)
     with pytest.raises(Refusal) as caught:
         access.charge_request(bearer, requests=1, bytes=1)
@@ -322,7 +322,7 @@ async def test_a_key_over_its_byte_limit_is_refused_before_its_body_is_read(
 ) -> None:
     """Bytes of a refused body also count, because reading it cost as much."""
     access = KeyAccess(registry, ServerSettings(max_key_bytes_per_s=1000), clock=clock)
-    bearer = Bearer("bombs", frozenset())
+    bearer = AuthenticatedKey("bombs", frozenset())
     access.charge_request(bearer, requests=1, bytes=0)
     access.charge_refused_bytes(bearer, bytes=5000)
     with pytest.raises(Refusal) as caught:
@@ -334,14 +334,14 @@ async def test_a_key_over_its_byte_limit_is_refused_before_its_body_is_read(
 async def test_without_limits_nothing_is_counted(registry: Registry, clock: MovedClock) -> None:
     access = KeyAccess(registry, clock=clock)
     for _ in range(1000):
-        access.charge_request(Bearer("any", frozenset()), requests=1000, bytes=10**12)
+        access.charge_request(AuthenticatedKey("any", frozenset()), requests=1000, bytes=10**12)
 
 
 async def test_device_keys_are_resolved_by_their_own_table(registry: Registry, clock: MovedClock) -> None:
     """
     A `thd_` secret is resolved by the device table. A secret that the table does not know counts as a guess.
     """
-    device = Bearer("laptop-1", frozenset({INGEST}), device="laptop-1")
+    device = AuthenticatedKey("laptop-1", frozenset({INGEST}), device="laptop-1")
     access = KeyAccess(registry, clock=clock, devices={"thd_laptop-1_1_ab": device}.get)
     assert device == access.admit("thd_laptop-1_1_ab", INGEST, address=HERE)
     assert "unknown_key" == refused(access, "thd_laptop-2_1_ab").type

@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 
 import gateway
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 
 # These fields identify the caller or the time of the request. All other fields are rights.
 FACTS = {"name", "labels", "named", "expects", "number"}
@@ -37,11 +37,11 @@ WAYS = {
 
 def test_every_field_of_a_bearer_is_a_fact_or_a_right() -> None:
     """A new field must be classified here as a fact or a right before it is used."""
-    assert RIGHTS | FACTS == {field.name for field in dataclasses.fields(Bearer)}
+    assert RIGHTS | FACTS == {field.name for field in dataclasses.fields(AuthenticatedKey)}
 
 
 def test_a_bearer_of_nothing_but_a_name_may_do_nothing() -> None:
-    bearer = Bearer("anybody", frozenset())
+    bearer = AuthenticatedKey("anybody", frozenset())
     assert [] == [name for name in RIGHTS if getattr(bearer, name)]
 
 
@@ -59,7 +59,7 @@ def test_each_way_to_a_bearer_grants_what_it_is_to_grant() -> None:
 
 def _grants(module: ast.Module) -> list[tuple[str, set[str]]]:
     """Return the fields that a module sets on bearers, by constructor or by `replace`."""
-    names = [field.name for field in dataclasses.fields(Bearer)]
+    names = [field.name for field in dataclasses.fields(AuthenticatedKey)]
     found: list[tuple[str, set[str]]] = []
 
     def walk(node: ast.AST, function: str) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from exporters.errors import SendError
-from exporters.http.client import Client, ClientSettings
+from exporters.http.client import ClientSettings, HttpClient
 from exporters.notifications.catalogue import TYPES, build_channel
-from exporters.notifications.channel import Message
+from exporters.notifications.channel import NotificationMessage
 from exporters.otlp.telemetry import rejected_count_and_message
 from tests.exporters.notifications.examples import NOW, SECRET, notice, settings
 from tests.exporters.upstream import FakeUpstream, Received, Reply
@@ -67,7 +67,7 @@ async def test_no_channel_repeats_a_secret(type: str, status: int, tmp_path: Pat
         receiver.judge = lambda request: Reply(status, echo(request).body, "text/plain")
         channel = build_channel(settings(type, **settings_of(type, receiver.url, tmp_path)), CLOCK)
         with pytest.raises(SendError, match=str(status)) as refused:
-            await channel.send(Message(notices=[notice()]))
+            await channel.send(NotificationMessage(notices=[notice()]))
         shown = f"{refused.value} {await channel.probe()}"
         await channel.close()
         signature = receiver.requests[0].headers.get("webhook-signature", "v1,none")
@@ -97,7 +97,7 @@ async def test_no_mail_server_repeats_the_password(tmp_path: Path) -> None:
             ca_file=certificates.path("ca.pem"),
         )
         with pytest.raises(SendError, match="550") as refused:
-            await build_channel(to, CLOCK).send(Message(notices=[notice()]))
+            await build_channel(to, CLOCK).send(NotificationMessage(notices=[notice()]))
     assert [] == [each for each in (password, *encoded) if each in str(refused.value)]
 
 
@@ -108,7 +108,7 @@ async def test_a_partial_success_repeats_no_key() -> None:
     async with FakeUpstream() as upstream:
         body = b'{"partialSuccess": {"rejectedSpans": 3, "errorMessage": "key th_abcdef of x-y is old"}}'
         upstream.answers.append(Reply(200, body, "application/json"))
-        async with Client(ClientSettings(), clock=CLOCK) as client:
+        async with HttpClient(ClientSettings(), clock=CLOCK) as client:
             answer = await client.send(
                 f"{upstream.url}/v1/traces", b"", content_type="application/json", authorization="th_abcdef"
             )

@@ -13,7 +13,7 @@ import pytest
 from exporters.check import check_channels
 from exporters.errors import Misconfigured, Rejected, Retryable, SendError
 from exporters.notifications.catalogue import build_channel
-from exporters.notifications.channel import Message, PartlyDelivered
+from exporters.notifications.channel import NotificationMessage, PartlyDelivered
 from exporters.probe import OK, REFUSED, UNAVAILABLE
 from exporters.settings import NotifySettings
 from tests.exporters.notifications.examples import NOW, notice, settings
@@ -41,14 +41,16 @@ def to(mailbox: Mailbox, **fields: Any) -> NotifySettings:
     return settings("email", **{**given, **fields})
 
 
-async def send(settings: NotifySettings, message: Message | None = None) -> str:
+async def send(settings: NotifySettings, message: NotificationMessage | None = None) -> str:
     channel = build_channel(settings, CLOCK)
-    return await channel.send(message or Message(notices=[notice("a", thread="t", text="Grüße")]))
+    return await channel.send(message or NotificationMessage(notices=[notice("a", thread="t", text="Grüße")]))
 
 
 async def test_a_mail_arrives_once_for_all(mailbox: Mailbox) -> None:
     """All recipients get one mail, as text and as HTML. Names cannot add lines to the subject."""
-    await send(to(mailbox), Message(notices=[notice(title="team Ünï: 80 %", text="Grüße\n.\nend")]))
+    await send(
+        to(mailbox), NotificationMessage(notices=[notice(title="team Ünï: 80 %", text="Grüße\n.\nend")])
+    )
     [(recipients, mail)] = mailbox.mails
     assert recipients == [ADA, BOB]
     assert mail["Subject"] == "[Tollhouse] team Ünï: 80 %"
@@ -129,7 +131,9 @@ async def test_who_has_a_mail_does_not_get_it_again(mailbox: Mailbox) -> None:
         await send(everyone)
     assert (ADA,) == error.value.reached
     del mailbox.refuse[BOB]
-    words = await send(everyone, Message(notices=[notice("a", thread="t")], reached=error.value.reached))
+    words = await send(
+        everyone, NotificationMessage(notices=[notice("a", thread="t")], reached=error.value.reached)
+    )
     assert [[ADA], [BOB]] == [recipients for recipients, _ in mailbox.mails]
     assert f"{carl}: 550 no such user" == words
     first, second = (mail for _, mail in mailbox.mails)

@@ -16,7 +16,7 @@ import pytest
 
 from exporters.errors import Rejected
 from exporters.notifications.catalogue import TYPES, build_channel
-from exporters.notifications.channel import Message
+from exporters.notifications.channel import NotificationMessage
 from spool.registry.notices import Notice, check_notice
 from tests.exporters.notifications.examples import NOW, SECRET, notice, settings
 from tests.exporters.upstream import FakeUpstream
@@ -154,7 +154,7 @@ async def test_a_name_is_a_name_in_every_message(type: str, tmp_path: Path) -> N
     async with FakeUpstream() as receiver:
         channel = build_channel(settings(type, **settings_of(type, receiver.url, tmp_path)), CLOCK)
         for name in HOSTILE_NAMES:
-            await channel.send(Message(notices=[named(name)]))
+            await channel.send(NotificationMessage(notices=[named(name)]))
             READERS[type](orjson.loads(receiver.requests[-1].raw))
         await channel.close()
     assert len(HOSTILE_NAMES) == len(receiver.requests)
@@ -177,7 +177,7 @@ async def test_a_name_writes_no_header_and_no_body_of_a_mail() -> None:
             told = check_notice(
                 notice(title=f"new model {name}", text=name, fields={"model": name}, link=LINK, thread="t")
             )
-            await build_channel(to, CLOCK).send(Message(notices=[told]))
+            await build_channel(to, CLOCK).send(NotificationMessage(notices=[told]))
             recipients, mail = mailbox.mails[-1]
             assert ["ada@example.com"] == recipients
             read_mail(mail, told)
@@ -205,6 +205,6 @@ async def test_a_person_with_an_odd_address_keeps_no_mail_from_others(address: s
             to=("ada@example.com",),
         )
         with pytest.raises(Rejected, match="not an e-mail address"):
-            await build_channel(to, CLOCK).send(Message(notices=[notice(to=address)]))
-        await build_channel(to, CLOCK).send(Message(notices=[notice("b")]))
+            await build_channel(to, CLOCK).send(NotificationMessage(notices=[notice(to=address)]))
+        await build_channel(to, CLOCK).send(NotificationMessage(notices=[notice("b")]))
     assert [["ada@example.com"]] == [recipients for recipients, _ in mailbox.mails]

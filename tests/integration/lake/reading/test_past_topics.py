@@ -18,7 +18,7 @@ from gateway.cli.lake.command import lake as command
 from spool.deliveries.protocols import LANDINGS
 from spool.identity import RecordIdentity
 from spool.log.values import Submission
-from spool.record import TOPICS, BillingDrop, Record, UnitCostOperation, UsageEvent, record_to_json
+from spool.record import TOPICS, HourlyBillingFile, Record, UnitCostOperation, UsageEvent, record_to_json
 from tests.exporters.spools import record_id
 from tests.integration.lake.lakes import House, configured, opened
 from tests.integration.lake.test_topics import AT_NS, RECORDS, landed
@@ -104,7 +104,7 @@ def record_of(topic: str, number: int) -> Record:
             id=own, stream="seats", stream_type="metric", operation="sum", start_time=AT_NS, granularity="DAILY",
             element_name=f"n{number}", dimensions={"region": ["eu"]}, value="0.5",
         )  # fmt: skip
-    return BillingDrop(
+    return HourlyBillingFile(
         id=own, connection_id="con-1", month="2026-09", operation="replace_drop", rows=1, body=b'{"n": %d}' % number,
         start_time=AT_NS,
     )  # fmt: skip

@@ -26,7 +26,7 @@ from gateway.bills.reconciliation.comparing import (
     compare_bill_with_ledger,
 )
 from gateway.bills.reconciliation.gathering import StatementSources
-from gateway.bills.reconciliation.reconciler import MOST_MONTHS, Reconciler
+from gateway.bills.reconciliation.reconciler import MOST_MONTHS, BillReconciler
 from gateway.intake.prices import PriceBook
 from spool import identity
 from spool.ledger.days.usage import UsageSum
@@ -106,7 +106,7 @@ async def add_calls(server: OperatorServer, calls: Sequence[Any], prices: PriceB
     await add(server.services.spool.log, *zip(records, known, strict=True))
 
 
-def gateways(server: OperatorServer, **settings: Any) -> tuple[Reconciler, Reconciler]:
+def gateways(server: OperatorServer, **settings: Any) -> tuple[BillReconciler, BillReconciler]:
     """Return the reconcilers of two gateways that share the database of the server."""
     sources = StatementSources(
         ledger=server.services.money.require_reconciler()._sources.ledger,
@@ -116,10 +116,10 @@ def gateways(server: OperatorServer, **settings: Any) -> tuple[Reconciler, Recon
         **settings,
     )
     clock = MovedClock(NOW.timestamp())
-    return Reconciler(sources, clock), Reconciler(sources, clock)
+    return BillReconciler(sources, clock), BillReconciler(sources, clock)
 
 
-async def billed(gateway: Reconciler, provider: str = OPENAI) -> tuple[int, int]:
+async def billed(gateway: BillReconciler, provider: str = OPENAI) -> tuple[int, int]:
     [found] = (await gateway.reconcile(CalendarMonth.of(MARCH), provider)).providers
     return found.total.billed, found.total.counted
 

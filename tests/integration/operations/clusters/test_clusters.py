@@ -10,7 +10,7 @@ import pytest_asyncio
 from gateway.configuration.sections import ClusterSettings
 from gateway.devices.machine_state import MISSED
 from gateway.devices.reports import DeviceReport
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.clusters import ReportedCluster
 from spool.registry.scopes import ENROLL
 from tests.integration.operations.server import ADA, OperatorServer, operator_server
@@ -18,7 +18,7 @@ from tests.spool.kept import audit_rows
 
 MILL = ReportedCluster(account="1", region="eu", name="mill", state="init_ok")
 ONE = f"/clusters/{MILL.id}"
-FLEET = Bearer("fleet", frozenset({ENROLL}))
+FLEET = AuthenticatedKey("fleet", frozenset({ENROLL}))
 SILENT_AFTER_S = MISSED * ClusterSettings().report_interval
 
 

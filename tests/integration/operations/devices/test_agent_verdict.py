@@ -18,7 +18,7 @@ from gateway.cli import main
 from gateway.configuration.sections import Config
 from gateway.devices.agent.hook import PATH, HookArguments, reason_to_refuse_hook_call
 from gateway.devices.agent.session_meter import sum_session_cost
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.ledger import money
 from spool.record import AI_TELEMETRY
 from spool.registry.scopes import INGEST
@@ -26,7 +26,7 @@ from spool.settings import SpoolSettings
 from tests.gateway.normalise.otlp.payloads import attribute
 from tests.integration.conftest import Serve, Serving
 
-LOCAL = Bearer("this machine", frozenset({INGEST}), device="laptop-1", is_local=True)
+LOCAL = AuthenticatedKey("this machine", frozenset({INGEST}), device="laptop-1", is_local=True)
 PATIENT_S = 600.0
 SESSIONS = ("a-session", "another", "third")
 OPEN_S = 3600.0

@@ -11,13 +11,13 @@ import pytest_asyncio
 
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL
 from tests.integration.operations.server import ADA, OperatorServer, operator_server
 from tests.spool.kept import audit_rows
 
-FLEET = Bearer("fleet", frozenset({ENROLL}))
+FLEET = AuthenticatedKey("fleet", frozenset({ENROLL}))
 
 
 @pytest_asyncio.fixture

@@ -13,12 +13,12 @@ import pytest_asyncio
 
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.registry.scopes import ENROLL
 from tests.integration.operations.server import ADA, OperatorServer, operator_server
 from tests.spool.kept import audit_rows
 
-FLEET = Bearer("fleet", frozenset({ENROLL}))
+FLEET = AuthenticatedKey("fleet", frozenset({ENROLL}))
 LIST = b"serial,hostname,user,team,os,last seen\n" + b"".join(
     b"S%d,h%d,ada@example.com,search,macOS 26.1,2026-11-26\n" % (n, n) for n in range(6)
 )

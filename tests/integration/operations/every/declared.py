@@ -23,11 +23,11 @@ from yarl import URL
 
 from docs.generate.http_api import EXAMPLES
 from gateway.core.paths import AS, OPERATOR_API
-from gateway.http.address import Address
+from gateway.http.address import ApiAddress
 from gateway.http.answers import JSON
 from gateway.http.lists import ListDefinition
 from gateway.operations.managed import ManagedResource
-from gateway.operations.requests.address import OperatorAddress
+from gateway.operations.requests.address import OperatorApiAddress
 from gateway.service.addresses.areas import FOR_SENDERS as SENDER_AREAS
 from gateway.service.addresses.areas import OPERATOR_AREAS
 from gateway.service.addresses.table import ADDRESSES
@@ -51,7 +51,7 @@ class Answer(NamedTuple):
 
 class Operation(NamedTuple):
     method: str
-    row: Address
+    row: ApiAddress
 
     @property
     def name(self) -> str:
@@ -75,12 +75,12 @@ class Operation(NamedTuple):
 
     @property
     def is_for_people(self) -> bool:
-        return isinstance(self.row, OperatorAddress)
+        return isinstance(self.row, OperatorApiAddress)
 
 
 def operations() -> Iterator[Operation]:
     for row in ADDRESSES:
-        if row.scope is not None or isinstance(row, OperatorAddress):
+        if row.scope is not None or isinstance(row, OperatorApiAddress):
             yield from (Operation(method, row) for method in row.operation_ids_by_method)
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from gateway.http.error_table import SAFE_METHODS
-from gateway.operations.requests.address import OperatorAddress
+from gateway.operations.requests.address import OperatorApiAddress
 from spool.registry.permission_sets import PERMISSION_SETS
 from tests.integration.operations.every.declared import OPERATIONS, Operation, World
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-def of_people(permission_set: str | None = None) -> list[tuple[Operation, OperatorAddress]]:
+def of_people(permission_set: str | None = None) -> list[tuple[Operation, OperatorApiAddress]]:
     """Return the operations of signed-in people, or those that need this permission set."""
-    found = [(each, each.row) for each in OPERATIONS if isinstance(each.row, OperatorAddress)]
+    found = [(each, each.row) for each in OPERATIONS if isinstance(each.row, OperatorApiAddress)]
     return [
         (each, row) for each, row in found if row.needs is not None and permission_set in (None, row.needs)
     ]

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from docs.generate.field_examples import body_example
-from gateway.operations.files.kinds import FileKind, file_kinds
+from gateway.operations.files.kinds import ObjectFileHandler, file_kinds
 from gateway.operations.files.text import format_fields, format_objects
 
 SECRETS = {"mail secret": "pass-word", "hook": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "sender": "s" * 40}
@@ -224,17 +224,17 @@ _BY_HAND: Mapping[str, list[dict[str, Any]]] = {
 }
 
 
-def _with_examples(name: str, kind: FileKind) -> list[dict[str, Any]]:
+def _with_examples(name: str, file_handler: ObjectFileHandler) -> list[dict[str, Any]]:
     """Return the objects of a kind. Fields that none of them states are added to the last one, as examples."""
     *others, last = _BY_HAND.get(name, [{}])
     stated = {field for one in (*others, last) for field in one}
     examples = {
         field: value
-        for field, value in body_example(kind.new).items()
-        if field in kind.field_names and field not in stated
+        for field, value in body_example(file_handler.new).items()
+        if field in file_handler.field_names and field not in stated
     }
-    for field in examples.keys() & kind.files.refers.keys():
-        target = kind.files.refers[field]
+    for field in examples.keys() & file_handler.files.refers.keys():
+        target = file_handler.files.refers[field]
         word = _BY_HAND[target][0][file_kinds()[target].files.key[0]]
         examples[field] = [word] if isinstance(examples[field], list) else word
     return [*others, {**last, **examples}]

@@ -16,7 +16,7 @@ from gateway.core.paths import AS, OPERATOR_API
 from gateway.operations.files.calls import MAX_FILES_BYTES
 from gateway.operations.files.text import format_objects
 from spool.errors import SpoolUnavailable
-from spool.registry.documents import DocumentKind
+from spool.registry.documents import DocumentCollection
 from tests.integration.operations.files.objects import files_of
 from tests.integration.operations.server import OperatorServer, operator_server
 
@@ -300,13 +300,13 @@ async def test_the_work_of_an_apply_grows_with_its_objects(
     many documents.
     """
     decoded: list[int] = []
-    restore = DocumentKind.build_row_from_body
+    restore = DocumentCollection.build_row_from_body
 
-    def counted(kind: DocumentKind[Any], body: Any) -> Any:
+    def counted(kind: DocumentCollection[Any], body: Any) -> Any:
         decoded[-1] += 1
         return restore(kind, body)
 
-    monkeypatch.setattr(DocumentKind, "build_row_from_body", counted)
+    monkeypatch.setattr(DocumentCollection, "build_row_from_body", counted)
     server.services.installation.most = lambda _: 1000
     for count in (20, 80):
         views = [{**VIEW, "name": f"view {number:03}"} for number in range(count)]

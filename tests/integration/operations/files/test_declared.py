@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gateway.operations.files.declared import ResourceFiles
-from gateway.operations.files.kinds import ResourceKind, file_kinds
+from gateway.operations.files.kinds import ResourceFileHandler, file_kinds
 from tests.integration.operations.every.declared import MANAGED
 from tests.integration.operations.server import operator_server
 
@@ -47,7 +47,7 @@ def test_every_declared_resource_states_whether_it_is_in_files() -> None:
     Every declared resource states whether it is in files: either it is one of the kinds, or it gives the reason why
     not.
     """
-    nouns = {kind.resource.noun for kind in file_kinds().values() if isinstance(kind, ResourceKind)}
+    nouns = {kind.resource.noun for kind in file_kinds().values() if isinstance(kind, ResourceFileHandler)}
     assert nouns == {noun for noun, one in RESOURCES.items() if isinstance(one.files, ResourceFiles)}
     assert all(isinstance(one.files, ResourceFiles) or one.files.reason for one in RESOURCES.values())
 
@@ -59,7 +59,7 @@ async def test_kinds_find_their_audit_entries(tmp_path: Path) -> None:
     """
     async with operator_server(tmp_path) as server:
         for kind in file_kinds().values():
-            if isinstance(kind, ResourceKind):
+            if isinstance(kind, ResourceFileHandler):
                 assert kind.action == kind.resource.table_in(server.registry).action
 
 

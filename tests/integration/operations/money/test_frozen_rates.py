@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from exporters.service.cbf import FINE
-from gateway.bills.billed.biller import Biller
+from gateway.bills.billed.biller import BilledCostCalculator
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.configuration.sections import CurrencyRate, CurrencySettings
@@ -305,7 +305,7 @@ async def divide_again(server: OperatorServer) -> int:
     sources = StatementSources(
         ledger=storage.ledger, log=storage.log, prices=PriceBook.load, statements=server.registry.statements
     )
-    return await Biller(sources, server.clock).recalculate_month(CalendarMonth.at(BEGIN))
+    return await BilledCostCalculator(sources, server.clock).recalculate_month(CalendarMonth.at(BEGIN))
 
 
 def rate_by(server: OperatorServer, section: CurrencySettings) -> None:

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.operations.money.work_links.declared import WorkLinkTable, expire_links, follow_links
 from spool.installation import FILE
-from spool.ledger.work import OTHER, WorkDigests, unit_number_from_name_or_digest
-from spool.ledger.work_links import UnitLinks
+from spool.ledger.work import OTHER, WorkUnitHasher, unit_number_from_name_or_digest
+from spool.ledger.work_links import WorkUnitLinks
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.integration.operations.money.test_units_of_work import command
@@ -379,7 +379,9 @@ async def test_lost_and_foreign_changes_reach_the_totals(server: OperatorServer)
         await until(lambda: _has(server, "U"))
     finally:
         following.cancel()
-    await ledger.apply_links(UnitLinks())  # the ledger then has no links, as after the totals were replaced
+    await ledger.apply_links(
+        WorkUnitLinks()
+    )  # the ledger then has no links, as after the totals were replaced
     assert not await _has(server, "T")
     following = asyncio.create_task(follow_links(ledger, server.registry))
     try:
@@ -453,7 +455,7 @@ async def test_by_command(tmp_path: Path) -> None:
     linked = await run("link", "--session", "first", "--pull-request", "acme/shop#42", "--json")
     assert 0 == linked.exit_code, linked.output
     id = orjson.loads(linked.stdout)["work_link"]["id"]
-    digests = WorkDigests((tmp_path / FILE).read_bytes())
+    digests = WorkUnitHasher((tmp_path / FILE).read_bytes())
     first, fork = (digests.digest_of_id("session", name) for name in ("first", "fork"))
     window = ("--from", "2026-09-01", "--until", "2026-09-30")
     branch = await run(

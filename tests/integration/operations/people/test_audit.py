@@ -18,7 +18,7 @@ from gateway.http.error_table import SAFE_METHODS
 from gateway.money.allocation.declared import AllocationTable
 from gateway.operations.holders.demo_month import DemoMonth
 from gateway.operations.services import OperatorServices
-from gateway.people.authentication.bearer import Bearer
+from gateway.people.authentication.bearer import AuthenticatedKey
 from gateway.people.authentication.legacy_key import LegacyKey
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.app import TollhouseApp
@@ -137,7 +137,7 @@ async def test_every_change_is_audited(app: TollhouseApp, monkeypatch: pytest.Mo
         services.senders.access.configure(ServerSettings(api_key_file=file), LegacyKey(file))
         await operators.change("adopt_key", "POST", "/keys/adopt")
 
-        fleet = Bearer("fleet", frozenset({ENROLL}))
+        fleet = AuthenticatedKey("fleet", frozenset({ENROLL}))
         await services.senders.require_devices().enrol_or_update(
             DeviceReport(id="d0", fingerprint="print"), fleet, ""
         )

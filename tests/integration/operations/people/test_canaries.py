@@ -40,7 +40,7 @@ from gateway.core.paths import OPERATOR_API, socket_path
 from gateway.devices.states import device_revoker
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.intake import merge_window, waiting_counters
-from gateway.intake.attribution import Attribution
+from gateway.intake.attribution import RecordAttributor
 from gateway.normalise.formats.list import FORMATS
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.assembly.statements import build_statement_puller
@@ -414,7 +414,7 @@ async def test_a_call_that_was_counted_under_the_name_is_counted_again(
     storage = world.serving.app.services.storage
     assert storage.registry is not None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Attribution, "erased_name_renaming", None)
+        patch.setattr(RecordAttributor, "erased_name_renaming", None)
         await sent(world, random.Random(2), [LOGIN])
     assert {ERASED: 1, LOGIN: 1, "bob": 1} == {
         name: calls for name, (calls, _) in (await lines(world)).items()

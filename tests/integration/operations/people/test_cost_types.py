@@ -18,7 +18,7 @@ from typing import Any
 from gateway.core.paths import OPERATOR_API
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.money.insights.findings import build_finding
-from gateway.operations.requests.address import OPERATION, SLICED, WHOLE, OperatorAddress
+from gateway.operations.requests.address import OPERATION, SLICED, WHOLE, OperatorApiAddress
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool.ledger import money
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
@@ -132,7 +132,7 @@ class Said:
     text: str
 
 
-def paths_of(operator_address: OperatorAddress, world: World) -> list[str]:
+def paths_of(operator_address: OperatorApiAddress, world: World) -> list[str]:
     path = operator_address.path.removeprefix(OPERATOR_API)
     kind = path.split("/")[1]
     path = path.format(

@@ -21,12 +21,12 @@ from gateway.core.first_use import LazyValue
 from gateway.core.paths import OPERATOR_API
 from gateway.devices.reports import DeviceReport
 from gateway.money.insights.findings import build_finding
-from gateway.money.recommendations.adviser import Adviser
+from gateway.money.recommendations.adviser import RecommendationUpdater
 from gateway.money.recommendations.gathering import Sources
 from gateway.operations.money.reports.declared import NewScheduledReport, ScheduledReportTable
 from gateway.operations.records import changes
-from gateway.operations.requests.address import OPERATION, SLICED, WHOLE, OperatorAddress
-from gateway.people.authentication.bearer import Bearer
+from gateway.operations.requests.address import OPERATION, SLICED, WHOLE, OperatorApiAddress
+from gateway.people.authentication.bearer import AuthenticatedKey
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool.identity import RecordIdentity
 from spool.record import USAGE_EVENTS, UsageEvent
@@ -59,7 +59,7 @@ FOREIGN = f"{MARK}-team"
 EVA = "eva@example.com"  # the person with restricted access
 ROOT = Actor("root", "local")
 CHANNEL = "desk"  # name of a channel from `[[notify]]`
-FLEET = Bearer("fleet", frozenset({ENROLL}))
+FLEET = AuthenticatedKey("fleet", frozenset({ENROLL}))
 ONLY_BY_ROLE = PERMISSION_SETS.keys() - ALL
 FIELDS = (
     "team",
@@ -177,7 +177,7 @@ async def prepare(
     its filters. A role without filters shows no call.
     """
     services, registry = server.services, server.registry
-    adviser = Adviser(
+    adviser = RecommendationUpdater(
         Sources(ledger=services.money.ledger, log=services.spool.log, prices=services.money.prices),
         registry.recommendations,
         services.installation.clock,
@@ -338,12 +338,12 @@ REFUSED = {
 TO_THE_CONSOLE = {"begin_sign_in": 303, "finish_sign_in": 303}
 
 
-def ordered(rows: Sequence[OperatorAddress]) -> list[OperatorAddress]:
+def ordered(rows: Sequence[OperatorApiAddress]) -> list[OperatorApiAddress]:
     """Sort reads first, deletions last, and the sign-out at the very end."""
     return sorted(rows, key=lambda row: (row.name == "sign_out", ORDER.index(row.methods[0])))
 
 
-def asked(operator_address: OperatorAddress, world: World) -> list[tuple[str, Any]]:
+def asked(operator_address: OperatorApiAddress, world: World) -> list[tuple[str, Any]]:
     """Return paths with their queries, and the body."""
     path = operator_address.path.removeprefix(OPERATOR_API)
     # the spare view is used by no budget, so it can be removed
@@ -594,7 +594,7 @@ async def test_who_sees_no_calls_sees_no_figures(tmp_path: Path) -> None:
         assert '"rows": []' in costs
 
 
-def _check_status(operator_address: OperatorAddress, world: World, status: int, text: str) -> None:
+def _check_status(operator_address: OperatorApiAddress, world: World, status: int, text: str) -> None:
     if operator_address.shows in (WHOLE, OPERATION):
         assert status == 403, (operator_address.name, text)
         assert "limited_data" in text, (operator_address.name, text)

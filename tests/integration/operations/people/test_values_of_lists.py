@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from gateway.core.paths import OPERATOR_API
 from gateway.http.lists import ListDefinition
-from gateway.operations.requests.address import OperatorAddress
+from gateway.operations.requests.address import OperatorApiAddress
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool.listing import MOST_KNOWN
 from tests.integration.operations.people.test_limited_person import ROLES, place, quick_beat
@@ -22,7 +22,7 @@ from tests.integration.operations.server import ADA, OperatorServer
 __all__ = ["quick_beat"]  # a fixture for all tests in this file
 
 
-def plain_lists() -> list[tuple[OperatorAddress, ListDefinition[Any]]]:
+def plain_lists() -> list[tuple[OperatorApiAddress, ListDefinition[Any]]]:
     """Return the lists that need no parameters."""
     rows = [row for row in OPERATOR_ADDRESSES if "GET" in row.methods and not row.path_parameters]
     return [(row, row.lists) for row in rows if row.lists is not None and not row.required]

@@ -19,8 +19,8 @@ from spool.errors import Invalid, NotAllowed
 from spool.people import People
 from spool.record import (
     AI_TELEMETRY,
-    BillingDrop,
     Correction,
+    HourlyBillingFile,
     Inference,
     Record,
     UnitCostOperation,
@@ -131,7 +131,7 @@ INFERENCE = Inference(
     id=b"i" * 16, source="otel", estimated_cost="0.5", cost_source="estimated", input_tokens=1
 )
 EVENT = UsageEvent(id=b"e" * 16, source="app", event_type="api_call", data={"n": 1})
-DROP = BillingDrop(id=b"b" * 16, connection_id="c", body=b'{"data":[]}')
+DROP = HourlyBillingFile(id=b"b" * 16, connection_id="c", body=b'{"data":[]}')
 ROW = {"time/usage_start": "2026-09-01T00:00:00Z", "cost/cost": "1"}
 
 

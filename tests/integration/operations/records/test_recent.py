@@ -13,7 +13,7 @@ from gateway.operations.records import filters, listing, tail
 from gateway.operations.records import published as records
 from spool.identity import RecordIdentity
 from spool.log.values import Submission
-from spool.record import BILLING_DATA, NS, USAGE_EVENTS, BillingDrop, UsageEvent
+from spool.record import BILLING_DATA, NS, USAGE_EVENTS, HourlyBillingFile, UsageEvent
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.integration.operations.streams import listening, signed_in
 from tests.spool.contract.examples import add, call
@@ -196,7 +196,7 @@ async def test_records_of_a_day_are_found_despite_newer_ones(
 
 async def test_a_billing_drop_is_shown_without_its_body(server: OperatorServer) -> None:
     """The list leaves out the body of a billing file, which may be as large as a request."""
-    drop = BillingDrop(id=b"d" * 16, connection_id="c-1", body=b'{"rows": []}')
+    drop = HourlyBillingFile(id=b"d" * 16, connection_id="c-1", body=b'{"rows": []}')
     await server.services.spool.log.append_submission(
         Submission(topic=BILLING_DATA, received=1, records=[drop], identities=[RecordIdentity(drop.id)])
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.record import AI_TELEMETRY, record_to_json
 from spool.sqlite.in_memory import new_in_memory_ledger
 from tests.integration.order.running import Row
@@ -18,7 +18,7 @@ Judged = tuple[list[Row], tuple[int, int, int]]
 ALL = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
 
 
-async def judge(record_log: Log, clock: Any) -> Judged:
+async def judge(record_log: RecordLog, clock: Any) -> Judged:
     """Return the records and totals. All records of the log must be closed."""
     await assert_books_balance(record_log)
     rows = [record_to_json(record) for record in await everything(record_log) if record is not None]

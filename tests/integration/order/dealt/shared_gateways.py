@@ -7,8 +7,8 @@ from itertools import cycle
 from typing import Any, NamedTuple
 
 from gateway.configuration.sections import Config
-from gateway.intake.attribution import Attribution
-from gateway.intake.intake import Intake
+from gateway.intake.attribution import RecordAttributor
+from gateway.intake.intake import PayloadIntake
 from gateway.intake.merge_window import SharedMergeWindow
 from gateway.intake.shadows import ReportedCallers
 from gateway.intake.waiting_counters import WaitingCounters
@@ -54,9 +54,9 @@ class SharedGateways:
         limits: Any = {"max_items": 1000, "max_bytes": 2**24}
         counters = WaitingCounters(opened.log, shadows, self._clock, wait_s=WAIT_S, **limits)
         await counters.load_waiting_counters(opened.partial_reports, record_hold_s=HOLD_S)
-        intake = Intake(
+        intake = PayloadIntake(
             opened.log,
-            attribution=Attribution(Config()),
+            attributor=RecordAttributor(Config()),
             prices=prices(),
             shadows=shadows,
             counters=counters,

@@ -12,7 +12,7 @@ import pytest
 
 from spool.container_files import container_rows
 from spool.container_files.files import ContainerFiles, FileTooLarge
-from spool.container_files.stored_files import ContainerSums
+from spool.container_files.stored_files import ContainerFileLimitUse
 from spool.container_files.values import (
     ABANDONED,
     ANNOUNCED,
@@ -396,7 +396,7 @@ async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_file
     assert [True] == await kept(files, spent)
     await put(files, "of a third", b"x" * 512, by=ContainerSender(key="third"))
     assert [False] == await kept(files, spent)
-    again = await ContainerSums.read_from_rows(
+    again = await ContainerFileLimitUse.read_from_rows(
         files.rows, files.settings
     )  # read the sums again, as after a restart
     assert (

@@ -12,7 +12,7 @@ from spool.identity import RecordIdentity
 from spool.log import accepted_twice
 from spool.log.accepted_twice import AcceptedTwiceSearch
 from spool.log.duplicates import DuplicateIndex
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.values import LogEntry, Submission
 from spool.record import AI_TELEMETRY, NS, UNIT_COST, USAGE_EVENTS, Inference, Record
 from tests.moved_clock import MovedClock
@@ -23,7 +23,7 @@ from tests.spool.contract.open_records.test_names_told_later import report
 from tests.spool.contract.test_stops import delta, keyed
 
 
-async def found(record_log: Log) -> Mapping[str, tuple[int, list[int]]]:
+async def found(record_log: RecordLog) -> Mapping[str, tuple[int, list[int]]]:
     return {
         topic: (twice.records, list(twice.numbers))
         for topic, twice in (await record_log.verify()).accepted_twice.items()

@@ -14,7 +14,7 @@ from spool.errors import NotThere, SpoolUnavailable
 from spool.identity import RecordIdentity
 from spool.ledger.verdicts import counted_amounts
 from spool.log.counted_names import MAX_SHAPES, MAX_TYPES, EventType
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.values import Commit, Submission
 from spool.record import AI_TELEMETRY, NS, USAGE_EVENTS, Inference, UsageEvent
 from tests.moved_clock import MovedClock
@@ -32,7 +32,7 @@ from tests.spool.contract.examples import (
 )
 
 
-async def test_what_is_acknowledged_is_read_back(log: Log) -> None:
+async def test_what_is_acknowledged_is_read_back(log: RecordLog) -> None:
     """Records are read back unchanged, numbered from 1 without gaps."""
     calls = [call(1, user="ada", tags={"env": "prod"}), call(2, cost="0.25"), call(3, status="error")]
 
@@ -46,7 +46,7 @@ async def test_what_is_acknowledged_is_read_back(log: Log) -> None:
     assert 4 == log.lowest_open_number(AI_TELEMETRY)
 
 
-async def test_a_range_is_cut_to_the_numbers(log: Log) -> None:
+async def test_a_range_is_cut_to_the_numbers(log: RecordLog) -> None:
     """A read returns exactly the numbers of its range, across commits."""
     for number in range(0, 9, 3):
         await add(log, call(number), call(number + 1), call(number + 2))
@@ -62,7 +62,7 @@ async def test_a_range_is_cut_to_the_numbers(log: Log) -> None:
 
 
 @pytest.mark.rule
-async def test_where_the_record_of_an_id_is(log: Log, clock: MovedClock) -> None:
+async def test_where_the_record_of_an_id_is(log: RecordLog, clock: MovedClock) -> None:
     """
     For one of the newest ids the log returns the record number. For an older id it returns only the time
     range between call and arrival, and for an unknown id nothing.
@@ -102,7 +102,7 @@ async def test_ids_acknowledged_during_a_fold_stay_known(
     await assert_books_balance(spool.log)
 
 
-async def test_topics_count_apart(log: Log) -> None:
+async def test_topics_count_apart(log: RecordLog) -> None:
     await add(log, call(1), call(2))
 
     await log.append_submission(submission([call(3)], topic=USAGE_EVENTS))
@@ -113,7 +113,7 @@ async def test_topics_count_apart(log: Log) -> None:
     await assert_books_balance(log)
 
 
-async def test_a_large_commit_writes_several_entries(log: Log) -> None:
+async def test_a_large_commit_writes_several_entries(log: RecordLog) -> None:
     """Numbers continue across the entries of one commit, and every record is stored."""
     count = 9000
 
@@ -126,7 +126,7 @@ async def test_a_large_commit_writes_several_entries(log: Log) -> None:
     await assert_books_balance(log)
 
 
-async def test_an_empty_submission_is_counted(log: Log) -> None:
+async def test_an_empty_submission_is_counted(log: RecordLog) -> None:
     """A request without any AI call has accounting terms and a receipt."""
     receipt = await add(log, ignored={"not_ai": 3}, rejected={"malformed": 1})
 
@@ -137,7 +137,7 @@ async def test_an_empty_submission_is_counted(log: Log) -> None:
     await assert_books_balance(log)
 
 
-async def test_record_that_cannot_be_encoded_fails_only_its_submission(log: Log) -> None:
+async def test_record_that_cannot_be_encoded_fails_only_its_submission(log: RecordLog) -> None:
     """A record that cannot be encoded is its sender's error. Submissions in the same commit are answered."""
     poison = call(1, input_tokens=1 << 70)
 
@@ -166,7 +166,7 @@ async def test_refused_record_opens_and_closes_nothing(open_spool: Opener, clock
     assert [call(2, user="ada")[0]] == await everything(log)
 
 
-async def test_cancelled_submission_is_stored_whole_or_not_at_all(log: Log) -> None:
+async def test_cancelled_submission_is_stored_whole_or_not_at_all(log: RecordLog) -> None:
     tasks = [asyncio.create_task(add(log, call(2 * number), call(2 * number + 1))) for number in range(40)]
     for turn, task in enumerate(tasks):
         if turn % 3 == 0:
@@ -185,7 +185,7 @@ async def test_cancelled_submission_is_stored_whole_or_not_at_all(log: Log) -> N
     await assert_books_balance(log)
 
 
-async def test_a_closing_log_refuses(log: Log) -> None:
+async def test_a_closing_log_refuses(log: RecordLog) -> None:
     """After close the log accepts nothing, so the sender retries elsewhere or later."""
     await log.close()
     with pytest.raises(SpoolUnavailable):
@@ -193,7 +193,7 @@ async def test_a_closing_log_refuses(log: Log) -> None:
 
 
 @pytest.mark.rule
-async def test_a_submission_needs_one_identity_per_record(log: Log) -> None:
+async def test_a_submission_needs_one_identity_per_record(log: RecordLog) -> None:
     """
     Records without identities could not be recognized as duplicates, so the caller's mistake is refused
     before it is stored.
@@ -205,7 +205,7 @@ async def test_a_submission_needs_one_identity_per_record(log: Log) -> None:
 # -- duplicates ----------------------------------------------------------------------------------------------
 
 
-async def test_a_repeat_counts_once(log: Log, observed: Observed) -> None:
+async def test_a_repeat_counts_once(log: RecordLog, observed: Observed) -> None:
     """Sending a batch again adds nothing, and the sender gets the same answer as the first time."""
     batch = [call(number) for number in range(5)]
 
@@ -219,7 +219,7 @@ async def test_a_repeat_counts_once(log: Log, observed: Observed) -> None:
     await assert_books_balance(log)
 
 
-async def test_twins_in_one_group_count_once(log: Log) -> None:
+async def test_twins_in_one_group_count_once(log: RecordLog) -> None:
     """Equal calls in one submission, or in submissions of one commit, become one record."""
     await asyncio.gather(*[add(log, call(1), call(1)) for _ in range(10)])
 
@@ -230,7 +230,7 @@ async def test_twins_in_one_group_count_once(log: Log) -> None:
 
 
 @pytest.mark.rule
-async def test_local_servers_reuse_short_ids(log: Log) -> None:
+async def test_local_servers_reuse_short_ids(log: RecordLog) -> None:
     """
     A server that numbers its calls chatcmpl-0 to chatcmpl-998 sends 10,000 calls: all are stored, and
     repeats add nothing.
@@ -256,7 +256,9 @@ async def test_local_servers_reuse_short_ids(log: Log) -> None:
 
 @pytest.mark.rule
 @pytest.mark.parametrize(("seconds", "new"), [(0, False), (3, False), (-3, False), (60, True), (-60, True)])
-async def test_a_short_id_is_known_within_the_neighbour_steps(log: Log, seconds: int, new: bool) -> None:
+async def test_a_short_id_is_known_within_the_neighbour_steps(
+    log: RecordLog, seconds: int, new: bool
+) -> None:
     """
     Two reports with the same short id are one call if they are a few seconds apart, and two calls at a minute.
     """
@@ -275,7 +277,9 @@ async def test_a_short_id_is_known_within_the_neighbour_steps(log: Log, seconds:
 
 @pytest.mark.rule
 @pytest.mark.parametrize("told_first", ["start_time", "end_time"])
-async def test_an_old_call_is_known_by_its_end_alone(log: Log, clock: MovedClock, told_first: str) -> None:
+async def test_an_old_call_is_known_by_its_end_alone(
+    log: RecordLog, clock: MovedClock, told_first: str
+) -> None:
     """
     A call of last week is reported twice, and only one report states its start. Both reports are one call,
     even if its id is in a run.
@@ -298,7 +302,7 @@ async def test_an_old_call_is_known_by_its_end_alone(log: Log, clock: MovedClock
 @pytest.mark.parametrize("first", [0, 1, 2])
 @pytest.mark.parametrize("in_one_request", [False, True])
 async def test_reports_that_share_only_a_further_name_are_one_call(
-    log: Log, first: int, *, in_one_request: bool
+    log: RecordLog, first: int, *, in_one_request: bool
 ) -> None:
     """One report names the trace, another the call id, a third both: they are one record in every order."""
     by_trace, by_call = b"trace-and-moment", b"call-and-moment-"
@@ -313,7 +317,7 @@ async def test_reports_that_share_only_a_further_name_are_one_call(
     await assert_books_balance(log)
 
 
-async def test_without_an_identity_nothing_is_a_duplicate(log: Log, observed: Observed) -> None:
+async def test_without_an_identity_nothing_is_a_duplicate(log: RecordLog, observed: Observed) -> None:
     """A record that no rule identifies is stored every time and counted as unidentified."""
     for number in range(3):
         id = number.to_bytes(16)  # for such a record, the rules generate a new id each time
@@ -325,7 +329,7 @@ async def test_without_an_identity_nothing_is_a_duplicate(log: Log, observed: Ob
     await assert_books_balance(log)
 
 
-async def test_left_out_tags_are_counted_outside_the_equations(log: Log, observed: Observed) -> None:
+async def test_left_out_tags_are_counted_outside_the_equations(log: RecordLog, observed: Observed) -> None:
     """
     The number of left-out tags is part of the commit, the accounting and the observer's terms, but of no equation.
     """
@@ -447,7 +451,7 @@ async def test_receipts_cannot_be_forged_or_read(open_spool: Opener) -> None:
         await (await open_spool()).log.describe_receipt(ids[0])
 
 
-async def test_unrecognised_shapes_are_counted_and_bounded(log: Log) -> None:
+async def test_unrecognised_shapes_are_counted_and_bounded(log: RecordLog) -> None:
     """
     Unrecognized shapes are listed with the most frequent first. The table is limited, so invented shapes
     cannot enlarge it.
@@ -496,7 +500,7 @@ async def test_types_of_usage_events_are_counted_and_bounded(open_spool: Opener)
 
 
 @pytest.mark.rule
-async def test_made_up_names_push_out_made_up_names(log: Log, clock: MovedClock) -> None:
+async def test_made_up_names_push_out_made_up_names(log: RecordLog, clock: MovedClock) -> None:
     """Names in use stay in the lists of shapes and types, and a new name of another sender has a place."""
 
     async def bring(names: Sequence[str], times: int = 1) -> None:
@@ -530,7 +534,7 @@ def event(number: int, type: str) -> tuple[UsageEvent, RecordIdentity]:
     return UsageEvent(id=id, source="app", event_type=type), RecordIdentity(id)
 
 
-async def test_observer_gets_the_terms_of_every_commit(log: Log, observed: Observed) -> None:
+async def test_observer_gets_the_terms_of_every_commit(log: RecordLog, observed: Observed) -> None:
     """An observer gets terms by source and reason, and the durations of commit and flush."""
     await add(log, call(1), call(2, source="kong"), call(1), ignored={"not_ai": 1}, rejected={"malformed": 2})
 
@@ -571,7 +575,9 @@ async def test_a_failing_observer_undoes_nothing(
 @pytest.mark.rule
 @pytest.mark.parametrize("order", list(permutations(["made", "answered 1", "answered 2"])))
 @pytest.mark.parametrize("together", [False, True])
-async def test_two_sides_of_a_call_are_one_record(log: Log, order: Sequence[str], together: bool) -> None:
+async def test_two_sides_of_a_call_are_one_record(
+    log: RecordLog, order: Sequence[str], together: bool
+) -> None:
     """Names link the two sides. A second report of one side is another call, in any order."""
     sides = {"made": (b"made", b"answered"), "answered": (b"answered", b"made")}
     calls = []
@@ -589,7 +595,7 @@ async def test_two_sides_of_a_call_are_one_record(log: Log, order: Sequence[str]
 
 @pytest.mark.rule
 @pytest.mark.parametrize("order", list(permutations(["caller", "between", "answerer"])))
-async def test_a_chain_of_sides_is_one_record(log: Log, order: Sequence[str]) -> None:
+async def test_a_chain_of_sides_is_one_record(log: RecordLog, order: Sequence[str]) -> None:
     """
     A report in the middle answers one side and calls the other. Without it the ends are two calls. If it arrives
     last, the later of two closed records is taken back.

@@ -10,7 +10,7 @@ import pytest
 from spool.log.entries import codec
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.codec import EntryBody
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.packed.native import NativeModule
 from spool.record import AI_TELEMETRY, Inference, Record, UsageMetric
 from tests.exporters.plain_spans import random_calls
@@ -35,7 +35,7 @@ def count_bodies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def read(
-    record_log: Log, first: int, last: int, native: NativeModule | None = None
+    record_log: RecordLog, first: int, last: int, native: NativeModule | None = None
 ) -> list[Record | None]:
     return [
         record

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spool import identity
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.record import NS, UsageMetric
 from spool.sqlite.log import retention as sqlite_retention
 from tests.moved_clock import MovedClock
@@ -56,7 +56,7 @@ def shown(record: object) -> tuple[object, ...]:
 )
 @pytest.mark.parametrize("together", [True, False])
 async def test_points_become_deltas(
-    log: Log,
+    log: RecordLog,
     points: list[tuple[int, int, int]],
     deltas: object,
     ignored: dict[str, int],
@@ -77,7 +77,7 @@ async def test_points_become_deltas(
 
 
 @pytest.mark.rule
-async def test_a_delta_is_known_by_series_start_and_time(log: Log) -> None:
+async def test_a_delta_is_known_by_series_start_and_time(log: RecordLog) -> None:
     """The id of a delta is a hash that every installation computes equally."""
     await add(log, points=[point(5, at=NOON + 60, series=b"q" * 16)])
     (record,) = await everything(log)
@@ -85,7 +85,7 @@ async def test_a_delta_is_known_by_series_start_and_time(log: Log) -> None:
     assert identity.dedup_key_of_metric_point(b"q" * 16, NOON * NS, (NOON + 60) * NS) == record.id
 
 
-async def test_money_is_exact_and_small_change_adds_up(log: Log) -> None:
+async def test_money_is_exact_and_small_change_adds_up(log: RecordLog) -> None:
     """Money is plain decimal text. Amounts below 10^-12 wait until they have grown."""
     tiny = "0.0000000000004"
     values = ["0.1", "0.30", "0.3" + tiny[3:], "0.3000000000008", "0.3000000000012"]
@@ -97,7 +97,7 @@ async def test_money_is_exact_and_small_change_adds_up(log: Log) -> None:
 
 
 @pytest.mark.rule
-async def test_what_is_no_number_changes_nothing(log: Log, observed: Observed) -> None:
+async def test_what_is_no_number_changes_nothing(log: RecordLog, observed: Observed) -> None:
     """A point that is not finite is ignored, and the series continues."""
     await add(
         log, points=[point("10", at=NOON + 60), point("NaN", at=NOON + 70), point("Infinity", at=NOON + 80)]
@@ -107,7 +107,7 @@ async def test_what_is_no_number_changes_nothing(log: Log, observed: Observed) -
     assert 2 == observed.terms["ignored", "not_finite"]
 
 
-async def test_a_repeated_export_counts_once(log: Log) -> None:
+async def test_a_repeated_export_counts_once(log: RecordLog) -> None:
     export = [point(100, at=NOON + 60), point(7, at=NOON + 60, series=b"t" * 16)]
     for _ in range(3):
         await add(log, points=export)

@@ -13,7 +13,7 @@ from spool.identity import (
     build_request_dedup_keys,
     dedup_key_of_request_item,
 )
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.log.values import Receipt, Submission
 from spool.record import NS, UNIT_COST, UnitCostOperation
 from spool.streams import ALLOCATION, SUM
@@ -34,7 +34,7 @@ def operation(value: str, id: bytes, at: float = NOON) -> UnitCostOperation:
 
 
 async def send(
-    record_log: Log, *values: str, key: str = "k1", at: float = NOON, is_repeat: bool = False
+    record_log: RecordLog, *values: str, key: str = "k1", at: float = NOON, is_repeat: bool = False
 ) -> Receipt:
     """Send one request with a sum for each value."""
     request = names(" ".join(values), key)
@@ -47,13 +47,13 @@ async def send(
     return await record_log.append_submission(submission)
 
 
-async def kept(record_log: Log) -> list[str | None]:
+async def kept(record_log: RecordLog) -> list[str | None]:
     return [
         one.value for one in await everything(record_log, UNIT_COST) if isinstance(one, UnitCostOperation)
     ]
 
 
-async def test_key_accepts_only_one_body(log: Log) -> None:
+async def test_key_accepts_only_one_body(log: RecordLog) -> None:
     """
     Sending the same body again adds nothing. Another value, or more or fewer items, are refused and change nothing.
     """
@@ -71,7 +71,7 @@ async def test_key_accepts_only_one_body(log: Log) -> None:
     await assert_books_balance(log)
 
 
-async def test_only_one_of_two_simultaneous_bodies_is_stored(log: Log) -> None:
+async def test_only_one_of_two_simultaneous_bodies_is_stored(log: RecordLog) -> None:
     """
     Two bodies under one key in one commit: one is stored, the other refused. Other requests of the
     commit are stored.
@@ -100,7 +100,7 @@ async def test_a_key_is_known_as_long_as_ids_are(open_spool: Opener, clock: Move
     assert ["1", "10", "11", "12", "2"] == await kept(log)
 
 
-async def test_repeat_under_a_forgotten_key_is_not_stored(log: Log) -> None:
+async def test_repeat_under_a_forgotten_key_is_not_stored(log: RecordLog) -> None:
     """
     A request that is sent as a repeat is not checked like a first request. If its key is forgotten, nothing
     is stored, and the caller must check it and send it again.

@@ -16,7 +16,7 @@ import pytest
 
 import spool.sqlite.spool
 from spool.identity import RecordIdentity
-from spool.log.protocols import Log
+from spool.log.protocols import RecordLog
 from spool.record import AI_TELEMETRY, Record
 from spool.settings import SpoolSettings
 from spool.sqlite.spool import SqliteSpool
@@ -38,7 +38,7 @@ BOTH = report(2, b"the first name..", b"told later......")
 LATER = report(3, b"told later......")
 
 
-async def test_a_name_of_a_call_in_a_run_is_remembered(log: Log, clock: MovedClock) -> None:
+async def test_a_name_of_a_call_in_a_run_is_remembered(log: RecordLog, clock: MovedClock) -> None:
     """
     The record number of a call whose ids are in a run is unknown. A repeated name is still stored only once.
     """
@@ -57,7 +57,7 @@ async def test_a_name_of_a_call_in_a_run_is_remembered(log: Log, clock: MovedClo
     await assert_books_balance(log)
 
 
-async def test_a_report_of_the_same_side_is_a_call_of_its_own(log: Log, clock: MovedClock) -> None:
+async def test_a_report_of_the_same_side_is_a_call_of_its_own(log: RecordLog, clock: MovedClock) -> None:
     """A second report of one side is a new call, even if the other side's call is in a run."""
     client = call(1)[0], call(1)[1]._replace(links=((b"made", b"answered"),))
     attempts = [(call(n)[0], call(n)[1]._replace(links=((b"answered", b"made"),))) for n in (2, 3)]

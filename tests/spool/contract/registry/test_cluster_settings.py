@@ -8,7 +8,7 @@ import pytest
 
 from spool.clusters import ClusterTable, ReportedCluster
 from spool.errors import Invalid, Managed, NotThere
-from spool.registry.file_owners import FileOwner, owner_document_id
+from spool.registry.file_owners import DeclaringFile, owner_document_id
 from spool.registry.keys import MAX_LABELS
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -184,7 +184,7 @@ async def test_default_settings_stay_only_if_the_cluster_reports_what_it_runs(re
 async def test_only_its_file_changes_a_managed_cluster(registry: Registry) -> None:
     """A managed cluster can still be disabled and enabled."""
     table = registry.cluster_settings
-    owner = FileOwner(id=owner_document_id(ACTION, ID), set="platform", file="clusters.yaml", line=1)
+    owner = DeclaringFile(id=owner_document_id(ACTION, ID), set="platform", file="clusters.yaml", line=1)
     await registry.file_owners.store_owner(owner)
     with pytest.raises(Managed):
         await table.change(MILL, ClusterChange(config={"x_a": 1}), actor=ADA)

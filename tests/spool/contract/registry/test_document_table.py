@@ -11,7 +11,7 @@ import pytest
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere, RegistryDamaged
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name_free
-from spool.registry.documents import DocumentKind, row_version
+from spool.registry.documents import DocumentCollection, row_version
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
@@ -38,7 +38,7 @@ class Rack(RackDraft):
 
 
 class RackTable(ManagedTable[Rack], NamedTable[Rack]):
-    kind, draft, limit, action = DocumentKind("rack", Rack, "rack"), RackDraft, "racks.max", "rack"
+    kind, draft, limit, action = DocumentCollection("rack", Rack, "rack"), RackDraft, "racks.max", "rack"
 
     def check_conflicts(
         self, registry_rows: RegistryRows, stored: Mapping[str, Rack], row: Rack, can_see_row: Sees[Rack]
@@ -65,14 +65,14 @@ class Note(NoteDraft):
 class NoteTable(ManagedTable[Note]):
     """A table without names, with a limit that no setting defines."""
 
-    kind, draft, limit, action = DocumentKind("note", Note, "note"), NoteDraft, "notes", "note"
+    kind, draft, limit, action = DocumentCollection("note", Note, "note"), NoteDraft, "notes", "note"
     most = 2
 
 
 class MistakenTable(ManagedTable[Note]):
     """A table whose rule raises an unexpected error."""
 
-    kind, draft, limit, action = DocumentKind("other", Note, "note"), NoteDraft, "others", "other"
+    kind, draft, limit, action = DocumentCollection("other", Note, "note"), NoteDraft, "others", "other"
 
     def check_conflicts(
         self, registry_rows: RegistryRows, stored: Mapping[str, Note], row: Note, can_see_row: Sees[Note]
@@ -126,7 +126,7 @@ async def test_a_table_without_a_declaration_says_which(open_registry: RegistryO
     """An incomplete declaration raises an error when the table is created, before any row is read."""
 
     class Nameless(ManagedTable[Note]):
-        kind, draft, action = DocumentKind("nameless", Note, "note"), NoteDraft, "note"
+        kind, draft, action = DocumentCollection("nameless", Note, "note"), NoteDraft, "note"
 
     with pytest.raises(TypeError, match="Nameless does not declare limit"):
         await open_registry(declared=[Nameless])

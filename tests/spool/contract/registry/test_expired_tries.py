@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spool.registry.keys import Key, Secret
+from spool.registry.keys import ApiKey, Secret
 from spool.registry.registry import Registry
 from spool.registry.tables.expired_tries import ExpiredKeyUses
 
 
-def key(id: int, expires_at: float) -> Key:
-    return Key(
+def key(id: int, expires_at: float) -> ApiKey:
+    return ApiKey(
         id=id, name=f"key {id}", status="Enabled", created_by="ada@example.com", updated_by="ada@example.com",
         last_modified=1.0, secrets=(Secret(b"digest", expires_at),),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spool.errors import AlreadyThere, NotAllowed
-from spool.registry.operators import ADMIN, SESSION_LIFE_S, VIEWER, Actor, Person, Session
+from spool.registry.operators import ADMIN, SESSION_LIFE_S, VIEWER, Actor, Person, SignInSession
 from spool.registry.registry import Registry
 from spool.registry.tables import operators as table
 from tests.moved_clock import MovedClock
@@ -31,7 +31,7 @@ ADA = Person(
 
 async def came(
     registry: Registry, person: Person = ADA, life_s: float = 3000, *, takes_accounts: bool = False
-) -> Session:
+) -> SignInSession:
     _, session = await registry.operators.sign_in_person(
         person, address="here", life_s=life_s, takes_over_accounts=takes_accounts
     )

@@ -9,7 +9,7 @@ import pytest
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.registry.audit import AuditedChange
-from spool.registry.keys import Key
+from spool.registry.keys import ApiKey
 from spool.registry.operators import ADMIN, LINK_LIFE_S, SESSION_IDLE_S, VIEWER, Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
@@ -22,7 +22,7 @@ ACTOR = Actor(ADA, "127.0.0.1")
 PASSWORD = "correct horse battery"
 
 
-async def create(registry: Registry, name: str = "search team") -> tuple[Key, str]:
+async def create(registry: Registry, name: str = "search team") -> tuple[ApiKey, str]:
     return await registry.keys.create(name=name, scopes=[INGEST], actor=ACTOR)
 
 

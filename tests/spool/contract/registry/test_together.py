@@ -13,18 +13,18 @@ import pytest
 
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from spool.errors import Invalid, NotAllowed
-from spool.registry.keys import Key
+from spool.registry.keys import ApiKey
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import SEND_AI_TELEMETRY
-from spool.registry.views import NewView, View
+from spool.registry.views import NewView, SavedView
 from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows
 
 ADA = Actor("ada@example.com", "local")
 
 
-async def view_and_budget(draft: Registry, name: str = "Search") -> View:
+async def view_and_budget(draft: Registry, name: str = "Search") -> SavedView:
     view = await draft.views.create(
         NewView(name=name, filter={}, principal_dimension="team"),
         max_rows=9,
@@ -110,7 +110,7 @@ async def test_a_draft_follows_its_own_changes(registry: Registry) -> None:
 
 
 async def test_a_key_that_is_created_together_opens_at_once(registry: Registry) -> None:
-    async def work(draft: Registry) -> tuple[Key, str]:
+    async def work(draft: Registry) -> tuple[ApiKey, str]:
         return await draft.keys.create(name="sender", use_cases=[SEND_AI_TELEMETRY], actor=ADA)
 
     key, secret = await registry.run_on_draft(work, lambda _: True)
@@ -157,7 +157,7 @@ import asyncio, itertools, os, signal, sqlite3, sys
 from pathlib import Path
 from gateway.money.budgets.declared import BudgetTable
 from spool.clock import SteadyClock
-from spool.registry.file_owners import FileOwner
+from spool.registry.file_owners import DeclaringFile
 from spool.registry.registry import Registry
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.sql.registry import SqlRegistryRows
@@ -177,7 +177,7 @@ async def change(kill_at):
     async def work(draft):
         await view_and_budget(draft)
         await draft.keys.create(name="sender", use_cases=[SEND_AI_TELEMETRY], actor=ADA)
-        await draft.file_owners.store_owner(FileOwner(id="view x", set="a", file="views.yaml", line=1))
+        await draft.file_owners.store_owner(DeclaringFile(id="view x", set="a", file="views.yaml", line=1))
 
     store = await SqliteRegistry.open(directory)
     registry = await Registry.open(store, secret=b"s" * 32, clock=SteadyClock(), declared=[BudgetTable])

@@ -11,7 +11,7 @@ from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.documents import replace_fields
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.views import Anomalies, EmailConnection, NewView, SlackChannel, View, ViewConnections
+from spool.registry.views import Anomalies, EmailConnection, NewView, SavedView, SlackChannel, ViewConnections
 from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows
 
@@ -39,13 +39,13 @@ pytestmark = pytest.mark.rule
 
 async def create(
     registry: Registry, draft: NewView, *, max_rows: int = 10, known_names: Sequence[str] = KNOWN
-) -> View:
+) -> SavedView:
     return await registry.views.create(draft, known_dimensions=known_names, max_rows=max_rows, actor=ADA)
 
 
 async def change(
     registry: Registry, id: str, changes: dict[str, Any], *, known_names: Sequence[str] = KNOWN
-) -> View:
+) -> SavedView:
     return await registry.views.change(id, changes, known_dimensions=known_names, actor=ADA)
 
 

@@ -24,7 +24,7 @@ from spool.billing import (
 from spool.identity import RecordIdentity
 from spool.listing import ListQuery, SortField
 from spool.log.values import Submission
-from spool.record import BILLING_DATA, BillingDrop
+from spool.record import BILLING_DATA, HourlyBillingFile
 from spool.storage import Storage
 from tests.exporters.spools import record_id
 from tests.moved_clock import MovedClock
@@ -39,8 +39,8 @@ def row(hour: int, cost: str = "1", day: int = 1) -> Row:
 
 def drop(
     n: int, operation: str | None, rows: Sequence[Row], month: str = MONTH, connection: str = "c"
-) -> BillingDrop:
-    return BillingDrop(
+) -> HourlyBillingFile:
+    return HourlyBillingFile(
         id=record_id(n),
         connection_id=connection,
         month=month,
@@ -50,7 +50,7 @@ def drop(
     )
 
 
-async def take(storage: Storage, *drops: BillingDrop) -> None:
+async def take(storage: Storage, *drops: HourlyBillingFile) -> None:
     identities = [RecordIdentity(each.id) for each in drops]
     await storage.log.append_submission(
         Submission(topic=BILLING_DATA, received=len(drops), records=list(drops), identities=identities)
@@ -188,7 +188,7 @@ async def test_months_and_connections_go(storage: Storage) -> None:
 async def test_a_drop_that_cannot_be_read_is_in_the_log_alone(storage: Storage, body: bytes) -> None:
     """A stored drop that today's rules cannot read is delivered, but no month shows it."""
     await take(
-        storage, BillingDrop(id=record_id(1), connection_id="c", month=MONTH, operation=SUM, body=body)
+        storage, HourlyBillingFile(id=record_id(1), connection_id="c", month=MONTH, operation=SUM, body=body)
     )
     assert await read(storage) == []
     assert len(await storage.log.read(BILLING_DATA, 1, 1)) == 1
@@ -204,7 +204,7 @@ async def test_rows_are_shown_as_they_came(storage: Storage) -> None:
         "operation": SUM,
         "rows": 1,
     }
-    await take(storage, BillingDrop(**record, body=b'{"data": [' + raw + b" ]}"))
+    await take(storage, HourlyBillingFile(**record, body=b'{"data": [' + raw + b" ]}"))
     (hour,) = await storage.small.open_table(BILLING_DROPS).month_hours("c", MONTH)
     assert hour.json_rows == raw
     assert hour.hour == 1_793_491_200 + 8 * HOUR_S

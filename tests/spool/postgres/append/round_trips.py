@@ -9,7 +9,7 @@ from pathlib import Path
 
 from psycopg import pq
 
-from spool.postgres.database import ConnectionLane
+from spool.postgres.database import DatabaseConnectionPool
 
 SENT = re.compile(r"^F\t\d+\t(\w+)", re.MULTILINE)
 
@@ -26,7 +26,7 @@ class RoundTrips:
 
 
 @contextmanager
-def round_trips(lane: ConnectionLane, folder: Path) -> Iterator[RoundTrips]:
+def round_trips(lane: DatabaseConnectionPool, folder: Path) -> Iterator[RoundTrips]:
     """Count round trips on the only connection of a lane while it is idle at the start."""
     (session,) = lane._idle
     found, file = RoundTrips(), folder / "trace"

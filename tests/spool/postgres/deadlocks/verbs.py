@@ -19,7 +19,15 @@ from spool.identity import RecordIdentity
 from spool.log.partial_reports import ExpectedVersion, PartialReport, expected_report_versions
 from spool.log.values import Submission
 from spool.postgres.leases import PostgresLeases
-from spool.record import AI_TELEMETRY, BILLING_DATA, NS, UNIT_COST, BillingDrop, Inference, UnitCostOperation
+from spool.record import (
+    AI_TELEMETRY,
+    BILLING_DATA,
+    NS,
+    UNIT_COST,
+    HourlyBillingFile,
+    Inference,
+    UnitCostOperation,
+)
 from spool.registry.insights import Finding, InsightDraft
 from spool.registry.notices import Notice
 from spool.registry.operators import Actor
@@ -132,14 +140,16 @@ async def report_billing(gateway: Gateway) -> None:
     ]
     operation = chance.choice(["sum", "replace_hourly", "replace_drop"])
     body = orjson.dumps({"month": MONTH, "operation": operation, "data": rows})
-    drop = BillingDrop(
+    drop = HourlyBillingFile(
         id=chance.randbytes(16), connection_id=chance.choice("ab"), month=MONTH, operation=operation,
         rows=len(rows), body=body,
     )  # fmt: skip
     await append(gateway, BILLING_DATA, [drop])
 
 
-async def append(gateway: Gateway, topic: str, records: Sequence[UnitCostOperation | BillingDrop]) -> None:
+async def append(
+    gateway: Gateway, topic: str, records: Sequence[UnitCostOperation | HourlyBillingFile]
+) -> None:
     identities = [RecordIdentity(record.id) for record in records]
     await gateway.storage.log.append_submission(
         Submission(topic=topic, received=len(records), records=list(records), identities=identities)

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from exporters.notifications.channel import Channel, Message
+from exporters.notifications.channel import Channel, NotificationMessage
 from exporters.notifications.notifier import ChannelSender
 from exporters.notifications.schedule import Schedule
 from exporters.probe import Probe
@@ -19,7 +19,7 @@ from spool.container_files.files import ContainerFiles
 from spool.container_files.values import FILE
 from spool.deliveries.values import Settlement
 from spool.errors import NotThere, SpoolUnavailable
-from spool.postgres.container_files import PostgresContainerRows, PostgresContents
+from spool.postgres.container_files import PostgresContainerFileContents, PostgresContainerRows
 from spool.postgres.database import Database, Unconfirmed
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.deliveries.delivery_rows import PostgresRoutes
@@ -154,7 +154,7 @@ async def test_file_is_acknowledged_only_when_a_standby_has_it(strict: Database)
     """
     The sender of a file gets an acknowledgement only when a standby has the file, because it may delete its copy.
     """
-    rows, contents = PostgresContainerRows(strict), PostgresContents(strict)
+    rows, contents = PostgresContainerRows(strict), PostgresContainerFileContents(strict)
     files = await ContainerFiles.open(rows, contents, ContainerSettings(), MovedClock())
     with pytest.raises(SpoolUnavailable, match=GONE):
         await announce(files, "a")
@@ -172,12 +172,12 @@ async def test_file_is_acknowledged_only_when_a_standby_has_it(strict: Database)
 
 class SentMessages(Channel):
     def __init__(self) -> None:
-        self.sent: list[Message] = []
+        self.sent: list[NotificationMessage] = []
 
     def secret_file_state(self) -> object:
         return None
 
-    async def send(self, message: Message) -> str:
+    async def send(self, message: NotificationMessage) -> str:
         self.sent.append(message)
         return ""
 

@@ -17,7 +17,7 @@ from spool.container_files.values import (
     ContainerFile,
     ContainerSender,
 )
-from spool.postgres.container_files import PostgresContainerRows, PostgresContents
+from spool.postgres.container_files import PostgresContainerFileContents, PostgresContainerRows
 from spool.settings import ContainerSettings
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import migrated
@@ -30,7 +30,7 @@ AGENT = ContainerSender(key="agent")
 @pytest.fixture
 async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[ContainerFiles, ContainerFiles]]:
     async with migrated(fresh_schema) as database:
-        rows, contents = PostgresContainerRows(database), PostgresContents(database)
+        rows, contents = PostgresContainerRows(database), PostgresContainerFileContents(database)
         opened = [
             await ContainerFiles.open(rows, contents, ContainerSettings(), MovedClock()) for _ in range(2)
         ]
@@ -117,7 +117,7 @@ async def test_no_more_files_than_may_be_on_all_together(fresh_schema: Schema) -
     """Files that are announced to both processes at once are counted in the database."""
     settings = ContainerSettings(max_files=8)
     async with migrated(fresh_schema) as database:
-        rows, contents = PostgresContainerRows(database), PostgresContents(database)
+        rows, contents = PostgresContainerRows(database), PostgresContainerFileContents(database)
         nodes = [await ContainerFiles.open(rows, contents, settings, MovedClock()) for _ in range(2)]
 
         async def announced(place: int, n: int) -> None:

@@ -21,7 +21,7 @@ from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import LEAST_OF_SESSION, AgentLink, UserHome
 from gateway.devices.agent.probe.places import PLACES
 from gateway.devices.fleet.heartbeat_facts import valid_facts
-from gateway.devices.fleet.uses import RememberedUses
+from gateway.devices.fleet.uses import RememberedAssistantUses
 from tests.gateway.devices.agent.probe.trees import OTHER, OURS, Tree
 
 NAMES = tuple(PLACES)
@@ -650,7 +650,7 @@ def test_calls_belong_to_the_home_that_was_used_when_they_ended(tree: Tree) -> N
     (tree.root / "home/bob").mkdir()
     tree.homes["bob"] = UserHome(folder=GuardedFolder(tree.root / "home/bob"), user=1001)
     tree.apply_policy("codex")
-    tree.memories["codex 1001"] = RememberedUses(
+    tree.memories["codex 1001"] = RememberedAssistantUses(
         setting="configured", used=now - 7200, unheard=now - 9000, newest=(now - 9000, now - 7200)
     )
     tree.use(f"home/bob/{SESSIONS['codex']}", age_s=6000)

@@ -15,14 +15,16 @@ from gateway.devices.agent.probe.states import (
     worst_home_state,
 )
 from gateway.devices.fleet.heartbeat_facts import CAUSES
-from gateway.devices.fleet.uses import RECENT_S, RememberedUses
+from gateway.devices.fleet.uses import RECENT_S, RememberedAssistantUses
 
 NOW = 1_000_000_000.0
 FINE = AssistantFacts(
     is_enabled=True, is_ours=True, enabled_by=SettingsSource.FILE, endpoint_by=SettingsSource.FILE
 )
 USED = replace(FINE, used_at=NOW - 3600)
-CONFIGURED = RememberedUses(setting="configured", since=NOW - 30 * 86_400, cut_since=NOW - 30 * 86_400)
+CONFIGURED = RememberedAssistantUses(
+    setting="configured", since=NOW - 30 * 86_400, cut_since=NOW - 30 * 86_400
+)
 # earlier looks saw two uses without a call, five and ten minutes before the use that this look sees
 LOSING = replace(FINE, used_at=NOW - 300)
 UNHEARD = msgspec.structs.replace(
@@ -138,7 +140,7 @@ def test_the_first_state_that_holds() -> None:
 
 def home(state: str, *, used: float | None = None, user: int = 1000, is_losing: bool = False) -> HomeState:
     at = None if used is None else NOW - used
-    return HomeState(state, "", RememberedUses(is_losing=is_losing), at, user)
+    return HomeState(state, "", RememberedAssistantUses(is_losing=is_losing), at, user)
 
 
 def test_a_machine_with_several_homes() -> None:

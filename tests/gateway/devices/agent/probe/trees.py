@@ -12,7 +12,7 @@ from typing import Any
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
-from gateway.devices.fleet.uses import RememberedUses
+from gateway.devices.fleet.uses import RememberedAssistantUses
 
 OURS = "http://127.0.0.1:4318"
 OTHER = "https://collector.example.net:4318"
@@ -25,7 +25,7 @@ class Tree:
     def __init__(self, root: Path, system: str = LINUX) -> None:
         self.root = root
         self.system = system
-        self.memories: dict[str, RememberedUses] = {}
+        self.memories: dict[str, RememberedAssistantUses] = {}
         self.homes = {"ada": UserHome(folder=GuardedFolder(root / "home/ada"))}
         (root / "home/ada").mkdir(parents=True)
 
@@ -33,7 +33,7 @@ class Tree:
         """Let earlier looks have seen two uses without a call, in the hour before the files' age."""
         first = time.time() - 3 * 3600
         newest = (first + 60, first + 900)
-        memory = RememberedUses(setting="configured", unheard=first, newest=newest, used=newest[-1])
+        memory = RememberedAssistantUses(setting="configured", unheard=first, newest=newest, used=newest[-1])
         self.memories[f"{assistant} "] = memory
 
     def write(self, path: str, content: Any = "", *, age_s: float = 3600) -> Path:

@@ -15,7 +15,7 @@ from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import protobuf_decoder, wire
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
-from gateway.normalise.payload.body_limits import ITEM_BYTES, Allowance
+from gateway.normalise.payload.body_limits import ITEM_BYTES, BodyReadLimits
 from tests.gateway.normalise.otlp.items import finished
 
 MIB = 1 << 20
@@ -232,5 +232,5 @@ def test_attributes_are_read_in_turns(spans: int, names: int) -> None:
     Attributes are decoded in several steps, and no step is long, however unknown names are distributed.
     Unknown names are the slowest.
     """
-    print(share := longest_share(protobuf_decoder.traces(many_names(spans, names), Allowance())))
+    print(share := longest_share(protobuf_decoder.traces(many_names(spans, names), BodyReadLimits())))
     assert share < 1 / 3

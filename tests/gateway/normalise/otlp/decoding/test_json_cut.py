@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.core.errors import BadPayload
 from gateway.normalise.otlp.decoding import json_decoder, json_request
 from gateway.normalise.payload import json_cut
-from gateway.normalise.payload.body_limits import Allowance
+from gateway.normalise.payload.body_limits import BodyReadLimits
 from gateway.normalise.payload.json_cut import JsonScanner
 from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.payloads import any_value, attribute, in_json, normalised, span, traces
@@ -51,7 +51,7 @@ def test_a_case_that_is_cut_is_the_same_case(path: Any, request: pytest.FixtureR
 
 
 def cut_elements(text: bytes) -> list[Any]:
-    cut = JsonScanner(text, Allowance())
+    cut = JsonScanner(text, BodyReadLimits())
     work = cut.read_document(cut.locate_array_elements)
     while True:
         try:

@@ -23,7 +23,7 @@ from click.testing import CliRunner
 
 from gateway.bills.plans.declared import PlanTable
 from gateway.cli import main
-from gateway.money.recommendations.adviser import Adviser
+from gateway.money.recommendations.adviser import RecommendationUpdater
 from gateway.money.recommendations.gathering import Sources
 from spool.engines import MEMORY, POSTGRES
 from spool.identity import RecordIdentity
@@ -337,7 +337,7 @@ async def test_idle_seats_of_a_month_that_is_over(server: OperatorServer) -> Non
         prices=lambda: BOOK,
         registry=server.registry,
     )
-    adviser = Adviser(sources, server.registry.recommendations, server.clock)
+    adviser = RecommendationUpdater(sources, server.registry.recommendations, server.clock)
     assert 2 == (await adviser.find_and_store_savings()).merged.new
     listed = (await server.ask("GET", "/recommendations")).payload["recommendations"]
     assert [
