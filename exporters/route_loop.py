@@ -173,7 +173,7 @@ class RouteLoop:
             delivery = None if rests else await self._take_due_delivery()
         if delivery is None:
             return False
-        self._resting.wake_one()  # another delivery may be due
+        self._resting.wake_one()  # another worker looks for a further due delivery
         try:
             must_wait = not await self._forward_delivery(delivery)
         # The outcome could not be stored, so the delivery must not stay marked as being sent.
@@ -186,7 +186,7 @@ class RouteLoop:
                 )
             raise
         finally:
-            if ignores_waits and must_wait:  # the other deliveries would probably fail as well
+            if ignores_waits and must_wait:  # the delivery failed, as other deliveries probably would
                 self._ignores_waits = False
         return True
 
@@ -439,7 +439,7 @@ class RouteLoop:
                     rest_s = await self._seconds_until_due()
                     self._waits = ""
                 except SpoolUnavailable as error:
-                    # Nothing was settled or lost.
+                    # no delivery was settled, and no record is lost
                     self._log_waiting(str(error))
                     rest_s = AFTER_A_FAULT_S
                 except Exception:  # noqa: BLE001 - the spool failed: nothing was settled, nothing is lost

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from spool.errors import SpoolDamaged, SpoolFull, SpoolUnavailable
 
-AGAIN_S = 5.0  # after the storage was unreachable
+AGAIN_S = 5.0  # seconds to wait after the storage was unreachable
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class NodeState:
     seen_at: float
     is_live: bool
     is_this: bool  # whether this row is the gateway that returns it
-    leases: Sequence[str]  # held
+    leases: Sequence[str]  # leases that the gateway holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ TOKEN_UNIT = "{token}"
 CALL_UNIT = "{call}"
 NS = 1_000_000_000
 MAX_TAGS = 32  # per record
-# `sender_key` of reports from devices, which add only who made a call that a server reported.
+# `sender_key` of reports from devices. They add only the owner to a call that a server reported.
 DEVICE_KEYS = "keys of devices"
 # mark in a price book's name before the name of the contract that decided the price
 CONTRACT_MARK = "+contract:"
@@ -145,7 +145,7 @@ class UsageEvent(msgspec.Struct, array_like=True, tag=3, kw_only=True, gc=False)
     data: dict[str, Scalar] = {}
     tags: dict[str, str] = {}
     shadow: bool = False
-    request: bytes | None = None  # names of the request, as in UnitCostOperation
+    request: bytes | None = None  # dedup keys of the request, as in UnitCostOperation
 
 
 class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc=False):
@@ -171,7 +171,7 @@ class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc
     value: str | None = None
     # the record is not delivered, because the first sum creates the stream
     shadow: bool = False
-    # Two names (spool.identity, 16 bytes each) of a request with an idempotency key, on its first new record,
+    # Two dedup keys (16 bytes each) of a request with an idempotency key, on the request's first new record,
     # which the log reads after a restart.
     request: bytes | None = None
 
@@ -192,7 +192,7 @@ class HourlyBillingFile(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc
     start_time: int | None = None
     shadow: bool = False
     upstream_id: str | None = None  # id of the connection upstream when the file arrived, if it differs
-    request: bytes | None = None  # names of the request, as in UnitCostOperation
+    request: bytes | None = None  # dedup keys of the request, as in UnitCostOperation
 
 
 # Tag 6 of the record types is unused.

@@ -82,7 +82,7 @@ class DatabaseHealth:
 
     needs_standby: bool
     standbys: Sequence[Standby] | None
-    standby_waits: int  # unconfirmed commits
+    standby_waits: int  # commits that no standby has confirmed yet
     standby_wait_s: float
     head_waits: int  # nodes that wait for the commit of another node
     head_wait_s: float
@@ -91,10 +91,10 @@ class DatabaseHealth:
     connections: int  # connections of all clients
     max_connections: int
     failed_connections: int  # failed connections of this node
-    nodes: int  # running
+    nodes: int  # number of running nodes
     leases_held: int
     leases_free: int  # leases that a running node needs and no node holds
-    reporters: int  # number of rows of `StoredSenders`
+    reporters: int  # number of stored senders of calls
 
 
 async def no_database() -> DatabaseHealth | None:

@@ -102,7 +102,7 @@ class Charge:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     cache_write_1h_tokens: int = 0
-    numbers: str = ""  # record numbers, if the charge is made from records
+    numbers: str = ""  # numbers of the charge's records, "" if it is made from sums
     corrects: str = ""  # id of the record that a correction changes
     # when a change of usage in a past month became known
     billed_in: datetime | None = None

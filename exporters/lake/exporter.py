@@ -371,7 +371,7 @@ class LandingRecorder:
         self._verdicts = verdicts
         self._route = route
         self._clock = clock
-        self._noted_at: float | None = None  # monotonic
+        self._noted_at: float | None = None  # monotonic time of the last stored note
 
     async def write_delivery(
         self, delivery: Delivery, entries: AsyncIterator[LogEntry], store_delivery_mark: StoreRouteMark

@@ -358,7 +358,7 @@ class ContainerFileSync:
                 task.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
             if self._poked.is_set():
-                self._clear_waits()  # the response to an earlier request may have begun a wait
+                self._clear_waits()  # a response to an earlier request may have set a wait meanwhile
             self._poked.clear()
 
 

@@ -86,7 +86,7 @@ class DeviceSync:
         self._in_flight = in_flight
         self._tells_changes = tells_changes
         self._read_waiting_since, self._state_what_waits = waiting_since, state_what_waits
-        self._waiting_since: float | None = None  # read once per round
+        self._waiting_since: float | None = None  # as of the begin of the round
         self._backoff = backoff or Backoff()
         self._state = RUNNING
         self._reason: str | None = None

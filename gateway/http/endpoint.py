@@ -46,7 +46,7 @@ def build_endpoint(rows: Sequence[ApiAddress], services: RunningServices) -> Han
     guard = rows[0].guard
     row_of = {method: row for row in rows for method in row.methods}
     holder_of = {row.name: services.services_of_type(services_type_of_handler(row.handler)) for row in rows}
-    # HEAD last
+    # in the Allow header, HEAD comes last
     allowed = ", ".join(sorted(row_of, key="HEAD".__eq__))
     receivers = services.receivers
     count = receivers.metrics.count_request
@@ -214,7 +214,8 @@ async def _serve_admitted_request(
                 # a rejected body cost as much as an accepted one
                 receivers.access.charge_refused_bytes(bearer, bytes=share.held)
                 raise
-            # Telemetry needs a key that was valid at its begin, a change one that is still valid.
+            # For telemetry, it is enough that the key was valid at the begin of the request. For a change, the key
+            # must still be valid.
             if served_address.body is not bytes:
                 recheck_key(served_address, request, receivers)
             receivers.access.charge_request(bearer, requests=0, bytes=len(body))

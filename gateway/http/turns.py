@@ -89,7 +89,7 @@ class EventLoopJobBatch:
         until = time.perf_counter() + ALONE_S
         while self._waiting:
             job, result, party = self._waiting.popleft()
-            if result.done():  # cancelled
+            if result.done():  # the request was cancelled
                 continue
             began = time.perf_counter()
             try:

@@ -80,7 +80,7 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
         return max(1, -(-kinds // KINDS_PER_PLACE))
 
 
-_NO_TIMES: dict[CallKind, float] = {}  # never changed
+_NO_TIMES: dict[CallKind, float] = {}  # shared, so no code may add to it
 
 
 def _last_report_time_of_fact(times: Mapping[CallKind, float], fact_digest: bytes) -> float:

@@ -44,7 +44,7 @@ class SenderFieldCounter:
         self._seen: dict[
             tuple[Stated, str, str], _Seen
         ] = {}  # counts by stated fields, product of the User-Agent, and sender
-        self._day = 0  # of `_seen`
+        self._day = 0  # UTC day number of the counts in `_seen`
         self._days: dict[int, SenderDay] = {}
 
     @property

@@ -115,7 +115,7 @@ class Snapshot:
     now: float = 0.0
     budgets: Sequence[BudgetGauge] = ()
     unheard_budgets: int = 0  # number of budgets with alerts that no channel would send
-    scheduled_reports: Mapping[str, int] = field(default_factory=dict)  # by state
+    scheduled_reports: Mapping[str, int] = field(default_factory=dict)  # number by state
     reconciled: Sequence[ReconciledRatio] = ()
     # open insights by detector and severity
     insights: Mapping[tuple[str, str], int] = field(default_factory=dict)

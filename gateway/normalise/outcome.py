@@ -38,7 +38,7 @@ PART = 4096  # records or points of a large payload that are packed together
 class RejectedPayloadItem(NamedTuple):
     """A rejected item. `message` names a field and an offset, never a value."""
 
-    item: int  # from 0
+    item: int  # index in the payload, from 0
     reason: str
     message: str
 

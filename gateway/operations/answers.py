@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from spool.registry.field_notes import example, words
 
-# of insights and recommendations
+# status and effort of an insight or a recommendation
 Status = Literal["new", "in_progress", "on_hold", "addressed", "ignored"]
 Effort = Literal["not_set", "low", "medium", "high"]
 

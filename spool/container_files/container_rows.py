@@ -30,7 +30,7 @@ UNSENT = "unsent"  # files uploaded before `now` and not sent
 # files delivered before `now` whose bytes are still stored; `cluster` and `key` are optional
 SPENT = "spent"
 FORGETTABLE = "forgettable"  # finished files whose bytes are deleted
-READABLE = "readable"  # stored metrics files uploaded since `now`
+READABLE = "readable"  # stored metrics files uploaded at `now` or later
 SELECTIONS = (DUE, UNTOLD, MISSING, OVERDUE, UNSENT, SPENT, FORGETTABLE, READABLE)
 
 

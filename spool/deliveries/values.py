@@ -133,7 +133,7 @@ class DeadLetter:
 
 # States of a delivery that is not settled.
 OPEN = "open"
-UNKNOWN = "unknown"  # an operator must settle it
+UNKNOWN = "unknown"  # the outcome is unknown, and an operator must decide it
 DELIVERY_STATES = (OPEN, UNKNOWN)
 
 

@@ -423,7 +423,7 @@ class DeviceTable:
             self._start_write_task()
 
     async def _write_all(self) -> None:
-        await asyncio.sleep(0)  # other changes of this turn join the batch
+        await asyncio.sleep(0)  # changes of other tasks that are ready to run join the batch
         work = current_work()  # the request that made the first change
         while self._batch:
             began = time.monotonic()
@@ -452,7 +452,7 @@ class DeviceTable:
             # rejected changes must not be audited
             await self._refuse_ended_keys(batch)
             await self.auditor(batch.changes)
-        # the other deleted devices were enrolled again
+        # a deleted device that is in memory was enrolled again
         deleted = [id for id in batch.deleted if id not in self._devices]
         async with self._turn:
             overwritten = await self._write_unrefused_rows(batch, batch.ids, batch.names, batch.gone, deleted)

@@ -197,7 +197,7 @@ class _StoredCounts:
     in_span: Counter[PeriodStart] = field(default_factory=Counter)
     kept_in_span: int = 0
     damaged: int = 0
-    # where a gap begins or a damaged record is
+    # record numbers at which a gap begins or a record is damaged
     unread: list[int] = field(default_factory=list)
     near_unread: set[PeriodStart] = field(default_factory=set)
 
@@ -486,7 +486,7 @@ class _SumComparison:
         view = period_key.views[self._checksum_index(place)]
 
         def differences_if_unchanged(ledger_rows: LedgerRows) -> Sequence[SumDifference]:
-            # sums that changed since the first pass cannot be shown
+            # if the sums changed since they were counted, a difference proves nothing
             if read_state(ledger_rows)["reach"] != period_key.reach and not self._is_unchanged(
                 ledger_rows, place
             ):

@@ -42,8 +42,8 @@ EVERY, EVERY_BILLED = "changed", "billed"
 RECALCULATED = "recalculated"  # state key: mark of the stored recalculations; 0 without any
 MAX_TEXT = 256  # maximum characters of a dimension's value
 MOST_NUMBERS = 100_000  # maximum dimension numbers in memory
-# Nearly full periods whose sets of dimensions are in memory, as a set of hashes and as an array. Reading a
-# set from the database takes 70 times as long as making a set of an array.
+# Limits of nearly full periods whose sets of dimensions are in memory: as a set of hashes, and as an array.
+# Reading a set from the database takes 70 times as long as converting an array.
 MOST_PRESENT, MOST_PACKED = 16, 512
 MOST_PERIODS = 10_000  # maximum periods with a known upper bound on their sums
 
@@ -70,7 +70,7 @@ def read_state(ledger_rows: LedgerRows) -> dict[str, int]:
         "missed_end": 0,
         "settled": 0,  # missed numbers that are not in the log
         "compared": 0,  # when the totals were last compared with the log
-        "differing": 0,  # periods that differed then
+        "differing": 0,  # number of periods that differed in that comparison
         "left": 0,
         "charged": 0,  # 1 after the first amount in another currency than dollars
         RECALCULATED: 0,

@@ -189,7 +189,7 @@ class Ledger:
         self.digests = WorkUnitHasher(b"")  # placeholder until the storage is opened
         self.people: People | None = None  # known names of people, for filters
         self._person: tuple[int, DerivedDimension] | None = (
-            None  # version of the links, and the derived dimension of people
+            None  # version of the names linked to people, and the dimension made from it
         )
         self.shows_layers = False  # whether restricted people see LAYERS of billed costs
         self._derived: DerivedDimensions = {}
@@ -468,7 +468,7 @@ class Ledger:
             if state["rebuilding"]:
                 return False
             now = int(conservative_now_for_deletion(self._clock))
-            # after one rollup another is usually missing, so only the write searches for it
+            # after a rollup was made, another is usually missing, so skip this search: the write searches as well
             if not self._has_made_rollup and not await self._read_rows(
                 lambda rows: rollups.next_missing_rollup(rows, state["daily"], now)
             ):

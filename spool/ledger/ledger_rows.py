@@ -365,7 +365,7 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def periods_frozen_for_rebuild(self) -> set[tuple[int, int]]: ...  # width and start
+    def periods_frozen_for_rebuild(self) -> set[tuple[int, int]]: ...  # width and start of each
 
     def lowest_number_by_period(self) -> Mapping[tuple[int, int], int]: ...
 

@@ -188,7 +188,7 @@ EXPLAINED_TYPES = {name: kind.meaning for name, kind in _COST_TYPES.items() if k
 MISSING_IS_OF_BILLS = f"missing applies only to billed costs: add cost_type={', '.join(BILLED_TYPES)}"
 
 Group = tuple[str | None, ...]  # values of `group_by` in order, None for unknown
-WantedValues = Mapping[str, tuple[str, ...]]  # by dimension
+WantedValues = Mapping[str, tuple[str, ...]]  # accepted values by dimension
 
 
 SLICE = "(slice)"  # the calls that a person may see; no list of dimensions has it
@@ -232,7 +232,8 @@ class CostQuery:
     aggregated: bool = False
     # build trees of runs only from calls with a value of this dimension, around the query's time
     trees_of: DerivedDimension | None = None
-    # group users as records name them, for what leaves the installation: a link must not change it
+    # Group users by their names in records, and not by linked person. Data that leaves the installation must
+    # not change with a link.
     stated_names: bool = False
 
     def shown_group(self, group: Group) -> Group:

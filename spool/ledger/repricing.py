@@ -127,7 +127,7 @@ def reprice_sums(
                 for number, (_, old) in zip(numbers, removed, strict=True)
                 if old in meters
             ]
-            # first remove all, because a sum that had no price may now belong to the row of another
+            # delete all before adding: a sum's new cost source may give it the row of another removed sum
             ledger_rows.delete_sums(width, removed)
             ledger_rows.add_sums(width, new)
             if new:

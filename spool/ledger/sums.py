@@ -36,7 +36,7 @@ DAY_S = 24 * HOUR_S
 END_OF_TIME = 1 << 62
 WEEK_S, FOUR_WEEKS_S = 7 * DAY_S, 28 * DAY_S
 BILLED_ROLLUPS = 100  # number of the first rollup of billed costs
-ROLLUP_WIDTHS = (FOUR_WEEKS_S, WEEK_S, DAY_S)  # of spool.ledger.days.rollups
+ROLLUP_WIDTHS = (FOUR_WEEKS_S, WEEK_S, DAY_S)  # seconds; see spool.ledger.days.rollups
 # first Monday after the epoch: weeks of rollups and queries begin on the same day
 MONDAY_S = 4 * DAY_S
 _HOUR_NS = HOUR_S * NS

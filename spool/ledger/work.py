@@ -19,7 +19,7 @@ from spool.identity import has_unique_id_form
 from spool.installation import derive_secret
 
 REST, NONE = 0, -1  # ids for all unlisted units of a kind, and for no unit
-EDGE = -2  # in place of the ticket, if the set of units has no sums and only states who started a run
+EDGE = -2  # in the place of the ticket, marks a set of units that only states who started a run
 OTHER = "(other)"  # REST as results show it
 _BITS = 63  # engines store signed 64-bit integers
 
@@ -30,7 +30,7 @@ FORGOTTEN = "forgotten"
 ROLLUP = 1000  # number of the rollup of the sums by units
 
 
-T = TypeVar("T", bound=Any)  # number or digest of a run
+T = TypeVar("T", bound=Any)  # a run's number, or its digest
 
 
 def unit_name_or_empty_if_other(name: str) -> str:

@@ -61,7 +61,7 @@ class IdCompaction:
     `DuplicateIndex.apply_compaction`.
     """
 
-    taken: int  # ids that leave the dict, oldest first
+    taken: int  # number of the oldest ids in memory that move
     added: Sequence[IdRun]
     # runs that were merged, expired, or exceed the limit on ids
     removed: Sequence[IdRun]
@@ -98,7 +98,7 @@ class DuplicateIndex:
         self._max_run = max(self._batch, max_ids // 8)
         self._newest: dict[int, int] = {}  # position by id, in order of arrival
         self._hours = array("q")  # hours in the order of `_newest`
-        # times, each with its number of ids
+        # arrival times with the number of ids that arrived, oldest first
         self._arrivals: deque[tuple[float, int]] = deque()
         self._runs: dict[int, list[IdRun]] = {}
         self._in_runs = 0
@@ -228,7 +228,8 @@ class DuplicateIndex:
             return True
         if count < max(2 * self._batch, self._look_again_at):
             return False
-        # The next step walks over a batch. If it is not closed, wait for more ids.
+        # The check below walks over a whole batch. If reports may still change its records, the next check waits for
+        # more ids.
         self._look_again_at = count + self._batch // 16
         topic, number = decode_log_position(next(islice(self._newest.values(), self._batch - 1, None)))
         return number < lowest_open_numbers.get(topic, 1)

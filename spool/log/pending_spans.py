@@ -42,8 +42,8 @@ _ITEM: Final = Struct(">8s8sq")
 _FIRST_OF_PLACE: Final = 16
 _TRACE: Final = ROW.size - _ITEM.size
 _NO_SPAN: Final = bytes(8)
-# A span that is no call has this value instead of a position, minus twice the index of its values in `given`. So
-# the value of a run is odd.
+# Instead of a position, a span that is no call has one of these numbers, minus twice the index of its values in
+# `given`. So the number of a run is odd.
 _OF_STEP, _OF_RUN = 0, -1
 _IS_BESIDE: Final = 1 << 62  # added to a call's position if the span above has the prefix BESIDE
 
@@ -474,7 +474,7 @@ class PendingSpans:
                     if now - at >= KEPT_S:
                         due.append(key)
                     elif at <= now:
-                        break  # rows of a clock that was ahead may precede older ones
+                        break  # later rows are younger, unless a clock was ahead
         return due
 
     def _keys_over_limit(self) -> Iterator[bytes]:

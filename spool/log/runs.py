@@ -16,11 +16,11 @@ from itertools import pairwise
 
 from spool.packed.native import NativeModule
 
-SPACE = 2**64  # ids are spread evenly over it
+SPACE = 2**64  # number of possible ids; hashes spread ids evenly
 SLICES = 64  # slices of a merge, so that no step blocks other threads for long
 SLICE = 16_384  # number of ids to compare in a step, so that no step blocks other threads for long
 NO_IDS = array("Q")  # ids of a damaged run, which expires like any other
-EVERY_ID = b"\xff"  # marks that exclude no id, used after a read from disk
+EVERY_ID = b"\xff"  # marks of a run read from disk, which exclude no id
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +36,7 @@ class IdRun:
     arrived_at: float  # arrival time of the newest id
     ids: array[int]
     marks: bytes = EVERY_ID
-    mask: int = 0  # selects the low end of an id
+    mask: int = 0  # bit mask for the low end of an id
 
     def __contains__(self, id: int) -> bool:
         ids = self.ids

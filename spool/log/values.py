@@ -62,7 +62,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     meter_too_large: int = 0
     # attribute names of items that look like AI calls and that no dialect reads
     unrecognised: Sequence[tuple[str, ...]] = ()
-    # receipts of the request's earlier parts, only in the last part
+    # in the last part of a request: the receipts of its earlier parts
     before: Sequence[str] = ()
     # estimates the cost again after an added report filled a count or the model
     price: Callable[[Inference], None] | None = None
@@ -153,7 +153,7 @@ class LogStats:
     wal_bytes: int = 0  # bytes of the write-ahead log, which is moved into the database later
     wal_problem: str = ""  # why the write-ahead log cannot be moved
     commit_s: float = 0.0  # seconds that the running commit or upkeep has taken
-    waiting: int = 0  # submissions
+    waiting: int = 0  # number of submissions that wait for a commit
     cache_bytes: int = 0
     series: int = 0  # known cumulative counters at the last retention
     max_series: int = 0

@@ -57,7 +57,7 @@ class PackedSums:
             except self._native.panic as error:
                 self._native.count_fault(error)
                 raise NativeFault from error
-            if at < end:  # a record that Python must add
+            if at < end:  # the compiled module leaves this record to Python
                 self._sums.add_entries([_single_record_entry(entry, at - records.begin)])
                 at, done = at + 1, done + 1
                 if done % max_records_at_once() == 0:

@@ -109,7 +109,7 @@ class PostgresDevices:
         self._versions: Versions = {}  # versions of rows as this process last read or wrote them
         self._told: dict[str, Device] = {}  # devices as other processes were last informed of them
         self._looked_at = 0.0
-        # earlier commits that use an ended key may still run
+        # whether commits with a key that has ended may still run
         self._ends_keys = False
 
     async def load(self) -> tuple[Sequence[Device], Sequence[UnenrolledName]]:

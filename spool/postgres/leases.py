@@ -86,7 +86,7 @@ TAKE = f"""
 RELEASE = "UPDATE {schema}.leases SET node = NULL WHERE name = ANY(%(names)s::text[]) AND node = %(id)s"
 
 TELL = "UPDATE {schema}.nodes SET settings_hash = %(hash)s, note = %(note)s::jsonb WHERE id = %(id)s"
-# A gateway that is starting has not reported its settings yet.
+# The hash is empty while a gateway starts, because it has not reported its settings.
 SETTINGS = f"""
     WITH told AS (SELECT id, name, settings_hash, note FROM {{schema}}.nodes WHERE {LIVE} AND settings_hash <> '')
     SELECT id, name, note FROM told WHERE (SELECT count(DISTINCT settings_hash) FROM told) > 1 ORDER BY name, id"""
@@ -135,7 +135,7 @@ class PostgresLeases:
         self._version = version
         self._tasks = LeaseTasks()
         self.routes: frozenset[str] = frozenset()  # routes of this gateway's configuration
-        self._known: frozenset[str] = frozenset()  # leases that have a row
+        self._known: frozenset[str] = frozenset()  # names of the leases with a row in the database
         self._woken: Mapping[str, int] = {}
         self._gains = Counter[str]()  # lease -> how often this gateway gained it
         self._going: dict[str, asyncio.Task[None]] = {}
@@ -383,7 +383,8 @@ class PostgresLeases:
         try:
             await self._tasks.finish_tasks_and_wait(lease_name)
             async with self._turn:
-                with suppress(SpoolError):  # this gateway otherwise gains the lease again
+                # if the release fails, this gateway still holds the lease and restarts its tasks
+                with suppress(SpoolError):
                     await self._database.control.run(
                         lambda connection: self._execute(connection, RELEASE, names=[lease_name])
                     )

@@ -85,7 +85,7 @@ _NOTE = f"""
         ON CONFLICT (shard, reporter) DO UPDATE SET at = GREATEST(old.at, excluded.at)"""
 
 
-# no submission expects a version of spans
+# rows of spans have no version, because no submission relies on one
 STORED_SPANS = StoredSpans(
     f"""
     SELECT key, body FROM {{schema}}.partial_reports

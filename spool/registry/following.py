@@ -15,7 +15,7 @@ KEYS = "key"
 CONNECTIONS = "connection"
 OPERATORS = "operator"
 INSIGHTS = "insight"  # this kind also covers comments on insights
-DOCUMENTS = "documents"  # the id of such a subject is the kind of the documents
+DOCUMENTS = "documents"  # here, the id of a changed row is the kind of the document
 # changes of people are announced by person, and of other documents by kind, because there may be many people
 PERSON = "person"
 DEVICES = "device"

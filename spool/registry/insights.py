@@ -95,7 +95,7 @@ class Insight:
     found_at: float | None
     present: bool
     touched: bool
-    concerns: str = ""  # filter as JSON, "" for None
+    concerns: str = ""  # filter of the calls as JSON, "" for None
     severity: str = ""
 
     @property

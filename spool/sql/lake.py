@@ -22,8 +22,8 @@ _ADD_TO_ROUTES = """
     SELECT name, next, CAST(:edition AS text) FROM {schema}.routes
      WHERE name IN (SELECT route FROM {schema}.lake_editions)
     ON CONFLICT (route, first) DO UPDATE SET edition = excluded.edition"""
-# If a copy is restored again before any delivery, the edition in between was never used. It is stored before
-# all others.
+# Each restore begins an edition. An edition that was replaced before its first delivery was never used, so it
+# gets a number below all others.
 _KEEP_UNUSED = """
     UPDATE {schema}.lake_editions
        SET first = (SELECT min(other.first) - 1 FROM {schema}.lake_editions AS other

@@ -105,7 +105,7 @@ class SqliteStoredSenders:
         self._database = database
         self._clock = clock
         self._max_senders = max_senders
-        # senders stored before this process started
+        # stored senders of calls by caller, as read at the start
         self._of_callers: dict[bytes, list[tuple[bytes, float]]] = {}
         self._newest = 0.0
 

@@ -112,7 +112,7 @@ class DiskReserve:
 def _allocate_disk_space(descriptor: int, size: int) -> None:
     if sys.platform == "linux":
         os.posix_fallocate(descriptor, 0, size)
-    else:  # only bytes that were written are sure to take space
+    else:  # elsewhere, only written bytes surely occupy disk space
         block = bytes(1 << 20)
         for begin in range(0, size, len(block)):
             os.write(descriptor, block[: size - begin])

@@ -50,7 +50,7 @@ REST: Final = 4.0
 FAR_LESS: Final = 2.0
 # Recent processor time in seconds, a tenth of MEMORY_S. A party with less waits for nobody.
 HEAVY_S: Final = 0.2
-# maximum parties that are searched for a lighter one
+# maximum waiting parties checked for less use
 MOST_LOOKED_AT: Final = 64
 # seconds between updates of the weight of used time, which makes recent time count more
 _RENEW_S: Final = 0.1
@@ -95,11 +95,11 @@ class FairTurnScheduler:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.weight = 1.0
-        self.are_shared = False  # True if several parties are active
+        self.are_shared = False  # whether several parties are active
         self.commits_are_shared = False  # True if several parties committed recently
         # whether a lighter party than the holder of the thread for long jobs has a request
         self.is_wanted = False
-        self.aside: FairTurnParty | None = None  # holder of the thread for long jobs
+        self.aside: FairTurnParty | None = None  # party that uses the thread for long jobs
         self._now = clock
         self._began = clock()
         self._renew_at = self._forget_at = 0.0
@@ -114,7 +114,7 @@ class FairTurnScheduler:
         self._for_thread: list[tuple[FairTurnParty, asyncio.Future[None]]] = []
         self.last_step_s = 0.0
         self._rested_since = 0.0
-        self._nobody = FairTurnParty(self, "")  # background work
+        self._nobody = FairTurnParty(self, "")  # the party of background work
         self._nobody.step_s = STEP_S
         self._renewed = asyncio.Event()
 
@@ -175,7 +175,7 @@ class FairTurnScheduler:
         party.in_hand -= 1
         if not party.in_hand:
             self._in_hand.pop(party.name, None)
-            if self._timer is not None:  # a caller may wait for the end of this request
+            if self._timer is not None:  # others may wait for this party's last request
                 self._timer.cancel()
                 self._timer = None
                 self._let_waiting_continue()
@@ -381,7 +381,7 @@ class FairTurnRequest:
         self.party: FairTurnParty | None = None
         self._name = name
         self._before: Token[FairTurnRequest | None]
-        self._before_s = 0.0  # processor time before the present step
+        self._before_s = 0.0  # seconds of processor time in earlier steps
         self._began = 0.0
 
     def __enter__(self) -> FairTurnRequest:

@@ -50,7 +50,7 @@ from gateway.bills.reconciliation.sides import (
 CHEAPER = frozenset({"batch", "flex"})  # tiers that are cheaper than the standard tier
 # one amount of the comparison: part of the difference, cell, and meter ("" for OWN, which has no meter)
 DifferenceEntry = tuple[str, ComparisonCell, str]
-Regional = dict[MeterPlace, dict[str, int]]  # by region
+Regional = dict[MeterPlace, dict[str, int]]  # value at our prices, by region
 
 
 @dataclass(slots=True)
@@ -163,7 +163,7 @@ class BilledCountedDifference:
     billed_money: dict[ComparisonCell, int] = field(default_factory=new_counts)
     counted_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     billed_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
-    reported_fees: dict[str, int] = field(default_factory=new_counts)  # by kind
+    reported_fees: dict[str, int] = field(default_factory=new_counts)  # by kind of fee
     # models with calls whose price differs from the list price
     varying: set[str] = field(default_factory=set)
     # pairs of a model and a tier that lack a list price, so that the standard price is used

@@ -237,7 +237,8 @@ class UnexplainedDifference:
         self._split = bill_difference
         self.amounts: dict[DifferenceEntry, int] = dict(bill_difference.parts)
         self.extra: dict[MeterPlace, int] = dict(bill_difference.extra)
-        self.explained: set[ComparisonCell] = set()  # explained cells with one-sided calls
+        # cells whose calls are missing on one side, as a claim explains
+        self.explained: set[ComparisonCell] = set()
         # keys and models with calls of another tier that were not reported as such
         self.unreported_tiers: set[tuple[str, str]] = set()
         # models with calls on both sides, for which a claim already explains tokens

@@ -29,7 +29,7 @@ LEAST_CALLS = 10  # calls on a day; with fewer calls, a multiple or a half occur
 # calls of a day that the bill has on a later day; fewer may be calls near midnight, dated by another clock
 LATE_CALLS = 4
 LEAST_KINDS = 4  # kinds of tokens; fewer kinds may all lack half of a day by chance
-MOST_AGAIN = 3  # repeats; a report that contains its rows more often has another fault
+MOST_AGAIN = 3  # maximum repeats of a bill's rows; more repeats have another cause
 
 # Shares of tokens.
 GAP = 0.01  # share of all tokens; late rows change the daily sums of both sides by less than this

@@ -152,7 +152,7 @@ def _paths_of_secret_files(files: Mapping[str, str]) -> Iterator[str]:
         try:
             node = read_yaml(text.encode(), DefinitionFaults())
         except InvalidDefinition:
-            continue  # skip the file: the server reports it as missing, with its place
+            continue  # skip the file: the server reports the error with its line
         for item in node if isinstance(node, list) else ():
             path = item.get("secret_file") if isinstance(item, dict) else None
             if isinstance(path, str):

@@ -297,7 +297,7 @@ def _pack_bodies(items: Iterator[_UploadItem], digest: RunningDigest) -> Iterato
         if filling.items and (alone or not filling.has_room(item)):
             yield filling.finish_body()
         known = filling.add_item(item, is_alone_in_body=alone)
-        # If `known`, an earlier run ended a body at this item, because the file was shorter at that time.
+        # `known`: an earlier run sent a body up to this item, perhaps because the file ended here.
         if alone or known:
             yield filling.finish_body(was_acknowledged=known)
     if filling.items:

@@ -117,7 +117,7 @@ def _with_value(text: str, path: tuple[str, ...], value: str) -> str:
         at = _end_of_line(text, statement.end)
         if statement.value is None and statement.path == path[:-1]:
             return f"{text[:at]}{newline}{pair}{text[at:]}"
-        # The file has dotted keys and no table header, so the new key is dotted as well.
+        # The file writes this table's keys dotted, without a header, so the new key is dotted as well.
         if statement.value is not None and statement.path[:-1] == path[:-1] and not statement.table:
             dotted = ".".join(map(_format_key, path))
             return f"{text[:at]}{newline}{dotted} = {value}{text[at:]}"

@@ -106,7 +106,7 @@ class OpampInstances:
             answer.flags = REPORT_FULL_STATE
             return answer
         device = self._table.find(id)
-        if device is not None and device.state != REVOKED:  # a revoked device gets another refusal
+        if device is not None and device.state != REVOKED:  # a revoked device is refused below
             reports.require_may_report_for(device, bearer)
         key = None
         if bearer.token is not None and not (

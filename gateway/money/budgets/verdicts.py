@@ -211,11 +211,11 @@ class BudgetVerdictBoard:
         self._clock = clock
         self._books = budget_ledger
         self._has_amounts = has_amounts  # setting budgets.verdict_amounts
-        self._hold_s = hold_s  # setting spool.hold
+        self._hold_s = hold_s  # spool.hold: seconds for which late reports may change a record
         self._report = report  # called with changed states, to report them to webhooks
         self._turns = {name: asyncio.Lock() for name in TABLES}
         self._kept: dict[str, _TableInMemory] = {}
-        self._owners: Mapping[str, int] = {}  # budget id -> number of its owners in the last table
+        self._owners: Mapping[str, int] = {}  # budget id -> owners in its last verdicts
         self._delays: dict[str, SourceDelay] = {}
         self._measured_at = float("-inf")
         # budget id -> inputs of the last bounds, time of reading, and bound by owner
@@ -496,8 +496,8 @@ def build_verdict_table(figures: Sequence[BudgetFigures], table_name: str, now: 
             continue
         budgets.append(of_budget.budget.id)
         verdicts = [*_verdicts_with_sort_keys(of_budget, includes_within=table_name == ALL)]
-        # Owners left out of the figures spent least. If any other owner needs no verdict in this table, they
-        # need none either.
+        # The figures leave out the owners that spent least. If an owner in the figures needs no verdict in this
+        # table, the omitted owners need none either.
         running = of_budget.periods[0]
         is_truncated |= bool(running.owners_left_out) and len(verdicts) == len(running.spent)
         rows += verdicts

@@ -254,8 +254,8 @@ class _GroupChanges:
         }
         drivers = [with_old_prices(driver, known) for driver in self._largest]
         if self._rest:
-            # `other_rows` lack the smaller groups without tokens in both times. Old prices do not change the
-            # parts of these groups.
+            # `other_rows` lack the smaller groups that had no tokens in one of the periods. Old prices split
+            # only groups with tokens in both.
             other_driver = merge_drivers(self._rest, group=self._with_kinds.group)
             drivers.append(
                 self._split_at_old_prices(

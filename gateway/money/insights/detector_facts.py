@@ -151,7 +151,7 @@ class InsightFacts:
     oldest_transaction_s: float | None = None
     certificates: Sequence[CertificateExpiry] = ()
     keys: Sequence[ApiKey] = ()
-    expired_tries: Mapping[int, ExpiredKeyUses] = field(default_factory=dict)  # by the id of an expired key
+    expired_tries: Mapping[int, ExpiredKeyUses] = field(default_factory=dict)  # by key id
     sender_hours: Sequence[SenderHours] = ()  # hours in which records arrived, by source and key
     devices: Sequence[Device] = ()
     tokens: Sequence[EnrolmentToken] = ()

@@ -60,7 +60,7 @@ class DatabricksEvent(msgspec.Struct):
     requester: Any = None
     status_code: Any = None
     workspace_id: Any = None
-    # of system.ai_gateway.usage
+    # columns of the table system.ai_gateway.usage
     invocation_id: Any = None
     request_id: Any = None
     event_time: Any = None

@@ -185,7 +185,7 @@ class SpanMemory:
         options, found = self._options, None
         clock = TimeSliceClock()
         try:
-            with suppress(*_UNREADABLE):  # ignore errors here, because the rules report them
+            with suppress(*_UNREADABLE):  # the rules read the body again and report its errors
                 found = yield from self._look_up_spans(selected, clock)
         except self._native.panic as error:
             self._native.count_fault(error)

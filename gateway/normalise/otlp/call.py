@@ -88,7 +88,7 @@ class SpanCall(Struct, gc=False):
     # whether the span is a model run inside a request; if the request is a call as well, the run is part of
     # that call
     is_part: bool = False
-    # AS_ASSISTANT or AS_GATEWAY, if the other may report the call as well, with no id in common
+    # AS_ASSISTANT or AS_GATEWAY, if both an assistant and a gateway may report the call, without a common id
     relay_side: str | None = None
     relayed_session: str | None = None  # session id that the assistant sent to the gateway
     guesses_cost: bool = False  # whether the cost was computed without knowing the seller's price
@@ -101,7 +101,7 @@ class SpanCall(Struct, gc=False):
     repeats: str | None = None  # why the call was dropped, only if the request wants reasons
     # reports of client and gateway are also matched by the call's position in the trace
     is_linked: bool = False
-    sdk: SpanCall | None = None  # the dropped span around this call
+    sdk: SpanCall | None = None  # the SDK's span around this call, if it was dropped
     # one of two nested spans, the SDK's and the one around it, was dropped as a duplicate
     is_nested: bool = False
     # whether the scope writes its span next to that of the SDK that made the call

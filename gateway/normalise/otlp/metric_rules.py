@@ -13,7 +13,7 @@ from gateway.normalise.reading.values import BadValue
 INPUT = "input"
 INPUT_UNCACHED = "input_uncached"  # token type: input without the part from the cache
 OUTPUT = "output"
-OUTPUT_VISIBLE = "output_visible"  # without reasoning
+OUTPUT_VISIBLE = "output_visible"  # token type: output without reasoning
 CACHE_READ = "cache_read"
 CACHE_WRITE = "cache_write"
 REASONING = "reasoning"

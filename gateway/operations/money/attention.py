@@ -238,8 +238,8 @@ async def _route_causes(services: OperatorServices) -> list[AttentionCause]:
     for alike in group_by_cause([*routes, *services.spool.syncs()]):
         if trouble := route_trouble_title_and_text(alike):
             title, text = trouble
-            # use the first route, because the detector of stuck routes names it; that detector does not see
-            # syncs
+            # name the first route, as the detector of stuck routes does, so that the link finds its insight; the
+            # detector does not see syncs
             name = next((each.name for each in alike if each in routes), alike[0].name)
             key = finding_key("stuck_route", (name,))
             problems.append(AttentionCause(kind="route", title=title, text=text, subject=name, finding=key))

@@ -519,7 +519,7 @@ class KeyAccess:
         if key is not None:
             return key.status != ENABLED or scope not in self._key_bearer(key).scopes
         if self._registry is not None and self._registry.keys.is_secret_expired(secret):
-            return True  # another gateway may have extended the expiry
+            return True  # valid again if another gateway extended the expiry
         if self._registry is not None and self._registry.keys.is_known_or_ended_secret(secret):
             return False  # a replaced secret never becomes valid again
         return not self._guesses.wait_s(address_network(address))

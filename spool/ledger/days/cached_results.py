@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spool.ledger.queries import QuestionLimit
     from spool.ledger.usages import UsageByGroup
 
-MOST_ROWS = 20_000  # all results together, some 20 MB
+MOST_ROWS = 20_000  # maximum rows in all cached results together, some 20 MB
 MOST_OF_ONE = 5_000
 MOST_YEARS = 10  # maximum years that a cached query may cover
 # values of the state on which results depend, besides the marks of months
@@ -206,4 +206,4 @@ def _to_hashable(value: object) -> Hashable:
         return tuple((name, _to_hashable(item)) for name, item in value.items())
     if isinstance(value, list):
         return tuple(value)
-    return value  # only this field can change
+    return value  # every other value is hashable

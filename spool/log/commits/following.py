@@ -182,7 +182,7 @@ class FollowedLogState:
         self.last = BEGINNING
         self.confirmed = 0  # newest commit that surely survives the loss of the database machine
         self._hold_s = hold_s
-        # with possibly open records, oldest first, ascending times
+        # commits whose records may be open (late reports can change them), in order of their times
         self._open: list[CommitRow] = []
         # oldest first
         self._unconfirmed: deque[_UnconfirmedCommit] = deque()

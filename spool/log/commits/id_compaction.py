@@ -40,7 +40,7 @@ class UncompactedCommits:
     """
 
     def __init__(self) -> None:
-        self._noted = 0  # number of ids of all commits
+        self._noted = 0  # number of ids in all commits so far
         self._folded = 0  # number of ids moved into runs
         # by kind: number of ids up to the end of a commit, and the first number of the commit
         self._firsts: dict[str, deque[tuple[int, int]]] = {}

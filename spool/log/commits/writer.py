@@ -21,13 +21,13 @@ from spool.log.planning.plan import PlanAnswer
 from spool.log.values import Receipt, Submission
 from spool.turns.fair_turns import FAR_LESS, FairTurnParty, current_work
 
-# Four entries. A larger group would delay the next one too long.
+# Maximum records in a group, in four entries. A larger group would delay the next group too long.
 GROUP_RECORDS = 16_384
 # records of one party (a key, person or address) in a group while others are active; a single submission may
 # have more
 SHARE_RECORDS = 128
 SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # estimated processor time of a submission and of a record, in seconds
-SUBMISSION_WEIGHT = 5  # in records
+SUBMISSION_WEIGHT = 5  # a submission costs as much time as this number of records, besides its own
 # The weight that a party may add to a group that it shares with a party of less use: one submission of 32
 # records, or six of one record. If submissions exceeded this, it does not apply to the next group.
 BESIDE_WEIGHT = 32 + SUBMISSION_WEIGHT
@@ -48,8 +48,8 @@ CommitGroup = Callable[[Sequence[Submission]], Awaitable[Sequence[PlanAnswer]]]
 class _WaitingSubmission(NamedTuple):
     submission: Submission
     receipt: asyncio.Future[Receipt]
-    until: float  # the submission is refused unless its group has begun
-    party: FairTurnParty | None  # None if the gateway itself submits
+    until: float  # if its group has not begun at this time, the submission is refused
+    party: FairTurnParty | None  # None for submissions of the gateway itself
     records: int
 
 
@@ -105,14 +105,14 @@ class GroupCommitWriter:
         self._wait_s = wait_s
         self._max_waiting = max_waiting
         self._loop = asyncio.get_running_loop()
-        self._not_before = 0.0  # monotonic time of the next group
+        self._not_before = 0.0  # monotonic time before which no group begins
         # lowest use among the waiting parties, or in the running group if it may give way
         self._least = 0.0
         # Whether the running group may give way to a party with less use, and whether it should. If it
-        # should, its commit raises Overtaken before it stores anything.
+        # should, its commit raises GroupOvertaken before it stores anything.
         self.may_give_way = self.is_overtaken = False
-        self._much = 0.0  # lowest use in the running group, 0 if the group is small
-        self._gave_way = False  # true until a group of parties with much use is stored
+        self._much = 0.0  # lowest use of a party in the running group, 0 if it is small
+        self._gave_way = False  # a group gave way, and none of parties with much use was stored since
         self._most = GROUP_RECORDS  # limit of records in the next group
         # set when a party submits that used far less than all that wait
         self._lighter = asyncio.Event()

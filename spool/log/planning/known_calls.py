@@ -903,7 +903,7 @@ class KnownCalls:
             return False
         for each in corrections:
             self._store_correction(each)
-        # the report itself counts as a duplicate or as its own correction
+        # the report is counted elsewhere, as a duplicate or as a record, so its corrections are additional
         self._terms.split += len(corrections)
         return True
 

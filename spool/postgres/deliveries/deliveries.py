@@ -285,7 +285,7 @@ class PostgresDeliveries(SentDeliveries):
                 PostgresConnection(connection, self._database.fill_in_table_names), route
             )
             if session.execute(connection, queries.FORGET_ROUTE, where).rowcount != 1:
-                raise RowsChangedMeanwhile  # another configuration names the route again
+                raise RowsChangedMeanwhile  # no longer orphaned: a gateway's configuration names the route again
             return queued
 
         return await self._retry_until_unchanged(drop_route_and_count_queued, is_acknowledged_to_caller=True)

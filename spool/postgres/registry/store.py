@@ -163,7 +163,8 @@ class PostgresRegistry:
                 connection, database.fill_in_table_names, now=database.now_unless_database_clock()
             )
             result = work(rows)
-            # a lost session does no harm, and a lost finding is found again
+            # Only what a person changed needs a standby. A lost sign-in does no harm, and a lost finding is
+            # found again.
             is_answered = bool(rows.changed) and rows.is_audited
             # Disabling a key must work without a standby, but the caller then gets no confirmation.
             if is_answered and not rows.shuts_key:

@@ -350,7 +350,7 @@ class KnownPeople:
 
     def unlink_name(self, person: LinkedPerson, name: str) -> None:
         self.remove_people([person])
-        if is_address_hash(self._text(name)):  # gateways that send the hash then do not link it again
+        if is_address_hash(self._text(name)):  # stored as unlinked, so that no report links it again
             self._remember_person(LinkedPerson(names=(self._text(name),)))
         remaining = tuple(other for other in person.names if self._text(other) != self._text(name))
         if len(remaining) > 1 or person.label:

@@ -14,13 +14,13 @@ from spool.registry.changes import RegistryChangeWriter
 from spool.registry.registry_rows import RegistryRows
 
 KIND = "sender_fields"
-DAYS = 14  # today included
+DAYS = 14  # stored days, including today
 MAX_SOURCES = 64
 MAX_VERSIONS = 8  # the newest versions of a source, which have their own counts
 MAX_GROUPS = 8  # the providers, and the operations, that have their own counts in a version and day
 MAX_FORMER = 64  # older versions of a source that are remembered
 OTHER = "(other)"
-_FORMER = "former"  # name of the document of older versions
+_FORMER = "former"  # name of the document that lists older versions
 ONE, SEVERAL = 1, 2  # `senders` stores at most two, so the count is "one" or "several"
 
 
@@ -71,7 +71,7 @@ def sum_counts(counts: Iterable[FieldCounts]) -> FieldCounts:
 
 
 NO_VERSION = ""  # version of senders that state none
-Sender = tuple[str, str]  # source and version
+Sender = tuple[str, str]  # source, and version of the sender
 SenderDay = dict[Sender, FieldCounts]
 
 

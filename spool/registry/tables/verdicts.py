@@ -13,7 +13,7 @@ KIND = "verdicts"
 NUMBER_KIND = "verdicts_number"  # kind of the document with a table's version, which is read often
 STATES_KIND = "verdict_states"  # kind of the document with the states that channels received last
 REPORTED = "reported"
-VERSION = "version"  # field that grows with each stored table
+VERSION = "version"  # field of the table's version, which grows with each change
 
 # by budget: number of changes, and states by owner
 ReportedStates: TypeAlias = "dict[str, tuple[int, Mapping[str, str]]]"

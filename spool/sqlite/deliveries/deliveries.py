@@ -134,7 +134,7 @@ class SqliteDeliveries(SentDeliveries):
                     connection, delivery_rows.read_delivery(connection, queries.SUSPECT, where)
                 )
 
-            # the choice may have split a delivery
+            # choosing may split a delivery, so the change is noted
             return self._note_as_being_sent(await self._write_and_note_change(take_suspect_delivery))
 
     async def next_due_at(self, route: str) -> float | None:

@@ -311,7 +311,7 @@ class SqliteLog:
                 )
             compaction = await asyncio.to_thread(oldest.plan_compaction)
             async with self._turn:
-                # if another move of ids to runs was faster, some of these ids are already moved
+                # if another compaction was faster, some of these ids are already in runs, and this plan is dropped
                 is_kept = self._index.folds == oldest.folds
                 if is_kept:
                     await self._store_compaction(compaction)
@@ -358,7 +358,7 @@ class SqliteLog:
     async def _remove_entries(self, *, wanted: int = 0) -> int:
         now = conservative_now_for_deletion(self._clock)
         short = wanted or await self._database.read(self._retention.is_short_of_room)
-        if wanted:  # the disk is short: store the sorted ids without the positions of records
+        if wanted:  # disk space is short: store the sorted ids without the positions of records
             self._index.note_removed_below(self.next_number(AI_TELEMETRY))
         if short or self._index.reaches_back_to(now - self._settings.retention_s):
             # an entry may be deleted only when its ids are in runs
@@ -693,7 +693,7 @@ class SqliteLog:
         await self._writer.close()
         await self._folds.wait_for_compaction()
         await self._rest.stop_writing()
-        # the next start must read records that memory does not know
+        # skip: the dead writer may have stored records that memory does not know, so the next start reads them
         if self._writer.has_died:
             return
         try:

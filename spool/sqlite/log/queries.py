@@ -162,6 +162,6 @@ REMOVE_RUN = "DELETE FROM id_runs WHERE id = ?"
 FACTS_BETWEEN = "SELECT name, value FROM facts WHERE name >= ? AND name < ? ORDER BY name"
 FORGET_FACTS_BETWEEN = "DELETE FROM facts WHERE name >= ? AND name < ?"
 
-# does not count towards spool.max_bytes
+# Bytes of billing data, which has a limit of its own and does not count towards spool.max_bytes.
 BOUNDED_ELSEWHERE = """
     SELECT (SELECT coalesce(sum(bytes), 0) FROM stream_sizes) + (SELECT coalesce(sum(stored), 0) FROM billing_months)"""

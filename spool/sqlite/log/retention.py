@@ -30,7 +30,7 @@ from spool.sqlite.log.entries import highest_accepted_number, lowest_stored_numb
 
 STEP = 64  # entries per transaction
 COMMITS = 512  # commit rows per transaction
-SERIES = 2048  # per transaction
+SERIES = 2048  # counter series deleted per transaction
 # empty pages that stay for the next commits (16 MiB); further ones are returned to the disk
 FREE_PAGES = 2048
 VACUUM_PAGES = 512  # pages returned to the disk per step

@@ -88,7 +88,7 @@ def claim_missing_output(comparison: BillComparison) -> Iterator[CauseClaim]:
         if any(remainder.extra[cell, OUTPUT] < 0 for _, cell, _ in of_model):
             continue
         if all(cell in split.counted and split.counted[cell].unsized for _, cell, _ in of_model):
-            continue  # only some token counts of these calls were reported, so nothing is proven
+            continue  # in every cell, calls lack some token counts, so a difference proves nothing
         cells = [cell for _, cell, _ in of_model]
         lacking = sum(remainder.extra[cell, OUTPUT] for cell in cells)
         billed = sum(remainder.billed_tokens(cell, OUTPUT) for cell in cells)

@@ -735,7 +735,7 @@ def known_factor_cause_and_evidence(
     if (is_one and not are_others_claimed) or not all(is_near(ratio, factor) for ratio in ratios.values()):
         return None
     for known, cause, description in _FACTORS:
-        # An earlier check has tried the factors of regions if the ledger knows them.
+        # If the ledger knows the regions, an earlier check has tried their factors.
         if is_near(factor, known) and not (cause == REGION and (are_regions_known or is_one)):
             sure = WEAK if cause == REGION or is_one else STRONG
             kinds = "every kind of token"

@@ -30,7 +30,7 @@ RECORDS: Final = {
 }
 PREFERENCES: Final = "/Library/Managed Preferences"
 
-# name for the environment variables of the whole machine, which stands next to the assistants
+# in lists of assistants, this name stands for the environment variables of the whole machine
 ENVIRONMENT: Final = "environment"
 
 
@@ -214,7 +214,7 @@ MANAGED: Final = {
                 LINUX: "/etc/github-copilot/managed-settings.json",
                 MACOS: "/Library/Application Support/GitHubCopilot/managed-settings.json",
             },
-            # both settings accept only text, so an object is written as JSON
+            # macOS preferences and the Windows registry hold only text here, so objects are written as JSON
             domain="com.github.copilot",
             preferences=lambda content: _texts_by_setting(json.loads(content)),
             registry=r"SOFTWARE\Policies\GitHubCopilot",

@@ -291,7 +291,7 @@ class _AssistantProbe:
         if USE in allowed_report_words and worst.state != NOT_INSTALLED:
             memory = worst.memory
             times = {"used_at": used_at, "state_since": memory.since}
-            if not worst.is_direct:  # of an assistant that sends directly, only the gateway knows the calls
+            if not worst.is_direct:  # only the gateway sees the calls of an assistant that sends directly
                 times |= {
                     "unheard_since": memory.unheard,
                     "heard_at": self._link.calls.get(self._managed.name),
@@ -327,7 +327,7 @@ class _AssistantProbe:
 
     def _remembered_uses_of_home(self, user: int | None) -> RememberedAssistantUses:
         memory = self._memories.get(self._memory_name_of_user(user))
-        # a home that appeared since the last look counts as used since then
+        # in a home directory that is new since the last look, all use counts as later than that look
         return (
             RememberedAssistantUses(looked=self._looked)
             if memory is None or memory.setting == NOT_INSTALLED

@@ -63,7 +63,7 @@ def read_body_items(
     counted = partial(_unwrapped_items, format, body, unfolding)
     is_packed = yield from has_any_of_byte_strings(body, format.signs_of_packing)
     if (yield from refuse_too_many_items(body, counted, read_limits, is_packed=is_packed)):
-        # the allowance already covers the memory of unpacked data
+        # the first pass has reserved memory for the unpacked data, so the next pass reserves none
         unfolding = NestedPayloadUnpacker(read_limits.limits_for_next_pass())
     for item in _unwrapped_items(format, body, unfolding):
         if not len(item):
@@ -101,7 +101,7 @@ def _read_item_into_outcome(outcome: ReadOutcome, format: ItemFormat, item: payl
         return outcome.reject_item(index, MALFORMED, payload.describe_decoding_error(error))
     if not calls:
         return _ignore_item(outcome, format, item, event)
-    # Further calls count as split from the first.
+    # an item with several calls: all but the first count as split
     outcome.split += len(calls) - 1
     for call in calls:
         if isinstance(call, BadValue):

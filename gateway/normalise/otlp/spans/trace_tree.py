@@ -450,9 +450,9 @@ def _copy_explanations_of_duplicate(kept_call: SpanCall, duplicate: SpanCall, fi
         }
 
 
-# --- Siblings -----------------------------------------------------------------------------------------------
+# --- Sibling spans (under the same parent) ------------------------------------------------------------------
 
-MODEL_CALL = "model_call"  # name for the usage of a call to a model, which an enclosing span repeats
+MODEL_CALL = "model_call"  # `usage_of` of a span that repeats a sibling's model usage
 
 SpanPlace = tuple[str | None, Key | None]  # place of a span: trace id, and key of its parent span
 _PlaceAndOutput = tuple[SpanPlace, int | None]
