@@ -192,7 +192,7 @@ async def store_file(
             raise Misconfigured(f"{file.key} has {size} bytes instead of {file.bytes}", answered=False)
         return file
     end = await store.read_end(file.key, size, FOOTER_BYTES)
-    if await asyncio.to_thread(_footer_digest, format, end) != digest:
+    if await asyncio.to_thread(_row_digest_in_footer, format, end) != digest:
         raise _foreign_object_error(file.key)
     local_copy = directory / "there"
     await store.fetch(file.key, local_copy)
@@ -267,7 +267,7 @@ def _recreate_directory(directory: Path) -> None:
     make_directory(directory, 0o700)
 
 
-def _footer_digest(format: FileFormat, end: bytes) -> str | None:
+def _row_digest_in_footer(format: FileFormat, end: bytes) -> str | None:
     try:
         return format.read_footer(end).get("tollhouse.digest")
     except ValueError:

@@ -15,7 +15,7 @@ from exporters.probe import OK, UNAVAILABLE, Probe, error_probe
 from exporters.service.paths import STREAMS, UpstreamPaths
 from exporters.service.upstream_client import Keyring, build_client
 from exporters.settings import UpstreamSettings
-from gateway.cli.agent_run import with_gateway_upstream
+from gateway.cli.agent_run import config_with_gateway_as_upstream
 from gateway.configuration.sections import Config
 from gateway.devices.agent.identity import KEY_FILE
 from gateway.devices.agent.probe.machine import probe_agent
@@ -71,7 +71,9 @@ async def _try_delivery_once(
         return DeliveryResult(
             MACHINE, False, agent.forward if agent.forward in NOT_REACHED else NOT_ENROLLED
         ), True
-    gateway = await _probe_gateway(with_gateway_upstream(replace(config, data_dir=data_dir)).upstream, clock)
+    gateway = await _probe_gateway(
+        config_with_gateway_as_upstream(replace(config, data_dir=data_dir)).upstream, clock
+    )
     if gateway.status != OK:
         is_busy = gateway.status == UNAVAILABLE
         cause = gateway.problem if gateway.problem in NOT_REACHED else BUSY if is_busy else REFUSED

@@ -13,7 +13,7 @@ from exporters.errors import SendError
 from exporters.secret_source import SecretSource
 from exporters.service.paths import UpstreamPaths
 from exporters.service.upstream_client import build_client
-from gateway.cli.agent_run import with_gateway_upstream
+from gateway.cli.agent_run import config_with_gateway_as_upstream
 from gateway.configuration.sections import Config
 from gateway.devices.agent.identity import KEY_FILE, load_or_create_identity
 from gateway.devices.states import REMOVED, UNENROLLED
@@ -33,7 +33,7 @@ async def deliver_waiting_records(config: Config, wait_s: float) -> int:
     # nobody sends any more, so no record waits for further reports of its call
     closed = replace(config, spool=replace(config.spool, hold=0, counter_wait=0))
     quiet = replace(closed, server=replace(config.server, listen="127.0.0.1:0", grpc_listen=""))
-    app = TollhouseApp(with_gateway_upstream(quiet), version=version("tollhouse"), clock=clock)
+    app = TollhouseApp(config_with_gateway_as_upstream(quiet), version=version("tollhouse"), clock=clock)
     await app.start()
     try:
         for _ in range(round(wait_s / LOOK_S)):
@@ -52,7 +52,7 @@ async def _count_queued_records(app: TollhouseApp) -> int:
 async def report_leaving(config: Config, *, keep_key: bool) -> str:
     """Report to the gateway that this device leaves. Return why the report failed, or ""."""
     upstream, who = (
-        with_gateway_upstream(config).upstream,
+        config_with_gateway_as_upstream(config).upstream,
         load_or_create_identity(config.data_dir, device_id=config.agent.device_id),
     )
     body = {

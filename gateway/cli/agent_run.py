@@ -79,7 +79,7 @@ def run_agent(file: Path | None, data: Path | None, flags: Mapping[str, Any], *,
         problems = list(_config_problems(reread_config))
         if problems:
             raise ConfigError(problems)
-        return with_gateway_upstream(reread_config)
+        return config_with_gateway_as_upstream(reread_config)
 
     logs.start_logging(settings.log.level, lines_per_minute=settings.log.lines_per_minute)
     try:
@@ -124,7 +124,7 @@ async def _run_app_with_gateway_link(
         device=own_identity.device_id,
         is_local=True,
     )
-    forwarded = with_gateway_upstream(config)
+    forwarded = config_with_gateway_as_upstream(config)
     app = TollhouseApp(
         forwarded, version=version("tollhouse"), clock=clock, local=local, observer=recorder, reread=reread
     )
@@ -141,7 +141,7 @@ async def _run_app_with_gateway_link(
         return await run_app_until_stopped(app, announce_and_connect, stdin_stops=stdin_stops)
 
 
-def with_gateway_upstream(config: Config) -> Config:
+def config_with_gateway_as_upstream(config: Config) -> Config:
     """Return the configuration with the gateway as its upstream, under the device's own key."""
     key = UpstreamKey(name="device", secret_file=config.data_dir / KEY_FILE, use_cases=(SEND_AI_TELEMETRY,))
     return replace(config, upstream=replace(config.upstream, base_url=config.agent.gateway, keys=(key,)))

@@ -27,7 +27,7 @@ _DURATION = re.compile(r"[1-9]\d{0,5}(ms|s|m|h)", re.ASCII)
 _MOST_PATTERNS, _LONGEST = 500, 256
 
 
-def check_config(config: Mapping[str, Any]) -> None:
+def check_agent_config(config: Mapping[str, Any]) -> None:
     """
     Raise Invalid for an unknown field or an invalid value. For an unknown field, the message names the
     nearest known field.

@@ -147,7 +147,7 @@ class PayloadIntake:
         for window in outcome.sessions:
             self._shadows.note_session_of_sender(*window, sender_key=bearer.name)
         if repeaters or outcome.points:
-            await self._look_up_reporters(outcome, repeaters, bearer)
+            await self._load_callers_that_reported_records(outcome, repeaters, bearer)
         unkept = self._shadows.take_unstored_callers(bearer.name)
         try:
             receipt = await self._append_outcome_part(
@@ -256,7 +256,7 @@ class PayloadIntake:
             self._shadows.note_counter(point.template, sender_key=bearer.name)
         return repeaters
 
-    async def _look_up_reporters(
+    async def _load_callers_that_reported_records(
         self,
         outcome: ReadOutcome,
         possible_repeats_by_index: Mapping[int, AiRecord],

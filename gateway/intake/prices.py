@@ -68,7 +68,7 @@ from gateway.intake.rates import (
     token_rate,
 )
 from gateway.intake.unit_prices import PartRate, UnpricedReason
-from gateway.normalise.reading.credits import UNSCALED_CREDITS, replace_unscaled_credits_by_cost
+from gateway.normalise.reading.credits import UNSCALED_CREDITS, replace_credits_of_unknown_scale_by_cost
 from spool import providers
 from spool.caches import remove_oldest_eighth
 from spool.ledger.repricing import TokenSum
@@ -139,7 +139,7 @@ class PriceBook:
         """Estimate a record's cost. A reported cost never changes."""
         estimate, quote = self._estimate_and_quote(record)
         if record.charges and UNSCALED_CREDITS in record.charges:
-            replace_unscaled_credits_by_cost(record, estimate)
+            replace_credits_of_unknown_scale_by_cost(record, estimate)
         record.estimated_cost = estimate
         if estimate is None:
             record.price_book = None

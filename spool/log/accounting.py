@@ -205,7 +205,7 @@ def check_recounted_accounting(
     )
 
 
-def counts_lost_from_commits_and_counters(
+def counts_of_damaged_commits_and_uncounted_part(
     running_counts: TermSums, recounted_counts: TermSums, counts_by_route: Mapping[str, Mapping[str, int]]
 ) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]] | None:
     """

@@ -212,7 +212,7 @@ class Registry:
 
     def set_email_policy(self, policy: str) -> None:
         self.people.policy = policy
-        self.persons.notify_watchers_of_links()
+        self.persons.notify_watchers_of_persons()
 
     def set_min_group_size(self, min_people: int, dimension_order: Sequence[str] = ()) -> None:
         self.people.min_group = min_people

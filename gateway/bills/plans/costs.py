@@ -21,7 +21,7 @@ from gateway.bills.plans.bills import BillDifference, PlanBill, apply_bills_to_s
 from gateway.bills.plans.coverage import SeatCoverageRule, split_seat_id, usable_plans
 from gateway.bills.plans.declared import AssistantPlan, PlanTable
 from gateway.bills.plans.fees import seat_dimension_values
-from gateway.bills.plans.name_mismatches import name_mismatch_sentences
+from gateway.bills.plans.name_mismatches import seat_name_mismatch_sentences_by_plan
 from gateway.bills.plans.seat_use import SeatUseReader
 from gateway.bills.plans.sums import (
     NOTHING,
@@ -216,7 +216,7 @@ async def read_plan_costs(question: PlanQuestion) -> PlanCosts:
     if not question.ledger.is_whole:
         used = await reader.read_uses(question.whole)
     billers = [plan.billed_by for plan in known]
-    unmet = await name_mismatch_sentences(
+    unmet = await seat_name_mismatch_sentences_by_plan(
         question.ledger, coverage, plans, used, month, question.registry.people
     )
     inputs = _PlanCostInputs(

@@ -99,7 +99,7 @@ class SeatCoverageRule:
         sources = {USER, SECOND_NAME}
         for _, view in plans:
             for name in view_dimensions(view):
-                sources.update(self._source_dimensions(name))
+                sources.update(self._dimension_or_those_it_derives_from(name))
         self._sources = tuple(sorted(sources))
         self._places = {name: index for index, name in enumerate(self._sources)}
 
@@ -169,7 +169,7 @@ class SeatCoverageRule:
         sources = [values[self._places[source]] for source in derived.sources]
         return derived.value(tuple(sources))
 
-    def _source_dimensions(self, name: str) -> Sequence[str]:
+    def _dimension_or_those_it_derives_from(self, name: str) -> Sequence[str]:
         derived = self._derived.get(name)
         return (name,) if derived is None else derived.sources
 

@@ -27,7 +27,7 @@ from spool.statements import day_text
 PlanAndView = tuple[AssistantPlan, SavedView]
 
 
-async def name_mismatch_sentences(
+async def seat_name_mismatch_sentences_by_plan(
     ledger: VisibleLedger,
     coverage: SeatCoverageRule,
     plans: Sequence[PlanAndView],

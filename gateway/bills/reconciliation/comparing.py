@@ -15,7 +15,7 @@ from fractions import Fraction
 from operator import attrgetter
 
 from gateway.bills.reconciliation.causes.list import find_claims, name_alternative_causes_in_evidence
-from gateway.bills.reconciliation.causes.other_lines import last_decimal_unit
+from gateway.bills.reconciliation.causes.other_lines import smallest_decimal_unit_of_amounts
 from gateway.bills.reconciliation.cells import BilledCountedDifference, split_difference
 from gateway.bills.reconciliation.claims import OF_PRICES, BillComparison, CauseClaim, UnexplainedDifference
 from gateway.bills.reconciliation.contract_prices import (
@@ -467,7 +467,7 @@ def _last_decimal_unit_by_day(
     digits = {
         source: last_decimal_unit_in_currency(rows, conversion)
         if conversion is not None and source in conversion.sources
-        else last_decimal_unit(row.amount for row in rows)
+        else smallest_decimal_unit_of_amounts(row.amount for row in rows)
         for source, rows in rows_by_source.items()
     }
     return {day: digits[source] for day, source in money_source_by_day.items() if source in digits}

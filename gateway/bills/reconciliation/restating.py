@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 
-from gateway.bills.reconciliation.causes.other_lines import last_decimal_unit
+from gateway.bills.reconciliation.causes.other_lines import smallest_decimal_unit_of_amounts
 from gateway.bills.reconciliation.cells import BilledCountedDifference, ComparableDimensions
 from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, CauseClaim, build_claim
 from gateway.bills.reconciliation.limits import FINEST, LATE_CALLS, LEAST_DAYS, NOISE, NOTHING
@@ -466,7 +466,7 @@ def last_decimal_unit_in_currency(amounts: Iterable[BilledMoney], conversion: Bi
         for row in amounts
         if row.day in conversion.rates
     )
-    return last_decimal_unit(in_currency)
+    return smallest_decimal_unit_of_amounts(in_currency)
 
 
 def convert_at_fixed_rate(

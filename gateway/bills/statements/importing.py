@@ -135,7 +135,7 @@ class ReportReader:
         """Extend the span that the report covers, even where it has no rows."""
         self._cells.extend_span(start, end)
 
-    def read_part(self, file: ReportFile, opened: StatementDocument | CsvTable) -> int:
+    def read_document_and_count_cells(self, file: ReportFile, opened: StatementDocument | CsvTable) -> int:
         source, before = self._source, self._cells.read
         try:
             if isinstance(opened, StatementDocument) and source.read_document is not None:
@@ -233,7 +233,7 @@ def read_reports(
             if reader is None:
                 reader = ReportReader(recognised, max_unpacked_bytes=max_unpacked_bytes)
                 readers.append((recognised, reader))
-            seen[content] = reader, reader.read_part(file, opened)
+            seen[content] = reader, reader.read_document_and_count_cells(file, opened)
     return [reader.build_report(account=account, settle_s=settle_s) for _, reader in readers]
 
 

@@ -409,7 +409,7 @@ def _open_page(file: ReportFile, request: ReportRequest) -> _PulledPage:
 
 
 def _add_page(reader: ReportReader, page: _PulledPage) -> None:
-    reader.read_part(page.file, page.document)
+    reader.read_document_and_count_cells(page.file, page.document)
 
 
 def _pull_state(pull_settings: StatementPullSettings, progress: Mapping[str, Any]) -> PullState:

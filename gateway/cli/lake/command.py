@@ -281,11 +281,11 @@ def import_earlier_records(
     .parquet or .ndjson.zst. Records whose id the lake already has for the same date are skipped, so importing
     a file twice changes nothing. The log and the totals are not changed.
     """
-    from gateway.cli.lake.filling import import_file
+    from gateway.cli.lake.filling import import_file_into_lake
 
     settings = _require_lake_with_records(_find_lake_or_exit(config, name))
     topic = _find_topic_or_exit(settings, topic)
-    results = [run_or_fail(import_file(settings, topic, source)) for source in sources]
+    results = [run_or_fail(import_file_into_lake(settings, topic, source)) for source in sources]
     if as_json:
         show_json({"imported": results})
     else:

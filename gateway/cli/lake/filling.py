@@ -71,7 +71,7 @@ async def adopt_lake(
     return result
 
 
-async def import_file(settings: DestinationSettings, topic: str, source: Path) -> dict[str, Any]:
+async def import_file_into_lake(settings: DestinationSettings, topic: str, source: Path) -> dict[str, Any]:
     """Import the records of a file into a lake; return the counts and the written files."""
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
         work = LakeImport(

@@ -233,7 +233,7 @@ _First, _Second = _remote_write_series_types()
 def unpack_snappy(block: bytes, max_bytes: int) -> bytes:
     """Unpack a block of snappy. Raises Invalid if it is malformed or unpacks to more than `max_bytes` bytes."""
     try:
-        size, position = _unpacked_size(block)
+        size, position = _unpacked_size_and_header_length(block)
         if size > max_bytes:
             raise Invalid(f"the snappy block has {size} bytes unpacked, more than {max_bytes}")
         content = bytearray()
@@ -248,7 +248,7 @@ def unpack_snappy(block: bytes, max_bytes: int) -> bytes:
     return bytes(content)
 
 
-def _unpacked_size(block: bytes) -> tuple[int, int]:
+def _unpacked_size_and_header_length(block: bytes) -> tuple[int, int]:
     size = 0
     for index in range(5):
         byte = block[index]

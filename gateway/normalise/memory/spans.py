@@ -401,20 +401,22 @@ class SpanMemory:
                 return
             new_names = span_attribute_names(encoded) - self._names
             try:
-                self._declare_attribute_names(
+                self._pass_attribute_names_to_compiled_module(
                     new_names, names_read_only_for_tags(span, self._options) if new_names else set()
                 )
                 if self._memory.find(context, [encoded], texts)[0] != (_NEW,):
                     return
                 yield from self._learn_span_kind_in_rounds(context, texts, span, encoded)
             except Exception:  # noqa: BLE001 - the rules read the span in any case
-                self._declare_attribute_names(new_names - self._names, set())
+                self._pass_attribute_names_to_compiled_module(new_names - self._names, set())
                 self._memory.learn(context, encoded, None)
                 _log.exception("a kind of spans could not be learned", extra={"action": "memory_not_learned"})
         except self._native.panic as error:
             self._native.count_fault(error)
 
-    def _declare_attribute_names(self, attribute_names: Set[str], tag_only_names: Set[str]) -> None:
+    def _pass_attribute_names_to_compiled_module(
+        self, attribute_names: Set[str], tag_only_names: Set[str]
+    ) -> None:
         """
         Tell the compiled module which attribute names the rules for spans read. `tag_only_names` are the names whose
         texts only become tags.

@@ -20,7 +20,7 @@ UNSCALED_CREDITS: Final = "AIU"  # unit of credits while their scale is unknown;
 _MAX_FACTOR: Final = 2
 
 
-def replace_unscaled_credits_by_cost(record: Inference, estimated_cost: str | None) -> None:
+def replace_credits_of_unknown_scale_by_cost(record: Inference, estimated_cost: str | None) -> None:
     """
     Replace the charge in credits of unknown scale by a cost. The right scale is the one near the estimate.
 

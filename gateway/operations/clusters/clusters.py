@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.clusters import agent_config
-from gateway.clusters.agent_config import check_config, hash_config
+from gateway.clusters.agent_config import check_agent_config, hash_config
 from gateway.clusters.clusters import Clusters
 from gateway.core.fields import build_answer
 from gateway.http.address import READ, WRITE, key_call
@@ -57,7 +57,7 @@ class ClusterChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Convert the body to a change. Raises Invalid if the configuration has an unknown field or an invalid value.
         """
         if self.config is not None:
-            check_config(self.config)
+            check_agent_config(self.config)
         return ClusterChange(**msgspec.structs.asdict(self))
 
 

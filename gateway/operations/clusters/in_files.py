@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.clusters.agent_config import check_config
+from gateway.clusters.agent_config import check_agent_config
 from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.files.kinds import MoneyCaller, ObjectFileHandler
 from gateway.operations.requests.requests import RequestBody
@@ -84,7 +84,7 @@ class ClusterFileHandler(ObjectFileHandler):
 
 
 def _change_from_file(new_values: ClusterInFile, row: ConfiguredCluster | None) -> ClusterChange:
-    check_config(new_values.config)
+    check_agent_config(new_values.config)
     removed = dict.fromkeys(row.labels if row is not None else ())
     return ClusterChange(
         display_name=new_values.display_name,

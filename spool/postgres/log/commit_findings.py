@@ -62,10 +62,12 @@ class CommitCountsAndFindings(NamedTuple):
     found: bytes | None
 
 
-def read_unaccounted_commits(
-    database: Database, connection: Connection, limit: int = AT_ONCE
+def read_commits_not_yet_in_accounting(
+    database: Database, connection: Connection, max_commits: int = AT_ONCE
 ) -> list[CommitCountsAndFindings]:
-    rows = connection.execute(database.fill_in_table_names(queries.UNBOOKED), {"limit": limit}, binary=True)
+    rows = connection.execute(
+        database.fill_in_table_names(queries.UNBOOKED), {"limit": max_commits}, binary=True
+    )
     return [
         CommitCountsAndFindings(id, at, accounting.unpack_submission_counts_if_intact(terms, sum), finds)
         for id, at, sum, terms, finds in rows
@@ -85,7 +87,7 @@ def add_oldest_commits_to_accounting(database: Database, connection: Connection)
     Of several processes that do this at the same time, only one succeeds.
     """
     row = connection.execute(database.fill_in_table_names(queries.MARKS)).fetchone()
-    commits = read_unaccounted_commits(database, connection)
+    commits = read_commits_not_yet_in_accounting(database, connection)
     if not commits or row is None:
         return False
     bounds = {"before": row[0], "after": commits[-1].id}

@@ -286,7 +286,7 @@ class GroupCommits:
         """
         for _ in range(2):
             async with self._memory.turn:
-                if not self._horizon.needs_empty_commit():
+                if not self._horizon.needs_commit_without_records():
                     return
                 await self._commit_group(CommitGroup())
 

@@ -90,7 +90,7 @@ class PostgresWatermarks:
     def watermark_changes(self, topic: str) -> AsyncIterator[int]:
         return self._readers.watermark_changes(topic)
 
-    def needs_empty_commit(self) -> bool:
+    def needs_commit_without_records(self) -> bool:
         """
         Return whether an empty commit is needed. It closes records whose waiting time for further reports has
         passed, and confirms earlier commits.

@@ -28,7 +28,7 @@ from spool.postgres.log import queries
 from spool.postgres.log.commit_findings import (
     AccountedMeanwhile,
     add_accounting_counts,
-    read_unaccounted_commits,
+    read_commits_not_yet_in_accounting,
     sum_counts_of_commits,
 )
 from spool.postgres.log.entries import read_entries
@@ -90,7 +90,9 @@ def read_counters_and_recount_range(
     for topic, term, n, carried in connection.execute(database.fill_in_table_names(queries.BOOKS)):
         limits.counters[topic, term] = n
         limits.carried[topic, term] = carried
-    limits.counters.update(sum_counts_of_commits(read_unaccounted_commits(database, connection, limit=2**62)))
+    limits.counters.update(
+        sum_counts_of_commits(read_commits_not_yet_in_accounting(database, connection, max_commits=2**62))
+    )
     if newest:
         limits.last_commit, limits.next = newest[0], numbers_by_topic(newest[1])
     return limits
@@ -305,7 +307,7 @@ class AccountingVerifier:
         """
         if not counted.unread or len(counted.unread) < len(counted.wrong):
             return
-        known = accounting.counts_lost_from_commits_and_counters(
+        known = accounting.counts_of_damaged_commits_and_uncounted_part(
             recount_range.counters, counted.sums, recount_range.routes
         )
         if known is None:

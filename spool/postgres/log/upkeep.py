@@ -75,7 +75,7 @@ class LogFollower:
                 # The sender may have given up the failed group, so only an empty commit shows that commits
                 # work again.
                 has_failed = self._commits.last_error is not None
-                if not (has_failed or self._horizon.needs_empty_commit()):
+                if not (has_failed or self._horizon.needs_commit_without_records()):
                     overdue_since = None
                 elif overdue_since is None:
                     overdue_since = now + TICK_S * random.random()

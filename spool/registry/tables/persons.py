@@ -98,7 +98,7 @@ class PersonTable:
     async def all(self) -> Sequence[LinkedPerson]:
         return await self._changes.read(lambda rows: list(read_people(rows)))
 
-    def notify_watchers_of_links(self) -> None:
+    def notify_watchers_of_persons(self) -> None:
         """Apply the links again after `privacy.emails` has changed."""
         self._people.persons.notify_watchers()
 

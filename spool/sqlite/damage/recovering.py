@@ -100,7 +100,9 @@ class _MissingRecordImport:
         for topic in TOPICS:
             key = imported_ranges_key(incarnation, topic)
             restored = noted_by_key.get(key, [])
-            skipped = await self._source.read(partial(_highest_number_settled_by_routes, topic=topic))
+            skipped = await self._source.read(
+                partial(_highest_record_number_settled_by_all_routes, topic=topic)
+            )
             if incarnation == self._spool.incarnation:
                 skipped = await self._spool.database.read(partial(lowest_stored_number, topic=topic)) - 1
             last = await self._source.read(partial(highest_accepted_number, topic=topic))
@@ -181,7 +183,7 @@ def _record_id_prefix_as_int(record: Record) -> int:
     return int.from_bytes(record.id[:8])
 
 
-def _highest_number_settled_by_routes(connection: sqlite3.Connection, topic: str) -> int:
+def _highest_record_number_settled_by_all_routes(connection: sqlite3.Connection, topic: str) -> int:
     needed = lowest_number_needed_by_routes(connection, topic)
     return 0 if needed is None or needed == rules.NOBODY_NEEDS else needed - 1
 

@@ -550,7 +550,7 @@ class SqliteLog:
     ) -> bool:
         if not commits or len(commits) < len(problems):
             return False
-        known = accounting.counts_lost_from_commits_and_counters(
+        known = accounting.counts_of_damaged_commits_and_uncounted_part(
             recount_range.counters, accounting_counts, recount_range.routes
         )
         if known is None:

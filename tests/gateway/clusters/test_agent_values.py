@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.clusters.agent_config import FIELDS, chart_values, check_config, fields_without_value
+from gateway.clusters.agent_config import FIELDS, chart_values, check_agent_config, fields_without_value
 
 WHOLE = {
     "scrape_interval": "30s",
@@ -17,7 +17,7 @@ WHOLE = {
 
 def test_each_name_has_its_value_or_is_named() -> None:
     """Every setting either has a chart value or is listed as one without a value."""
-    check_config(WHOLE)
+    check_agent_config(WHOLE)
     assert set(FIELDS) | {"x_owner"} == set(WHOLE)
     assert {
         "prometheusConfig": {"globalScrapeInterval": "30s"},

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from exporters.settings import UpstreamSettings
 from gateway.cli.agent_leaving import deliver_waiting_records, report_leaving
-from gateway.cli.agent_run import with_gateway_upstream
+from gateway.cli.agent_run import config_with_gateway_as_upstream
 from gateway.configuration.sections import AgentSettings, Config, ServerSettings
 from gateway.devices.agent.identity import KEY_FILE
 from gateway.devices.agent.link import HEARTBEATS_FILE
@@ -198,7 +198,7 @@ async def test_waiting_records_are_delivered_before_the_end(gateway: Gateway, tm
     there = settings(laptop)
     unreachable = replace(there, agent=AgentSettings(gateway=f"http://127.0.0.1:{free_port()}"))
     local = AuthenticatedKey("this machine", frozenset({INGEST}), device="laptop", is_local=True)
-    app = TollhouseApp(with_gateway_upstream(unreachable), version="0", local=local)
+    app = TollhouseApp(config_with_gateway_as_upstream(unreachable), version="0", local=local)
     await app.start()
     async with gateway.client.post(
         f"{app.url}/v1/traces", data=json_traces(json_span()), headers={"Content-Type": "application/json"}

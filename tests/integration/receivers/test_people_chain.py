@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from exporters.service import people_above
 from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
-from gateway.cli.agent_run import with_gateway_upstream
+from gateway.cli.agent_run import config_with_gateway_as_upstream
 from gateway.configuration.sections import AgentSettings, Config
 from gateway.devices.agent.identity import KEY_FILE
 from gateway.people.authentication.bearer import AuthenticatedKey
@@ -90,7 +90,7 @@ async def chain(serve: Serve, tmp_path: Path) -> Chain:
     agent = Config(spool=SPOOL, agent=AgentSettings(gateway=site.url), data_dir=tmp_path / "laptop")
     agent.data_dir.mkdir()
     (agent.data_dir / KEY_FILE).write_text(json.loads(enrolled.body)["key"])
-    laptop = await serve(config=with_gateway_upstream(agent), local=LAPTOP)
+    laptop = await serve(config=config_with_gateway_as_upstream(agent), local=LAPTOP)
     return Chain(laptop, site, region, centre)
 
 

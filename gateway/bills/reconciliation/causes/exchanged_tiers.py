@@ -306,7 +306,7 @@ def _portions_due_to_other_tier(
     }
 
 
-def claim_cache_split(comparison: BillComparison) -> Iterator[CauseClaim]:
+def claim_different_division_into_cached_tokens(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim input that agrees in total while its cached and uncached parts differ. If only cache writes differ,
     the claimed cause is how long the cache keeps them.

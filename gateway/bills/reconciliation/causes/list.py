@@ -56,7 +56,7 @@ TESTS: Sequence[Test] = (
     silence.claim_days_billed_repeatedly,
     exchanged_tiers.claim_tokens_billed_in_other_tier,
     contexts.claim_context_window_moves,
-    exchanged_tiers.claim_cache_split,
+    exchanged_tiers.claim_different_division_into_cached_tokens,
     exchanges.claim_missing_output,
     shifted_days.claim_shifted_times,
     silence.claim_silent_hours,

@@ -194,7 +194,7 @@ def claim_amounts_rounded_up(comparison: BillComparison) -> Iterator[CauseClaim]
             yield claim
 
 
-def last_decimal_unit(amounts: Iterable[int]) -> int:
+def smallest_decimal_unit_of_amounts(amounts: Iterable[int]) -> int:
     """Return the unit of the last decimal that the amounts use, in money units. It is at most a cent."""
     digit: int = COARSEST
     for amount in amounts:

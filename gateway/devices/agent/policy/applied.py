@@ -274,7 +274,7 @@ class _FileTree:
 
     def read_file(self, path: str) -> bytes | None:
         """Return the content, or None if the file does not exist. Raises BadBundle for a link or a large file."""
-        with self._open_folder(path) as (folder, name):
+        with self._open_folder_of_file(path) as (folder, name):
             if folder is None:
                 return None
             try:
@@ -292,7 +292,7 @@ class _FileTree:
 
     def write_file(self, path: str, content: bytes) -> None:
         """Replace the file by renaming a draft, readable by all and writable by its owner."""
-        with self._open_folder(path, creates=True) as (folder, name):
+        with self._open_folder_of_file(path, creates=True) as (folder, name):
             draft = f".{name}.tollhouse-new"
             with suppress(FileNotFoundError):
                 os.unlink(draft, dir_fd=folder)
@@ -307,12 +307,12 @@ class _FileTree:
             os.fsync(folder)
 
     def unlink(self, path: str) -> None:
-        with self._open_folder(path) as (folder, name), suppress(FileNotFoundError):
+        with self._open_folder_of_file(path) as (folder, name), suppress(FileNotFoundError):
             if folder is not None:
                 os.unlink(name, dir_fd=folder)
 
     def remove_folder(self, path: str) -> None:
-        with self._open_folder(path) as (folder, name), suppress(OSError):
+        with self._open_folder_of_file(path) as (folder, name), suppress(OSError):
             if folder is not None:
                 os.rmdir(name, dir_fd=folder)
 
@@ -321,7 +321,7 @@ class _FileTree:
         return [str(parent) for parent in parents if not os.path.lexists(self._root / str(parent)[1:])]
 
     @contextmanager
-    def _open_folder(self, path: str, *, creates: bool = False) -> Iterator[tuple[int | None, str]]:
+    def _open_folder_of_file(self, path: str, *, creates: bool = False) -> Iterator[tuple[int | None, str]]:
         """Open the folder of a path (None if it does not exist), and yield it with the file's name."""
         *folders, name = Path(path).parts[1:]
         with ExitStack() as stack, _with_whole_path_in_errors(path):

@@ -465,7 +465,7 @@ class _AssistantProbe:
             yield from _settings_layer_of_file(
                 home.folder, places.server, editor, SettingsSource.SERVER, reader.managed
             )
-        yield from self._preference_layers(editor)
+        yield from self._layers_of_managed_preferences(editor)
         self._is_unreadable = False
         for path in self._policy_file_paths():
             layers = list(
@@ -494,7 +494,7 @@ class _AssistantProbe:
         elif system in self._managed.files:
             yield self._managed.files[system].removeprefix("C:").replace("\\", "/").lstrip("/")
 
-    def _preference_layers(self, editor: SettingsEditor) -> Iterator[TelemetryLayer]:
+    def _layers_of_managed_preferences(self, editor: SettingsEditor) -> Iterator[TelemetryLayer]:
         values: Mapping[str, object] = {}
         if self._machine.system == MACOS and self._managed.domain:
             import plistlib  # imported here, because it takes a tenth of the probe's time

@@ -408,7 +408,7 @@ class _CostRows:
             raise _invalid_parameter(
                 "start_date is required; use a day such as 2026-11-01, or an RFC 3339 time"
             )
-        include, exclude = self._read_filters(stated_filters)
+        include, exclude = self._included_and_excluded_values(stated_filters)
         now, end = self._money.clock.now(), single_parameters.get("end_date")
         return CostQuestion(
             since=parse_moment("start_date", single_parameters["start_date"]),
@@ -421,7 +421,7 @@ class _CostRows:
             else None,
         )
 
-    def _read_filters(
+    def _included_and_excluded_values(
         self, stated_filters: Mapping[str, tuple[str, ...]]
     ) -> tuple[WantedValues, WantedValues]:
         """

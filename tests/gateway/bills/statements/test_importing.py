@@ -202,7 +202,7 @@ def test_rows_outside_the_requested_days_are_not_added() -> None:
     for period in periods:
         page = {"timePeriod": {"year": 2026, "month": 8, **period}, "usageItems": [item]}
         file = ReportFile(name="page", content=json.dumps(page).encode(), read_at=READ_AT)
-        reader.read_part(file, open_document(file))
+        reader.read_document_and_count_cells(file, open_document(file))
     report = reader.build_report(account="acme")
     assert report.statement is not None
     assert report.statement.start == day
@@ -220,7 +220,7 @@ def test_a_month_in_place_of_its_first_day() -> None:
     first = 1_785_542_400  # 2026-08-01
     reader = ReportReader(SOURCES["github_copilot"], max_unpacked_bytes=100, asked=(first, first + DAY_S))
     file = ReportFile(name="page", content=json.dumps(page).encode(), read_at=READ_AT)
-    reader.read_part(file, open_document(file))
+    reader.read_document_and_count_cells(file, open_document(file))
     report = reader.build_report(account="acme")
     assert ["page 1, item 1: the row covers a longer time than was requested"] == list(report.named)
     assert () == (report.statement.rows if report.statement else ())
