@@ -59,7 +59,7 @@ def is_address(text: str) -> bool:
 
 
 def fold_address(text: str) -> str:
-    """Return an address in the one spelling used for all its spellings. Other text is unchanged."""
+    """Return an e-mail address in the one spelling used for all its spellings. Other text is unchanged."""
     return _parse_if_address(text) or text
 
 

@@ -45,8 +45,7 @@ def fact_digests_of_kind(kind: CallKind) -> Iterator[bytes]:
 
 class ReportedCalls(msgspec.Struct, eq=False, gc=False):
     """
-    The calls of one caller that one key reported. They are either of one kind, or of several kinds, each with
-    its own time.
+    When one key last reported calls of one caller, by kind of call (service and models).
     """
 
     name: str

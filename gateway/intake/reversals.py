@@ -32,7 +32,7 @@ from spool.turns.fair_turns import pause_for_others
 STEP = 1024  # records read at a time
 TURN = 64  # groups read between two turns of the event loop
 LOOKED_AT = 1024  # reporters checked between two turns of the event loop
-MOST_BEHIND = 200_000  # maximum records searched for the counters of a group after a restart
+MOST_BEHIND = 200_000  # maximum records that are searched for the records of a counter group after a restart
 # nanoseconds; the ledger accepts a call's own time only if it is at most this long after the arrival
 _BELIEVED_NS = 2 * 3600 * NS
 

@@ -613,7 +613,7 @@ class RoleTable(NamedTable[Role]):
         asker: RoleHolder | None = None,
     ) -> Role:
         """
-        Create a role. Raises NotAllowed beyond the maximum number of roles, or if a key would have too many.
+        Create a role. Raises NotAllowed beyond the maximum number of roles, or if one key would have created too many.
         """
         now = self._changes.now()
         drafted = check_role_draft(draft, limits)

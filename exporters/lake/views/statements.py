@@ -139,7 +139,7 @@ class SqlDialect:
     """
     An SQL engine. `stores` maps each destination type that the engine can read to the beginning of its addresses.
 
-    The functions take an SQL expression of a time in UTC.
+    `day` and `hour` are SQL functions of a time in UTC.
     """
 
     name: str

@@ -79,7 +79,7 @@ class BudgetVerdict(msgspec.Struct, frozen=True, kw_only=True):
     budget: Annotated[str, words("The id of the budget."), example("bud_1")]
     name: Annotated[str, words("The name of the budget."), example("search-monthly")]
     owner: Annotated[str | None, words("The owner: a value of the dimension in `per`."), example(None)]
-    match: Annotated[VerdictMatch, words("The calls that count."), example(_MATCH)]
+    match: Annotated[VerdictMatch, words("Which calls count toward the budget."), example(_MATCH)]
     state: Annotated[
         str,
         words(

@@ -40,7 +40,8 @@ class Priced(NamedTuple):
 KINDS = Priced._fields  # dimensions added to a query's groups, because prices depend on them
 # amounts of a row that are weighted
 _WEIGHED = (*MEASURES, "cached_input_tokens", "cached_output_tokens", "calls")
-_LEAST_DEPTH = 2  # provider and model: the first amount of MIXES compares prices by these parts of a kind
+# The first cause in MIXES compares prices only by the first two fields of a price kind, provider and model.
+_LEAST_DEPTH = 2
 _SMALL = -1  # stands for inputs that are too small for the price for large inputs
 
 RateHistory = Sequence[tuple[int, Rate]]  # from PriceBook.rates

@@ -396,7 +396,7 @@ def has_same_outcome_as_rules(
 ) -> bool:
     """
     Return whether the learned kind of span and `SpanReader` give the same outcome for a span.
-    `response_id_hash` is from the span's row.
+    `response_id_hash`: the hash of its response id in its row of the compiled module.
     """
     resource, scope = span.resource, span.scope
     by_rules, found = ReadOutcome(keep_tags=options.keep_tags), ReadOutcome(keep_tags=options.keep_tags)

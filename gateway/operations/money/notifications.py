@@ -87,7 +87,7 @@ class NotificationDetails(NotificationItem, kw_only=True):
             "This is a test of the channel search-team. Nothing has happened, and you need not do anything."
         ),
     ]
-    fields: Annotated[dict[str, str], words("Facts as name and value."), example({})]
+    fields: Annotated[dict[str, str], words("Facts about the event, as name and value."), example({})]
     link: Annotated[str, words("An address with more about the notification, or empty."), example("")]
     thread: Annotated[
         str, words("The subject that joins notifications about the same item, or empty."), example("")

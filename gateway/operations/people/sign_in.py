@@ -296,7 +296,7 @@ async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result
     if body.role not in BASES:
         raise Invalid("role must be one of " + ", ".join(BASES))
     if session is not None and session.operator and session.role != ADMIN:
-        # refused, because a person with another role may lose it, while the link would stay valid
+        # refused, because a person with another role may lose that role, and the created link would stay valid
         raise NotAllowed(
             "only an account with the role Admin (admin) can create a link; or run tollhouse console link"
         )

@@ -45,8 +45,8 @@ class Replay(RequestBody):
     """A request to send records again."""
 
     route: Annotated[str, words("The route that sends the records again.")]
-    since: Annotated[str, words("The first time of commits to send again.")]
-    until: Annotated[str | None, words("The end of the time of commits; default: now.")] = None
+    since: Annotated[str, words("The begin of the time range in which the records were stored.")]
+    until: Annotated[str | None, words("The end of this range; default: now.")] = None
     dry_run: Annotated[bool, words("Whether to count the records and send nothing.")] = False
 
 

@@ -110,7 +110,8 @@ class PostgresWatermarks:
 # -- the state in memory -------------------------------------------------------------------------------------
 
 
-# Retention may disturb an attempt to read everything, but hardly all, unless rows are missing permanently.
+# Maximum attempts to read all rows. Retention may disturb one attempt, but hardly each of them. If all fail, rows
+# are missing permanently.
 LOADS = 5
 
 _log = logging.getLogger(__name__)

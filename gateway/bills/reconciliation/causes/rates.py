@@ -386,8 +386,8 @@ def _claim_price_of_cells(
         yield from _claim_price_of_certain_days(comparison, name, entries, meters)
         return
     constant = all(meter_steps is not None and len(meter_steps) == 1 for meter_steps in steps.values())
-    # An earlier check has compared regions, but a factor of one region may remain if all cells state a
-    # region.
+    # An earlier check has compared the prices of regions. If all compared cells state a region, one region's
+    # factor may still be unexplained.
     is_region_known = has_known_regions(comparison.split, model, days) and not all(
         cell.region for _, cell, _ in entries
     )

@@ -80,8 +80,8 @@ def _may_be_chance(comparison: BillComparison, days: Collection[int]) -> bool:
 
 def claim_no_bill(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
-    Claim counted days on which a bill with other days has nothing. Such a bill states that nothing was billed
-    on them.
+    Explain the costs of counted days that a bill does not have, though it has other days. Such a bill states
+    that nothing was billed on them.
     """
     counted, billed = _counted_and_billed_days(comparison)
     free = sorted(

@@ -39,7 +39,7 @@ from spool.registry.insights import LOW, Finding
 CSV_COLUMNS = ("id", "state", "user", "team", "os", "last_seen")
 MAX_CSV_ROWS = 1000  # maximum machines in the list of a notice; `tollhouse fleet devices --csv` lists all
 _NOT_APPLIED: Cause = (NOT_CONFIGURED, "policy_not_applied")
-_OF_MACHINES = {  # causes of a machine that lose no calls -> their effect
+_OF_MACHINES = {  # cause of trouble on a machine by which no calls are lost -> its effect
     CLOCK_WRONG: "Its calls count at the wrong hour or day.",
     REVOKED_THERE: "Calls count here, and the upstream rejects them.",
 }
