@@ -15,7 +15,7 @@ from spool.turns.fair_turns import pause_for_others
 T = TypeVar("T")
 U = TypeVar("U")
 
-TURN: Final = 64  # half a millisecond; a whole delivery takes 5 to 10 ms
+TURN: Final = 64  # records per turn, about half a millisecond; a whole delivery takes 5 to 10 ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ from spool.record import AI_TELEMETRY, BILLING_DATA, USAGE_EVENTS
 from spool.record import UNIT_COST as UNIT_COST_TOPIC
 
 TYPED_TIMEOUT_S = 10.0
-# only agents send to these streams; the check may send to the first two
+# only agents send to these streams, so they are checked only if they are in `used_streams`
 _NEVER_SENT = ("enroll", "heartbeat", "ping", "insights")
 # topics of each stream's routes
 _TOPICS = {
@@ -92,7 +92,7 @@ class ChannelCheck:
     type: str
     # address without the path, which may contain a secret; empty if the address is in a file
     to: str
-    status: str  # of a Probe
+    status: str  # status of a Probe
     words: str | None = None
 
 

@@ -80,8 +80,8 @@ class RouteConfig:
     spec: RouteSpec
     compared_settings: object
     exporter: Exporter | WholeDeliveryExporter
-    # Function that returns values which change with a secret file; the route then tries again at once. A
-    # secret elsewhere has None.
+    # Function that returns one value per secret, which changes with the secret's file; None for a secret that is
+    # in no file. After a change, the route tries again at once.
     stamps: Callable[[], Sequence[object]] = tuple
     backoff: Backoff = field(default_factory=Backoff)
     linger_s: float = 0.0  # seconds that a record waits for others

@@ -88,7 +88,8 @@ class SteadyClock:
         self._hold_s = hold_s
         wall = self._source.now()
         began = timer()
-        self._was_set = wall >= EARLIEST  # otherwise the time is a guess
+        # if False, the machine's clock was never set, so the time is a guess
+        self._was_set = wall >= EARLIEST
         # reported time minus the timer's time
         self._offset = max(wall, EARLIEST) - began
         self._wall_offset = wall - began

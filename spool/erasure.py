@@ -20,7 +20,7 @@ from spool.record import CONTRACT_MARK, NS, Correction, Inference, Record, Usage
 
 FORMAT = 1  # version of the file of erasures
 MAX_FILE_BYTES = 64 << 20
-# Times of calls that state none: of stored calls before an erasure, of arriving calls after all erasures.
+# Times assumed for calls that state none: stored calls precede every erasure, arriving calls follow all erasures.
 EVER, NEVER = 0, LATEST
 _HEX = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"[\w@.:+%'-]+")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 MAX_NAMES = 127  # maximum names of one person
 _PARTS = 256  # tables of hashes: a change lets only one of them grow, so no change takes long
 _FREE, _LEFT = 0, 1  # marks of a slot that was never used, and of a slot whose name was removed
-_MARKS = 254  # number of marks of slots with a name; each is a part of the name's hash
+_MARKS = 254  # number of different marks for slots with a name; a mark is a part of the name's hash
 _REMOVED = 128  # added to the number of names of a removed person
 _HASH = re.compile("email:([0-9a-f]{16})")
 _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -30,7 +30,7 @@ USER_EMAIL = "user_email"
 USER, SECOND_NAME = "user", f"tag:{USER_EMAIL}"  # the dimensions that name a person
 # filters by these dimensions find all names of a person
 _OF_PEOPLE = frozenset((USER, SECOND_NAME, "owner", "subject"))
-MAX_REMEMBERED = 32_768  # texts of which the hash is in memory, up to 10 MB
+MAX_REMEMBERED = 32_768  # maximum texts whose hashes are in memory, up to 10 MB
 KEEP, HASH, DROP = "keep", "hash", "drop"  # values of the setting `privacy.emails`
 
 # matches only a whole text, so "git@host:path" and "package@1.2.3" are no addresses

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 STANDARD = ""
-STANDARD_TIER = "standard"  # in settings
+STANDARD_TIER = "standard"  # name of the standard tier in settings
 PROVISIONED = "provisioned"  # capacity that is paid separately, so its tokens cost nothing
 MODES = frozenset({"batch", "flex", "priority", "fast", PROVISIONED})
 PRICED_TIERS = (STANDARD_TIER, *sorted(MODES - {PROVISIONED}))

@@ -16,7 +16,7 @@ MAX_DEAD_LETTERS = 10_000
 MOST_HOUR = 1_000_000  # maximum of each hourly price of a node, in dollars
 MAX_SENDERS = "spool.max_senders"
 MAX_SERIES = "spool.max_series"
-# name of the limit on waiting counters that are already counted, but may still be taken back
+# name of the limit on waiting counters that are already counted, but may still be reversed
 COUNTED_ITEMS = "spool.pending_items, counted"
 
 Size = Annotated[int, "size"]  # bytes, written as 64MiB, 10GiB or a plain number

@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 Owner = TypeVar("Owner", bound=Hashable)
-NEARLY_FULL = 0.8  # part of its share from which on operators are told of the key
+NEARLY_FULL = 0.8  # if a key uses this part of its share, operators see a warning
 HEAP_ENTRIES = 64  # entries, plus two per owner, above which a heap is rebuilt
 
 

@@ -48,7 +48,7 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """
 
     source: str
-    provider: str  # of spool.providers
+    provider: str  # a name from spool.providers
     account: str | None  # id of an organization, project, workspace or resource
     key: str | None
     model: str | None  # as billed

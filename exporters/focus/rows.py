@@ -472,7 +472,7 @@ def _billed_row(
         "x_Corrects": key.corrects,
         "x_State": state,
     }
-    # the charge is one row, because its quantity was not counted
+    # the quantity of this charge was not counted, so its row counts as one
     if category in _PRICED and not charge.calls:
         values |= _ONE
     elif category not in _PRICED:

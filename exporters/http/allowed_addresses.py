@@ -57,7 +57,7 @@ def problems_of_forbidden_url(name: str, url: str) -> Iterator[str]:
     try:
         check_address_allowed(host)
     except ValueError:
-        return  # a name is checked at each connection
+        return  # the host is a name, whose addresses are checked at each connection
     except Misconfigured as error:
         yield f"{name}: {error}"
 

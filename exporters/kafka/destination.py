@@ -152,5 +152,5 @@ TYPE = DestinationType(
     beside=build_destination_check,
     probe=probe_destination,
     problems=settings_problems,
-    secret_lines=3,  # `aws-msk-iam` needs them
+    secret_lines=3,  # maximum lines of the secret, which `aws-msk-iam` needs
 )

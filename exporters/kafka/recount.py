@@ -100,7 +100,7 @@ class TopicContents:
     repeated_numbers: int = 0
     foreign_messages: int = 0
     first_number_by_partition: dict[int, int] = field(default_factory=dict)
-    # partitions of which the first messages are deleted
+    # partitions whose first messages are deleted
     cut_partitions: set[int] = field(default_factory=set)
     ids: dict[tuple[str, int], bytes] = field(default_factory=dict)
 

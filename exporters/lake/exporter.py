@@ -89,7 +89,7 @@ class LakeExporter:
         self._table = table
         self._clock = clock
         self._leave_out = leave_out
-        # numbers of other deliveries in the store when this process started
+        # record numbers of the deliveries that the store had when this process first wrote: edition, first, last
         self._foreign_ranges: list[tuple[str, int, int]] | None = None
 
     async def write_delivery(
@@ -389,6 +389,6 @@ class LandingRecorder:
     async def _store_landing_time(self) -> None:
         try:
             await store_last_lake_write_at(self._verdicts, self._route, self._clock.now())
-        except SpoolError as error:  # only the storing failed, because the delivery has landed
+        except SpoolError as error:  # the lake has the delivery; only the time could not be stored
             extra = {"action": "landing_not_noted", "route": self._route}
             _log.warning("cannot store when %s last landed: %s", self._route, error, extra=extra)

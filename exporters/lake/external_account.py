@@ -69,7 +69,7 @@ class ExternalAccount:
         self._settings = settings
         self._clock = clock or SystemClock()
         self.error: SendError | None = None
-        self.token = ""  # newest
+        self.token = ""  # newest access token
 
     async def __call__(self) -> dict[str, Any]:
         try:

@@ -166,7 +166,7 @@ class DeviceSync:
             change.cancel()
             await asyncio.gather(change, return_exceptions=True)
             if self._poked.is_set():
-                self._clear_waits()  # the response to an earlier request may have begun a wait
+                self._clear_waits()  # end waits that the response to an earlier request began
             self._poked.clear()
 
     async def _wait_for_retry_or_change(self) -> None:

@@ -184,7 +184,7 @@ class ApiAddress:
     repeated: tuple[str, ...] = ()  # query parameters that may be repeated
     # values of path parameters whose pattern matches any text
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    lists: ListDefinition[Any] | None = None  # the list of which the answer is a page
+    lists: ListDefinition[Any] | None = None  # the list whose page is the response
     item: type | Schema = field(default_factory=lambda: OBJECT)
     takes_idempotency_key: bool = (
         False  # whether the Idempotency-Key header is used; other addresses ignore it

@@ -19,9 +19,9 @@ from aiohttp import web
 from gateway.core.errors import Refusal
 from spool.errors import SpoolError
 
-TICK_S = 0.5  # seconds between checks for news
+TICK_S = 0.5  # seconds between checks for new events
 COMMENT_S = 15.0  # seconds between comments, which stop proxies from closing a silent connection
-ALLOWED_S = 5.0  # between permission checks
+ALLOWED_S = 5.0  # seconds between permission checks
 SLOW_S = 30.0
 RETRY_MS = 5000  # milliseconds until a browser reconnects
 # milliseconds until a browser reconnects a stream that a newer stream ended; with a short delay, two pages

@@ -28,7 +28,7 @@ PLACED_S = 60.0  # minimum time between two moves of an entry to the end of its 
 # maximum entries with new calls that get a second chance before an entry is removed
 SECOND_CHANCES = 8
 NAME_BYTES = 16  # bytes of a fact's digest in memory
-MOST_KINDS = 256  # maximum kinds per caller, because a search reads all of them
+MOST_KINDS = 256  # maximum kinds of calls per caller, because a lookup reads all of them
 # an entry with more kinds of calls counts as several senders, one for each full or partial group of this size
 KINDS_PER_PLACE = 5
 
@@ -55,9 +55,9 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
     placed_at: float  # when the entry was moved to the end of its key's queue
     due_at: float  # when the entry must be moved again, or queued for storage
     kind: CallKind | None  # the only kind of the entry, or None if it has several
-    # times of the last calls of several kinds, which were queued for storage since `kept_at`
+    # kind -> time of its last call, for kinds queued for storage since `kept_at`; None for a single kind
     times: dict[CallKind, float] | None
-    # times of the last calls of kinds that were not queued for storage since `kept_at`
+    # the same for kinds that were not queued for storage since `kept_at`
     earlier: dict[CallKind, float]
     others: dict[str, ReportedCalls] | None = None  # entries for the same caller under other keys
 

@@ -50,7 +50,7 @@ from spool.turns.fair_turns import pause_for_others
 
 LOOK_S = 5.0
 
-_Turn = asyncio.Future[None]  # a future that is done when the turn of a merge has ended
+_Turn = asyncio.Future[None]  # is done when the merge whose turn it was has ended
 
 _log = logging.getLogger(__name__)
 

@@ -144,8 +144,8 @@ def _split_model_by_newer_prices(model: Model, newer_prices: Sequence[_NewPrices
     each name with other prices. Names that the newer list lacks keep the old prices.
     """
     patterns = replace(model.match, equals=())
-    # patterns that do not match the model's own name stand for further models, which had the same price until
-    # now
+    # if the patterns do not match the model's own name, they stand for other models, which had the same price
+    # until now
     is_one = not patterns.has_patterns or patterns.matches(model.id)
     own = next(
         (each for each in newer_prices if each.name == model.id and (is_one or not each.is_newer)), None

@@ -178,7 +178,7 @@ def _reporters_of_run_ids(source: str, *ids: str | None) -> CallReporters:
 
 # source, service, request model and response model of a call, and whether it counts for any model
 _Sender: TypeAlias = tuple[str, str | None, str | None, str | None, bool]
-Unkept: TypeAlias = Mapping[str, Collection[CallKind]]  # by caller
+Unkept: TypeAlias = Mapping[str, Collection[CallKind]]  # kinds of calls to store, by caller
 
 # The caller of a run is its session or its trace. Without a name, the prefix of services is the caller of all
 # calls without a service.

@@ -82,7 +82,7 @@ def _non_token_units_by_name() -> Iterator[tuple[str, Unit]]:
             yield name, Unit(name.replace("_", " "), frozenset(dimensions), per, description)
 
 
-# All units of quantities, in display order. Reasoning counts as text.
+# All units of quantities, in display order. Reasoning tokens count as text tokens.
 UNITS: Final[Mapping[str, Unit]] = {
     "input_tokens": _token_unit("input", "input"),
     "cache_read_tokens": _token_unit("cache read", "input", type="cache_read"),

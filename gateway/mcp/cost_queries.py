@@ -136,7 +136,7 @@ async def build_question(
         view=None if view is None else await call_context.cost_reader.find_view(view),
         cost_type=cost_type,
         top=MAX_TOP if not UNITS.keys().isdisjoint(group_by) else None,
-        # empty for billed costs, because a result with counted costs has every counted cost type
+        # a result of counted costs has all counted cost types; a result of billed costs has only its own type
         tells=() if cost_type in BILLED_TYPES else COUNTED_TYPES,
     )
     check_units(cost_question.query, cost_type)

@@ -15,7 +15,7 @@ _WRONG_KEY = ("401", "403")
 _PATH = "the path, the permissions there or the disk"
 _HTTP = "the address, the headers or the secret"
 _STORE = "the bucket, the address or the credentials"
-# What an operator may have to correct, by type of the destination.
+# Destination type -> settings that an operator may have to correct.
 TO_CORRECT = {
     _UPSTREAM: "the address or a key of [upstream]",
     "ndjson": _PATH,

@@ -156,7 +156,7 @@ class ContainerFileContents(Protocol):
 # --------------------------------
 
 
-OPEN = -1  # day number of a sum that is not finished
+OPEN = -1  # stands for the day number of a sum that is not finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,7 +63,7 @@ def file_count_changes(
             changes.append(FileCountChange(kind=before.kind, term=before.state, n=-1))
         changes.append(FileCountChange(kind=after.kind, term=after.state, n=1))
     for file in removed_files:
-        if file.state == UPLOADED:  # a status that a newer one replaced before its delivery
+        if file.state == UPLOADED:  # a status that a newer status replaced before it was delivered
             changes.append(FileCountChange(kind=file.kind, term=UPLOADED, n=-1))
             changes.append(FileCountChange(kind=file.kind, term=SUPERSEDED, n=1, carried=1))
         else:

@@ -91,7 +91,7 @@ class ContainerFile:
     done_at: float | None = None
     not_before: float = 0.0
     problem: str | None = None  # why the file was not sent yet, or why it is abandoned
-    body: bytes = field(default=b"", repr=False)  # content of a status
+    body: bytes = field(default=b"", repr=False)  # content, only of a status
 
     @property
     def identity(self) -> ClusterIdentity:

@@ -40,7 +40,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None = None
     mark: str | None = None
     replay: bool = False
-    # a rejected record to retry, because the log may have deleted it
+    # the rejected record that this delivery retries; stored here, because the log may have deleted it
     kept: LogEntry | None = None
 
     @property

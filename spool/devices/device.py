@@ -73,8 +73,9 @@ class Device:
     hardware_id: str = ""  # hash of the hardware id that the agent claims
     cause: str = ""  # why the device is pending; "" if devices.policy wants an approval
     replaced_by: str = ""  # id of the device that the machine became; this one is then REVOKED
-    words: str = ""  # words that the last heartbeats carried; see gateway.devices.heartbeat_tokens
-    copied_at: float | None = None  # when a heartbeat returned an older word, which a copied machine does
+    words: str = ""  # numbers of the rotating tokens; see gateway.devices.heartbeat_tokens
+    # when a heartbeat returned an older token, as that of a copied machine does
+    copied_at: float | None = None
     left_at: float | None = None  # when its agent was removed; a later heartbeat clears this
     # the last states of the device, one "time state" per line; see gateway.devices.states
     state_changes: str = ""

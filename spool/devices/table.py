@@ -183,8 +183,8 @@ class DeviceTable:
     def __init__(self, device_rows: DeviceRows) -> None:
         self._rows = device_rows
         self._devices: dict[str, Device] = {}
-        self._by_key: Counter[str] = Counter()  # devices
-        self._by_token: Counter[str] = Counter()  # devices
+        self._by_key: Counter[str] = Counter()  # enrolled devices by key
+        self._by_token: Counter[str] = Counter()  # devices by enrolment token
         self._by_hardware: defaultdict[str, set[str]] = defaultdict(set)  # devices by hardware id
         self._durable: dict[str, Device] = {}
         self._unenrolled: dict[str, UnenrolledName] = {}
@@ -508,7 +508,7 @@ class DeviceTable:
         that another process had written.
         """
         while True:
-            # Rows in memory have the next batch's changes, so its conditions apply.
+            # Rows in memory already have the changes of the next batch, so its conditions apply as well.
             device_write = self._rows_to_write(
                 [batch, self._batch], ids, names, names_to_delete, ids_to_delete
             )

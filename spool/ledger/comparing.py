@@ -557,7 +557,7 @@ def _has_all_records(
 
 LOOK_S = 60.0  # seconds between checks whether a comparison is due
 EVERY_S = DAY_S
-# per period counted again, because all are held in memory
+# maximum sums of a period that is counted again, because all are in memory
 MOST_SUMS = 100_000
 
 _log = logging.getLogger(__name__)

@@ -626,7 +626,7 @@ def has_many_groups(query: CostQuery) -> bool:
 # -- the kept or the largest groups, and all others as one ---------------------------------------------------
 
 
-MOST = 2000  # largest number of groups read by their values
+MOST = 2000  # maximum kept groups for which all other groups are computed by subtraction
 _KEPT = "(kept)"  # internal derived dimension that no query can use
 
 

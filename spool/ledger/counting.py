@@ -41,7 +41,7 @@ ROW_TAGS = "row_tags"
 EVERY, EVERY_BILLED = "changed", "billed"
 RECALCULATED = "recalculated"  # state key: mark of the stored recalculations; 0 without any
 MAX_TEXT = 256  # maximum characters of a dimension's value
-MOST_NUMBERS = 100_000  # maximum dimension numbers in memory
+MOST_NUMBERS = 100_000  # maximum sets of dimensions whose numbers are in memory
 # Limits of nearly full periods whose sets of dimensions are in memory: as a set of hashes, and as an array.
 # Reading a set from the database takes 70 times as long as converting an array.
 MOST_PRESENT, MOST_PACKED = 16, 512
@@ -128,12 +128,12 @@ class DimensionNumbering:
         self._max_without_owners = max_rows * 11 // 10
         self._mark = new_data_version()
         self._numbers: dict[DimensionValues, int] = {}
-        # Hashes of the sets in nearly full periods. If two are equal, one set may lose its owner too early or
-        # exceed the limit; the sums stay right.
+        # Hashes of the dimension sets in nearly full periods. If two sets have one hash, a set may lose its
+        # owner too early, or the period may exceed its limit; the sums stay right.
         self._present: OrderedDict[tuple[int, int], set[int]] = OrderedDict()
         # arrays of the periods that are not in `_present`
         self._packed: OrderedDict[tuple[int, int], array[int]] = OrderedDict()
-        # upper bound of the number of sums of each period in neither `_present` nor `_packed`
+        # for periods in neither `_present` nor `_packed`: upper bound of the number of sums
         self._most: dict[tuple[int, int], int] = {}
 
     def begin_transaction(self, ledger_rows: LedgerRows) -> None:
@@ -448,7 +448,7 @@ def begin_rebuild_and_count_periods(
         ledger_rows.set_state(reach=lowest_stored_number, rebuilding=state["reach"])
         store_tag_list(ledger_rows, TagList(lowest_stored_number, border, tags))
         lower_missed_record_count(ledger_rows, new_count=lowest_stored_number - 1)
-    else:  # no counted record is stored
+    else:  # all counted records are deleted from the log
         ledger_rows.freeze_periods_for_rebuild(below_record_number=0)
     return emptied, len(frozen), border
 

@@ -201,7 +201,7 @@ class Ledger:
         self._is_caught_up = False
         self._work = work
         self._has_made_rollup = False
-        self._unchecked_work = work.ids_per_month  # sums of units of work since their number was last checked
+        self._unchecked_work = work.ids_per_month  # sums of units of work since their limit was last checked
         self._not_before = 0.0  # monotonic time until which a heavy user's queries wait
         # change mark ROW_TAGS when the tags of billing rows were read, and these tags
         self._row_tags: tuple[int | None, Sequence[str]] = (None, ())

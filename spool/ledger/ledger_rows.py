@@ -24,9 +24,8 @@ T = TypeVar("T")
 # Sums of the periods that begin in [since, until): width, since, until, rollup or 0.
 Span = tuple[int, int, int, int]
 WorkSum = tuple[int, Units, int, Measures]  # start, units of work, number of the dimensions
-FoundNumbers = tuple[
-    Sequence[int], int | None
-]  # some numbers, and the last one that was searched, None at the end
+# numbers found by one step, and the last number searched; None after the last step
+FoundNumbers = tuple[Sequence[int], int | None]
 # Error of an approximate cost: in billionths of a dollar, and relative to the cost.
 WRONG, WRONG_OF = 1000.0, 1e-9
 

@@ -77,13 +77,13 @@ class BuiltIn(NamedTuple):
     meaning: str
     label: str
     sources: tuple[str, ...]
-    # column title in command tables without the dimension of that name
+    # column title in tables of commands, unless the dimension with this name is in the table as well
     title: str
 
 
-# gateway/intake/rate_cards/names.py computes them. Restricted people may group by each, so a value must not
-# reveal more than its sources. Of an organization's dimensions, they may use those of a role or view
-# (CostReader.derived).
+# gateway/intake/rate_cards/names.py computes these dimensions. Restricted people may group by each of them,
+# so a value must not reveal more than its sources. Of the dimensions that an organization defines, restricted
+# people may use only those of their role or view (CostReader.derived).
 BUILT_IN_DIMENSIONS: Mapping[str, BuiltIn] = {
     MODEL_FAMILY: BuiltIn(
         "the model without region prefix, seller prefix and date",

@@ -24,7 +24,7 @@ from spool.record import Inference
 # opens a price book from `Pricer.encode_rate_card_and_overrides`
 OpenBook = Callable[[bytes, bytes], Pricer]
 BookOf = Callable[[], Pricer]
-# gets a recalculation, the start of a period, a call's dimensions, and whether it has a price
+# function that gets a recalculation, the start of a period, a call's dimensions, and whether it has a price
 NotePriced = Callable[[int, int, Dimensions, bool], None]
 _OPEN_BOOKS = 64  # limit of price books in memory; recalculations with one price list share a book
 

@@ -45,7 +45,7 @@ class TokenSum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cache_write_tokens: int
     reasoning_tokens: int
     cache_write_1h_tokens: int
-    meters: Mapping[str, int] = msgspec.field(default_factory=dict)  # in millionths
+    meters: Mapping[str, int] = msgspec.field(default_factory=dict)  # quantity by meter, in millionths
     # end of the calls' times in nanoseconds, if all of them must have one price; else 0
     until: int = 0
 

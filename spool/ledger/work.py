@@ -101,7 +101,7 @@ UNITS: Mapping[str, WorkUnit] = {
     "ticket": WorkUnit(7, "the ticket that the call worked on"),
 }
 TAGS = tuple(name for name in UNITS if name not in (SESSION, RUN))
-# people choose these names, so views may use them
+# the number of these names is limited, because people choose them, so views may filter by them
 BOUNDED = ("repository", "pull_request", "ticket")
 TREES = (SESSION, RUN)  # their runs can start other runs, so they have an aggregated cost
 OF_PEOPLE = ("user", "device")  # if WorkLimits.people is False, no query combines these dimensions with TREES

@@ -30,7 +30,7 @@ BRIDGED = "bridged"
 BRIDGED_LATE = "bridged_late"
 CONFLICT = "conflict"
 UNIDENTIFIED = "unidentified"
-LEFT_OUT = "left_out"  # counts left-out tags, not records, so it is in no equation
+LEFT_OUT = "left_out"  # counts left-out tags, not records, so no equation of record counts has it
 # Only for metrics.
 UNCOMPARED = "uncompared"  # repeated reports whose record could not be read
 METER_TOO_LARGE = "meter_too_large"

@@ -75,7 +75,7 @@ def missing_fields(first_record: Inference, later_record: Inference) -> dict[str
             fields[name] = getattr(later_record, name)
     if first_record.status == "ok" != later_record.status:
         fields["status"] = later_record.status
-    if fields:  # nothing to amend, because the report only repeats
+    if fields:  # without fields, the report only repeats the record
         _drop_contradictions(fields, first_record, later_record)
     if (
         later_record.meters

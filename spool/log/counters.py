@@ -20,7 +20,8 @@ LATE = "late"
 BASE_LINE = "base_line"
 FORGOTTEN = "forgotten"
 NOT_FINITE = "not_finite"
-KNOWN_SINCE = "series known since"  # fact of engines with `known_since`
+# fact in PostgreSQL: every series that was deleted for lack of space was last reported before this time
+KNOWN_SINCE = "series known since"
 
 TOKENS = "{token}"
 # smaller increases of money stay in the state until enough has accumulated

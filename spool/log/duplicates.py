@@ -34,7 +34,7 @@ DAY_HOURS = 24
 _DAY_NS = DAY_HOURS * HOUR_NS
 # lowest age at which a start time is believed; negative, because a sender's clock may be ahead
 _TOO_FAR_AHEAD_NS = -AHEAD_NS
-BATCH = 16_384  # ids that become runs together; sorting takes a few milliseconds
+BATCH = 16_384  # number of ids that are sorted into one run, which takes a few milliseconds
 # a smaller compaction takes a millisecond or two, so it runs before the next commit
 LARGE_BATCH = 4096
 HELD_BATCHES = 32  # if more batches of ids than this are in memory, moving them to runs is no longer put off
@@ -42,7 +42,7 @@ HELD_BATCHES = 32  # if more batches of ids than this are in memory, moving them
 MAX_AGE_S = 86_400
 PLACED_SHARE = 8  # one in this number of ids keeps its position, which takes 17 bytes
 SHORT = 2 * BATCH  # up to this length, runs are always merged
-# pause between counts of ids in several runs, which lookups did not find because their times differ too much
+# seconds between counts of the ids that several runs have, because their times differ too much for lookups
 REPEATS_EVERY_S = 86_400
 
 # Universal hashing by Carter and Wegman: multiply by a secret modulo a prime above 2^128. Two ids collide

@@ -326,7 +326,7 @@ class PendingSpans:
         return {name: sender.count for name, sender in self._senders.items() if sender.count}
 
     def __len__(self) -> int:
-        # a plan on another thread may add a key meanwhile
+        # list(), because a commit plan on another thread may add a key meanwhile
         return sum(sender.count for sender in list(self._senders.values()))
 
     def undo_new_spans(self) -> None:

@@ -19,7 +19,7 @@ from spool.packed.native import NativeModule
 SPACE = 2**64  # number of possible ids; hashes spread ids evenly
 SLICES = 64  # slices of a merge, so that no step blocks other threads for long
 SLICE = 16_384  # number of ids to compare in a step, so that no step blocks other threads for long
-NO_IDS = array("Q")  # ids of a damaged run, which expires like any other
+NO_IDS = array("Q")  # stands for the ids of a damaged run, so that it expires like any other
 EVERY_ID = b"\xff"  # marks of a run read from disk, which exclude no id
 
 

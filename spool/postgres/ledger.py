@@ -136,7 +136,7 @@ _ADDED = ", ".join(f"{name} = old.{name} + excluded.{name}" for name in _COLUMNS
 _KINDS = tuple("%s::numeric[]" if name in MONEY else "%s::bigint[]" for name in _COLUMNS)
 
 _OF_CALLS = f"WHERE k.kind <> '{BILLED}'"
-# filter, its parameters, maximum number of results, and results
+# empty cache of one result: filter, its parameters, maximum number of results, and results
 _NONE_FOUND: tuple[str, Mapping[str, Any], int, Sequence[int]] = ("", {}, 0, ())
 # for more sums, a scan of the whole time range is faster than lookups
 MOST_LOOKED_UP = 10_000

@@ -31,7 +31,7 @@ INSIGHT_OPENED = "insight.opened"
 VIEW_ANOMALY = "view.anomaly"
 REPORT = "report.view"  # kind of a scheduled cost report
 COST_IMPACT = "cost_impact"  # name of the field with the cost impact in dollars, as decimal text
-BAR = "\N{FULL BLOCK}"  # the character of which the bars in a report's text consist
+BAR = "\N{FULL BLOCK}"  # character for the bars in a report's text
 ALONE = (TEST, REPORT)  # kinds sent immediately, each in its own message
 
 WAITING, SENT, FAILED, DISCARDED = "waiting", "sent", "failed", "discarded"

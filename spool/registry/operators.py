@@ -102,7 +102,7 @@ class SignInSession:
     operator: bool  # whether the person signed in with an account, and not with a console link
     # account that can end the session; "" for a link from the operator socket
     account: str
-    address: str  # at sign-in
+    address: str  # client address at sign-in
     ends_at: float  # time at which the session ends even if it is in use
     issuer: str = ""  # OpenID provider, "" for a password or a link
     subject: str = ""  # id of the person at the provider

@@ -40,7 +40,7 @@ MAX_VALUES = 1000  # maximum values in a filter
 MAX_GROUPS = 8
 MAX_CHANNELS = 50  # channels per kind of connection
 MAX_PERCENT = 1_000_000
-EXCLUDES = "!"  # prefix of a dimension of which values are excluded
+EXCLUDES = "!"  # prefix of a dimension whose values are excluded
 AUTOMATIC, PERCENT = "Automatic", "Percent"
 NO_VIEW = "view: no view has this id or name"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from spool.ledger.colours import COLOURS, MAX_NAMES, colour_of_unstored_name, hash_name
 from spool.sql.connection import SqlConnection, SqlTransactions
 
-_LOCKED = ""  # name of a row that is locked while names are added
+_LOCKED = ""  # the row of this name is locked while names are added to its dimension
 _KNOWN = "SELECT name, colour FROM {schema}.colours WHERE dimension = :dimension AND name IN :names"
 _ADD = """
     INSERT INTO {schema}.colours (dimension, name, colour) VALUES (:dimension, :name, :colour)

@@ -21,7 +21,7 @@ from spool.sql.connection import SqlConnection, SqlTransactions
 
 ENTRIES_AT_ONCE = 16
 AMENDMENTS_AT_ONCE = 1000
-SPANS_AT_ONCE = 256  # rows
+SPANS_AT_ONCE = 256  # rows of spans per step
 TOPICS_OF_PEOPLE = (AI_TELEMETRY, USAGE_EVENTS)
 
 _ENTRIES = """
@@ -155,7 +155,7 @@ class SqlPersonEraser:
     def _rename_amendments(
         self, tables: SqlConnection, topic: str, after_number: int, renaming: Renaming
     ) -> tuple[int | None, int]:
-        if self._lock:  # a commit would otherwise replace all fields that it has read
+        if self._lock:  # otherwise a commit could write back the old names that it has already read
             tables.run(self._lock)
         code = self._code(topic)
         rows = tables.all(_AMENDMENTS % self._rows, topic=code, after=after_number, most=AMENDMENTS_AT_ONCE)

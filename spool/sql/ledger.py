@@ -436,7 +436,7 @@ class SqlLedgerRows(SqlWorkRows):
             self._tables.run(f"DELETE FROM {self._sums_table(width)} WHERE start IN ({is_open})", width=width)
             meters = f"DELETE FROM {self._table(METERS)} WHERE width = :width AND start IN ({is_open})"
             self._tables.run(meters, width=width)
-            # sums of units of work are daily only where hourly ones are deleted, so a start needs no width
+            # no width: a daily sum of a unit of work exists only where its hourly sums are deleted
             work = f"DELETE FROM {self._table(WORK)} WHERE start IN ({is_open})"
             self._tables.run(work, width=width)
         return self._tables.run(f"DELETE FROM {self._table('periods')} WHERE NOT frozen")

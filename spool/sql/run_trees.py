@@ -38,7 +38,7 @@ WITH RECURSIVE below (run) AS (
 )
 SELECT s.id FROM {sets} s WHERE s.unit_run > {rest} AND s.unit_run IN (SELECT run FROM below)
 UNION SELECT s.id FROM {sets} s WHERE s.parent_run > {rest} AND s.parent_run IN (SELECT run FROM below)"""
-# units that stay while a used set of units leads to them
+# units to keep, because a used set of units leads to them
 _KEPT = """
 WITH RECURSIVE used (id) AS ({used}), linked (run) AS (
   SELECT s.parent_run FROM {sets} s WHERE s.id IN (SELECT id FROM used) AND s.parent_run > {rest}

@@ -33,7 +33,7 @@ STREAMS = select_sql("streams", STREAM.names)
 TOTAL = RowColumns(StreamTotal, forms={"dimensions": ColumnForm(_sorted_json.encode, json.loads)})
 TOTALS = select_sql("stream_totals", TOTAL.names)
 _SIZES = "SELECT name, created_by, bytes FROM {schema}.stream_sizes ORDER BY name"
-# totals of which all operations have left the log
+# totals whose operations were all deleted from the log
 _SETTLED = f"""
     {TOTALS} WHERE stream = :stream AND updated_at < :settled AND start_time < :before
   ORDER BY start_time, key LIMIT :at_most"""

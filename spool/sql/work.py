@@ -61,8 +61,8 @@ _OF_PLACE = (
 )
 _PLACE = " || ' ' || ".join(f"CAST({column} AS text)" for column in _OF_PLACE)
 _WIDTH = len(Dimensions._fields)
-_MOST_UNLISTED = 10_000  # units that one step unlists, with sums in memory
-_MOST_SETS = 5000  # sets that are looked up; if there are more, the time range is read
+_MOST_UNLISTED = 10_000  # maximum units of work that one step unlists, because it holds their sums in memory
+_MOST_SETS = 5000  # maximum sets of units that are looked up; for more, the whole time range is read
 
 
 class SqlWorkRows(ABC):

@@ -31,7 +31,7 @@ from spool.turns.threads import lower_priority
 T = TypeVar("T")
 # of the write-ahead log; if it stays larger, something keeps SQLite from moving it into the file
 WAL_BYTES = 64 << 20
-# checkpoints in addition to SQLite's own, which do not report their errors
+# seconds between checkpoints that report errors; SQLite's own checkpoints hide them
 CHECKPOINT_EVERY_S = 60.0
 
 _DAMAGE = ("unsupported file format", "Could not decode to UTF-8", "no such table", "no such column")

@@ -198,7 +198,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         self._functions: dict[str, Callable[[tuple[str, ...]], str]] = {}
 
     def _clear_filter_caches(self) -> None:
-        # (filter, maximum number of results, results), and (filter, word, numbers as JSON)
+        # the last results: (filter, maximum results, results), and (filter, IN or NOT IN, numbers as JSON)
         self._chosen: tuple[Sequence[str], int, Sequence[int]] = (), 0, ()
         self._divided: tuple[Sequence[str], str, str] = (), "", ""
 

@@ -271,7 +271,7 @@ class FairTurnScheduler:
         if waiting:
             first = min(waiting, key=lambda waiter: waiter[0].used)
             self._for_thread = [waiter for waiter in waiting if waiter is not first]
-            # set here, so that no other party can take the thread in between
+            # set before the waiter runs, so that no other party takes the thread first
             self.aside = first[0]
             first[1].set_result(None)
         else:

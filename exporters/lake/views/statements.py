@@ -145,7 +145,7 @@ class SqlDialect:
     name: str
     stores: Mapping[str, str]
     types: Mapping[str, str]
-    day: str  # a text in which {} stands for the time
+    day: str  # SQL for the day of a time; {} stands for the time
     hour: str
     usd: str = "CAST({} AS DECIMAL(18, 6))"
     quote: Callable[[str], str] = field(default=lambda name: f'"{name}"')

@@ -32,9 +32,9 @@ HOUR, DAY, MONTH, TERM = "hour", "day", "month", "term"
 # Kinds of terms about sums of calls. They change no price, and their costs are computed for each query.
 ALLOWANCE, MINIMUM, CREDIT, FEE = SUMS = ("allowance", "minimum", "credit", "fee")
 COMMITMENT, UNUSED = "commitment", "unused"
-# fields of a CAPACITY term, whose price is its container costs
+# fields of a CAPACITY term that name a workload; the costs of its containers are the price
 _OF_WORKLOAD = "cluster", "namespace", "workload"
-# Charges for which bills have lines -> words in the kinds of these lines. A minimum is on the lines of capacity.
+# Contract charge -> words in the kinds of its bill lines. A minimum is billed on the lines of a COMMITMENT.
 _WORDS_OF_LINES: Mapping[str, Sequence[str]] = {
     COMMITMENT: ("throughput", "priority", "scale_tier", "commitment", "minimum", "shortfall", "true_up"),
     FEE: ("support", "fee"),

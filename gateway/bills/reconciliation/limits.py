@@ -28,7 +28,7 @@ LEAST_BESIDE = 7  # hours; replaces LEAST_HOURS if other days lack calls as well
 LEAST_CALLS = 10  # calls on a day; with fewer calls, a multiple or a half occurs by chance
 # calls of a day that the bill has on a later day; fewer may be calls near midnight, dated by another clock
 LATE_CALLS = 4
-LEAST_KINDS = 4  # kinds of tokens; fewer kinds may all lack half of a day by chance
+LEAST_KINDS = 4  # kinds of tokens; with fewer kinds, all may lack half of a day by chance
 MOST_AGAIN = 3  # maximum repeats of a bill's rows; more repeats have another cause
 
 # Shares of tokens.
@@ -37,10 +37,10 @@ ALIKE = 0.02  # share of the larger of two series; series that differ by less ma
 # share of all tokens; after a shift of hours, more than this remains only if calls are missing
 LACKING = 0.03
 LARGE_SHARE = 0.1  # share of a day or of a difference; a larger rest needs a cause of its own
-# share of the daily differences; over a month, more than this remains only if calls are missing
+# share of the sum of the daily differences; if the month differs by more, tokens did not only move between days
 CARRIED = 0.15
 ROUGHLY = 0.2  # share of a mean, a difference or a day; a smaller part may be chance
-# share of the days; tokens that change their direction on more days than the rest move by chance
+# minimum share of days with an exchange of tokens in the usual direction; with a smaller share, it may be chance
 NEARLY_ALL = 0.9
 
 # Ratios of tokens.
@@ -50,8 +50,8 @@ SIMILAR = 3  # maximum ratio between missing tokens and the tokens of the same h
 FAR = 3  # multiple of a day's usual deviation; a larger deviation is no chance
 
 # Prices.
-SAME = Decimal("0.005")  # of a price; ratios within this share count as equal, because amounts are rounded
-NOTHING = Decimal("0.0005")  # of a price; a smaller difference over a month is rounding
+SAME = Decimal("0.005")  # share of a price; ratios this close count as equal, because amounts are rounded
+NOTHING = Decimal("0.0005")  # share of a price; a smaller difference over a month is rounding
 # share of a price that counts as about half: 0.4 is half less a fifth, 0.55 half plus a fee of a tenth
 NEAR_HALF = Decimal("0.4"), Decimal("0.55")
 # a cache write for an hour costs more by this share of the price of a cache write

@@ -92,8 +92,8 @@ def set_aside_unbilled_failed_calls(
                 (unanimous[name] for name in place.self_and_larger_groups() if name in unanimous),
                 not use.cost,
             )
-            # Without proof, the result is still exact if `failed` is 0: calls with a cost are compared, or
-            # calls without a cost are set aside.
+            # Without proof, the result is exact only if calls with a cost are compared, and calls without a cost
+            # are set aside, because `failed` is then 0.
             is_exact = is_exact and (place in known or is_out is not bool(use.cost))
             use = (
                 _with_calls_and_tokens_zeroed(use)

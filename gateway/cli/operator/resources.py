@@ -33,7 +33,7 @@ from spool.registry.field_notes import Option
 
 Command = Callable[..., None]
 _PLAIN = (str, int, float)
-_LINK = re.compile(r"\[([^]]+)\]\([^)]*\)")  # a description has links for the reference page
+_LINK = re.compile(r"\[([^]]+)\]\([^)]*\)")  # links in descriptions, which only the reference page can show
 
 
 def add_options(options: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:

@@ -58,7 +58,7 @@ _ASSISTANTS: Mapping[str, str] = {  # name of an assistant by source of records
     "qwen_code": "qwen-code",
     "opencode": "opencode",
 }
-# Other programs use the libraries with which these assistants report.
+# (source, service) -> assistant, if other programs use the same library, so the source is not enough.
 _ASSISTANTS_OF_LIBRARIES: Mapping[tuple[str, str], str] = {("vercel_ai", "opencode"): "opencode"}
 # The list is closed, because each name becomes a label of metrics.
 ASSISTANTS = tuple(dict.fromkeys(_ASSISTANTS.values()))

@@ -14,7 +14,7 @@ import msgspec
 NONE, HEARD, WAITING, LOSING = "none", "heard", "waiting", "losing"
 USES: Final = (NONE, HEARD, WAITING, LOSING)  # words that an agent may report about the use of an assistant
 RECENT_S: Final = 14 * 86_400.0
-CALL_BEFORE_USE_S: Final = 120.0  # seconds before a use in which a call may have ended that belongs to it
+CALL_BEFORE_USE_S: Final = 120.0  # seconds by which a call may end before the use that it belongs to
 # seconds after a use before it is judged; until then, its call may still run or be on its way
 JUDGED_AFTER_S: Final = 120.0
 # A loss has three uses without a call in an hour. A program that is opened and closed writes twice, and while a tool

@@ -52,9 +52,8 @@ from spool.clock import Clock, elapsed_s
 from spool.devices.device import REVOKED, Device
 from spool.registry.scopes import ENROLL, HEARTBEAT
 
-SEARCH_EVERY_S = (
-    1.0  # seconds between two readings of all devices; a mass restart must not read them each time
-)
+# seconds between two readings of all devices, so that a mass restart does not read them for each agent
+SEARCH_EVERY_S = 1.0
 CONNECTED = "connected"
 
 

@@ -241,8 +241,8 @@ class _GroupChanges:
         self.kinds = frozenset([group for group, _, _ in with_kinds])
         self._with_kinds = merge_drivers(build_drivers(with_kinds), group=name)
         self._rest = [self._with_kinds, *build_drivers(without_kinds)] if rest else []
-        # The usage of the other groups with tokens in both times is read as the sum of all groups minus the
-        # groups read one by one. So groups without tokens are read one by one as well.
+        # Other groups with tokens in both time ranges are read together: all groups minus those that are read
+        # one by one. So groups without tokens are read one by one as well.
         self.apart = self.largest | {group for group, _, _ in (without_kinds if with_kinds else ())}
         self.are_few = bool(rest) and len(self.apart) <= MOST_APART
 

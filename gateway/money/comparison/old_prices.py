@@ -44,7 +44,7 @@ _WEIGHED = (*MEASURES, "cached_input_tokens", "cached_output_tokens", "calls")
 _LEAST_DEPTH = 2
 _SMALL = -1  # stands for inputs that are too small for the price for large inputs
 
-RateHistory = Sequence[tuple[int, Rate]]  # from PriceBook.rates
+RateHistory = Sequence[tuple[int, Rate]]  # input tokens above which a rate applies, and the rate
 AnyUsage = CostRow | GroupUsage
 # kind of calls with one price: provider, model, size, mode, region, and whether the cost is reported
 _PriceKind = tuple[Any, ...]

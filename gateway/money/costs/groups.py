@@ -135,7 +135,7 @@ async def store_finished_divisions(
     number = len(stored)
     for end in finished_month_quarter_ends(start, now):
         found = await _fetch_group_cells(ledger, start, end, people, registry.people.group_order)
-        if not found:  # too few people in this part, so it is joined with the next part
+        if not found:  # this part has too few people, so the groups of the next part include it
             continue
         body = _division_document(GroupDivision(start, end, people, found))
         try:

@@ -194,7 +194,7 @@ def _read_call(event: KongEvent, block: KongBlock, plugin: str | None) -> ReadCa
     # Kong creates request.id, so callers cannot choose it.
     identity = call_identity(record, own_id=own_id)
     headers = struct_or_empty(event.response, KongObject).headers
-    # the response is that of the plugin that answers the request
+    # `plugin` is None for the plugin that answers the request; the response headers belong only to its call
     if plugin is None and isinstance(headers, AgentHeaders):
         identity = identity._replace(also=dedup_keys_from_headers(record, headers))
     return ReadCall(record, identity, metadata.left_out, names_request=bool(identity.also))

@@ -168,7 +168,7 @@ def has_litellm_fields(members: RawMembers) -> bool:
     return (
         "litellm_call_id" in members
         or {"custom_llm_provider", "call_type"} <= members.keys()
-        # a payload of older releases, or an older row, has no provider but these members
+        # payloads of older releases and older rows have these members, and no provider
         or {"call_type", "startTime"} <= members.keys()
     )
 

@@ -141,7 +141,7 @@ class PortkeyEvent(msgspec.Struct):
     request: PortkeyRequest | Other = None
     response: PortkeyResponse | Other = None
     metrics: PortkeyEvent | Other = None
-    # Members of the hook.
+    # Members that only a post of the log hook has.
     provider: Any = None
     requestType: Any = None
 

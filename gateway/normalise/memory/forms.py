@@ -114,7 +114,7 @@ class SpanForm(msgspec.Struct, frozen=True):
     `VaryingValues.all_values`.
     """
 
-    read: ReadSpan  # a sample result; its values are used for everything that does not vary
+    read: ReadSpan  # result for a sample span; fields that do not vary keep its values
     record: tuple[tuple[str, int], ...]
     call: tuple[tuple[str, int], ...]
     node: tuple[tuple[str, int], ...]

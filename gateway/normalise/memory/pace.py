@@ -17,8 +17,8 @@ from gateway.normalise.otlp.model import Span
 from spool.caches import remove_oldest_eighth
 
 MOST_SENDERS: Final = 4096
-# After `_UNRESTED` consecutive requests without a known span, the next request is read without the memory,
-# and then one after every `_RESTED` such requests.
+# After `_UNRESTED` consecutive requests without a known span, the next request is read without the memory of
+# spans. Then one request is read without it after every `_RESTED` requests without a known span.
 _UNRESTED, _RESTED = 16, 4
 
 

@@ -110,7 +110,7 @@ class SpanMemory:
         self.spans: Counter[str] = Counter()  # number of spans by reader: rules or memory
         self.misses: Counter[str] = Counter()
         self.compared: Counter[str] = Counter()
-        # the first differences between memory and rules since the start
+        # the first spans since the start that the memory read differently from the rules
         self.different: list[ReadOtherwise] = []
 
     @property

@@ -80,7 +80,7 @@ class AttributeNamesByField(Struct, frozen=True, kw_only=True):
     )
     weak_marks: tuple[tuple[TelemetryProduct, Callable[[Span], bool]], ...] = ()
     kinds: tuple[KindAttribute, ...] = ()
-    # first of `kinds` with an `operation`, which decides what is a call
+    # first of `kinds` with an `operation`; its value decides whether a span is a call
     deciding_kind: KindAttribute | None = None
     taken_by: tuple[TelemetryProduct, ...] = ()  # products that may read the whole item themselves
     names_tool: bool = False

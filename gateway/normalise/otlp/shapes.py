@@ -80,7 +80,7 @@ class NameFacts:
     __slots__ = ("entries", "is_ai", "is_metadata", "product")
 
     def __init__(self, product: int | None, is_metadata: bool, is_ai: bool) -> None:
-        # effects of a name: field of the shape, rank in its table, and value
+        # effects of the name: field of AttributeNamesByField, rank of the name in this field, and value
         self.entries: list[tuple[str, int, Any]] = []
         self.product = product  # index of the product to which the beginning of the name belongs
         self.is_metadata = is_metadata

@@ -112,7 +112,7 @@ class BodyReadLimits:
 
 
 _WINDOW: Final = 4 * 1024 * 1024  # bytes searched before the event loop gets a turn
-# signs of which one precedes each value of a body except the first
+# one of these signs precedes each value of a body except the first
 _SIGNS: Final = (b",", b"\n", b"{")
 
 

@@ -89,7 +89,7 @@ class ProviderBody(msgspec.Struct):
     output: Other = None
     candidates: Other = None
     meta: CohereMeta | Other = None
-    data: Other = None  # list of images, of which only the length is used
+    data: Other = None  # list of images; only its length is used
     size: Any = None
     quality: Any = None
 

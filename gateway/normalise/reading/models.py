@@ -27,7 +27,7 @@ _MAKERS = (
     (("voyage-",), "voyageai"),
 )  # fmt: skip
 
-# `us.anthropic.claude-sonnet-4-5-20250929-v1:0` has a region, the maker, and the maker's name
+# `us.anthropic.claude-sonnet-4-5-20250929-v1:0` consists of a region, the maker, and the maker's name of the model
 BEDROCK_ID: Final = re.compile(
     r"(?:(?:[a-z]{2}(?:-gov)?|apac|global)\.)?"
     r"(?:ai21|amazon|anthropic|cohere|deepseek|google|luma|meta|minimax|mistral|moonshot(?:ai)?|nvidia|openai"

@@ -29,7 +29,7 @@ from spool.registry.keys import new_secret
 from spool.registry.registry import Registry
 from spool.registry.roles import BUILTIN
 
-# Modules with kinds that are no resource, and with resources whose fields are in `spool`.
+# Modules whose kinds of objects are no resources, or are resources with their fields in `spool`.
 MODULES = (
     "gateway.operations.installation.org_context",
     "gateway.operations.installation.assistant_tools",

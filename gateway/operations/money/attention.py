@@ -60,7 +60,7 @@ from spool.registry.notices import (
 )
 from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 
-NEARLY_FULL = 0.9  # of spool.max_bytes
+NEARLY_FULL = 0.9  # share of spool.max_bytes
 MAX_NAMES = 3  # maximum laptops that a cause names
 OPEN = (NEW, IN_PROGRESS)
 _PUT_OFF = (ON_HOLD, IGNORED)  # statuses with which people decided to leave a problem as it is

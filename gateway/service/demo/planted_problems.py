@@ -107,7 +107,7 @@ PLANTS = {
 # Word of --plant for examples of what people create, such as budgets. No insight finds them, as they are no problems.
 EXAMPLES = "examples"
 
-# Word -> detector or type of recommendation that should find its problem.
+# Planted problem (word of --plant) -> detector or type of recommendation that should find it.
 FOUND_BY = {
     "spike": "spend_spike", "missing-price": "missing_price", "cost-gap": "cost_gap", "no-owner": "no_owner",
     "doubled-source": "doubled_source", "unused-cache": "prompt_caching", "dear-model": "cheaper_model",

@@ -34,7 +34,7 @@ MOST_YEARS = 10  # maximum years that a cached query may cover
 _OF_STATE = ("hourly", "rebuilding", EVERY)
 # state values on which results with billed costs depend
 _OF_BILLED = (EVERY_BILLED,)
-MOST_DIMENSIONS = 8  # that queries define; each may have thousands of values in memory
+MOST_DIMENSIONS = 8  # maximum cached dimensions that queries define; each may have thousands of values
 _DAY = timedelta(days=1)
 
 DataVersions = tuple[int | None, ...]
@@ -48,7 +48,7 @@ class RememberedCosts:
         self._most_rows = most_rows
         self._answers: OrderedDict[Hashable, tuple[DataVersions, Answer]] = OrderedDict()
         self._row_count = 0
-        # what the dimension depends on, the dimension, and the object that replaces it in cache keys
+        # for each dimension: its inputs, the dimension, and the object that stands for it in cache keys
         self._dimensions: list[tuple[object, DerivedDimension, object]] = []
         self._every: int | None = None
         self._lock = Lock()

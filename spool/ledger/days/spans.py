@@ -69,7 +69,7 @@ class StoredSumsQuery:
     width: int
     low: int
     high: int
-    rollup: int  # number of the rollup, or 0
+    rollup: int  # number of the rollup that has the sums, or 0
     periods: list[datetime]  # starts, ascending
 
     @property

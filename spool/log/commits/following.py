@@ -29,7 +29,7 @@ from spool.log.planning.plan import CommitPlan
 from spool.log.planning.planner import CommitPlanner
 from spool.record import TOPICS
 
-UNKNOWN_TOKEN = 0  # token of a commit from a storage without tokens
+UNKNOWN_TOKEN = 0  # CommitRow.token of a commit that another kind of storage made without a token
 SOONER_S = 300.0  # seconds; a row whose time is further ahead of the clock is not believed
 
 _log = logging.getLogger(__name__)
@@ -316,7 +316,7 @@ class FollowedLogState:
         with self._lock:
             self._unconfirmed.append(_UnconfirmedCommit(row.id, row.at, self.last.size, self.last.next))
             self.last = row
-            # the clock was ahead, so the records of these rows close with this row's
+            # earlier rows with a later time were written while the clock was ahead; their records close with this row's
             while self._open and self._open[-1].at > row.at:
                 self._open.pop()
             self._open.append(row._replace(ids=b""))

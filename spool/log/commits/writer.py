@@ -28,13 +28,13 @@ GROUP_RECORDS = 16_384
 SHARE_RECORDS = 128
 SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # estimated processor time of a submission and of a record, in seconds
 SUBMISSION_WEIGHT = 5  # a submission costs as much time as this number of records, besides its own
-# The weight that a party may add to a group that it shares with a party of less use: one submission of 32
-# records, or six of one record. If submissions exceeded this, it does not apply to the next group.
+# Maximum weight that a party adds to a group that begins with a party of less use: one submission of 32 records,
+# or six of one record. After a group that left out submissions because of this limit, one group is without it.
 BESIDE_WEIGHT = 32 + SUBMISSION_WEIGHT
 GROWS_BY = 8  # a group grows by at most 1/GROWS_BY
-# Pause, in durations of the group, if all its parties used far more than another active one, so that the
-# lighter party's submission seldom waits. It ends early when that party submits, because it seldom submits
-# twice in a row.
+# Pause after a group whose parties all used far more than another active party, as a multiple of the group's
+# duration. So a submission of the lighter party seldom waits. Its submission ends the pause, because a second
+# one seldom follows at once.
 REST = 8.0
 MOST_REST_S = 0.03
 TICK_S = 1.0  # seconds between upkeep runs while the log has a problem
@@ -118,7 +118,7 @@ class GroupCommitWriter:
         self._lighter = asyncio.Event()
         # monotonic time before which no group of parties with much use begins
         self._heavy_not_before = 0.0
-        # whether BESIDE_WEIGHT cut a party in the last group
+        # whether BESIDE_WEIGHT kept submissions out of the last group
         self._passed_over = False
         self._began: float | None = None  # start of the running group or the upkeep after it
         self._waiting: deque[_WaitingSubmission] = deque()

@@ -72,7 +72,7 @@ def late_report_correction(
         return None
     reason = LATE_USAGE if _has_change(known_record, changed, _MEASURED) else LATE_RUN
     if replaces_cost and "cost" in changed:
-        # without a cost, other currencies have charges
+        # None means charges in another currency, so the call is billed
         is_billed = changed["cost"] is None or Decimal(changed["cost"])
         reason = FINAL_COST if is_billed else NOT_BILLED
     return _build_correction(known_record, corrections_so_far, changed, reason, later_record.source, now_ns)

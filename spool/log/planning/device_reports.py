@@ -25,7 +25,7 @@ from spool.record import DEVICE_KEYS, Inference
 OF_RECORD: Final = frozenset({"id", "source", "shadow", "also", "counted_by", "sender_key"})
 # Fields that say who made the call. A server's report replaces a device's.
 OWNER: Final = ("user", "team", "session", "device", "run", "parent_run", "ancestors")
-# What a device may add to a call that a server measured, besides tags without a price.
+# Fields that a device may add to a call that a server measured. It may also add tags that decide no price.
 ADDED: Final = ("request_id", "trace_id", "span_id", *OWNER)
 # Fields that only servers set once a server measured the call. A field that they leave empty stays empty.
 DECIDED: Final = frozenset(Inference.__struct_fields__) - OF_RECORD - {*ADDED, "tags"}
@@ -188,8 +188,8 @@ def changed_fields(known_record: Inference, new: Inference, *, is_open: bool) ->
     }
 
 
-# Every later report is looked up under this name. Flipping the bits of a hash is ten times as fast as a new
-# hash.
+# Flips bits of a record id. Every later report is looked up under the result, and flipping bits is ten times as
+# fast as a new hash.
 _HEARD: Final = int.from_bytes(dedup_key_of_parts(8, "reported by a device"))
 
 

@@ -173,7 +173,7 @@ class NestedReportSearch:
             records = self._records_of(log_position)
             if not records or records[-1].shadow:
                 continue
-            # a record that was taken back has no counts; the record that counts its call has them
+            # a reversed record has no counts; the record that counts its call has them
             same = [
                 one
                 for one in records

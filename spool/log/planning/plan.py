@@ -64,9 +64,9 @@ class CommitPlan:
     gone_spans: list[bytes] = field(default_factory=list)  # keys of span rows to delete
     # positions of refused submissions, of which nothing is stored
     stale: set[int] = field(default_factory=set)
-    # positions of submissions of which the Tollhouse key has ended
+    # positions of submissions whose Tollhouse key has ended
     ended: set[int] = field(default_factory=set)
-    # positions of submissions of which the idempotency key had another body
+    # positions of submissions whose idempotency key had another body
     reused: set[int] = field(default_factory=set)
     submissions: list[SubmissionCounts] = field(
         default_factory=list
@@ -76,7 +76,7 @@ class CommitPlan:
     ids: dict[int, int] = field(default_factory=dict)
     # hours under which the ids are filed, in the same order
     hours: list[int] = field(default_factory=list)
-    # New names of records of earlier commits, which are not written now: id, position, hour.
+    # Ids that this commit adds to records of earlier commits: id, position of the record, hour.
     apart: list[tuple[int, int, int]] = field(default_factory=list)
     entries: list[CommittedEntry] = field(default_factory=list)
 

@@ -285,7 +285,8 @@ class ServerSession:
                 time.sleep(SETTLED_S)
                 transaction.confirm_earlier_commits_on_standby()
                 self._check_confirmed()
-        except psycopg.Error as error:  # CommitUnknown instead, so that the work is not repeated
+        except psycopg.Error as error:
+            # raise CommitUnknown instead, so that the caller does not repeat the work
             raise CommitUnknown(
                 f"the connection was lost after a commit: {describe_error_in_one_line(error)}"
             ) from error

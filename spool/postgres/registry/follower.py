@@ -57,7 +57,7 @@ class RegistryChangeFollower:
         self._devices: set[str] | None = None  # None means any device
         self._clusters = True
         self._is_owed = asyncio.Event()
-        self._failed: set[str] = set()  # reads that failed last time
+        self._failed: set[str] = set()  # names of the reads that failed at their last attempt
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:

@@ -72,7 +72,7 @@ class FairConcurrencyLimit:
     def _wake_waiters(self) -> None:
         while self._free and self._waiting:
             name, waiters = self._waiting.popitem(last=False)
-            while waiters and waiters[0].done():  # cancelled ones
+            while waiters and waiters[0].done():  # skip cancelled waiters
                 waiters.popleft()
             if waiters:
                 self._free -= 1

@@ -25,7 +25,7 @@ from spool.sqlite.deliveries.delivery_rows import accounting_counts_by_route
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import highest_accepted_number, lowest_stored_number
 
-# a counter with a greater difference is itself damaged
+# maximum plausible excess of a counter over what is stored; with a larger excess, the counter is damaged
 MOST_UNKNOWN = 1 << 24
 
 _log = logging.getLogger(__name__)

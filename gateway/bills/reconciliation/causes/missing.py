@@ -275,7 +275,7 @@ def _is_gap_proportional(comparison: BillComparison, model: str, entries: Sequen
 
 
 def _has_constant_daily_ratio(comparison: BillComparison, model: str) -> bool:
-    # another tokenizer would give the same ratio of billed to counted tokens every day
+    # with another tokenizer, the ratio of billed to counted tokens would be the same every day
     sums: dict[MeterPlace, list[int]] = defaultdict(lambda: [0, 0])
     for cell, meter, extra, tokens in _gaps_in_billed_tokens(comparison):
         if cell.model == model:

@@ -124,8 +124,8 @@ def claim_missing_discount(comparison: BillComparison) -> Iterator[CauseClaim]:
         )
         portions: dict[DifferenceEntry, ClaimedPortion] = {}
         number = 0
-        # whether some amounts have the discount, and whether some without it are on days without a usual
-        # price
+        # whether any amount has the discount of its tier, and whether any amount without the discount is on
+        # a day without a usual price
         is_given = is_only_here = False
         for entry in comparison.price_difference_entries(model):
             _, cell, meter = entry
@@ -149,7 +149,7 @@ def claim_missing_discount(comparison: BillComparison) -> Iterator[CauseClaim]:
                     break
         days = {cell.day for _, cell, _ in portions}
         if len(days) >= LEAST_DAYS and len(portions) * 2 > number:
-            # the double price for large inputs would give the same amounts
+            # a double price for large inputs would give the same amounts as the missing discount
             are_large = len({cell.day for _, cell, _ in portions if not cell.context}) < LEAST_DAYS
             yield from comparison.claim_entries_with_price_differences(
                 TIER_NOT_GIVEN,
@@ -276,7 +276,7 @@ def _claim_price_factor_of_most_days(comparison: BillComparison, model: str) -> 
     if not all(ratios.values()):
         return None  # the price is 0, so no surcharge can be added to it
     if known is None or all(abs(ratio - _ONE) <= SAME for ratio in other_ratios.values()):
-        return None  # on the other days, the price is our price, so only the usual days differ
+        return None  # the other days have our price, so no price applies in addition to the usual factor
     cause, sure, description = known
     factor = sum(ratios.values(), Decimal(0)) / len(ratios)
     portions = {
@@ -505,7 +505,7 @@ def _claim_price_of_certain_days(
     sets = group_days_by_ratio(meters)
     differing_days = {day for days, _ in sets for day in days}
     of_all = _cause_of_most_common_known_factor(sets) if differing_days == set(every) else ()
-    # A lasting price applies to later days as well, even to those with a second price, so it is claimed
+    # A price that lasts to the end also applies to the later days that have a second price, so claim it
     # first.
     for days, off_ratios in sorted(
         sets, key=lambda item: not _is_lasting_to_end(item[0], every, differing_days)
@@ -576,7 +576,7 @@ def _price_start_day(
         )
         for day in other_days
     }
-    # on the days just before, this price may apply in combination with that of another set of days
+    # the price may begin earlier, on days whose ratios are its ratios times those of another price
     begin = days[0]
     for day in reversed([day for day in all_days if day < begin]):
         if day not in product_days:
@@ -626,7 +626,7 @@ def _cause_of_factor_on_most_days(
 def _cause_of_most_common_known_factor(
     days_and_ratios: list[tuple[list[int], dict[str, Decimal]]],
 ) -> tuple[str, ...]:
-    # if every day's price differs from ours, the known factor of most days may apply to all
+    # if no day has our price, the known factor of most days may apply to all days
     candidates = []
     for days, ratios in days_and_ratios:
         if (

@@ -115,7 +115,7 @@ def claim_fee(comparison: BillComparison) -> Iterator[CauseClaim]:
         rest, {place: round(share * split.worth[place]) for place in places}
     ):
         return
-    # a fee also appears on the other lines of a bill
+    # a fee would also be on the other lines of the bill
     is_sure = not remainder.entries_of_difference_part(OTHER)
     yield from comparison.claim_entries_with_price_differences(
         "fee",

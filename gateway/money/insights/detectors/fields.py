@@ -15,7 +15,7 @@ LEAST_CALLS = 50  # minimum calls of a sender version before it is judged
 LOST_SHARE = 0.1  # a field counts as lost if at most this share of the new version's calls have it
 STATED_SHARE = 0.9  # a field counts as usual if at least this share of the previous version's calls have it
 UNCOUNTED_SHARE = 0.5
-MOVED_SHARE = 0.2  # a field may be missing for another reason if a share of calls changed by more than this
+MOVED_SHARE = 0.2  # a larger change in a share of the calls is shown as a possible reason for a lost field
 ENDS_S = 7 * DAY_S  # seconds after the last call of a version until it counts as replaced
 
 # fields of a call -> their names in the text of a finding

@@ -25,7 +25,7 @@ ASSUMPTIONS = ("Nobody waits for the responses, so a batch may take up to a day.
 LEAST_DAYS = 5  # minimum days of the last seven on which the job must have run
 LEAST_CALLS = 100
 SPAN = 3  # length of the daily job in consecutive hours
-NEARLY_ALL = 90  # minimum share of a day's calls within these hours, in percent
+NEARLY_ALL = 90  # minimum share of a day's calls within the SPAN hours, in percent
 _HOUR_S = 3600
 
 

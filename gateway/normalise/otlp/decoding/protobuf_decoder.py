@@ -133,7 +133,7 @@ def attributes_from_encoded(encoded: Sequence[bytes]) -> Attributes:
 # middle of the list are checked first, because without messages the search is wasted.
 _CONVERSATION = 32
 _SAMPLE = 4
-_LONGEST_OPENING = 4096  # maximum bytes of values of which the first bytes are stored
+_LONGEST_OPENING = 4096  # maximum bytes of a value whose first bytes are stored
 
 
 class _Openings(dict[int, bytes]):

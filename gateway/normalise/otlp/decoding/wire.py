@@ -100,7 +100,8 @@ Path = tuple[int | tuple[int, ...], ...]
 _TURN = 1024  # fields read before the event loop gets a turn
 # number of fields that the counting pass assumes per item, with those around the items
 _FIELDS_AN_ITEM = 8
-# A message whose shared fields are too large to repeat stays whole, up to this number of pieces.
+# If the shared fields of a message are too large to repeat in each piece, the message stays whole, up to this
+# multiple of the size of a piece.
 _MOST_UNCUT = 8
 
 
