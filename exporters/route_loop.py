@@ -108,7 +108,7 @@ class RouteLoop:
         self._faults = 0  # internal errors since the last success
         self._ignores_waits = False  # True until a delivery fails, or no delivery is left
         self._is_retired = self._is_handed_over = self.is_running = False
-        self._waits = ""  # the reason for waiting for the queue on disk, as it was last logged
+        self._waits = ""  # last logged reason why this route waits for the queue on disk
 
     async def run(self, state: str = RUNNING) -> None:
         """

@@ -13,7 +13,7 @@ from typing import IO, Final
 from spool.errors import Invalid
 
 MAX_ROW: Final = 1024 * 1024  # characters
-MAX_ROWS: Final = 5_000_000  # per file
+MAX_ROWS: Final = 5_000_000  # maximum rows per file
 MAX_TABLE_ROWS: Final = 100_000  # rows of a table of people or machines
 SEPARATORS: Final = (",", ";", "\t")  # column separators that spreadsheets write
 # bytes of a JSON text with its objects

@@ -25,7 +25,7 @@ CURRENCY = "USD"
 TOKEN_UNIT = "{token}"
 CALL_UNIT = "{call}"
 NS = 1_000_000_000
-MAX_TAGS = 32  # per record
+MAX_TAGS = 32  # maximum tags per record
 # `sender_key` of reports from devices. They add only the owner to a call that a server reported.
 DEVICE_KEYS = "keys of devices"
 # mark in a price book's name before the name of the contract that decided the price
@@ -210,7 +210,7 @@ class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False)
 
     id: bytes
     source: str  # source of the late report
-    corrects: bytes  # record id
+    corrects: bytes  # id of the record that the correction changes
     reason: str  # reason: late_usage, final_cost, not_billed, same_call or late_run
     known_at: int
     start_time: int

@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 Owner = TypeVar("Owner", bound=Hashable)
-NEARLY_FULL = 0.8  # if a key uses this part of its share, operators see a warning
+NEARLY_FULL = 0.8  # operators see a warning if a key uses this part of its share
 HEAP_ENTRIES = 64  # entries, plus two per owner, above which a heap is rebuilt
 
 
@@ -28,7 +28,7 @@ def is_within_share(own_count: int, total_count: int, added_count: int, max_coun
 class KeyShare(NamedTuple):
     """How many items a key has under a limit (`held`). `most`: its maximum while other keys do not change."""
 
-    limit: str  # setting
+    limit: str  # name of the setting with the limit
     key: str
     held: int
     most: int

@@ -51,7 +51,7 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     provider: str  # a name from spool.providers
     account: str | None  # id of an organization, project, workspace or resource
     key: str | None
-    model: str | None  # as billed
+    model: str | None  # name of the model on the bill
     start: int
     end: int
     unit: str

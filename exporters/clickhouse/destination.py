@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LINGER_S: Final = 5.0
 USUAL_RECORDS: Final = 20_000
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-_SHOWN: Final = 3  # differences that one message of `check` lists
+_SHOWN: Final = 3  # maximum differences that one message of `check` lists
 
 
 def build_exporter(

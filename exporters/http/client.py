@@ -26,7 +26,7 @@ from spool.clock import Clock
 PROTOBUF = "application/x-protobuf"
 REFUSED, NO_ANSWER, DNS, TLS = "refused", "no_answer", "dns", "tls"  # codes of `reach_problem`
 MAX_ANSWER_BYTES = 64 * 1024
-# size of a response with reasons for rejected items
+# maximum bytes of a response with reasons for rejected items
 MAX_ITEMS_ANSWER_BYTES: Final = 1024**2
 REFUSAL_S: Final = 5.0  # seconds in which a server may reject a client certificate
 # a replay of container metrics names many addresses in one header

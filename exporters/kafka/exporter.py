@@ -166,7 +166,7 @@ async def _stop_producer(producer: Any) -> None:
 
 
 class KafkaExporter:
-    in_flight = 1  # one, because the progress is a single number
+    in_flight = 1  # one delivery at a time, because the progress is a single number
 
     def __init__(self, brokers: Brokers, landings: LakeDeliveries, *, max_records: int) -> None:
         self.max_records = max_records

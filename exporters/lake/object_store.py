@@ -163,7 +163,7 @@ class ObjectStore:
         is_final = status is not None and (300 <= status < 500 or status == 501)
         if is_final and status not in (408, 409, 425, 429):
             return Misconfigured(message)
-        # Without a status, the request may have succeeded. The repetition then finds the object.
+        # Without a status, the request may have succeeded. A retry then finds the object.
         return Retryable(message, answered=status is not None)
 
     def _error_message(self, error: BaseException) -> str:

@@ -51,7 +51,8 @@ class LakeStore(Protocol):
         """Copy an object into a local file. Raises FileNotFoundError if the object does not exist."""
         ...
 
-    def list_objects(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]: ...  # in order
+    # in the order of their names
+    def list_objects(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]: ...
 
 
 class FolderStore:

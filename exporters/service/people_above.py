@@ -62,7 +62,7 @@ class UpstreamPeopleExchange:
         self._clock = clock
         self._installation = installation
         self._erase = erase
-        self._waiting: dict[str, int] = {}  # the time of the newest call by address
+        self._waiting: dict[str, int] = {}  # address -> time of the newest call with it
         self._known: set[str] = set()  # hashes of addresses that were sent upstream
         self._known_since = clock.monotonic()
         self._reasons: dict[str, str] = {}  # why requests fail, by action

@@ -41,7 +41,7 @@ class VisibilityRules:
 
     is_whole: bool
     contains: Callable[[WantedValues, WantedValues], bool]
-    view_of: Callable[[str], SavedView | None]  # by id
+    view_of: Callable[[str], SavedView | None]  # function that returns the view with an id
     limits: Sequence[str] = ()
 
     def can_see_view(self, view: SavedView | None) -> bool:

@@ -481,7 +481,7 @@ class DeviceLifecycle:
             or device.state == REVOKED
             or has_other_fingerprint(device, report)
         ):
-            return  # for these devices, other rules decide about the fingerprint
+            return  # other rules decide about the fingerprints of these devices
         if not is_from_device(device, report, bearer) and not self._may_receive_key(device, report):
             raise reports.other_fingerprint_refusal()
 

@@ -29,7 +29,7 @@ else:
     from backports import zstd
 
 MAX_BODY = "server.max_body_bytes"
-PIECE = 256 * 1024  # per inflated piece
+PIECE = 256 * 1024  # maximum bytes per inflated piece
 TURN = 512 * 1024  # bytes after which other tasks get a turn
 BLOCK = 64 * 1024  # bytes per block of a compressed body that waits
 IDLE_S = 30.0  # pause after which a body is rejected

@@ -50,7 +50,7 @@ class InflightBytes:
         self.general = InflightBytePool(limit)
         self.reserve = InflightBytePool(reserve)
         self.small = small
-        self.uploads: set[RequestByteReservation] = set()  # arriving bodies
+        self.uploads: set[RequestByteReservation] = set()  # reservations of the bodies that are arriving
 
     @property
     def held_bytes(self) -> int:

@@ -50,7 +50,7 @@ from spool.turns.fair_turns import pause_for_others
 
 LOOK_S = 5.0
 
-_Turn = asyncio.Future[None]  # is done when the merge whose turn it was has ended
+_Turn = asyncio.Future[None]  # done when the merge that has this turn has ended
 
 _log = logging.getLogger(__name__)
 

@@ -18,9 +18,8 @@ NEW_OBJECTS = 1000
 NEW_ROUNDS = 1
 NEWER_ROUNDS = 250  # number of collections of the middle generation for each full collection
 LOOK_EVERY_S = 1.0
-QUIET_LOOK_S = (
-    30.0  # seconds between two checks while there are no requests, because other work needs few collections
-)
+# seconds between two checks while there are no requests, because other work needs few garbage collections
+QUIET_LOOK_S = 30.0
 MOST_WAITED_S = 300.0  # seconds after which a full collection runs, even if requests are pending
 _NEVER = 2**30
 

@@ -147,7 +147,7 @@ class UnsettledDelivery:
     route: str
     first: int
     last: int
-    state: str  # of DELIVERY_STATES
+    state: str  # one of DELIVERY_STATES
     replay: bool
     attempts: int
     not_before: float

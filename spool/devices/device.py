@@ -41,7 +41,7 @@ class Device:
     agent_version: str = ""
     user: str = ""
     fingerprint: str = field(default="", repr=False)
-    labels: Mapping[str, str] = field(default_factory=dict)  # as reported
+    labels: Mapping[str, str] = field(default_factory=dict)  # labels as the device reported them
     # labels that operators set; they override `labels`
     operator_labels: Mapping[str, str] = field(default_factory=dict)
     generation: int = 1  # generation of the device's key; a reset or a revocation ends earlier keys

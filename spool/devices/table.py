@@ -167,8 +167,7 @@ FLUSH_EVERY_S = 5.0
 # If a sender with far less use waits to commit, pause for REST durations of a batch, up to MOST_REST_S.
 # Changes meanwhile join the next batch.
 REST, MOST_REST_S = 4.0, 0.03
-# changes of a row's last contact that are not written yet; older ones are lost if another process writes the
-# row
+# maximum unwritten changes of a row's last contact; older changes are lost if another process writes the row
 TOUCHES = 16
 
 _log = logging.getLogger(__name__)

@@ -61,7 +61,7 @@ AT_ONCE_BESIDE = 25  # records added up without a pause while other requests are
 REST = 4
 TRIES = 3  # attempts, if the totals change at the same time
 NAMES_AT_ONCE = 5000  # names and sets per read
-MOST_TOLD = 10  # periods that a message lists
+MOST_TOLD = 10  # maximum periods that a message lists
 MEND = "run `tollhouse ledger rebuild` to count the stored records again"
 
 

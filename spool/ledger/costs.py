@@ -764,7 +764,7 @@ def _largest_and_unknown_groups(query: CostQuery, largest: Collection[Group]) ->
 
 
 def _choose_largest_groups(groups: Mapping[Group, GroupTotal], query: CostQuery) -> set[Group]:
-    # These groups would take the place of a unit: calls without a unit, unlisted units, and a unit whose
+    # Leave out groups that would take the place of a unit: calls without a unit, unlisted units, and units whose
     # calls were all corrected.
     place = query.work_unit_group_index
     named = {

@@ -81,8 +81,8 @@ ROLL_REST = 4  # pause between rollups, as a multiple of the last rollup's durat
 ROLL_WAIT_S = 30.0  # seconds until the next check if no rollup is missing
 # after this time, only the sum of the day stays
 HOURS_KEPT_S = 62 * DAY_S
-MOST_VALUES = 1000  # per dimension
-# per transaction, which takes a few tenths of a second
+MOST_VALUES = 1000  # maximum values per dimension
+# maximum units that one transaction unlists, which takes a few tenths of a second
 MOST_UNLISTED = 5000
 _PERSON = "(person)"  # internal derived dimension, which no query can use
 _YES = "yes"  # value of a derived dimension that filters by both names of a person
@@ -281,8 +281,8 @@ class Ledger:
         await self._yield_to_lighter_work()
         async with self._turn:
             if (below := record_log.lowest_open_number(AI_TELEMETRY)) < self._reach:
-                # Sums and log in one database have the same age, so another process has counted further. If
-                # they are separate files, the log was lost or restored.
+                # If sums and log share a database, a restore affects both, so another process has counted
+                # further. If they are separate files, the log was lost or restored.
                 if self.is_shared:
                     self._reach = (await self._read_state())["reach"]
                 else:

@@ -41,7 +41,7 @@ class DerivedDimension:
     value: Callable[[tuple[str, ...]], str]
 
 
-DerivedDimensions: TypeAlias = Mapping[str, DerivedDimension]  # by name
+DerivedDimensions: TypeAlias = Mapping[str, DerivedDimension]  # dimensions by name
 
 # -- queries -------------------------------------------------------------------------------------------------
 

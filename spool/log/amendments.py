@@ -197,7 +197,7 @@ def _drop_contradictions(fields: dict[str, Any], first_record: Inference, later_
         fields.pop("end_time", None)
     if fields.get("status", first_record.status) != "error":
         fields.pop("error_type", None)
-    # a report of another run says nothing about the runs above this one
+    # if the later report is of another run, its runs above do not apply to the first record
     for run, above in pairwise(RUNS):
         if above in fields and getattr(first_record, run) not in (None, getattr(later_record, run)):
             del fields[above]

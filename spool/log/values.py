@@ -68,7 +68,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     price: Callable[[Inference], None] | None = None
     renaming: Renaming | None = None  # of erased people, for values of earlier spans
     amount_of: AmountOf | None = None  # amount of a usage event
-    # if the sender chose an idempotency key; a known request adds nothing
+    # only if the sender chose an idempotency key; a request that is already known adds nothing
     request: RequestDedupKeys | None = None
     # the request was known when this was made; if it is not known at the commit, the submission is refused
     # with Stale

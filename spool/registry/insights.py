@@ -28,7 +28,7 @@ MAX_CATEGORY = 64
 MAX_LINK = 2048
 MAX_TEXT = 4096
 MAX_INSIGHTS = 10_000
-MAX_COMMENTS = 1_000  # per insight
+MAX_COMMENTS = 1_000  # maximum comments per insight
 _CENT = Decimal("0.01")
 
 

@@ -18,7 +18,7 @@ EXACT, STRONG, WEAK = "exact", "strong", "weak"
 CONFIDENCES = (EXACT, STRONG, WEAK)
 
 MAX_RECOMMENDATIONS = 1_000
-MAX_COMMENTS = 200  # per recommendation
+MAX_COMMENTS = 200  # maximum comments per recommendation
 MAX_ASSIGNEE = 256
 MAX_AT_ONCE = 500  # maximum recommendations that one request may change
 _MAX_AMOUNT = Decimal(10) ** 9

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
-FIRST: Final = 17  # lower numbers are from before the first release
+FIRST: Final = 17  # lower numbers are from versions before the first release
 _COMMENT: Final = re.compile(r"--[^\n]*")
 
 

@@ -45,7 +45,7 @@ LARGE = 1 << 20
 REST_S = 600.0
 DAY_S = 86_400
 OPEN_DAYS = 2  # number of days in the open document; each older day has its own document
-# The identity under which the read position is stored.
+# Stands for no cluster: the identity under which the read position is stored.
 NOWHERE = ClusterIdentity(
     "",
     "",

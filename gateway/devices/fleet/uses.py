@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 NONE, HEARD, WAITING, LOSING = "none", "heard", "waiting", "losing"
-USES: Final = (NONE, HEARD, WAITING, LOSING)  # words that an agent may report about the use of an assistant
+USES: Final = (NONE, HEARD, WAITING, LOSING)  # values that an agent may report about the use of an assistant
 RECENT_S: Final = 14 * 86_400.0
 CALL_BEFORE_USE_S: Final = 120.0  # seconds by which a call may end before the use that it belongs to
 # seconds after a use before it is judged; until then, its call may still run or be on its way
@@ -24,9 +24,8 @@ USES_APART_S: Final = 180.0
 LOSS_WITHIN_S: Final = 3600.0
 # uses without a call that show a loss for a person who uses the assistant seldom; such uses may be days apart
 USES_OF_A_SLOW_LOSS: Final = 5
-OWN_CALL_S: Final = (
-    600.0  # a home that was not used for this time before the end of a call did not make the call
-)
+# seconds; a home directory without a use in this time before the end of a call did not make the call
+OWN_CALL_S: Final = 600.0
 LOSSES_OF_A_DAY: Final = 3  # number of losses on a day after which the loss lasts until a day without one
 DAY_S: Final = 86_400.0
 

@@ -23,7 +23,7 @@ from spool.people import USER, People
 from spool.record import utc_iso
 
 DEVICE = "device"
-_OWN = frozenset({DEVICE, USER})  # a verdict concerns a device only if it names the device or its person
+_OWN = frozenset({DEVICE, USER})  # a verdict concerns a device only if it names this device or its person
 # labels of a device that become fields of a record; all others become tags
 _FIELDS = frozenset({"team", USER})
 

@@ -176,7 +176,7 @@ def largest_drivers(drivers: Iterable[CostDriver], max_drivers: int) -> list[Cos
 
 
 def _change_rank(driver: CostDriver) -> tuple[int, list[str]]:
-    change = driver.now.cost - driver.before.cost  # this difference equals the sum of the parts below
+    change = driver.now.cost - driver.before.cost  # equals the sum of the parts below
     return -abs(change), [name or "" for name in driver.group]
 
 

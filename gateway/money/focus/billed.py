@@ -19,7 +19,7 @@ _INVOICED, _CLOSED = "invoiced", "closed"
 _BESIDE = ("other",)  # values of the column `charge` for costs that are not for tokens
 _RESTATED = "restated"
 
-_Providers = Mapping[str, set[str]]  # by day
+_Providers = Mapping[str, set[str]]  # providers by day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

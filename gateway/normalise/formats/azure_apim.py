@@ -49,7 +49,7 @@ class AzureApimEvent(msgspec.Struct):
     PromptTokens: Any = None
     CompletionTokens: Any = None
     RequestId: Any = None
-    # of AppMetrics
+    # columns of the table AppMetrics
     Name: Any = None
     Sum: Any = None
     ItemCount: Any = None

@@ -78,7 +78,7 @@ class SpanLookupPacer:
         self._senders: dict[int, TriedSender] = {}
         self._free: float = pace.free_looks  # number of spans that may still be looked up without success
         self._refused = 0  # consecutive requests in which no lookup succeeded
-        # numbers of requests that will skip the lookup of spans, and that have skipped it
+        # number of next requests that skip the lookup of spans, and number of requests that have skipped it
         self._rests = self._rested = 0
 
     def skip_request_if_lookups_paused(self) -> bool:

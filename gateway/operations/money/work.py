@@ -347,7 +347,7 @@ async def _read_run_lineages_and_linked_parents(
             rows |= {each.run: each for each in more}
             new += [run for each in more for run in (each.run, each.parent) if run and run not in reached]
             reached |= {*new}
-    # a link of or to a run without visible calls is left out, as in aggregated costs
+    # leave out a link if one of its two runs has no visible calls, as aggregated costs do
     if not ledger.has_every_call:
         linked = {run: each for run, each in linked.items() if {run, each.parent} <= rows.keys()}
     return [*rows.values()], [*linked.values()]

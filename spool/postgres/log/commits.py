@@ -334,7 +334,7 @@ class GroupCommits:
                 await self._end_suspended_sessions()
             except SpoolUnavailable as error:
                 self.last_error = str(error)
-                del group.attempts[unknown:]  # not committed
+                del group.attempts[unknown:]  # these attempts were not committed
                 if not group.attempts:
                     raise
                 await asyncio.sleep(min(0.2, max(0.0, until - time.perf_counter())))

@@ -24,7 +24,7 @@ from spool.postgres.log import queries
 
 CONFIRMED_FILE = "confirmed-commits.json"
 LOST_FILE = "lost-commits.json"  # all losses found so far; an operator deletes the file
-KEPT = 128  # number of commits in the file
+KEPT = 128  # maximum number of commits in the file
 
 _log = logging.getLogger(__name__)
 

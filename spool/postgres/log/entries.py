@@ -216,7 +216,8 @@ class StoredRecordReader:
         self._cache = cache
         self._places: Callable[[], Iterable[int]] | None = read_log_positions
         self._asked: set[tuple[str, int]] = set()
-        self._raws: dict[tuple[str, int], msgspec.Raw] = {}  # requested records that exist
+        # records that were requested and exist, by topic and number
+        self._raws: dict[tuple[str, int], msgspec.Raw] = {}
         # fields that later reports added to the requested records
         self.fields: dict[tuple[str, int], dict[str, object]] = {}
 

@@ -20,7 +20,7 @@ from spool.registry.registry import Registry
 from spool.streams import KnownStreams
 
 LOOK_S = 0.1  # seconds between checks for changes; see docs/decisions/log.md
-STREAMS_EVERY = 10  # checks per read of the stream definitions
+STREAMS_EVERY = 10  # number of checks after which the stream definitions are read again
 # Data that change constantly, such as the last use of devices and keys, are read once per this number of
 # reads of the stream definitions.
 REST_EVERY = 5

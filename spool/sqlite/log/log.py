@@ -99,7 +99,7 @@ class SqliteLog:
         )
         self._planner = CommitPlanner(self._index, hold_s=settings.hold, max_spans=settings.pending_spans)
         self._unfolded = UncompactedCommits()
-        self._names = 0  # number of commits that have added names to earlier records
+        self._names = 0  # number of commits that have added ids to earlier records
         self._horizon = LogWatermarks(hold_s=settings.hold, clock=clock)
         self._native = native
         self._read_cache = EntryCache(cache_bytes)

@@ -576,7 +576,7 @@ def _price_start_day(
         )
         for day in other_days
     }
-    # the price may begin earlier, on days whose ratios are its ratios times those of another price
+    # the price may begin earlier, on days whose ratios are the products of its ratios and those of another price
     begin = days[0]
     for day in reversed([day for day in all_days if day < begin]):
         if day not in product_days:

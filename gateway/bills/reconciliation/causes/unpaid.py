@@ -124,7 +124,7 @@ def _contract_tokens_phrase(comparison: BillComparison, model: str, number: int)
     }
     texts = [
         f"as the contract {name} states"
-        if abs(tokens - number) <= SAME * tokens  # computed from rounded amounts, so not exact
+        if abs(tokens - number) <= SAME * tokens  # `number` comes from rounded amounts
         else f"but the contract {name} states {tokens:,}"
         for name, tokens in sorted(stated.items())
     ]
