@@ -278,7 +278,7 @@ class People:
     def _expand_values(self, dimension: str, values: Iterable[str]) -> tuple[str, ...]:
         if dimension == BRANCH:
             return self._recorded_git_branches(values)
-        return _unique_recorded_names(
+        return _recorded_names_without_repeats(
             self.all_recorded_names if dimension in _OF_PEOPLE else self._recorded_names_without_links, values
         )
 
@@ -299,7 +299,10 @@ class People:
         ]
         return tuple(
             dict.fromkeys(
-                (*forms, *_unique_recorded_names(self._recorded_names_without_links, filter(None, forms)))
+                (
+                    *forms,
+                    *_recorded_names_without_repeats(self._recorded_names_without_links, filter(None, forms)),
+                )
             )
         )
 
@@ -333,7 +336,7 @@ def hash_address_with_key(key: bytes, address: str) -> str:
     return _hash_address(fold_address(address), key)
 
 
-def _unique_recorded_names(
+def _recorded_names_without_repeats(
     find_names: Callable[[str], Iterable[str]], names: Iterable[str]
 ) -> tuple[str, ...]:
     return tuple(dict.fromkeys(form for name in names for form in find_names(name)))

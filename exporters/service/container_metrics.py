@@ -143,7 +143,7 @@ class ContainerFileSync:
         """Send everything that is due. Return the seconds to wait if nothing changes."""
         senders: Mapping[str, Callable[[], Awaitable[bool]]] = {
             UPLOAD: self._send_files,
-            ABANDON: self._report_abandoned_files,
+            ABANDON: self._report_some_abandoned_files,
             STATUSES: lambda: self._send_bodies(STATUS),
             LEGACY: lambda: self._send_bodies(REMOTE_WRITE),
         }
@@ -270,7 +270,7 @@ class ContainerFileSync:
             return "the file no longer exists on disk"
         return "" if sum.hexdigest() == file.sha256 else "the file on disk differs from the received one"
 
-    async def _report_abandoned_files(self) -> bool:
+    async def _report_some_abandoned_files(self) -> bool:
         unreported = await self._files.unreported_files(limit=AT_ONCE)
         if not unreported:
             return False

@@ -63,7 +63,11 @@ class DeviceAssignment:
         ):
             return
         if outcome.forwarded and not bearer.may_chain:
-            refused = outcome.forwarded if bearer.device is None else _positions_of_negative_reports(outcome)
+            refused = (
+                outcome.forwarded
+                if bearer.device is None
+                else _positions_of_reports_that_reduce_sums(outcome)
+            )
             _reject_items(outcome, set(refused), MAY_NOT_CHAIN, _NO_CHAIN)
         names = {name for _, name, _ in _items_with_device_and_whether_forwarded(outcome, bearer)}
         if bearer.device is None:
@@ -170,7 +174,7 @@ def _is_revoked_by_another(device: Device, bearer: AuthenticatedKey) -> bool:
     return device.state == REVOKED and device.revoked_by != bearer.name
 
 
-def _positions_of_negative_reports(outcome: ReadOutcome) -> set[int]:
+def _positions_of_reports_that_reduce_sums(outcome: ReadOutcome) -> set[int]:
     """Return the positions of reports that reduce a sum, which a device's own report never does."""
     return {
         position

@@ -35,7 +35,7 @@ from spool.postgres.database import (
     PostgresTransactions,
 )
 from spool.postgres.registry.key_checks import (
-    failed_key_expectations,
+    expected_versions_of_keys_no_longer_valid,
     lock_keys,
     require_valid_keys,
     wait_for_running_commits,
@@ -138,7 +138,7 @@ class PostgresDevices:
         def read_failed_key_expectations(connection: Connection) -> Collection[ExpectedVersion]:
             if not self._has_key_ending_change(device_write):
                 database.require_standby(connection)
-            return failed_key_expectations(
+            return expected_versions_of_keys_no_longer_valid(
                 connection, database.fill_in_table_names, expects, now=database.now_unless_database_clock()
             )
 
@@ -215,7 +215,7 @@ class PostgresDevices:
         self, connection: Connection, conditions: WriteConditions, changes: _RowChanges
     ) -> None:
         database = self._database
-        ended = failed_key_expectations(
+        ended = expected_versions_of_keys_no_longer_valid(
             connection,
             database.fill_in_table_names,
             conditions.expects,

@@ -107,7 +107,7 @@ def new_token_text() -> str:
     return f"{PREFIX}{secrets.token_hex(8)}_{secrets.token_hex(32)}"
 
 
-def _require_new_ids_and_live_names(
+def _require_unused_ids_and_names(
     stored: Mapping[str, EnrolmentToken], new_tokens: Iterable[EnrolmentToken], now: float
 ) -> None:
     """
@@ -173,7 +173,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
 
         def store_tokens(registry_rows: RegistryRows) -> dict[str, EnrolmentToken]:
             stored = self._stored_rows(registry_rows)
-            _require_new_ids_and_live_names(stored, tokens.values(), now)
+            _require_unused_ids_and_names(stored, tokens.values(), now)
             old = [id for id, token in stored.items() if token.ended_at < now - KEPT_S]
             if len(stored) - len(old) + len(tokens) > self.most:
                 raise NotAllowed(

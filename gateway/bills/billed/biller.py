@@ -462,7 +462,7 @@ class BilledCostCalculator:
                 RULES,
                 state,
                 source,
-                *map(_sort_amounts, (divided.reasons, divided.accrued, foreign)),
+                *map(_amounts_sorted_by_name, (divided.reasons, divided.accrued, foreign)),
             ),
             source=source,
             read_at=month_inputs.newest_import_at(bill.provider, source, day),
@@ -473,7 +473,7 @@ class BilledCostCalculator:
         )
 
 
-def _sort_amounts(amounts: Mapping[str, int]) -> list[tuple[str, int]]:
+def _amounts_sorted_by_name(amounts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(amounts.items())
 
 

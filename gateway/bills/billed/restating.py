@@ -312,7 +312,7 @@ class FrozenMonths:
         changed = 0
         for provider in sorted({day.seller for day in self.days.values()}):
             if self._is_month_closed(provider) and not self._is_frozen(provider):
-                await self._freeze_month(provider)
+                await self._store_closed_month(provider)
                 changed += 1
         extra_days = [day for (_, name), day in self.days.items() if INVOICE in name]
         for day in (*extra_days, *self._corrections):
@@ -321,7 +321,7 @@ class FrozenMonths:
                 changed += 1
         return changed
 
-    async def _freeze_month(self, provider: str) -> None:
+    async def _store_closed_month(self, provider: str) -> None:
         """
         Store a closed month day by day. The invoice amounts are stored last and mark the closing as complete.
         """

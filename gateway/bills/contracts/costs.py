@@ -34,7 +34,7 @@ from gateway.bills.contracts.workloads import (
     WorkloadMonth,
     add_served_tokens,
     divide_daily_costs,
-    main_model_and_price_weights,
+    most_used_model_and_its_price_weights,
 )
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.bills import final_bill_rows
@@ -234,7 +234,7 @@ async def _workload_terms_with_use_and_days(
     day = min(month.days[-1], int(reader.now) // DAY_S * DAY_S)
     found = []
     for each in workloads:
-        weights_model, weights = main_model_and_price_weights(each, prices, day)
+        weights_model, weights = most_used_model_and_its_price_weights(each, prices, day)
         days = [*divide_daily_costs(each, weights, reader.now)]
         of_month = WorkloadOfMonth(
             name="/".join(each.term.term.workload_key),

@@ -163,7 +163,7 @@ def add_served_tokens(workloads: Sequence[WorkloadMonth], served: Iterable[Serve
             use.add_model_tokens(counted.model, counted.tokens)
 
 
-def main_model_and_price_weights(
+def most_used_model_and_its_price_weights(
     workload_month: WorkloadMonth, prices: TokenPrices, day: int
 ) -> tuple[str | None, ModelTokens]:
     """

@@ -57,7 +57,7 @@ def _report_arrivals_of_pulls(
         yield ReportArrival(
             source=pull.source,
             account=pull.account,
-            settle_s=_settle_s(pull.source, settle_s),
+            settle_s=_seconds_until_report_is_complete(pull.source, settle_s),
             until=max(known, default=None),
             pull=pull.name,
             every=pull.every,
@@ -76,7 +76,7 @@ def _report_arrivals_of_imports(
         yield ReportArrival(
             source=source,
             account=account,
-            settle_s=_settle_s(source, settle_s),
+            settle_s=_seconds_until_report_is_complete(source, settle_s),
             until=float(max(covered) + DAY_S),
             months=sorted({datetime.fromtimestamp(day, UTC).strftime("%Y-%m") for day in covered}),
         )
@@ -86,5 +86,5 @@ def _is_from_pull(info: StatementInfo, pull: PullState) -> bool:
     return info.source == pull.source and pull.account in ("", info.account)
 
 
-def _settle_s(source: str, settle_s: float) -> float:
+def _seconds_until_report_is_complete(source: str, settle_s: float) -> float:
     return max(SOURCES[source].settle_s if source in SOURCES else 0.0, settle_s)

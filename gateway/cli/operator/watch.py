@@ -108,10 +108,10 @@ def _show_record_as_line(row: JsonObject) -> None:
     columns = [
         replace_unprintable(word or _UNKNOWN).ljust(width) for word, width in zip(cells, _WIDTHS, strict=True)
     ]
-    click.echo("  ".join([*columns, *map(replace_unprintable, _format_record_numbers(row))]).rstrip())
+    click.echo("  ".join([*columns, *map(replace_unprintable, _format_tokens_and_cost(row))]).rstrip())
 
 
-def _format_record_numbers(row: JsonObject) -> list[str]:
+def _format_tokens_and_cost(row: JsonObject) -> list[str]:
     if row["kind"] != "inference":
         return [] if row.get("value") is None else [str(row["value"]), row.get("unit", "")]
     tokens = [_UNKNOWN if row[name] is None else str(row[name]) for name in ("input_tokens", "output_tokens")]

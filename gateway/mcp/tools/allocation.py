@@ -30,7 +30,7 @@ from gateway.mcp.writing import (
     remove_hidden_characters,
 )
 from gateway.money.allocation.declared import DEFAULT, DEFAULT_WORD, AllocationTable, DefinitionVersion
-from gateway.money.allocation.definition import PREFIX, AllocationDefinition, Dimension, rule_text
+from gateway.money.allocation.definition import PREFIX, AllocationDefinition, Dimension, allocation_rule_text
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.published_allocation import find_version
 from spool.errors import Invalid
@@ -255,7 +255,7 @@ def _dimensions_of_rules(rules: Sequence[Ruled]) -> list[DefinedDimension]:
                     rules=[],
                 )
             )
-        defined[-1].rules.append(clean_and_shorten(rule_text(dimension.rules[index]), _MOST_RULE))
+        defined[-1].rules.append(clean_and_shorten(allocation_rule_text(dimension.rules[index]), _MOST_RULE))
     return defined
 
 

@@ -175,7 +175,7 @@ def _condition_sources(condition: Condition) -> Iterator[str]:
         yield from _condition_sources(subcondition)
 
 
-def rule_text(rule: Rule) -> str:
+def allocation_rule_text(rule: Rule) -> str:
     if not isinstance(rule, GroupBy):
         return f"{_quote(rule.name)} if {condition_text(rule.condition)}"
     source_text = _source_list_text(rule.source) if rule.form else f"the value of {_source_text(rule.source)}"

@@ -35,7 +35,7 @@ from gateway.money.comparison.split import (
     unsorted_drivers,
     with_old_prices,
 )
-from gateway.money.costs.earlier_period import EarlierPeriodCoverage, find_past
+from gateway.money.costs.earlier_period import EarlierPeriodCoverage, find_earlier_period_coverage
 from gateway.money.costs.measures import DEFAULT_TOP, billed_tokens
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
@@ -177,7 +177,7 @@ async def answer_comparison(
     ledger = reader.ledger_for_cost_types(full_question.cost_types)
     query = _end_at_finished_day(full_question.query, full_question.cost_type, now)
     before = _end_at_finished_day(baseline(query), full_question.cost_type, now)
-    past = await find_past(before, reader.whole, now)
+    past = await find_earlier_period_coverage(before, reader.whole, now)
     comparison = (
         await compare_costs(ledger, query, before, top=top, prices=await load_price_list(prices))
         if past.is_fully_covered

@@ -12,7 +12,7 @@ from gateway.bills.contracts.declared import all_contracts, has_amounts
 from gateway.bills.plans.declared import PlanTable
 from gateway.core.first_use import import_in_thread
 from gateway.intake.prices import PriceBook
-from gateway.money.costs.earlier_period import EarlierPeriodCoverage, find_past
+from gateway.money.costs.earlier_period import EarlierPeriodCoverage, find_earlier_period_coverage
 from gateway.money.costs.listing import repeat_while_listing_changes
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
@@ -107,7 +107,7 @@ async def _answer_without_retry(
 ) -> CostAnswer:
     ledger = await ledger_for_question(question, reader, now, prices=prices)
     query, previous = question.query, question.previous_query
-    past = await find_past(previous, reader.whole, now) if previous else None
+    past = await find_earlier_period_coverage(previous, reader.whole, now) if previous else None
     if past and not past.is_fully_covered:
         previous = None
     rows = await ledger.costs(replace(query, top=question.top, top_by=question.top_by))

@@ -57,7 +57,7 @@ class EarlierPeriodCoverage:
         }
 
 
-async def find_past(query: CostQuery, ledger: Ledger, now: float) -> EarlierPeriodCoverage:
+async def find_earlier_period_coverage(query: CostQuery, ledger: Ledger, now: float) -> EarlierPeriodCoverage:
     if query.arranged:
         days = [
             day.day for day in await ledger.billed_days(0, int(now)) if day.source and not day.is_outside_bill

@@ -20,7 +20,7 @@ from gateway.money.comparison.comparing import compare_costs, rank_without_compa
 from gateway.money.comparison.old_prices import load_price_list
 from gateway.money.comparison.sentence import comparison_sentence
 from gateway.money.costs.answer import has_plans_or_contract_amounts, ledger_for_question
-from gateway.money.costs.earlier_period import EarlierPeriodCoverage, find_past
+from gateway.money.costs.earlier_period import EarlierPeriodCoverage, find_earlier_period_coverage
 from gateway.money.costs.measures import cost_per_count
 from gateway.money.costs.question import CostQuestion, check_span
 from gateway.operations.answers import ComparisonPast, CostAndCalls, MarkItem, OperatorInsight
@@ -289,7 +289,10 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     daily = replace(largest, granularity="daily", group_by=(MODEL_FAMILY,), measures=("cost", "reported"))
     lists = [replace(largest, group_by=(name,)) for name in LISTS]
     past_queries = [preceding_query(base), preceding_query(today, "today")]
-    pasts = [await find_past(query, request.cost_reader.whole, request.now()) for query in past_queries]
+    pasts = [
+        await find_earlier_period_coverage(query, request.cost_reader.whole, request.now())
+        for query in past_queries
+    ]
     row_sets = await request.ledger.costs_of_queries(
         [base, past_queries[0], today, past_queries[1], daily, *lists]
     )

@@ -37,7 +37,7 @@ from gateway.service.addresses.areas import (
     AddressArea,
     AddressAreaResource,
     AddressAreaRoutes,
-    find_read_addresses_at,
+    find_get_addresses_by_path,
     operator_addresses,
     sender_addresses,
 )
@@ -159,7 +159,7 @@ def operator_application(services: OperatorServices) -> web.Application:
     app = web.Application(middlewares=[answer_errors_as_json])
     app[OPENED] = _operations_by_scope
     app[ALL_ROWS] = _all_operator_rows
-    app[ROWS_AT] = find_read_addresses_at
+    app[ROWS_AT] = find_get_addresses_by_path
     for area in OPERATOR_AREAS:
         _add_area(app, area, partial(_add_for_operators, area, services))
 

@@ -409,7 +409,7 @@ async def import_area(area: AddressArea) -> None:
         await import_in_thread(module)
 
 
-async def find_read_addresses_at(paths: Collection[str]) -> Mapping[str, OperatorApiAddress]:
+async def find_get_addresses_by_path(paths: Collection[str]) -> Mapping[str, OperatorApiAddress]:
     """
     Return the GET addresses at these paths of the operator API. Import only the modules of these addresses.
     """

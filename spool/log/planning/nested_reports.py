@@ -134,7 +134,7 @@ class NestedReportSearch:
         counting = None if own_position is None else self._record_that_counts(own_position)
         if counting is not None and self._place_of(nested_pair_dedup_flag(counting)) is not None:
             return NestedMatch(None, (filed,))
-        fitting = self._fitting_calls(record, nested_report)
+        fitting = self._calls_that_may_be_same_as_nested_report(record, nested_report)
         if not nested_report.is_inner:
             fitting = {id: fit for id, fit in fitting.items() if not self._is_also_within_another_call(fit)}
         if counting is not None and counting.id in fitting:
@@ -166,7 +166,9 @@ class NestedReportSearch:
         records = self._records_of(log_position)
         return records[-1] if records else None
 
-    def _fitting_calls(self, record: Inference, nested_report: NestedReport) -> dict[bytes, _NestedCandidate]:
+    def _calls_that_may_be_same_as_nested_report(
+        self, record: Inference, nested_report: NestedReport
+    ) -> dict[bytes, _NestedCandidate]:
         fitting: dict[bytes, _NestedCandidate] = {}
         is_inner, times = nested_report.is_inner, (nested_report.start, nested_report.end)
         for key, log_position in counterpart_keys_and_positions(nested_report, self._place_of):
@@ -210,7 +212,11 @@ class NestedReportSearch:
         """
         key_of_call, _, _ = candidate.key.rpartition("\0")
         keys = tuple([f"{key_of_call}\0{count}" for count in possible_input_counts(candidate.record)])
-        return bool(self._fitting_calls(candidate.record, NestedReport(True, keys, *candidate.times)))
+        return bool(
+            self._calls_that_may_be_same_as_nested_report(
+                candidate.record, NestedReport(True, keys, *candidate.times)
+            )
+        )
 
     def _dedup_keys_to_store(self, nested_report: NestedReport) -> Iterator[bytes]:
         for key in nested_report.keys:

@@ -71,11 +71,11 @@ def require_valid_keys(
     Raise KeyEnded if a key is not valid. The transaction must hold the registry's lock, so that no key ends
     meanwhile.
     """
-    if failed_key_expectations(connection, sql, expected_versions, now=now):
+    if expected_versions_of_keys_no_longer_valid(connection, sql, expected_versions, now=now):
         raise KeyEnded("the key of this request has ended, so nothing was stored")
 
 
-def failed_key_expectations(
+def expected_versions_of_keys_no_longer_valid(
     connection: Connection,
     sql: Callable[[str], Any],
     expected_versions: Collection[ExpectedVersion],

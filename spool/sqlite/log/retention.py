@@ -259,10 +259,10 @@ def delete_excess_counter_series(connection: sqlite3.Connection, now: float, exc
     number = min(excess_series_count, SERIES)
     (newest,) = connection.execute(queries.NEWEST_OF_OLDEST_SERIES, (number,)).fetchone()
     # A time in the future was written before the clock was set back. It would make every new series look known.
-    since = max(dropped_series_last_reported_at(connection), min(newest, now))
+    since = max(last_report_time_of_dropped_series(connection), min(newest, now))
     facts.store_fact(SqliteConnection(connection), KNOWN_SINCE, repr(since).encode())
     return connection.execute(queries.REMOVE_OLDEST_SERIES, (number,)).rowcount
 
 
-def dropped_series_last_reported_at(connection: sqlite3.Connection) -> float:
+def last_report_time_of_dropped_series(connection: sqlite3.Connection) -> float:
     return float(facts.read_fact(SqliteConnection(connection), KNOWN_SINCE) or 0)

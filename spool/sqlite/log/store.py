@@ -39,7 +39,7 @@ from spool.sqlite import partial_reports, streams
 from spool.sqlite.database import SqliteConnection, is_corrupt
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import EntryRow, lowest_stored_number, read_entries, read_record
-from spool.sqlite.log.retention import RouteNeeds, dropped_series_last_reported_at
+from spool.sqlite.log.retention import RouteNeeds, last_report_time_of_dropped_series
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class SqlitePlanReader:
 
     def dropped_series_last_reported_at(self) -> float:
         if self._series_known_since is None:
-            self._series_known_since = dropped_series_last_reported_at(self._connection)
+            self._series_known_since = last_report_time_of_dropped_series(self._connection)
         return self._series_known_since
 
     def partial_report_version(self, key: bytes) -> int:

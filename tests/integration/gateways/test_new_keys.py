@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from gateway.core.errors import Refusal
 from gateway.people.authentication.access import GUESSES, KeyAccess
-from spool.postgres.registry.key_checks import failed_key_expectations
+from spool.postgres.registry.key_checks import expected_versions_of_keys_no_longer_valid
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -163,7 +163,9 @@ async def test_request_naming_key_by_number_is_accepted_until_key_expires(
         async def ended(at: float) -> int:
             asking = database.transaction(
                 lambda connection: len(
-                    failed_key_expectations(connection, database.fill_in_table_names, expects, now=at)
+                    expected_versions_of_keys_no_longer_valid(
+                        connection, database.fill_in_table_names, expects, now=at
+                    )
                 )
             )
             return await asking

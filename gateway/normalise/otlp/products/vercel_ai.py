@@ -42,7 +42,9 @@ def _fields_of_provider_metadata(value: Any) -> SpanFields:
     if not isinstance(value, dict):
         return {}
     metadata_values = {
-        name: _find_in_tree(value, name) for names in _PROVIDER_NAMES.values() for name in names
+        name: _first_value_of_name_in_tree(value, name)
+        for names in _PROVIDER_NAMES.values()
+        for name in names
     }
     usage = object_or_empty(object_or_empty(value, "anthropic"), "usage")
     tier, region, cost = value.get("service_tier"), value.get("region"), value.get("cost")
@@ -89,13 +91,15 @@ def _charged_dollars(metadata: dict[str, Any]) -> str | None:
     return None
 
 
-def _find_in_tree(tree: dict[str, Any], name: str) -> Any:
+def _first_value_of_name_in_tree(tree: dict[str, Any], name: str) -> Any:
     """
     Return the first value under a name in a tree, whose depth `token_counts_in_tree` has already limited.
     """
     if name in tree:
         return tree[name]
-    below = (_find_in_tree(branch, name) for branch in tree.values() if isinstance(branch, dict))
+    below = (
+        _first_value_of_name_in_tree(branch, name) for branch in tree.values() if isinstance(branch, dict)
+    )
     return next((value for value in below if value is not None), None)
 
 

@@ -25,7 +25,7 @@ from gateway.money.budgets.notice_texts import format_budget_amount
 from gateway.money.comparison.comparing import compare_costs, rank_without_comparison
 from gateway.money.comparison.old_prices import load_price_list
 from gateway.money.costs.answer import billing_status_of_query
-from gateway.money.costs.earlier_period import comparison_query, find_past
+from gateway.money.costs.earlier_period import comparison_query, find_earlier_period_coverage
 from gateway.money.costs.measures import PREVIOUS
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
@@ -199,7 +199,7 @@ async def read_figures(
     before = comparison_query(
         query, comparison_range=PREVIOUS, now=due_at, hours_since=await reader.whole.hourly_sums_start()
     )
-    past = await find_past(before, reader.whole, due_at)
+    past = await find_earlier_period_coverage(before, reader.whole, due_at)
     comparison = (
         await compare_costs(ledger, query, before, top=LARGEST, prices=prices)
         if past.is_fully_covered

@@ -313,7 +313,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         return None
 
 
-def links_with_units_named_in_views(registry: Registry) -> WorkUnitLinks:
+def links_and_units_that_saved_views_filter_by(registry: Registry) -> WorkUnitLinks:
     """
     Return the links, and the units of work that views name. These units stay listed, so a budget has all
     their calls.
@@ -437,7 +437,7 @@ class WorkLinkResource(ManagedResource[WorkLink, HasLedger]):
         return id
 
     async def _apply_links_to_ledger(self, caller: OperationCaller[HasLedger]) -> None:
-        await caller.services.ledger.apply_links(links_with_units_named_in_views(caller.registry))
+        await caller.services.ledger.apply_links(links_and_units_that_saved_views_filter_by(caller.registry))
 
 
 WORK_LINK = WorkLinkResource()
@@ -452,7 +452,7 @@ async def follow_links(ledger: Ledger, registry: Registry) -> None:
     table, expired_at = registry.declared_table(WorkLinkTable), -EXPIRE_EVERY_S
     while True:
         try:
-            await ledger.apply_links(links_with_units_named_in_views(registry))
+            await ledger.apply_links(links_and_units_that_saved_views_filter_by(registry))
             if (now := time.monotonic()) - expired_at >= EXPIRE_EVERY_S:
                 await expire_links(ledger, table)
                 expired_at = now

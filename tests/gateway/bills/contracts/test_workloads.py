@@ -20,7 +20,7 @@ from gateway.bills.contracts.workloads import (
     WorkloadUse,
     add_served_tokens,
     divide_daily_costs,
-    main_model_and_price_weights,
+    most_used_model_and_its_price_weights,
     workload_terms,
 )
 from gateway.bills.reconciliation.counting import TokenPrices
@@ -127,10 +127,10 @@ def test_a_term_without_models_has_only_the_counters_of_its_provider() -> None:
 def test_weights_are_list_prices_of_the_largest_model() -> None:
     prices = TokenPrices(book())
     found = found_for({DAY: 5}, provider=AZURE, models=())
-    assert (None, DEFAULT_WEIGHTS) == main_model_and_price_weights(found, prices, DAY)
+    assert (None, DEFAULT_WEIGHTS) == most_used_model_and_its_price_weights(found, prices, DAY)
     found.tokens.add_model_tokens("gpt-4o-2024-11-20", ModelTokens(output=5))
     found.tokens.add_model_tokens("small", ModelTokens(output=4))
-    model, weights = main_model_and_price_weights(found, prices, DAY)
+    model, weights = most_used_model_and_its_price_weights(found, prices, DAY)
     assert ("gpt-4o-2024-11-20", 4) == (model, weights.output // weights.input)
     found.tokens.add_model_tokens("small", ModelTokens(output=4))
-    assert (None, DEFAULT_WEIGHTS) == main_model_and_price_weights(found, prices, DAY)
+    assert (None, DEFAULT_WEIGHTS) == most_used_model_and_its_price_weights(found, prices, DAY)

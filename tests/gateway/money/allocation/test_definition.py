@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.money.allocation.definition import rule_text
+from gateway.money.allocation.definition import allocation_rule_text
 from gateway.money.allocation.language import parse_definition
 
 KNOWN = ("model", "team", "provider", "tag:service")
@@ -45,4 +45,4 @@ KNOWN = ("model", "team", "provider", "tag:service")
 )
 def test_a_rule(rule: str, words: str) -> None:
     definition = parse_definition(f"Dimensions: {{D: {{Rules: [{rule}]}}}}".encode(), KNOWN)
-    assert words == rule_text(definition.dimensions[0].rules[0])
+    assert words == allocation_rule_text(definition.dimensions[0].rules[0])

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.money.insights.gathering import SpendReader
-from gateway.operations.money.work_links.declared import links_with_units_named_in_views
+from gateway.operations.money.work_links.declared import links_and_units_that_saved_views_filter_by
 from spool.engines import POSTGRES, SQLITE
 from spool.ledger.work import WorkLimits, unit_number_from_name_or_digest
 from spool.registry.operators import Actor
@@ -89,7 +89,7 @@ async def spent(server: OperatorServer, budget: Any, *expand: str) -> Any:
 
 async def use_links(server: OperatorServer) -> None:
     """Do what a gateway does after each change of the registry."""
-    await server.storage.ledger.apply_links(links_with_units_named_in_views(server.registry))
+    await server.storage.ledger.apply_links(links_and_units_that_saved_views_filter_by(server.registry))
 
 
 @pytest.mark.parametrize("server", [SQLITE, POSTGRES], indirect=True)

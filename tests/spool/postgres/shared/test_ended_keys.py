@@ -20,7 +20,7 @@ from spool.log.values import Receipt, Submission
 from spool.postgres.database import Connection
 from spool.postgres.log.queries import LOCK_HEAD
 from spool.postgres.registry import key_checks, store
-from spool.postgres.registry.key_checks import failed_key_expectations, lock_keys
+from spool.postgres.registry.key_checks import expected_versions_of_keys_no_longer_valid, lock_keys
 from spool.postgres.registry.store import PostgresRegistry, PostgresRegistryRows
 from spool.postgres.storage import PostgresSpool
 from spool.record import AI_TELEMETRY
@@ -125,7 +125,7 @@ async def test_key_ends_after_its_running_commits(
     with psycopg.connect(cluster.dsn) as keeping, psycopg.connect(cluster.dsn, autocommit=True) as looking:
         if holds == "another transaction":
             lock_keys(keeping, sql, [good])
-            assert () == tuple(failed_key_expectations(keeping, sql, [good], now=None))
+            assert () == tuple(expected_versions_of_keys_no_longer_valid(keeping, sql, [good], now=None))
         else:
             keeping.execute(sql(LOCK_HEAD))
         ending = asyncio.create_task(here.keys.delete("one", confirm="one", actor=ACTOR))
@@ -134,7 +134,7 @@ async def test_key_ends_after_its_running_commits(
             await asyncio.sleep(0)
         keeping.commit()
         await ending
-        assert {good} == failed_key_expectations(looking, sql, [good], now=None)
+        assert {good} == expected_versions_of_keys_no_longer_valid(looking, sql, [good], now=None)
     with pytest.raises(KeyEnded):
         await node.log.append_submission(submission(1, good))
 
@@ -224,7 +224,7 @@ async def test_a_key_that_was_only_edited_is_good(
 
         def keeps(connection: Connection) -> Collection[ExpectedVersion]:
             lock_keys(connection, database.fill_in_table_names, [good])
-            return failed_key_expectations(
+            return expected_versions_of_keys_no_longer_valid(
                 connection, database.fill_in_table_names, [good], now=database.now_unless_database_clock()
             )
 
