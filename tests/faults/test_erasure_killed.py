@@ -39,7 +39,7 @@ STEPS = {
     "rename": (Ledger, "rename_people"),
     "overwrite the registry": (Registry, "overwrite_deleted_data"),
     "overwrite the totals": (Ledger, "overwrite_deleted_data"),
-    "note": (PersonTable, "count_finished_renaming"),
+    "note": (PersonTable, "store_finished_renaming"),
 }
 
 
