@@ -60,8 +60,8 @@ async def store_or_compare_delivery_mark(
     delivery: Delivery, mark: str, store_delivery_mark: StoreRouteMark
 ) -> None:
     """
-    Store the mark at the first attempt. At a repeat, raise Misconfigured if the mark differs, so the log
-    returned other records.
+    Store the mark, a digest of the content, at the first attempt. At a repeat, raise Misconfigured if the
+    mark differs, because the log then returned other records.
     """
     if delivery.mark is None:
         await store_delivery_mark(mark)

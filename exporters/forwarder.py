@@ -53,7 +53,10 @@ class TableSync(Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class _RunningSender:
-    """The task that sends for a route or sync. `close`: releases its connections after it has ended."""
+    """
+    The task that sends for a route or sync. `stamps`: states of its secret files; it retries when they
+    change. `close`: releases its connections after it has ended.
+    """
 
     sender: RouteLoop | TableSync
     stamps: Callable[[], Sequence[object]]

@@ -143,8 +143,8 @@ class SteadyClock:
     @property
     def wall_clock_ahead_s(self) -> float:
         """
-        Return the seconds by which the wall clock is ahead of this clock, or 0 if no change of the wall clock
-        is pending.
+        Return by how many seconds the wall clock is ahead of this clock, or 0 unless it jumped and this clock
+        has not accepted the jump yet.
         """
         self.now()
         return 0.0 if self._stepped_at is None else self._step_s
@@ -251,5 +251,8 @@ def clock_ahead_and_deletion_delay_s(clock: Clock) -> tuple[float, float]:
 
 
 def conservative_now_for_deletion(clock: Clock) -> float:
-    """Return the time to compare with when old data are deleted. Works with any kind of clock."""
+    """
+    Return the time that decides whether data are old enough to delete. A SteadyClock may return an earlier
+    time than `now`.
+    """
     return clock.conservative_now_for_deletion() if isinstance(clock, SteadyClock) else clock.now()

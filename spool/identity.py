@@ -523,8 +523,8 @@ def possible_input_counts(record: Inference) -> list[int]:
 
 def dedup_key_of_nested_report(key: str, time_step: int, ordinal: int, *, is_inner: bool) -> bytes:
     """
-    Return the dedup id of a report by key, end in steps of STEP_NS, and `ordinal`, its number among equal
-    reports.
+    Return the dedup id of a nested report, from a key, the report's end in steps of STEP_NS, and `ordinal`,
+    its number among equal reports.
     """
     return dedup_key_of_parts(3, key, _INNER if is_inner else _OUTER, time_step, ordinal)
 

@@ -231,8 +231,8 @@ class KnownStreams:
 
     def replace_known(self, streams: Sequence[TelemetryStream]) -> None:
         """
-        Replace the streams by those that all processes have stored. A stream that was never read stays,
-        because it is being committed.
+        Replace the streams by all stored ones, from any process. A stream that was never in a stored list
+        stays, because this process is just committing it.
         """
         names = frozenset(stream.name for stream in streams)
         for name in self._kept - names:

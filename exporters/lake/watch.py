@@ -79,7 +79,7 @@ class CountedNumbers(NamedTuple):
 class LakeWatch:
     """
     Runs a periodic check of a destination. `check`: one check, which raises SendError. `every_s`: seconds
-    between checks, by whichever gateway.
+    between checks, whichever gateway makes them.
     """
 
     check: Callable[[], Awaitable[LakeCheckResult]]

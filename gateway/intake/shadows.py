@@ -139,8 +139,7 @@ def _reporters_whose_calls_counter_may_repeat(metric: UsageMetric) -> CallReport
 
 def _counter_name(metric: UsageMetric) -> str:
     """
-    Return the counter in which a histogram counts. Histograms repeat the counters with the same token type
-    and model.
+    Return the token type and model of a counter. A histogram repeats the counter for which both are equal.
     """
     return f"{metric.token_type}\0{model_name_used_by_maker(metric.model or '')}"
 

@@ -49,12 +49,11 @@ class ToolCallContext(Generic[Held]):
     """
     The caller and the data of a tool call.
 
-    `ledger` contains only the calls that `rights` show. `services` is the holder that the tool names, as in
-    `ToolCallContext[MoneyServices]`; `shared` is available to every tool. `charge` counts a tool call and
-    `count` a
-    message; both refuse with 429 above a limit. `told` records the tool and its outcome: ANSWERED, or
-    MISTAKEN if the arguments were wrong. `step_up` is the challenge for a credential that only allows
-    reading, or None. `principal` identifies the caller; different kinds of callers never share one.
+    `services` is the holder that the tool names, as in `ToolCallContext[MoneyServices]`; `shared` is
+    available to every tool. `charge` counts a tool call and `count` a message; both refuse with 429 above a
+    limit. `told` records the tool and its outcome: ANSWERED, or MISTAKEN if the arguments were wrong.
+    `step_up` is the challenge for a credential that only allows reading, or None. `principal` identifies the
+    caller; different kinds of callers never share one.
     """
 
     services: Held

@@ -81,7 +81,7 @@ def read_rates_file(path: Path, most_bytes: int) -> list[Quotation]:
 
 
 def parse_rates_file(content: bytes, most_bytes: int) -> list[Quotation]:
-    """Parse the content of a rates file. Raises RatesUnreadable."""
+    """Parse a file of exchange rates. Raises RatesUnreadable."""
     if content[:2] == b"PK":
         content = _unpack_archive(content, most_bytes)
     if len(content) > most_bytes:

@@ -90,7 +90,10 @@ class UploadOfStoredFile:
         self._sum.update(data)
 
     async def store_if_new(self) -> bool:
-        """Compare the upload with the stored file. Return False. Raises Invalid if the bytes differ."""
+        """
+        Compare the upload with the stored file. Return False, because nothing is stored. Raises Invalid if
+        the bytes differ.
+        """
         check_same_content(self._file, self._sum.hexdigest())
         return False
 

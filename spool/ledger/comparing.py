@@ -565,8 +565,8 @@ _log = logging.getLogger(__name__)
 
 class PeriodRecount:
     """
-    A recount of one period from the log: first of the records of a comparison, then of those that the totals
-    counted since.
+    A recount of one period from the log. It reads the records of a comparison, and then the records that the
+    totals counted since.
     """
 
     def __init__(

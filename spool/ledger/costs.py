@@ -237,8 +237,8 @@ def _group_sums(
     ledger_rows: LedgerRows, spans: Sequence[Span], query: CostQuery, *, groups_by_start: bool, by_day: bool
 ) -> Iterable[GroupSum]:
     """
-    Return the sums by group. If `query.aggregated`, a unit of work includes the runs below it; `spans` must
-    then be one.
+    Return the sums by group. If `query.aggregated`, a unit of work includes the runs below it, and only one
+    span may be given.
     """
     if not query.aggregated or query.unit_of_work is None:
         return ledger_rows.totals_by_group(spans, query, groups_by_start=groups_by_start)

@@ -97,10 +97,11 @@ def new_data_versions_by_month(
 
 def data_version_name(at: datetime, all_months_name: str = EVERY) -> str:
     """
-    Return the name of the change mark for a moment in UTC.
+    Return the name of the data version of a moment's month (UTC), which is replaced when the month's sums
+    change.
 
-    The first day of a month has a mark of its own, because in time zones behind UTC it partly belongs to the
-    month before.
+    The first day of a month has a version of its own, because in time zones behind UTC it partly belongs to
+    the month before.
     """
     return f"{all_months_name} {at:%Y-%m-01}" if at.day == 1 else f"{all_months_name} {at:%Y-%m}"
 

@@ -291,7 +291,10 @@ class _SlicePart:
         self._asks_work = not sources.isdisjoint(WORK)
 
     def has_needed_values(self, value_of: Callable[[str], str]) -> bool:
-        """Return whether the values that the filters need are known. A joint sum may lack them."""
+        """
+        Return whether a sum has the values that the filters need. A sum of several owners or units of work
+        lacks them.
+        """
         if self.asks_owner:
             return value_of("user") != OTHER
         return value_of("source") != OTHER or not self._asks_work

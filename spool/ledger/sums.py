@@ -552,8 +552,8 @@ def _add_call_to_row(row: Measures, call: Inference, reported: int, estimated: i
 
 def metric_status_and_source(metric: UsageMetric) -> tuple[str, str]:
     """
-    Return status and cost source that a usage metric counts under. Only corrections from another Tollhouse
-    state them, in tags.
+    Return the status and cost source that the totals count a metric under. Only corrections from another
+    Tollhouse state these, in tags.
     """
     if metric.unit == CURRENCY and metric.tags.get(OUTCOME_TAGS[1]) == "estimated":
         return "ok", "estimated"

@@ -18,7 +18,9 @@ MOST_LISTS = 100
 
 
 class TagLists:
-    """The tag lists at one moment, oldest first. `mark`: their change mark in the ledger's state."""
+    """
+    The tag lists at one moment, oldest first. `mark`: a number in the ledger's state that changes with them.
+    """
 
     def __init__(self, mark: int = 0, lists: Sequence[TagList] = ()) -> None:
         self.mark = mark

@@ -240,7 +240,7 @@ def can_match_unknown(include: Mapping[str, Sequence[str]], exclude: Mapping[str
 
 
 def break_cycles(parents: Mapping[T, T]) -> dict[T, T]:
-    """Return the run that started each run, without cycles: the smallest run of a cycle has none."""
+    """Return the parent of each run, without cycles: the smallest run of a cycle has none."""
     cut, seen = dict(parents), set[T]()
     for run in parents:
         path = dict[T, None]()

@@ -49,7 +49,8 @@ class WorkUnitLink(NamedTuple):
     @property
     def linked_unit_and_target_kind(self) -> tuple[str, str, int, int]:
         """
-        Return the linked unit and the kind of its target. Links with an equal place must not overlap in time.
+        Return the linked unit and the kind of its target. Links for which these are equal must not overlap in
+        time.
         """
         return (self.target, self.unit, self.id, self.repository)
 

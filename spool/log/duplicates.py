@@ -193,7 +193,7 @@ class DuplicateIndex:
         self._lowest_place = encode_log_position(AI_TELEMETRY, below_number)
 
     def reaches_back_to(self, moment: float) -> bool:
-        """Return whether the dict has an id that arrived before a moment, or is empty."""
+        """Return whether memory has an id that arrived before a moment, or has no id."""
         return not self._arrivals or self._arrivals[0][0] < moment
 
     # -- compaction into runs -----------------------------------------------------------------------------------
@@ -581,7 +581,7 @@ PLACE_STEP = len(TOPICS)  # difference between the positions of successive numbe
 
 
 def encode_log_position(topic: str, record_number: int) -> int:
-    """Return topic and number as one int, which saves memory because the dict has one for each record."""
+    """Encode topic and number as one int, because memory has one for each record."""
     return record_number * PLACE_STEP + _TOPIC_CODES[topic]
 
 

@@ -84,7 +84,7 @@ class RouteReadingProgress(NamedTuple):
 
 
 class DrainRate:
-    """The speed at which routes read, to compute Retry-After."""
+    """The speed at which routes read the queue, to estimate when it has space (Retry-After)."""
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, RouteReadingProgress]] = []

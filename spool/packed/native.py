@@ -205,8 +205,8 @@ class NativeModule:
 
     def low_bits_bitmap(self, ids: bytes, size: int) -> bytes | None:
         """
-        Return a bitmap of `size` bytes with a bit for the low end of each id, or None if the caller must
-        compute it in Python.
+        Return a bitmap of `size` bytes in which the low bits of each id set one bit, or None if the caller
+        must compute it in Python.
         """
         return self._try_native(self._module.marks, ids, size)
 

@@ -53,8 +53,8 @@ class Database:
     """
     One schema of a PostgreSQL database, with connections for three purposes.
 
-    The methods use the lane `pool`, for ordinary work. `append` only commits records. `control` is for work
-    that must not wait, such as renewing this process's session and leases. `needs_standby`: acknowledged
+    The methods of this class use `pool`, for ordinary work. `append` only commits records. `control` is for
+    work that must not wait, such as renewing this process's session and leases. `needs_standby`: acknowledged
     changes must be on a standby.
     """
 

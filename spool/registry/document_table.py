@@ -235,7 +235,10 @@ class DocumentTable(Generic[Row]):
         return len(self._rows)
 
     def item_counts_by_limit_and_key(self) -> Mapping[str, Mapping[str, int]]:
-        """Return how many other items, such as comments, each key has, by limit; those of people under ""."""
+        """
+        Return the number of other items, such as comments, by the name of their limit and the API key that
+        created them. The key "" stands for people.
+        """
         return {}
 
     async def _add_row(

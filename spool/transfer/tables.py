@@ -110,9 +110,10 @@ OpenTables = Callable[[], AbstractContextManager[OfflineStorageTables]]
 @dataclass(frozen=True, kw_only=True)
 class UnfinishedStorageCopy:
     """
-    A finished copy that cannot be used, even after a crash, until `finish`. `discard` deletes it.
+    A complete copy of a storage that no server can use, even after a crash, until `finish`. `discard` deletes
+    it.
 
-    If `finish` fails, the copy may already be valid, so it is not deleted.
+    If `finish` fails, the copy may already be usable, so it is not deleted.
     """
 
     finish: Callable[[], Awaitable[None]]

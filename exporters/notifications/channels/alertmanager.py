@@ -104,7 +104,7 @@ def encode_alert(notice: Notice, *, now: float) -> dict[str, object]:
 
 
 def _annotation_name(name: str) -> str:
-    """Return a valid name for an annotation, which must not begin with a digit."""
+    """Return a valid name of an Alertmanager annotation, which must not begin with a digit."""
     cleaned = _NO_NAME.sub("_", name)
     return f"_{cleaned}" if cleaned[:1].isdigit() else cleaned or "_"
 

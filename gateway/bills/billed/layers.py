@@ -356,7 +356,10 @@ def divide_refunds(
 def _charged_cells_with_quantities(
     rows: Sequence[BilledMoney], calls: DayCalls, quantities: Mapping[BilledCell, int]
 ) -> list[tuple[BilledCell, int | None]]:
-    """Return the cells of a day's charges. Refunds are matched with them, so both match the same calls."""
+    """
+    Return the cells of a day's charges with their quantities. Refunds are matched with these cells, so a
+    refund goes to the calls of its charge.
+    """
     cells = {calls.cell_of(row) for row in rows}
     charged_cells: list[tuple[BilledCell, int | None]] = []
     for cell in sorted(cells, key=repr):

@@ -279,8 +279,8 @@ class FrozenMonths:
 
     async def note_day_without_bill(self, day: int, billed_providers: Collection[str]) -> None:
         """
-        Record a closed day that no bill covers any more with its closed amounts, so that its correction
-        entries are reversed.
+        Treat a closed day without any bill now as if it were billed with its closed amounts, so that its
+        correction entries are reversed.
         """
         for (at, name), stored in self.days.items():
             is_there = name in billed_providers or INVOICE in name

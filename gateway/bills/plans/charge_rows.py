@@ -111,7 +111,7 @@ def group_if_included(query: CostQuery, derived: DerivedDimensions, values: Dime
 
 
 def running_sums(amounts: Iterable[DayAmount]) -> list[DayAmount]:
-    """Return the cumulative sums of the amounts, beginning with the sum of none."""
+    """Return the sums of the first 0, 1, 2 and so on amounts."""
     return [*accumulate(amounts, _add_amounts, initial=DayAmount())]
 
 

@@ -317,7 +317,8 @@ def _parse_utc_day(value: Any) -> str:
 
 def parse_user_names(name: str, content: bytes) -> dict[str, str]:
     """
-    Return telemetry user names by the lowercase names of a list. The CSV file has one such pair per line.
+    Return user names in telemetry by the lowercase names in a seat list. Each line of the CSV file has one
+    such pair.
     """
     try:
         user_names = {}

@@ -59,7 +59,10 @@ def billing_cycles(day: int, start: int, end: int) -> Iterator[BillingCycle]:
 
 
 def _cycle_start(month: int, day: int) -> int:
-    """Return the start of a month's cycle in epoch seconds. `month` counts from the year 0."""
+    """
+    Return the start of the cycle that begins on `day` of a month, or on the last day of a shorter month, in
+    epoch seconds. `month` counts from the year 0.
+    """
     year, before = divmod(month, 12)
     _, last = monthrange(year, before + 1)
     first = date(year, before + 1, min(day, last))

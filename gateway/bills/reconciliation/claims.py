@@ -275,7 +275,10 @@ class UnexplainedDifference:
         return bool(cells) and all(related_cell in self.explained for related_cell in cells)
 
     def token_difference_entries(self) -> list[DifferenceEntry]:
-        """Return the entries of tokens that only one side has, including those without a price."""
+        """
+        Return the entries of tokens that only the bill or only the ledger has, including those without a
+        price.
+        """
         return [(VOLUME, cell, meter) for cell, meter in self.extra]
 
     def with_price_differences(self, token_entries: Iterable[DifferenceEntry]) -> list[DifferenceEntry]:

@@ -114,10 +114,10 @@ class DayTolerance:
 @dataclass(slots=True, kw_only=True)
 class ComparisonLine:
     """
-    Sums of a day, a model, a key, or everything. `billed` is `counted` plus the four parts, without any remainder.
-    It is also `counted` plus the amounts in `causes` plus `unexplained`.
+    Sums of a day, a model, a key, or everything. `billed` is exactly `counted` plus the four amounts in
+    `parts`. It is also `counted` plus the amounts in `causes` plus `unexplained`.
 
-    `captured_tokens` are the tokens that both sides have.
+    `captured_tokens` are the tokens that both the bill and the ledger have.
     """
 
     name: str = ""

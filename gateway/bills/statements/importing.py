@@ -112,8 +112,8 @@ class ReportReader:
     """
     Reads the parts of one report and combines them into one statement.
 
-    With `asked`, rows outside that span are ignored. Raises Invalid if a part is not a report of the source,
-    or exceeds a limit.
+    Rows outside the span `asked` (start and end) are ignored. Raises Invalid if a part is not a report of the
+    source, or exceeds a limit.
     """
 
     def __init__(

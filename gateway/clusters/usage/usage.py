@@ -420,8 +420,8 @@ class UsageMeter:
         end: int,
     ) -> None:
         """
-        Add an amount of `kind` (CPU, MEMORY or GPU) to the days of its time span in milliseconds. It is used
-        by a place, or if `place` is a node name, it is the node's capacity.
+        Add an amount of `kind` (CPU, MEMORY or GPU) to the days of its time span in milliseconds. `place` is
+        the workload that used it, or the name of the node whose capacity it is.
         """
         for day, part in split_by_day(
             amount,

@@ -72,7 +72,9 @@ class ProbedAssistantStates:
         return {**self._fields, "assistants": self._assistants_as_unknown(cause)} if cause else self._fields
 
     def _staleness_cause(self) -> str:
-        """Return why the stored states may be outdated, or "". On a full disk the probe stores nothing."""
+        """
+        Return why the stored states may be outdated, or "". On a full disk no newer states can be stored.
+        """
         if self._is_full():
             return DISK_FULL
         return PROBE_STALE if self._monotonic() - self._stored_at > PROBE_STALE_S else ""
@@ -155,7 +157,10 @@ class HeartbeatNumbers:
 
 
 class LinkFile:
-    """The file with the agent's own state, for the probe. It is written only if something changed."""
+    """
+    The file in which the agent stores its own state for `tollhouse agent probe`. It is written only if
+    something changed.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / LINK_FILE

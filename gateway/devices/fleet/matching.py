@@ -58,8 +58,10 @@ class ExpectedMachines:
 
     def match_devices(self, devices: Iterable[Device]) -> tuple[Mapping[str, int], Mapping[int, Device]]:
         """
-        Return the machine's position of each expected device by id, and the device of each position. If
-        several devices claim to be one machine, the enrolled device that reported last is the machine. The
+        Return the machine of each matched device (its position in the list, by device id), and the device of
+        each position.
+
+        If several devices claim to be one machine, the enrolled device that reported last is the machine. The
         others are unexpected. If a machine was installed again, its new device, which waits for approval,
         also counts as the machine.
         """

@@ -122,7 +122,10 @@ class CostDataQuestion(ToolInput):
 
 
 class CostLine(ToolOutput):
-    """A row. Amounts are exact decimal text. `period` is its start; `value` is null if the divisor is 0."""
+    """
+    The cost of a group in a period. Amounts are exact decimal text. `period` is its start; `value` is null if
+    the divisor is 0.
+    """
 
     period: str | None
     group: dict[str, str | None]

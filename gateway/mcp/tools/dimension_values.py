@@ -50,7 +50,7 @@ class ValuesQuestion(ToolInput):
 
 
 class ValueLine(ToolOutput):
-    """A value; null is unknown."""
+    """A value of the dimension with its cost; null stands for unknown."""
 
     value: str | None
     cost: str

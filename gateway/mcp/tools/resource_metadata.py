@@ -268,7 +268,7 @@ class ResourceOwner(ToolOutput):
 
 class ResourceLine(ToolOutput):
     """
-    A row.
+    A resource of one kind, such as a key or a device.
 
     `cost_30d` is exact decimal text in dollars, null for kinds that calls do not name. A row in a list shows
     its first tags by name; `tag_count` is their number.

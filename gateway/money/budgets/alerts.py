@@ -70,7 +70,8 @@ def judge_alerts(
     thresholds: Thresholds, before: Sequence[Alert], reading: Reading
 ) -> tuple[tuple[Alert, ...], list[AlertNotice]]:
     """
-    Return the alerts after a reading, and the notices to send: at most one crossing per kind, and one correction.
+    Return the alerts after a reading, and the notices to send: at most one correction, and one for the
+    highest new percentage of each kind.
     """
     if reading.limit is None:
         return tuple(before), []

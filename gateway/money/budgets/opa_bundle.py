@@ -27,7 +27,7 @@ KEY_ID = "tollhouse"
 
 
 def build_bundle(table: bytes, version: int, key: WebTokenSigningKey) -> bytes:
-    """Return the bundle of a table, which is given as compact JSON with sorted names."""
+    """Build the OPA bundle of a table of verdicts, which is compact JSON with sorted names."""
     files = {
         ".manifest": msgspec.json.encode({"revision": str(version), "roots": [ROOT]}),
         "data.json": _escape_like_go(b'{"%s":%s}' % (ROOT.encode(), table)),

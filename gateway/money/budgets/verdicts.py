@@ -230,7 +230,7 @@ class BudgetVerdictBoard:
 
     @cached_property
     def bundle_signing_key(self) -> WebTokenSigningKey:
-        """Return the key that signs bundles. It is the same in every gateway of an installation."""
+        """Return the key that signs OPA bundles. It is the same in every gateway of an installation."""
         from gateway.devices.agent.policy.signatures import WebTokenSigningKey
 
         return WebTokenSigningKey(self._registry.verdicts.bundle_seed)

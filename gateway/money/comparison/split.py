@@ -63,9 +63,9 @@ class CostsAtOldPrices(msgspec.Struct, frozen=True, kw_only=True):
     """
     The cost that a group's later tokens would have had at earlier prices.
 
-    `costs` has an amount for each cause in MIXES. An amount compares prices by the dimensions of this cause
-    and of all causes before it. `prices` is the part of the remaining change that changed prices explain.
-    `reasons` maps causes to phrases.
+    `costs` has an amount for each cause in MIXES. The first uses prices by provider and model, and each
+    further amount by one more dimension. `prices` is the part of the remaining change that changed prices
+    explain. `reasons` maps causes to phrases.
     """
 
     costs: tuple[int, ...]

@@ -66,7 +66,7 @@ class GroupDivision(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """The parts of months with the cells that a person's roles show."""
+    """The sums with enough people (cells) that a person's roles show, for each part of a month."""
 
     parts: Sequence[tuple[GroupDivision, Sequence[GroupCell]]]
 

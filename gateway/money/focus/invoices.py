@@ -35,7 +35,7 @@ class Invoices:
 
     def invoice_number_in_closed_month(self, provider: str, month: str) -> str:
         """
-        Do the same as `only_invoice_number`, but return "" if the month is not closed. `provider` is a name
+        Return the number of the only invoice of a closed month, or "" for other months. `provider` is a name
         that calls report.
         """
         canonical = providers.canonical_provider_name(provider)

@@ -88,8 +88,8 @@ def learn_send_rhythm(record_hours: int, running_hours: int) -> Rhythm | None:
 
     def share_in_other_weeks(age: int) -> float:
         """
-        Return the share of other weeks with records in this hour. If it included this week, each silence
-        would lower the share that measures it.
+        Return the share of other weeks with records in this hour of the week. This week is left out, because
+        each silence would lower the share that measures it.
         """
         others = counted[age % WEEK_H] - 1
         return (with_records[age % WEEK_H] - had[age]) / others if others > 0 else overall

@@ -55,7 +55,7 @@ class StoredAdvice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """
-    The opportunities without overlaps, the types that ran and the types that failed, and the cost of all uses
+    The savings without overlaps, the types that were searched and those that failed, and the cost of all uses
     in units of money.
     """
 

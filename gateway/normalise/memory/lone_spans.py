@@ -180,10 +180,9 @@ class LearnedKind(NamedTuple):
 
 class LookedUpSpans(NamedTuple):
     """
-    Consecutive spans with one context, and the row and the kind that the compiled module found for each of
-    them.
+    Consecutive spans with one context, and the row and the kind that the compiled module found for each.
 
-    A span is encoded if its kind is known, otherwise decoded. Its kind is then None, and its row has only
+    The span is encoded if its kind is known. If not, it is decoded, its kind is None, and its row has only
     ids.
     """
 

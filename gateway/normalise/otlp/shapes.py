@@ -221,7 +221,10 @@ def _build_shape(facts: Set[NameFacts]) -> AttributeNamesByField:
 def shape_with_product_names(
     attribute_names: AttributeNamesByField, product: TelemetryProduct, attributes: Attributes
 ) -> AttributeNamesByField:
-    """Return the shape of an item of `product`, in which the product's own names replace the shared names."""
+    """
+    Return the attribute names of an item of `product`, in which the product's own names replace the shared
+    ones.
+    """
     own_variant = attribute_names.own.get(product)
     if own_variant is None:
         names = {

@@ -49,8 +49,8 @@ class DocumentPageCounts(msgspec.Struct):
 
     def page_meters_as_tokens(self) -> Tokens:
         """
-        Return the meters of pages. Some deployments count only annotated pages, which then also count as
-        read.
+        Return the meters of pages. Annotated pages also count as read, because some deployments count only
+        those.
         """
         found_meters = meters.keep_valid_meters(
             {

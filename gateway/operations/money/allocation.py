@@ -60,7 +60,7 @@ class DraftToValidate(RequestBody):
 
 
 class DefinitionDraft(DraftToValidate):
-    """A request to compare a definition with the one of its namespace in force."""
+    """A request to compare a draft with the definition in force of its namespace."""
 
     month: Annotated[str, words("The month to compare, such as `2026-10`, in UTC; default: this month.")] = ""
 

@@ -80,7 +80,8 @@ async def show_verdicts(request: KeyRequest[MoneyServices, None]) -> web.Respons
 )
 async def show_bundle(request: KeyRequest[MoneyServices, None]) -> web.Response:
     """
-    Return the table as a bundle, with the table under `data.tollhouse` and a signature with ES256.
+    Return the table of verdicts as an OPA bundle, with the table under `data.tollhouse` and a signature with
+    ES256.
 
     The parameter `state` and the headers are those of the table.
     """

@@ -304,8 +304,8 @@ def _route_progress(
     dead: Sequence[DeadLetter],
 ) -> dict[str, object]:
     """
-    Return whether a route has delivered a record. `passed`: it was delivered, rejected in part, or is older
-    than the route.
+    Return the state of a record on a route. `passed`: it is in an accepted delivery (perhaps rejected from
+    it), or is older than the route.
     """
     delivery = next((delivery for delivery in unsettled_deliveries if delivery.route == route.name), None)
     if delivery is not None:

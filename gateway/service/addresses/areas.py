@@ -430,7 +430,7 @@ def _get_operations_by_path(area: AddressArea) -> Mapping[str, OperatorApiAddres
 
 
 class AddressAreaRoutes:
-    """The routes of an area, which `add` adds to a router at the first request."""
+    """The routes of an `AddressArea`. `add` adds them to a router at the first request."""
 
     def __init__(self, area: AddressArea, add: Callable[[web.UrlDispatcher], None]) -> None:
         self.router: web.UrlDispatcher | None = None

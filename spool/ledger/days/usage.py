@@ -155,8 +155,8 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     """
     The calls of one day with the same dimensions, usually without users, devices and tags.
 
-    `sized`: input and output tokens of each call are known. Only then, and if one price holds all day, is the
-    price of `tokens` right. `cost`: reported, or else estimated, in units of `spool.ledger.money`.
+    `sized`: the input and output of each call are known. Only then, and if prices hold all day, can `tokens`
+    be priced exactly. `cost`: reported, or else estimated, in units of `spool.ledger.money`.
     """
 
     day: int  # epoch seconds

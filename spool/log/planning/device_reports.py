@@ -109,8 +109,8 @@ class DeviceReportRules:
         self, known_record: Inference, later_report: LaterCallReport
     ) -> Inference:
         """
-        Return the record without an owner that only a device stated, if the later report states another
-        owner.
+        Return the record without owner fields that only a device stated, if the server's later report states
+        another value.
         """
         replaced: dict[str, Any] = {
             name: None

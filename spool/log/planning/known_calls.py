@@ -140,9 +140,9 @@ class KnownCalls:
         self, log_position: int, record: Record, span_scope: str | None, search_hours: Iterable[int]
     ) -> bool:
         """
-        Return whether the record may be another call than the one at `position`, although a dedup id connects
-        them: the two have different response ids, and the connecting id has a rounded time, or it may be from
-        a device while one of the two is a server's.
+        Return whether the record may be another call than that at `log_position`, although they share a dedup
+        id. They must have different response ids. In addition, the shared id must have a rounded time, or one
+        of the two may be a device's and the other a server's report.
 
         Return True also if the report is a span with own ids, and the record has, or may have, a span of the
         same scope.
@@ -582,8 +582,8 @@ class KnownCalls:
         self, record: Inference, identity: RecordIdentity, log_position: int, search_hours: Iterable[int]
     ) -> int:
         """
-        Make one record of all that a report matches. Return the position of the record that still counts, or
-        `log_position` if none are joined.
+        Merge the recorded calls that one report matches. Return the position of the call that still counts,
+        or `log_position` if nothing is merged.
         """
         if record.shadow:
             return log_position

@@ -234,7 +234,7 @@ def _candidate_duration_ns(candidate: _NestedCandidate) -> int:
 
 
 def is_one_within_other(one: Times, other: Times) -> bool:
-    """Return whether one span of time contains the other, as two reports of one call do."""
+    """Return whether one span of time contains the other (within SLACK_NS), as two reports of one call do."""
     return any(
         outer[0] - SLACK_NS <= inner[0] and inner[1] - SLACK_NS <= outer[1]
         for inner, outer in ((one, other), (other, one))

@@ -50,8 +50,8 @@ class RouteCounters(Protocol):
 @dataclass(kw_only=True)
 class RecountRange:
     """
-    The range of records and commits to recount, and the counters as of one moment. `carried`: their part of
-    deleted commits.
+    The range of records and commits to recount, and the counters as of one moment. `carried`: the part of the
+    counters that is from deleted commits.
     """
 
     counters: TermCounter = field(default_factory=Counter)

@@ -472,8 +472,8 @@ class OperatorTable:
 
     async def check_claim_ends_by_session(self) -> Mapping[bytes, float]:
         """
-        Return by session until when a process has claimed the check whether the person may still sign in at
-        the provider.
+        Return by session when a claim ends. The process with the claim checks at the provider whether the
+        person may still sign in.
         """
         documents = await self._changes.read(lambda rows: rows.documents(CHECK_KIND))
         return {bytes.fromhex(id): float(body["until"]) for id, body in documents.items()}

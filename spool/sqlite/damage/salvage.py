@@ -248,7 +248,7 @@ def _read_until_damage(old: sqlite3.Connection, query: str) -> Iterator[tuple[An
 
 def _read_past_damage(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     """
-    Yield rows in order. After a jump over damage, the rows inside the jump are yielded in descending order.
+    Yield rows in order. Damage is passed by a jump; rows that the jump missed follow in descending order.
 
     The row before a damaged one is read separately, because Python would drop it when the next row raises.
     """

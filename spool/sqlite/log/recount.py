@@ -156,8 +156,8 @@ def _commit_rows(
     connection: sqlite3.Connection, after_commit: int, recount_range: RecountRange, problems: list[str]
 ) -> Sequence[tuple[int, object, object]]:
     """
-    Return the next rows. Rows of a damaged page are read one by one. Even if the last row of the range is
-    unreadable, the result has an empty row for it.
+    Return the commit rows after `after_commit`. Rows of a damaged page are read one by one. If the last row
+    is unreadable, an empty row replaces it, so that the caller continues after it.
     """
     try:
         return connection.execute(

@@ -70,8 +70,8 @@ def _distinct_days(extras: Mapping[ComparisonCell, _Extra]) -> set[int]:
 def claim_missing_output(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim output that the source does not report: in a cell, each kind of input agrees and the bill has more
-    output. If another such cell of the model has less output, calls of equal input are only assigned
-    differently.
+    output. Nothing is claimed if another such cell of the model has less output, because calls may then only
+    be assigned differently.
 
     The amount is the missing output of these cells at its price.
     """

@@ -327,8 +327,8 @@ def _has_large_unclaimed_price_differences(claim: CauseClaim, unclaimed_by_model
 
 def _may_lack_output(claim: CauseClaim, comparison: BillComparison) -> bool:
     """
-    Return whether a claimed price of output may be output that the ledger lacks: no bill states tokens for
-    its days.
+    Return whether output that the ledger lacks may explain a claimed price of output, because no bill states
+    tokens for the days of the claim.
     """
     places = [(cell.day, meter) for part, cell, meter in claim.parts if part == RATE]
     return {meter for _, meter in places} == {OUTPUT} and comparison.split.metered.isdisjoint(
@@ -445,10 +445,10 @@ def _days_offset_by_neighboring_days(
     claim: CauseClaim, comparison: BillComparison, tokens_by_day: Counter[int]
 ) -> set[int]:
     """
-    Return runs of claimed days next to a day with about the opposite difference, and the days of that
-    difference.
+    Return claimed days in sequence next to a day that offsets at least half of their difference, and that
+    day.
 
-    The difference that a day usually has does not count.
+    Differences are measured from the median day.
     """
     usual = median(tokens_by_day[day] for day in comparison.days)
     found = set[int]()

@@ -245,8 +245,8 @@ def _with_model_only(cell_fields: CellFields) -> CellFields:
 
 def _add_fee(row: Row, kind: str, cell_fields: CellFields, sum_collector: ReportSumCollector) -> None:
     """
-    Add a line that is not usage. In effective cost, a fee counts on the usage that it covers, so its purchase
-    has none. Its unused part is a separate cell.
+    Add a line that is not usage. In effective cost, a commitment's fee is part of the usage that it covers.
+    So its purchase has no effective cost, and its unused part is a separate cell.
     """
     (cost, discount), currency = _cost_and_discount(row), read_text_field(row, "line_item_currency_code")
     fee_bucket = replace(cell_fields, line_id=read_text_field(row, "identity_line_item_id"))

@@ -72,7 +72,8 @@ def _policy_identifier(value: RegistryValue) -> str:
 
 def _build_template(values: Iterable[RegistryValue]) -> bytes:
     """
-    Make a template with one policy per value. Each policy has a fixed text, so an administrator only enables it.
+    Build a Group Policy template with one policy per registry value. Each policy has a fixed text, so an
+    administrator only enables it.
     """
     root = _new_document("policyDefinitions")
     namespaces = ET.SubElement(root, "policyNamespaces")

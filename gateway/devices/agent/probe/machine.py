@@ -60,7 +60,7 @@ def current_system() -> str:
 
 
 class ProbeResult(NamedTuple):
-    """The heartbeat fields that a run of the probe found, and what the next run needs."""
+    """The heartbeat fields that one inspection of the machine found, and what the next inspection needs."""
 
     found: dict[str, Any]
     memories: Mapping[str, RememberedAssistantUses]

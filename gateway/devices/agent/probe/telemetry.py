@@ -57,7 +57,10 @@ class TelemetryLayer:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveTelemetry:
-    """The settings that apply, with the layers that they come from."""
+    """
+    The telemetry settings that apply. `enabled`, `endpoint` and `protocol_by` are the layers that state
+    `is_enabled`, `address` and `protocol`.
+    """
 
     enabled: TelemetryLayer | None
     endpoint: TelemetryLayer | None

@@ -241,7 +241,7 @@ def _missing_rate_finding(currency: str, amount: str, now: float) -> Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _EstimateGap:
-    """The reported and the estimated cost of the calls of one source and model."""
+    """The reported and the estimated cost of one source's calls with one provider and model."""
 
     provider: str | None
     model: str | None

@@ -188,8 +188,8 @@ def many_series(facts: InsightFacts) -> Sequence[Finding]:
 @mark_as_needing_only_states
 def stuck_route(facts: InsightFacts) -> Sequence[Finding]:
     """
-    Find routes that deliver nothing now, because they are paused, rejected, without a destination, or stuck
-    at one record.
+    Find routes that deliver nothing now, because they are paused, rejected by the destination, without a
+    destination, or stuck at one record.
     """
     usual = _usual_cost_per_call(facts.week)
     stopped = [route for route in facts.routes if route.state != RUNNING or route.stuck]

@@ -252,7 +252,9 @@ def _stale_statement_findings(facts: InsightFacts) -> Iterator[Finding]:
 
 
 def _pull_is_stale(arrival: ReportArrival, now: float) -> bool:
-    """Return whether a pull's bills are overdue. Before the first bill, they are only if the pull failed."""
+    """
+    Return whether the bills of a pull are overdue. A pull without any bill yet is overdue only if it failed.
+    """
     if arrival.until is None:
         return bool(arrival.failure)
     return arrival.until < now - arrival.settle_s - arrival.every - DAY_S

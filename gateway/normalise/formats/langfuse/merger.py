@@ -220,8 +220,9 @@ class ReportMerger:
     """
     The waiting reports of all senders, oldest first, by a key of sender, kind and id.
 
-    If `is_shared` is True, several processes share a log. Each batch then gets a merger into which only the
-    reports that the batch needs are loaded, and its recorded generations are stored for the next batch.
+    If `is_shared` is True, several processes share a log. Each batch then gets its own merger, into which
+    only the reports that the batch needs are loaded. The generations that it records are stored for later
+    batches.
     """
 
     def __init__(
@@ -398,8 +399,7 @@ class ReportMerger:
         """
         Note a call that becomes a record, so that later reports on the call are merged into its record.
 
-        The record is not stored yet. Until then, each later report carries the whole call, so the order in
-        which they are stored does not matter.
+        Until the record is stored, each later report carries the whole call. So their order does not matter.
         """
         trace_id = call.record.trace_id
         trace_key = report_key(sender, TRACE, trace_id) if trace_id else None

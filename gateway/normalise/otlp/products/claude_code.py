@@ -54,8 +54,8 @@ def _set_failure_and_call_ids(span: Span, call: SpanCall) -> None:
 
 def _event_name_with_prefix(record: LogRecord, name: str, source: str) -> str:
     """
-    Return the event name with Claude Code's prefix, which the attribute lacks. Body and scope show it, unless
-    a collector removed them.
+    Return an event name with Claude Code's prefix, if the event is Claude Code's. The name attribute has no
+    prefix. The body or the scope shows the product, unless a collector removed them.
     """
     whole = _PREFIX + name.removeprefix(_PREFIX)
     is_own = record.body == whole or record.scope.name.startswith(_SCOPE)

@@ -484,7 +484,7 @@ def _parse_filters(
 
 
 def _items_by_meter(items: Sequence[CostItem], meter: str) -> list[CostItem]:
-    """Return one item per meter of each item. If a meter is given, return only its items."""
+    """Return one item for each meter in each item, or only for `meter` if it is given."""
     return [
         replace(item, meter=name)
         for item in items
