@@ -272,10 +272,7 @@ def replace_work_with_other(values: DimensionValues) -> DimensionValues:
 
 @dataclass(frozen=True, slots=True)
 class MissedNumbers:
-    """
-    Record numbers that had no record when they were counted. Hours before `whole` may lack calls because of
-    them.
-    """
+    """Record numbers that had no record when they were counted. Hours before `whole` may lack their calls."""
 
     count: int = 0
     first: int = 0

@@ -209,10 +209,7 @@ class SavedView(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False)
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """
-        Return the names of configured channels that the view notifies. The name of a Slack channel counts as
-        one of these.
-        """
+        """Return the names of configured channels that the view notifies, including its Slack channels."""
         return tuple(
             dict.fromkeys(
                 (*self.connections.notify, *(slack_channel.name for slack_channel in self.connections.slack))

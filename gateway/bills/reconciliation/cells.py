@@ -135,8 +135,8 @@ class BilledCountedDifference:
 
     By money cell (the dimensions by which the bill states amounts) and meter:
 
-    - `sold`: billed tokens. `paid`: the billed amount. `lines`: the number of billed lines; without any, 0
-      was billed.
+    - `sold`: billed tokens. `paid`: the billed amount. `lines`: the number of billed lines. If it is 0,
+      so is `paid`.
     - `worth`: the value of the billed tokens at our prices. `full`: the same without the discounts of tiers.
       `premium`: the part of `full` that large inputs cost more.
     - `counted_in`, `billed_in`: `worth` by region, according to the ledger and the bill.

@@ -95,7 +95,7 @@ def model_name_used_by_maker(model: str) -> str:
 
 
 def model_family_without_separators(model: str) -> str:
-    """Return the letters of a name, because bills and calls separate its words differently."""
+    """Return a model family without separators, because bills and calls separate its words differently."""
     return _MARKS.sub("", model_family(model))
 
 

@@ -64,8 +64,8 @@ class OperatorApiAddress(ApiAddress):
 
     `shows` states which AI calls the answer may contain:
     - WHOLE: all. People who may see only some AI calls are rejected.
-    - SLICED: those whose every kind of counted cost the person may see. People without any are rejected. With
-      `asks_cost_type`, the handler checks only the requested kind of cost.
+    - SLICED: calls of which the person may see every kind of counted cost. People without such calls are
+      rejected. With `asks_cost_type`, the handler checks only the requested kind of cost.
     - OPERATION: as WHOLE, but also under `privacy.min_group`, because the answer shows nothing of single people.
 
     `max_body_bytes` replaces the limit of a JSON body. `names` returns the names of the rows that a list would show

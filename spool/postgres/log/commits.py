@@ -97,7 +97,7 @@ class CommitAttemptWriter:
 
     `versions` queries the versions of partial reports. `move` writes other tables in the same transaction.
     `proof`: the durability that receipts state. If `hold_s` is 0, records can no longer change after their
-    commit. With `in_two_steps`, if other nodes commit as well, their lock is released before the standby has
+    commit. With `in_two_steps`, if other nodes commit as well, the locks are released before the standby has
     confirmed. With `needs_standby`, nothing is stored while the server has no standby to wait for.
     """
 
