@@ -20,7 +20,7 @@ class Exporter(Protocol):
     """A destination. Methods raise exporters.errors. After a cancelled `send`, the outcome is unknown."""
 
     in_flight: int  # maximum deliveries sent at the same time
-    max_records: int  # per delivery
+    max_records: int  # maximum records per delivery
 
     async def prepare_delivery_mark(self, delivery: Delivery) -> str | None:
         """Return the mark to store before the delivery is sent, or None if the destination needs none."""

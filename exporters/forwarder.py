@@ -93,7 +93,7 @@ class RouteForwarder:
         self._running: dict[str, _RunningSender] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         self._watch: asyncio.Task[None] | None = None
-        self._reads_files = asyncio.Event()  # whether a secret is in a file
+        self._reads_files = asyncio.Event()  # set if a destination's secret is in a file
         self._failed: asyncio.Task[None] | None = None
         self._failure = asyncio.Event()
 
@@ -181,7 +181,7 @@ class RouteForwarder:
                 RUNNING,
             )
         except SpoolError:
-            # sending will show the real state
+            # assume that it runs: the first delivery shows the real state
             return RUNNING
 
     def _start_route(self, config: RouteConfig) -> None:
@@ -201,7 +201,7 @@ class RouteForwarder:
         before = [task for task in self._retiring if task.get_name() == name]
 
         async def run_after_previous() -> None:
-            if before:  # two loops would mix the lines of a file
+            if before:  # two loops of a route would mix their lines in its file
                 await asyncio.wait(before)
             await self._leases.run_while_leased(
                 lease_name(name),

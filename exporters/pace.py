@@ -245,7 +245,7 @@ class RouteSendDelay:
             if not self._seconds or closed <= self._below:
                 self._below = max(closed, self._below)
                 yield self._below
-            # The log reports no further change for the remaining records.
+            # The log reports each watermark once, so wait here for the records below it.
             while closed > self._below:
                 self._below = max(await self._wait_for_more(), self._below)
                 yield self._below

@@ -42,7 +42,7 @@ def read_currency_code(value: Any) -> str | None:
     return code if code in DECIMALS else None
 
 
-# -- amounts in sums -----------------------------------------------------------------------------------------
+# -- amounts in other currencies in sums ---------------------------------------------------------------------
 
 
 # The prefix of a foreign amount's three integers (limbs) among the meters of a sum. No name in spool.meters

@@ -99,9 +99,8 @@ async def _finish_erasure(
         named = partial(find_pseudonym, registry.people, pseudonyms_by_digest([erasure]))
         await _rename_person_in_labels(storage, named, actor)
     remains = await overwrite_deleted_data(storage) if overwrites_remains else ()
-    await registry.persons.store_finished_renaming(
-        erasure
-    )  # noted last, so that a start after a crash repeats everything
+    # stored last, so that a start after a crash repeats everything
+    await registry.persons.store_finished_renaming(erasure)
     return ErasureResult(records=renamed, sums=sums, remains=remains)
 
 

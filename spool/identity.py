@@ -152,7 +152,7 @@ def _dedup_key_of_text(dedup_rule_number: int, text: str) -> bytes:
     return hash.digest()
 
 
-# spans with a short id, for which logs look
+# begin of the dedup keys of short span ids, by which log records find spans
 _SPAN = dedup_key_of_parts(3, "span")[:4]
 # the dedup keys of `encode_times_as_dedup_key`, by `is_inner`
 _TIMES = {is_inner: dedup_key_of_parts(3, is_inner, "times")[:4] for is_inner in (False, True)}

@@ -95,9 +95,8 @@ class PersonNameLinks:
 
     def __init__(self) -> None:
         self.links = LinkedNames(str)
-        self.names_of_erased: Mapping[
-            str, tuple[str, ...]
-        ] = {}  # all pseudonyms of a person by each pseudonym, and all pseudonyms by ERASED
+        # all pseudonyms of a person by each pseudonym, and all pseudonyms by ERASED
+        self.names_of_erased: Mapping[str, tuple[str, ...]] = {}
         self.version = 0  # number that grows with each change of a link
         self.erased = Pseudonyms()
         self.meets: Callable[[str, str, int], None] | None = None

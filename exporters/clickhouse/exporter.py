@@ -30,7 +30,7 @@ _NAMES: Final = list(COLUMNS)
 
 
 class ClickHouseExporter:
-    in_flight = 1  # the rows that exist are queried before each insert
+    in_flight = 1  # one, because each insert first queries which of its rows exist
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from exporters.errors import Misconfigured
 
-Check = Callable[[str], None]  # raises Misconfigured
+Check = Callable[[str], None]  # raises Misconfigured for a refused address
 
 _THIS_NETWORK: Final = ip_network("0.0.0.0/8")
 # metadata services with credentials that are not link-local

@@ -208,7 +208,7 @@ class KafkaExporter:
 
     async def _open_connection(self, route: str, log_editions: Sequence[str]) -> None:
         await self._brokers.close()
-        # editions before a restore as well
+        # the progress may be stored under an edition of the log before a restore
         keys = [progress_key(edition, route) for edition in log_editions]
         progresses = await self._brokers.open_and_fetch_progress(f"tollhouse.{log_editions[0]}.{route}", keys)
         committed = [progresses[key] for key in keys if key in progresses]

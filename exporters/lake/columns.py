@@ -31,7 +31,7 @@ TABLE: Final = "ai_telemetry"
 
 TEXT = "text"
 WORD = "word"  # column type for text with few different values
-COUNT = "count"  # 64 bits
+COUNT = "count"  # column type: integer of 64 bits
 TRUTH = "truth"
 TIME = "time"  # column type: microseconds since 1970, UTC
 MONEY = "money"  # units of spool.ledger.money: 38 digits, 27 decimals

@@ -35,8 +35,8 @@ _CONNECT: Final = timedelta(seconds=10)
 _NO_RETRIES: Final = {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
 _STATUS: Final = re.compile(r"status(?: code)?:? ?\"?(\d{3})", re.IGNORECASE)
 _REGION: Final = "us-east-1"
-_PAUSES: Final = (0.1, 0.5, 2.0)  # before repetitions
-_SOON: Final = 5.0  # seconds; a request that fails later is not repeated
+_PAUSES: Final = (0.1, 0.5, 2.0)  # seconds before each retry
+_SOON: Final = 5.0  # seconds; a request that fails after this time is not retried
 _SECRET_LINES: Final = 3
 
 Build = Callable[[DestinationSettings, "SecretSource | None", str, str], Any]

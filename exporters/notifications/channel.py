@@ -35,7 +35,7 @@ _MARKS = str.maketrans(
         "`": "\u02cb",  # a name must not become code or strikethrough
         "~": "\u223c",
         "<": "<\u200b",  # a name must not mention people in Slack's markup
-        "{": "{\u200b",  # a name must not fill in a placeholder
+        "{": "{\u200b",  # a name must not look like a placeholder
     }
 )
 # Underscores at the edge of a word would become italics or a link.
@@ -161,9 +161,8 @@ class SecretAddress:
         if self._file is None:
             return self._url
         address = self._file.value()
-        if list(
-            problems_of_url("", address)
-        ):  # the problem itself is not shown, because it may contain the secret
+        # the problem itself is not shown, because it may contain the secret
+        if list(problems_of_url("", address)):
             raise Misconfigured(
                 f"{self._file.name}: url_file does not contain a valid address", answered=False
             )

@@ -161,7 +161,7 @@ class UnitCostExporter:
             return record.operation, False
         if record.stream in self._single_writer:
             total = totals.get((record.stream, operation_key(record)))
-            if total is None or total.whole:  # None means that a later operation deletes the record
+            if total is None or total.whole:  # no total: a later operation deletes the record
                 return REPLACE, False
         return record.operation, record.operation == SUM
 

@@ -12,7 +12,7 @@ from ipaddress import IPv6Address, ip_address
 from spool.clock import Clock
 from spool.turns.fair_turns import TokenBucket
 
-WHOLE = 1.0  # tokens that an attempt needs
+WHOLE = 1.0  # tokens of its bucket that a charge needs
 
 
 class TokenBuckets:

@@ -221,7 +221,7 @@ class DeviceLifecycle:
             device = reported(newest_device)
             turn = HeartbeatTokenCheck(HeartbeatTokenNumbers.from_device(device))
             is_own = is_from_device(device, report, bearer)
-            # only the device's own heartbeat changes its words, so that another machine cannot use them up
+            # another machine's heartbeat must not use up the device's heartbeat tokens (`words`)
             if is_own:
                 turn = self._words.check_token(device, report)
                 words = str(turn.numbers) if any(turn.numbers) else ""
@@ -521,9 +521,8 @@ class DeviceLifecycle:
         if has_other_fingerprint(device, report):
             raise reports.other_fingerprint_refusal()
         reports.require_may_report_for(device, bearer)
-        if (
-            is_collector(device.id) and not device.last_seen
-        ):  # an operator admitted this collector, so the key with which it first reports becomes its own
+        # an operator admitted this collector, so the key with which it first reports becomes its own
+        if is_collector(device.id) and not device.last_seen:
             device = replace(device, enrolled_by=bearer.name)
         device = states.last_seen_updater(self._clock.now())(device)
         if (device.fingerprint or device.has_key) and not is_from_device(device, report, bearer):

@@ -186,9 +186,8 @@ class ApiAddress:
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lists: ListDefinition[Any] | None = None  # the list whose page is the response
     item: type | Schema = field(default_factory=lambda: OBJECT)
-    takes_idempotency_key: bool = (
-        False  # whether the Idempotency-Key header is used; other addresses ignore it
-    )
+    # whether the Idempotency-Key header is used; other addresses ignore it
+    takes_idempotency_key: bool = False
     # whether a request waits for a turn because of its memory and processor time (see [answers])
     in_turn: bool = False
     # function that returns whether a body needs a turn; None means that each does

@@ -411,7 +411,7 @@ async def inflate_message(message: bytes, reservation: RequestByteReservation, *
 async def _send_continue(request: web.Request) -> None:
     if request.version == HttpVersion11 and "Expect" in request.headers:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        # aiohttp would take these bytes for the start of the response
+        # otherwise, aiohttp would take these bytes for the begin of the response
         request.writer.output_size = 0
 
 

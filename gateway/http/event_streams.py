@@ -29,9 +29,8 @@ RETRY_MS = 5000  # milliseconds until a browser reconnects
 CROWDED_MS = 60_000
 PER_PERSON = 8
 
-NextEvents = Callable[
-    [], Awaitable[Iterable[bytes]]
-]  # function that returns the events since the previous call
+# function that returns the events since the previous call
+NextEvents = Callable[[], Awaitable[Iterable[bytes]]]
 MayListen = Callable[[], Awaitable[bool]]
 EVENT_STREAM = "text/event-stream"
 

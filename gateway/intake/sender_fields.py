@@ -41,9 +41,8 @@ class SenderFieldCounter:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seen: dict[
-            tuple[Stated, str, str], _Seen
-        ] = {}  # counts by stated fields, product of the User-Agent, and sender
+        # counts by stated fields, product of the User-Agent, and sender
+        self._seen: dict[tuple[Stated, str, str], _Seen] = {}
         self._day = 0  # UTC day number of the counts in `_seen`
         self._days: dict[int, SenderDay] = {}
 

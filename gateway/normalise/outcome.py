@@ -135,9 +135,8 @@ class ReadOutcome(msgspec.Struct):
     is_last: bool = True  # whether this is the last part of a payload
     meter_too_large: int = 0  # number of meters that the intake dropped because they are too large
     steps: list[SpanStep] = []  # spans that may link calls of other payloads to the runs of agents
-    keep_tags: frozenset[str] = (
-        frozenset()
-    )  # copy of `ReadOptions.keep_tags`, for code that reads single items
+    # copy of `ReadOptions.keep_tags`, for code that reads single items
+    keep_tags: frozenset[str] = frozenset()
     stated: dict[Stated, int] = {}  # what calls state -> their number, before any record is changed
     agent: str = ""  # product of the User-Agent header, used as the version of senders that state none
 

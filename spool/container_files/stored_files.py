@@ -314,7 +314,7 @@ class StoredContainerFiles:
                 spent = await self.rows.select_files(
                     container_rows.SPENT, now=inf, identity=identity, key=key, limit=1
                 )
-                # another process deleted files that are still counted here
+                # the counts are old: another process deleted this key's files, so try any key
                 if not spent and identity is None:
                     spent = await self.rows.select_files(container_rows.SPENT, now=inf, limit=1)
                 if not spent:

@@ -32,7 +32,7 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
     # the route's count of accepted deliveries at the last 5xx, or when this delivery was made
     passed: int
     proof: int | None = None  # the route's count of accepted deliveries when this record was first rejected
-    # acceptances when this row was read; not a column
+    # the route's count of accepted deliveries when this row was read; not a column
     acceptances: int = 0
 
     @property

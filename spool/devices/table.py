@@ -188,9 +188,8 @@ class DeviceTable:
         self._durable: dict[str, Device] = {}
         self._unenrolled: dict[str, UnenrolledName] = {}
         self._batch = DeviceBatch()
-        self._writing: DeviceBatch | None = (
-            None  # the batch that is being written, until all its rows are written
-        )
+        # the batch that is being written, until all its rows are written
+        self._writing: DeviceBatch | None = None
         self._task: asyncio.Task[None] | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._news = asyncio.Event()

@@ -98,8 +98,8 @@ class LedgerState:
     (implausibly large).
     """
 
-    reach: int  # next record to count
-    rebuilding: int  # where a running rebuild ends, or 0
+    reach: int  # number of the next record to count
+    rebuilding: int  # record number at which a running rebuild ends, or 0
     missed: int
     damaged: int
     absurd: int
@@ -188,9 +188,8 @@ class Ledger:
         self._tag_lists = TagLists()
         self.digests = WorkUnitHasher(b"")  # placeholder until the storage is opened
         self.people: People | None = None  # known names of people, for filters
-        self._person: tuple[int, DerivedDimension] | None = (
-            None  # version of the names linked to people, and the dimension made from it
-        )
+        # version of the names linked to people, and the dimension made from it
+        self._person: tuple[int, DerivedDimension] | None = None
         self.shows_layers = False  # whether restricted people see LAYERS of billed costs
         self._derived: DerivedDimensions = {}
         self._chunk = chunk
@@ -523,7 +522,7 @@ class Ledger:
 
                 self._placement.forget_numbers()
                 await self._change_rows(lambda rows: counting.expire_units(rows, self._work, now))
-                await self._change_rows(lambda rows: rows.delete_unused_dimension_sets())  # without sums
+                await self._change_rows(lambda rows: rows.delete_unused_dimension_sets())
                 await self._change_rows(lambda rows: drop_old_rollups(rows, read_state(rows)["daily"]))
         await self._unlist_units_beyond_limit(now)
         return removed

@@ -176,7 +176,7 @@ class _AncestorSessions:
         self._forks = forks
         self._unlinked = set[int]()
         self._linked: list[int] = []  # positions of runs with links, sorted
-        self._spans = dict[int, list[int]]()  # position of a session and of the last session below it
+        self._spans = dict[int, list[int]]()  # its position, and the position after its last descendant
         self._jumps = dict[int, int]()
         depths = dict[int, int]()
         for session, is_first in _enter_and_leave_nodes((), forks):

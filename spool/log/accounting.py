@@ -35,7 +35,7 @@ LEFT_OUT = "left_out"  # counts left-out tags, not records, so no equation of re
 UNCOMPARED = "uncompared"  # repeated reports whose record could not be read
 METER_TOO_LARGE = "meter_too_large"
 CORRECTED = "corrected"  # term: changes of a closed record
-UNPLACED = "unplaced"  # arrived before the spans between the call and the agent's run
+UNPLACED = "unplaced"  # calls that arrived before the spans between them and the agent's run
 PLACED = "placed"  # term: unplaced calls that got their run
 # These terms change only by retention and damage.
 EXPIRED = "expired"  # deleted while the topic had no required route

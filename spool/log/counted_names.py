@@ -23,7 +23,7 @@ def max_rows_of_most_frequent_names(max_rows: int) -> int:
 
 
 MAX_SHAPES = 1000  # enough for every product in use
-MAX_LENGTH = 4096  # characters
+MAX_LENGTH = 4096  # maximum characters of a shape's joined names
 SEPARATOR = "\n"
 
 

@@ -46,9 +46,8 @@ class RegistryChangeWriter:
         self.version = 0  # number that grows with every change
         self._changed = asyncio.Event()
         self._must_load = False  # True if memory lacks the newest commit of `change_any_table`
-        self.news: RegistryNews | None = (
-            None  # changes that tables load now, or None while they load everything
-        )
+        # changes that tables load now, or None while they load everything
+        self.news: RegistryNews | None = None
 
     def derive_secret(self, use: str) -> bytes:
         return derive_secret(self._secret, f"registry: {use}")

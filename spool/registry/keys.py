@@ -27,7 +27,7 @@ NOT_IN_USE = "Not In Use"
 # name of the key with the secret in server.api_key_file
 LEGACY_NAME = "Legacy API Key"
 
-FILE_KEY, DEPLOYMENT = "file_key", "deployment"  # document of DeploymentKeyState
+FILE_KEY, DEPLOYMENT = "file_key", "deployment"  # kind and id of DeploymentKeyState's document
 MOST_ENDED = 1000  # maximum stored digests of secrets that never work again
 
 # Results of `KeyTable.adopt_file_secret`: valid, never again valid, or not adopted yet.

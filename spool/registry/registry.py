@@ -111,9 +111,8 @@ class Registry:
         self.billed_invoices = ImmutableDocumentTable(change_writer, "billed_invoice")
         # costs of groups of people (see spool.ledger.groups)
         self.group_costs = ImmutableDocumentTable(change_writer, "group_costs", unaudited=("cells",))
-        self.closed_months = ImmutableDocumentTable(
-            change_writer, "closed_month"
-        )  # closed months of a provider's bills
+        # closed months of a provider's bills
+        self.closed_months = ImmutableDocumentTable(change_writer, "closed_month")
         self.connections_in_costs = ImmutableDocumentTable(change_writer, "connection_in_costs")
         self._declared: dict[type[DeclaredTable], DeclaredTable] = {
             kind: kind(change_writer) for kind in declared

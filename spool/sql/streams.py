@@ -105,7 +105,7 @@ class SqlStreamRows:
         return self._totals[stream_key]
 
     def put_total(self, total: StreamTotal) -> None:
-        # `put` needs the previous size
+        # load the stored total, because `put_total` needs its size
         self.find_total(total.stream, total.key)
         self._totals.put_total(total)
 

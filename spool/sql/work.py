@@ -73,8 +73,8 @@ class SqlWorkRows(ABC):
     about: ClassVar[str]
     prefix: ClassVar[str]
     cast: ClassVar[Mapping[str, str]] = {}  # column types other than bigint
-    listed: ClassVar[str]  # query for numbers, which replace {} as a list with commas
-    hexadecimal: ClassVar[str]  # expression of {} as 16 hexadecimal digits
+    listed: ClassVar[str]  # SQL template: {} is a list of numbers, and the query returns one row each
+    hexadecimal: ClassVar[str]  # SQL template: the number {} as 16 hexadecimal digits
     _tables: SqlConnection
 
     if TYPE_CHECKING:
@@ -377,7 +377,7 @@ class SqlWorkRows(ABC):
         sets, links = self._table(SETS), self._table(work_links.LINKS)
         few: set[int] | None = None
         for name, numbers in _chosen_units(query):
-            # the index has only listed units, except for sessions
+            # only for sessions, the index has unlisted units (REST) as well
             if not numbers or (min(numbers) <= REST and name != SESSION):
                 continue
             found = [_unit_sets_with_any_number_sql(sets, name, numbers)]

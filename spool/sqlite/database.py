@@ -340,7 +340,7 @@ def _file_bytes(path: Path) -> int:
 
 def _check_header(path: Path) -> None:
     """Raise a damage error if the file's header has unexpected values, because SQLite would trust it."""
-    # all other pages may still be in the write-ahead log
+    # a file of at most one page may have all its content in the write-ahead log
     if not path.exists() or path.stat().st_size <= PAGE:
         return
     with path.open("rb") as file:
@@ -374,7 +374,7 @@ def _connect_to_write(path: Path, *, durable: bool) -> sqlite3.Connection:
         if not durable:
             connection.execute("PRAGMA synchronous = OFF")
         add_functions(connection)
-    except UnicodeDecodeError as error:  # the damaged name of a table
+    except UnicodeDecodeError as error:  # a table's name is damaged
         connection.close()
         raise damage_error("the list of tables is damaged") from error
     except BaseException:

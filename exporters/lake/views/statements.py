@@ -149,7 +149,7 @@ class SqlDialect:
     hour: str
     usd: str = "CAST({} AS DECIMAL(18, 6))"
     quote: Callable[[str], str] = field(default=lambda name: f'"{name}"')
-    schema: str = ""  # prefix of view names
+    schema: str = ""  # prefix of view names, such as "tollhouse."
     column: str = "  {quoted} {type}"  # a column in the table of files; {name} is its name in the files
 
 

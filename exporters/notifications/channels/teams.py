@@ -26,7 +26,7 @@ from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.registry.notices import CRITICAL, INFO, REPORT, WARNING, Notice
 
-MAX_BYTES = 24_000  # bytes of the card's blocks
+MAX_BYTES = 24_000  # maximum bytes of a card's blocks
 _COLORS = {INFO: "Default", WARNING: "Warning", CRITICAL: "Attention"}
 _SCHEMA = "http://adaptivecards.io/schemas/adaptive-card.json"
 

@@ -98,7 +98,7 @@ class BilledCostCalculator:
         clock: Clock,
         division_rules: Callable[[], BillDivisionRules] = BillDivisionRules,
     ) -> None:
-        self.layers = division_rules  # a function that returns the rules of the current settings
+        self.layers = division_rules  # returns the current rules for dividing bills
         self._sources = sources
         self._clock = clock
         self._turn = asyncio.Lock()

@@ -66,7 +66,7 @@ async def billed_cost_details(
     foreign: Counter[str] = Counter()
     converter = CurrencyConverter(ledger.rates or find_no_rate, query.currency)
     for day in stored_days:
-        # the rows of the query list the amounts that have no rate
+        # amounts without a rate count as 0 here, because the query's rows list them
         rate = converter.rate(CURRENCY, day.day) or 0
         if query.arranged != INVOICED or (day.state in (CLOSED, FROZEN) and not day.corrected_day):
             reasons.update({name: amount * rate for name, amount in day.reasons.items()})

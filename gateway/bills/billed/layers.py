@@ -60,13 +60,11 @@ _UNITS = ["images", "seconds", "pages", "characters"]
 SERVICES = frozenset([*_FEES, *_UNITS, "storage", "session", "token_fee", "per_request", SEAT, OTHER])
 # place of an amount: dimensions, charge, basis, and bit mask of cost types
 _Place = tuple[Dimensions, str, str, int]
-BilledUsageByModel = Mapping[
-    tuple[Dimensions, str], int
-]  # billed usage by dimensions and model family, in units of money
+# billed usage by dimensions and model family, in units of money
+BilledUsageByModel = Mapping[tuple[Dimensions, str], int]
 _WITHOUT_METER = (REFUND, CORRECTION, WHOLE)  # kinds of lines that do not name a kind of token
-_AmountPart = tuple[
-    BilledMoney, int, int | None
-]  # part of an amount: billed row, amount, and quantity of its cell
+# part of an amount: billed row, amount, and quantity of its cell
+_AmountPart = tuple[BilledMoney, int, int | None]
 
 
 class RefundShare(NamedTuple):

@@ -41,9 +41,7 @@ from spool.turns.threads import sort_in_short_steps
 # name of the internal dimension for seats; no list of dimensions contains it, so users cannot query it
 NAME = "(seat)"
 _MEMO = 5_000
-_Held = tuple[
-    int, str, SavedView
-]  # a held seat: position of its plan, mark of the seat, and view of the plan
+_Held = tuple[int, str, SavedView]  # a held seat: position of its plan, id of the seat, view of the plan
 _PLACE = itemgetter(0)
 NOT_COVERED = ("",)
 # plan dimension of billed rows, which belong to no plan: only fees do

@@ -172,9 +172,8 @@ class Reconciliation:
     # model names as the ledger writes them, by model family
     spelled: Mapping[str, Sequence[str]] = field(default_factory=dict)
     regions: frozenset[str] = frozenset()  # regions that our calls report
-    hints: Sequence[
-        CauseClaim
-    ] = ()  # causes that are likely but not proven, so their amounts stay unexplained
+    # causes that are likely but not proven, so their amounts stay unexplained
+    hints: Sequence[CauseClaim] = ()
     accounts: Sequence[str] = ()  # accounts of the compared bills
     owed: Sequence[OwedLine] = ()  # discounts that the provider owes
     overrides: Sequence[BilledPriceOverride] = ()

@@ -61,9 +61,8 @@ class DrillTraffic:
     def __init__(self, server: DrillServer) -> None:
         self._server = server
         self._lock = threading.Lock()
-        self._waiting: list[
-            DrillRequest
-        ] = []  # requests of senders that ended before the server acknowledged the request
+        # requests without an acknowledgement, whose senders ended with the server
+        self._waiting: list[DrillRequest] = []
         self.acknowledged: set[str] = set()
         self.refused = 0
 

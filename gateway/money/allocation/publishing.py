@@ -71,9 +71,8 @@ class DefinitionPublisher:
         self._changed = changed
         self._definitions: dict[str, AllocationDefinition] = {}  # namespace -> definition in force
         self._broken: dict[str, InvalidDefinition] = {}
-        self._taken: dict[
-            str, _Version
-        ] = {}  # by namespace: the version last put in force, or last found to be damaged
+        # by namespace: the version last put in force, or last found to be damaged
+        self._taken: dict[str, _Version] = {}
         self._turn = asyncio.Lock()
         self._woken = asyncio.Event()
 

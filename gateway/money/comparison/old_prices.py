@@ -109,8 +109,9 @@ class OldPrices:
     """
 
     book: PriceBook | None
+    # begins of the earlier and the later period, in nanoseconds
     before: int
-    now: int  # the present time; both times are in nanoseconds
+    now: int
 
     @classmethod
     def of(cls, price_book: PriceBook | None, baseline: CostQuery, query: CostQuery) -> OldPrices:

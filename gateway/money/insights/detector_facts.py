@@ -108,9 +108,8 @@ class InsightFacts:
     """All facts as of `now`."""
 
     now: float
-    days: Sequence[
-        PeriodSpend
-    ] = ()  # spend of six weeks by day and team; on days on which a team has a spike, also by model
+    # spend of six weeks by day and team; on days on which a team has a spike, also by model
+    days: Sequence[PeriodSpend] = ()
     views: Sequence[ViewSpend] = ()  # by view with anomaly detection: the spend of six weeks
     # Spend of seven days and today by day, source, provider and model. Calls without a team and a user are
     # also split by key. All other calls have OTHER as their team or user.
@@ -127,9 +126,8 @@ class InsightFacts:
     destination_types: Mapping[str, str] = field(default_factory=dict)
     channels: Sequence[ChannelState] = ()
     shapes: Sequence[UnrecognisedShape] = ()
-    read_otherwise: Sequence[
-        ReadOtherwise
-    ] = ()  # since the process started: spans that the compiled module read differently from the rules
+    # since the process started: spans that the compiled module read differently from the rules
+    read_otherwise: Sequence[ReadOtherwise] = ()
     late_reports: Sequence[LateReports] = ()  # late reports of the last seven days, by source
     # by day of arrival: the fields that the calls of each source and sender version had
     sender_fields: Mapping[int, SenderDay] = field(default_factory=dict)
@@ -143,9 +141,8 @@ class InsightFacts:
     missed_records: int = 0  # number of record numbers that are missing in the totals
     differing_periods: int = 0  # number of hours and days whose totals differ from the log
     clock_step_s: float = 0.0  # seconds by which the wall clock is ahead of the time that Tollhouse uses
-    node_settings: Sequence[
-        NodeSettings
-    ] = ()  # gateways that share storage but have different settings; empty if the settings are equal
+    # gateways that share storage but have different settings; empty if the settings are equal
+    node_settings: Sequence[NodeSettings] = ()
     # Age in seconds of the oldest open transaction of any client of the shared database. None if it is
     # unknown or no transaction is open.
     oldest_transaction_s: float | None = None

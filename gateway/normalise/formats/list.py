@@ -90,9 +90,8 @@ def recognise_format_or_refuse(body: bytes, *, how_to_name_format: str) -> str:
     """
     if (recognised_format := recognise_format(body)) is not None:
         return recognised_format
-    payload.items_of_body(
-        body
-    )  # check the body first: payload.items_of_body raises BadPayload if the body is not JSON
+    # check the body first: payload.items_of_body raises BadPayload if the body is not JSON
+    payload.items_of_body(body)
     raise BadPayload(
         f"the format was not recognized; {how_to_name_format}; known formats: {', '.join(FORMAT_NAMES)}"
     )

@@ -152,13 +152,13 @@ class LiteLLMEvent(msgspec.Struct):
     model_parameters: LiteLLMAsked | Other = None
     error_information: LiteLLMFailure | Other = None
     hidden_params: msgspec.Raw = NULL
-    # Columns of the spend log.
+    # Columns of LiteLLM's spend log.
     request_id: Any = None
     spend: Any = None
     user: Any = None
     team_id: Any = None
     api_key: Any = None
-    # Members of the old payload.
+    # Members of LiteLLM's older payload.
     modelParameters: Any = None
     usage: Usage | Other = None
     cost: Any = None

@@ -126,9 +126,8 @@ class PortkeyEvent(msgspec.Struct):
     is_success: Any = None
     cache_status: Any = None
     metadata: Any = None
-    metadata_keys: Any = declare_field_with_payload_name(
-        "metadata.key"
-    )  # Portkey's table has this column name
+    # Portkey's table has this column name
+    metadata_keys: Any = declare_field_with_payload_name("metadata.key")
     metadata_values: Any = declare_field_with_payload_name("metadata.value")
     environment: Any = declare_field_with_payload_name("_environment")
     end_user: Any = declare_field_with_payload_name("_user")

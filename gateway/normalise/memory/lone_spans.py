@@ -330,7 +330,7 @@ def build_unrelated_span_template(
 def _unrelated_span_template_without_call(form: SpanForm) -> UnrelatedSpanTemplate | None:
     read, node = form.read, form.read.node
     if node is not None and (node.caller is not NO_CALLER or node.agent is not None):
-        # a span with a caller or an agent changes calls of other requests, so it cannot be read on its own
+        # a span that states a caller or an agent may change calls of other requests, so the rules must read it
         return None
     step = PLAIN if node is None else RUN if node.is_run else STEP if node.is_ai else PLAIN
     return UnrelatedSpanTemplate(

@@ -71,13 +71,11 @@ class AttributeNamesByField(Struct, frozen=True, kw_only=True):
     containers: Names = ()
     meters: tuple[tuple[str, str], ...] = ()  # pairs of a meter and the attribute that reports it
     named_tags: tuple[tuple[str, Names], ...] = ()  # pairs of a tag and the attributes that may state it
-    has_metadata: bool = (
-        False  # True if a name may hold tags that the sender chose (see `shapes.attributes_with_tags`)
-    )
+    # True if a name may hold tags that the sender chose (see `shapes.attributes_with_tags`)
+    has_metadata: bool = False
     # Products and kinds to which the attribute names belong.
-    product: TelemetryProduct | None = (
-        None  # first product in order of precedence that one of the names marks
-    )
+    # first product in order of precedence that one of the names marks
+    product: TelemetryProduct | None = None
     weak_marks: tuple[tuple[TelemetryProduct, Callable[[Span], bool]], ...] = ()
     kinds: tuple[KindAttribute, ...] = ()
     # first of `kinds` with an `operation`; its value decides whether a span is a call

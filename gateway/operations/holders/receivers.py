@@ -69,9 +69,8 @@ class ReceiverServices:
     signing_secret: SecretFile | None = None  # secret with which Helicone's webhooks are verified
     memory: LazyValue[SpanMemory] | None = None  # memory of known spans, or None without the compiled module
     turns: FairTurnScheduler = field(default_factory=FairTurnScheduler)
-    together: EventLoopJobBatch = field(
-        default_factory=EventLoopJobBatch
-    )  # decoder for small bodies that arrive together
+    # decoder for small bodies that arrive together
+    together: EventLoopJobBatch = field(default_factory=EventLoopJobBatch)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,7 +102,7 @@ class RecordRows:
     def __init__(self, request: OperatorRequest[SpoolServices, None]) -> None:
         self._request = request
         self._log = request.services.log
-        self.beside: Mapping[str, object] = {}  # how far the search went; set after a page was requested
+        self.beside: Mapping[str, object] = {}  # added to the response: how far the search for the page went
 
     async def page(
         self, list_definition: ListDefinition[KeptRecord], page_query: PageQuery

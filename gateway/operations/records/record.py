@@ -206,9 +206,8 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         "price_lines": price_line_fields(stored.record, book),
         **_correction_fields(corrections),
     }
-    if (
-        request.has_limited_data_access
-    ):  # deliveries are left out, because they also contain other people's records
+    # deliveries are left out, because they also contain other people's records
+    if request.has_limited_data_access:
         return {**shown, "deliveries": [], "dead": [], "routes": [], "not_stored": list(NOT_STORED)}
     held = [
         delivery

@@ -21,7 +21,7 @@ from spool.people import USER_EMAIL
 from spool.processing import MARKS
 from spool.record import DEVICE_KEYS, Inference
 
-# Fields that are no facts of reports.
+# Fields that Tollhouse itself sets, whatever a report states.
 OF_RECORD: Final = frozenset({"id", "source", "shadow", "also", "counted_by", "sender_key"})
 # Fields that say who made the call. A server's report replaces a device's.
 OWNER: Final = ("user", "team", "session", "device", "run", "parent_run", "ancestors")

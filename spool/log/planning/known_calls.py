@@ -545,7 +545,7 @@ class KnownCalls:
         self, topic: str, record_number: int, known_record: Inference, fields: dict[str, Any]
     ) -> None:
         begin = self._plan.first.get(topic, 1)
-        # the record is not written yet, and is copied because the caller may send its object again
+        # change a copy of a record that is not written yet, because the caller may submit its object again
         if record_number >= begin:
             self._plan.records[topic][record_number - begin] = replace_fields(known_record, fields)
         else:

@@ -130,7 +130,7 @@ class NestedReportSearch:
         """
         filed = encode_times_as_dedup_key(nested_report)
         if self._place_of(filed) is not None:
-            return NestedMatch(None, ())  # this report was already filed, so it is a repeat
+            return NestedMatch(None, ())  # a repeated report, which was filed before
         counting = None if own_position is None else self._record_that_counts(own_position)
         if counting is not None and self._place_of(nested_pair_dedup_flag(counting)) is not None:
             return NestedMatch(None, (filed,))

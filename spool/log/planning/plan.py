@@ -68,9 +68,8 @@ class CommitPlan:
     ended: set[int] = field(default_factory=set)
     # positions of submissions whose idempotency key had another body
     reused: set[int] = field(default_factory=set)
-    submissions: list[SubmissionCounts] = field(
-        default_factory=list
-    )  # counts of the stored submissions, in order
+    # counts of the stored submissions, in order
+    submissions: list[SubmissionCounts] = field(default_factory=list)
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     # short ids of the calls, each with the position of its record
     ids: dict[int, int] = field(default_factory=dict)

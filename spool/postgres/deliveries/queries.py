@@ -167,7 +167,7 @@ ROUTES = f"""
                    AS d (records, oldest, kept_at, stuck, unknown)
      WHERE r.shard = 0 ORDER BY r.name"""
 
-# A retried rejected record is stored in its delivery, so it needs no entry.
+# A delivery that carries its own record (a retried rejected record) needs no entry of the log.
 NEEDED = """
     SELECT count(*), min(r.next) FILTER (WHERE r.required),
            (SELECT min(d.first) FROM {schema}.deliveries d JOIN {schema}.routes q ON q.shard = 0 AND q.name = d.route

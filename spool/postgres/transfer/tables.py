@@ -171,7 +171,7 @@ class PostgresTables:
             return KeptTable(columns=("id", "at", "key", "count", "senders"), rows=packed)
         if name in ("ledger_hours", "ledger_days", "ledger_work"):
             return _split_money_into_limbs(columns, rows)
-        if name in ("entries", "amendments"):  # the topic is stored as a number
+        if name in ("entries", "amendments"):  # PostgreSQL stores the topic as a number
             rows = ((TOPICS[topic], *rest) for topic, *rest in rows)
         return KeptTable(columns=columns, rows=rows)
 

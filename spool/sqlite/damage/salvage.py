@@ -228,7 +228,7 @@ def _read_rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]
         return
     try:
         old.execute(f"SELECT rowid FROM {table} LIMIT 1").fetchall()
-    except sqlite3.OperationalError:  # the table is a WITHOUT ROWID table
+    except sqlite3.OperationalError:  # without rowid, the table is read by its key
         key = next(name for name, position in columns if position == 1)
         for direction in ("ASC", "DESC"):
             yield from _read_until_damage(old, f"SELECT * FROM {table} ORDER BY {key} {direction}")

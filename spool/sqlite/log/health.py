@@ -39,7 +39,7 @@ class LogHealth:
         self._clock = clock
         self._retry_after_s = retry_after_s
         self._disk_full = False
-        self.files_gone = ""  # names of the files that were not in their place at the last check
+        self.files_gone = ""  # names of the files that were missing from their place at the last check
         self.files: dict[str, Callable[[], bool]] = {database.path.name: database.are_files_in_place}
         self.last_error: str | None = None
 

@@ -57,9 +57,7 @@ from gateway.bills.reconciliation.wording import (
 )
 
 _ONE = Decimal(1)
-_KeyTierRegionContext = tuple[
-    str, str, str, int
-]  # where a price applies: key, tier, region and context window
+_KeyTierRegionContext = tuple[str, str, str, int]  # key, tier, region and context window of a price
 _OVERRIDE = "If the bill is right, copy its price into [[prices.override]]; the report shows the lines."
 _WRITES = frozenset({WRITE_5M, WRITE_1H, "cache_write"})
 # known price factors, with the names that providers use for them

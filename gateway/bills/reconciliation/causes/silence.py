@@ -226,7 +226,7 @@ def claim_silent_hours(comparison: BillComparison) -> Iterator[CauseClaim]:
     is_uneven = bool(whole) and median(abs(gaps[day]) / billed[day] for day in whole) > GAP
     least = LEAST_BESIDE if is_beside else LEAST_HOURS
     days, hour_spans = [], []
-    # days that may be billed twice, because they lack more tokens than the hours without calls explain
+    # days that may be billed twice: the hours without calls do not explain all missing tokens
     large = set()
     for day in sorted(gaps):
         if gaps[day] <= LARGE_SHARE * billed[day] or len(whole) * 2 < len(comparison.days):

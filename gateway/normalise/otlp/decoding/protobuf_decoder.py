@@ -385,9 +385,8 @@ def _decode_request_in_pieces(
             request = message_class.FromString(encoded)
             # the memory of a large part is released while its items are read
             encoded = TURN
-            if read_limits.count_work_and_check_turn(
-                size
-            ):  # pause before parsing, because the parser itself cannot pause
+            # pause before parsing, because the parser itself cannot pause
+            if read_limits.count_work_and_check_turn(size):
                 yield PayloadPiece()
             for part in decode_pieces(request, received, size, read_limits):
                 received += part.received
