@@ -200,7 +200,7 @@ class DeviceReporter:
         except Misconfigured as error:
             if error.status not in (401, 403, 404, 405):
                 raise
-            # the gateway knows the device, its key, or the address for pings no longer
+            # the gateway does not know the device, its key, or the address for pings
             return await self._send_heartbeat_and_return_wait_s()
         if not answer.body.startswith(b"{"):  # a web page answered, which the heartbeat states
             return await self._send_heartbeat_and_return_wait_s()

@@ -173,7 +173,7 @@ class RouteLoop:
             delivery = None if rests else await self._take_due_delivery()
         if delivery is None:
             return False
-        self._resting.wake_one()  # another worker looks for a further due delivery
+        self._resting.wake_one()  # let another worker look for a further due delivery
         try:
             must_wait = not await self._forward_delivery(delivery)
         # The outcome could not be stored, so the delivery must not stay marked as being sent.

@@ -94,7 +94,7 @@ FOCUS_PARQUET: Final = FileFormat(
     read_footer=_read_parquet_footer,
     read_rows=_read_parquet_rows,
 )
-# a longer file name ending comes before a shorter one
+# longer file name endings first, because they may end in a shorter one
 FORMATS: Final[Mapping[str, FileFormat]] = {
     format.name: format for format in (FOCUS_PARQUET, FOCUS, PARQUET, NDJSON)
 }

@@ -424,7 +424,7 @@ class PackedSpans:
         received = int(committed_at * NS)
         odd = [record for index, record in records.odd.items() if records.begin <= index < records.end]
         if not 0 <= received < _LATEST or not all(isinstance(record, Inference) for record in odd):
-            return None  # counters need a request of their own
+            return None  # counters cannot share a request with spans
         at = records.begin
         sent = 0
         shadow = 0

@@ -18,7 +18,7 @@ import msgspec
 
 from spool.shares import FairlySharedNames
 
-WINDOW_S = 3600.0  # seconds before a counter's time; calls reported in them may be repeated by the counter
+WINDOW_S = 3600.0  # seconds; a counter may repeat calls reported at most this long before it
 # seconds for which a caller is known, a minute more than WINDOW_S because counters wait before they count
 KNOWN_S = WINDOW_S + 60.0
 # A caller is stored at most once in this interval. So after a start, a caller may be forgotten up to this

@@ -31,7 +31,7 @@ CHECK = "check"  # reason: the marked test call of the command `check` of anothe
 
 MOST_NAMES = 32  # maximum names that are listed for an unrecognized item
 LONGEST_NAME = 128
-LONGEST_VERSION = 32  # in characters
+LONGEST_VERSION = 32  # maximum characters of a sender version
 PART = 4096  # records or points of a large payload that are packed together
 
 

@@ -30,7 +30,7 @@ class GroupCell:
 
     names: tuple[str | None, ...]
     cost: str
-    counts: tuple[int, ...]  # as COUNTS
+    counts: tuple[int, ...]  # in the order of COUNTS
 
 
 def too_few_people_label(people: int) -> str:

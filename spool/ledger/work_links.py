@@ -74,7 +74,7 @@ class WorkUnitLinks:
         self.kept = frozenset(kept)
         self._by_place: defaultdict[tuple[str, str, int, int], list[WorkUnitLink]] = defaultdict(list)
         self._parents: dict[tuple[str, int], int] = {}  # parents of sessions and runs
-        tops = dict[tuple[str, int], tuple[str, int]]()  # for each session or run, one further up in the tree
+        tops = dict[tuple[str, int], tuple[str, int]]()  # session or run -> one of its ancestors
         for link in links:
             child = (link.target, link.id)
             if link.target in TREES and _topmost_unit(tops, (link.target, link.target_number)) == child:

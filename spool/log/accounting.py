@@ -24,14 +24,14 @@ SPLIT = "split"
 ACCEPTED = "accepted"
 DUPLICATES = "duplicates"
 PENDING = "pending"
-AMENDED = "amended"  # records of this and later terms are in a term above as well
+AMENDED = "amended"  # records of this and the later terms are in a term above as well
 AMENDED_LATE = "amended_late"
 BRIDGED = "bridged"
 BRIDGED_LATE = "bridged_late"
 CONFLICT = "conflict"
 UNIDENTIFIED = "unidentified"
 LEFT_OUT = "left_out"  # counts left-out tags, not records, so no equation of record counts has it
-# Only for metrics.
+# Terms that only metrics show.
 UNCOMPARED = "uncompared"  # repeated reports whose record could not be read
 METER_TOO_LARGE = "meter_too_large"
 CORRECTED = "corrected"  # term: changes of a closed record

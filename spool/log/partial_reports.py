@@ -48,7 +48,7 @@ class ExpectedVersion(NamedTuple):
 class PendingChange:
     # change of the number of waiting reports; negative if more were completed
     count: int = 0
-    # reports that replace the report with their key
+    # reports to store, each in place of the report with its key
     keep: list[PartialReport] = field(default_factory=list)
     forget: list[bytes] = field(default_factory=list)  # keys of reports that no longer wait
     # versions that the submission relies on, if other processes may change them

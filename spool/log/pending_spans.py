@@ -318,7 +318,7 @@ class PendingSpans:
     def __init__(self, max_spans: int) -> None:
         self._most = max_spans
         self._senders: dict[str, _SpansOfSenderKey] = {}
-        self._new: list[tuple[str, bytes]] = []  # new spans of the plan, as they are stored
+        self._new: list[tuple[str, bytes]] = []  # spans that the current plan adds, packed as stored
         self._aged_at = 0.0
 
     @property

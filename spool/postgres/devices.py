@@ -107,7 +107,7 @@ class PostgresDevices:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._versions: Versions = {}  # versions of rows as this process last read or wrote them
-        self._told: dict[str, Device] = {}  # devices as other processes were last informed of them
+        self._told: dict[str, Device] = {}  # devices as last announced to other processes
         self._looked_at = 0.0
         # whether commits with a key that has ended may still run
         self._ends_keys = False

@@ -34,7 +34,7 @@ def words(text: str) -> msgspec.Meta:
     return msgspec.Meta(description=text)
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # hashable, because the notes of a type must have a hash
+@dataclass(frozen=True, slots=True, eq=False)  # eq=False keeps the hash, which `Annotated` needs
 class Example:
     """
     The example of a field in the reference. `changed`: the value in the example of a change. The example of a

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from spool.ledger.work import EDGE, REST, RUN, UNITS
 
-# Without a column for the level, each run is reached once, which also ends circles.
+# UNION reaches each run only once, because the rows have no level. So circles end as well.
 _ABOVE = """
 WITH RECURSIVE {seen}above (run) AS (
   SELECT CASE s.unit_run WHEN {rest} THEN s.parent_run ELSE s.unit_run END FROM {sets} s

@@ -235,7 +235,7 @@ def _account_for_lost_record_numbers(
 def _salvage_from(connection: sqlite3.Connection, damaged_file: Path) -> None:
     migrate_spool(connection)
     rows, source = SqliteConnection(connection), damaged_file.name.encode()
-    # an earlier process was killed before it could remove the marker
+    # already salvaged: an earlier process was killed before it removed the marker
     if facts.read_fact(rows, SALVAGED) == source:
         return
     from spool.sqlite.damage.salvage import recompute_billing_sizes

@@ -37,9 +37,8 @@ async def sum_session_cost(session: str, ledger: Ledger, record_log: RecordLog, 
         rows = await ledger.costs(query)
         last = record_log.next_number(AI_TELEMETRY) - 1
         entries = await record_log.read(AI_TELEMETRY, closed_below, last, includes_open_records=True)
-        if (
-            record_log.lowest_open_number(AI_TELEMETRY) == closed_below
-        ):  # records closed meanwhile would be in both sums or in neither, so repeat
+        # records closed meanwhile would be in both sums or in neither, so repeat
+        if record_log.lowest_open_number(AI_TELEMETRY) == closed_below:
             closed = sum(money.text_to_units(row.cost) for row in rows)
             records = (record for entry in entries for record in entry.records if record is not None)
             return closed + sum(_cost_if_of_session(record, session) for record in records)

@@ -37,7 +37,8 @@ class DeviceVerdicts:
         self._board = board
         self._people = people
         self._interval_s = interval_s
-        self._indexed: tuple[object, ...] = ()  # table and links of people for which `_rows` was last indexed
+        # verdict table and links of people from which `_rows` was made
+        self._indexed: tuple[object, ...] = ()
         self._rows: Mapping[tuple[str, str], Sequence[BudgetVerdict]] = {}
 
     async def verdicts_for_device(self, device: Device, *, has_amounts: bool) -> OwnVerdicts | None:

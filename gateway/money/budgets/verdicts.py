@@ -215,7 +215,7 @@ class BudgetVerdictBoard:
         self._report = report  # called with changed states, to report them to webhooks
         self._turns = {name: asyncio.Lock() for name in TABLES}
         self._kept: dict[str, _TableInMemory] = {}
-        self._owners: Mapping[str, int] = {}  # budget id -> owners in its last verdicts
+        self._owners: Mapping[str, int] = {}  # budget id -> number of owners in its last verdicts
         self._delays: dict[str, SourceDelay] = {}
         self._measured_at = float("-inf")
         # budget id -> inputs of the last bounds, time of reading, and bound by owner

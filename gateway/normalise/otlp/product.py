@@ -73,8 +73,7 @@ class AttributeNamesByField(Struct, frozen=True, kw_only=True):
     named_tags: tuple[tuple[str, Names], ...] = ()  # pairs of a tag and the attributes that may state it
     # True if a name may hold tags that the sender chose (see `shapes.attributes_with_tags`)
     has_metadata: bool = False
-    # Products and kinds to which the attribute names belong.
-    # first product in order of precedence that one of the names marks
+    # first product in order of precedence that one of the attribute names marks
     product: TelemetryProduct | None = None
     weak_marks: tuple[tuple[TelemetryProduct, Callable[[Span], bool]], ...] = ()
     kinds: tuple[KindAttribute, ...] = ()

@@ -31,7 +31,7 @@ class AssistantSession(NamedTuple):
 
 
 CLAUDE_CODE_SESSION = "x-claude-code-session-id"
-CODEX_TURN = "x-codex-turn-metadata"  # header with JSON, in which Codex states the session
+CODEX_TURN = "x-codex-turn-metadata"  # header with JSON; Codex states the session in it
 CODEX_THREAD, CODEX_SESSION = "thread-id", "session-id"
 OPENCODE_SESSION = "x-session-id"
 

@@ -474,7 +474,7 @@ class NamespaceResource(ManagedResource[Namespace, MoneyServices]):
     one = OneNamespace
     files = ResourceFiles(name="namespaces", key=("id",))
     keys = ByKeys(
-        # clients of the cost service use the older name of the group
+        # clients of the cost service also use the older name, costformation
         path="/v2/{group:allocation|costformation}/namespaces",
         id="namespace",
         group="allocation",

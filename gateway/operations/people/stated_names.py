@@ -163,7 +163,7 @@ def _classify_account_address_pairs(
     rows: Sequence[CostRow], people: People
 ) -> Iterator[AccountWithStatedAddress]:
     calls = Counter[tuple[str, str]]()
-    addresses = defaultdict[str, set[str]](set)  # by account
+    addresses = defaultdict[str, set[str]](set)  # addresses by account
     accounts = defaultdict[tuple[str, str], set[str]](set)  # accounts by address and source
     for row in rows:
         account, address, source = (value or "" for value in row.group)

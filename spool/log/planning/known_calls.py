@@ -618,7 +618,7 @@ class KnownCalls:
         joined = {first}
         is_guess = relayed is not None or any(pair_names for _, pair_names in pairs)
         for later in calls[1:]:
-            # a short id in a log may be that of several spans
+            # several spans may share the short id that a log record states
             if is_of_log and all(self._has_span_of_scope(each, "", search_hours) for each in (first, later)):
                 continue
             if not self._are_two_calls(

@@ -421,7 +421,7 @@ class PostgresDeliveries(SentDeliveries):
                 if delivery is not None or not choice.has_moved:
                     break
             deliveries.extend([delivery] if delivery is not None else ())
-            # The result is also None if other processes took all due deliveries. The worker then tries again soon.
+            # `delivery` is None as well if other processes took all that are due. The worker then tries again soon.
             return (
                 delivery,
                 choice.closed_below,

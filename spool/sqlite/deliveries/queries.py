@@ -91,7 +91,7 @@ UNKNOWNS = f"{_DELIVERY} WHERE d.state = 'unknown' ORDER BY d.id"
 
 EVERY_UNSETTLED = f"SELECT {', '.join(UNSETTLED_COLUMNS)} FROM deliveries ORDER BY id"
 
-# Deliveries that need entries of the log.
+# Open deliveries that read their records from the log.
 BELOW = f"""{_DELIVERY}
      WHERE d.route = ? AND d.first < ? AND d.kept IS NULL AND d.state = 'open' ORDER BY d.first"""
 
