@@ -402,7 +402,7 @@ def plan_freed_bytes(sizes: Sequence[StreamSize], max_bytes: int) -> Mapping[str
         allowed = max_bytes - total
         if own <= NEARLY_FULL * allowed:
             continue
-        # a freed byte counts twice: the key has one byte less, and its limit grows by one
+        # each freed byte counts twice: the key has one byte less, and its limit is one byte higher
         excess = int((own - ROOM * allowed) / (1 + ROOM)) + 1
         for size in sorted(sizes, key=lambda stream_size: -stream_size.bytes):
             if size.created_by == key and excess > 0:

@@ -252,7 +252,7 @@ async def open_reader(options: Mapping[str, Any]) -> AsyncIterator[Any]:
 
 
 async def fetch_partitions(reader: Any, topic: str) -> list[int]:
-    # the reader's metadata covers only topics that it reads
+    # fetch, because the reader's own metadata covers only the topics that it reads
     cluster = await reader._client.fetch_all_metadata()
     return sorted(cluster.partitions_for_topic(topic) or ())
 

@@ -360,7 +360,8 @@ def update_card(card: RateCard, newer: RateCard, *, since: str) -> RateCard:
         is_kept = listed.is_own and listed.found is not None and has_hourly_prices(listed.found)
         return MergeDecision(KEEP if is_kept else NEWER, since)
 
-    # A model may get its price from another seller, whose price changes as well. So the first result is merged again.
+    # A model may get its price from another seller, whose price changes in this merge as well. So merge the result
+    # again.
     return merge_cards(merge_cards(card, newer, decide_price_merge), newer, decide_price_merge)
 
 

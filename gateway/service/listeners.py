@@ -43,8 +43,8 @@ UPLOAD_S = 1.0  # seconds that a stop waits for the rest of request bodies
 DRAIN_S = 4.0  # seconds that a stop then waits for the responses to requests that have arrived
 # Seconds that a stop finally waits for gRPC calls. All waits together stay below the 10 s of `docker stop`.
 CUT_S = 1.0
-# Seconds that a stop first waits, if a successor accepts new connections. In this time, open connections may
-# send their last request.
+# Seconds that a stop first waits if a successor accepts new connections, so that open connections can send
+# their last request.
 LEAVE_S = 2.0
 LOOK_S = 0.02
 SETTLE_S = 0.2  # seconds in which a connection that was just accepted may send its first request

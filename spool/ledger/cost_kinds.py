@@ -13,7 +13,7 @@ from spool.ledger import money
 from spool.meters import quantity_in_millionths
 from spool.record import CORRECTED_COUNTS, Inference
 
-# also fields of CostRow and measures of costs
+# kinds of calls by their price; also fields of CostRow, and measures of costs
 KINDS = PRICED, FREE, UNPRICED, WITHOUT_USAGE = "priced", "free", "unpriced", "without_usage"
 # values of the dimension `cost_source`
 REPORTED, ESTIMATED, NONE = "reported", "estimated", "none"

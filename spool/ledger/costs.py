@@ -52,7 +52,7 @@ _FINE = 10**6  # parts of a billionth of a dollar, so that approximate costs add
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _DAY = timedelta(days=1)
-# positions of money among the measures
+# indexes of the amounts of money among the measures
 _REPORTED, _ESTIMATED = (len(COUNTS) + index for index in range(len(MONEY)))
 _MONEY = ("cost", "reported", "estimated", "saved", "converted")
 _ADDED_UP = (

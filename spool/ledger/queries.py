@@ -226,7 +226,7 @@ class CostQuery:
     kept: frozenset[Group] | None = None
     top: int | None = None
     top_by: str = "cost"  # field of CostRow that orders groups
-    # arrangement of a bill (spool.ledger.billed) for `cost`; 0 for counted costs
+    # type of billed costs, a value of BILLED_TYPES; 0 for counted costs
     arranged: int = 0
     # whether costs of a run or session, which then overlap, include those of the runs that it started
     aggregated: bool = False

@@ -20,7 +20,7 @@ from spool.log.entries.codec import NO_RECORD
 from spool.log.runs import IdRun
 from spool.packed.native import NativeModule
 
-# the keys of blocks sort between the two
+# the keys of blocks sort between these two texts
 FIRST, AFTER = (
     "places ",
     "places!",

@@ -46,7 +46,7 @@ class RegistryChangeWriter:
         self.version = 0  # number that grows with every change
         self._changed = asyncio.Event()
         self._must_load = False  # True if memory lacks the newest commit of `change_any_table`
-        # changes that tables load now, or None while they load everything
+        # changes that the tables load now, or None while they load all rows
         self.news: RegistryNews | None = None
 
     def derive_secret(self, use: str) -> bytes:

@@ -206,7 +206,7 @@ def add_costs_without_calls(
 def merge_drivers(drivers: Iterable[CostDriver], *, group: Group) -> CostDriver:
     before, now, parts = NOTHING, NOTHING, ChangeParts()
     remaining = iter(drivers)
-    # in steps with pauses, because there may be tens of thousands of groups
+    # in steps, so that other threads run in between, because there may be tens of thousands of groups
     while some := list(islice(remaining, STEP)):
         before = _sum_structs(GroupSpending, [before, *(driver.before for driver in some)])
         now = _sum_structs(GroupSpending, [now, *(driver.now for driver in some)])

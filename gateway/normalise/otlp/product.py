@@ -312,7 +312,7 @@ class MetricFamily:
     # Name of a group of families that may count the same tokens. If a meter sends several families of a
     # group, only the first family that arrives counts.
     one_of: str | None = None
-    # True if this family counts only when no other family of its group does, in whatever order they arrive
+    # True if this family counts only if no other family of its group is reported, in whatever order they arrive
     is_last: bool = False
     model: Names = ()  # names of attributes with the model; they take precedence over the names of the conventions
     # True if the metric counts calls that other sources report. Its records are kept only for reference,

@@ -175,7 +175,7 @@ class OrderedRows(Generic[Row]):
             if self._group_and_sort_value_of_row(name, old) != self._group_and_sort_value_of_row(name, row)
         ]
         if old is not None:
-            # the values of the old row locate its id, so this is done before the row is replaced
+            # the values of the old row locate its id, so delete the id before replacing the row
             for name in sort_keys:
                 ids, key = self._orders[name][self._row_group(old)], partial(self._sort_key_of_row, name)
                 del ids[bisect_left(ids, key(identity), key=key)]

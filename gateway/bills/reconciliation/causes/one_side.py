@@ -126,7 +126,7 @@ def _names_on_one_side(comparison: BillComparison, name: str, *, is_on_bill: boo
 
 
 def _has_keyless_tokens(comparison: BillComparison) -> bool:
-    # calls of the provider's console, for example, have no key
+    # tokens without a key are, for example, those of calls in the provider's console
     levels, billed = comparison.split.levels, comparison.split.billed
     return levels.key and any(not cell.key and any(sums.tokens.values()) for cell, sums in billed.items())
 
@@ -166,7 +166,7 @@ def _entries_with_name(comparison: BillComparison, name: str, value: str) -> lis
     field_of = attrgetter(name)
     volume = [entry for entry in remainder.token_difference_entries() if field_of(entry[1]) == value]
     if not volume and any(field_of(cell) == value for cell, _ in comparison.split.extra):
-        return []  # another cause already explains the tokens of this name
+        return []  # another cause already explains the tokens with this name
     # if the bill states no key with its amounts, a cell without a key has the amounts of all keys
     priced = [
         entry

@@ -585,7 +585,7 @@ def _format_report_rows(
         texts["previous_cost"] = _mark_missing_prices(
             texts["previous_cost"], [row["previous"] for row in rows]
         )
-    # a percentage of cents misleads, so the total decides whether the rows have one
+    # percentages of cents mislead, so rows have them only if the earlier total is at least a dollar
     compares = has_past and abs(Decimal(rows[-1]["previous"]["cost"])) >= 1
     return [
         {name: _group_value_or_none_label(name, row) for name in names}
