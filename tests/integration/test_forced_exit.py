@@ -31,8 +31,8 @@ class App:
 
 async def announce(): pass
 
-within = serve.exit_if_block_exceeds
-serve.exit_if_block_exceeds = lambda loop: within(loop, within_s=float(sys.argv[2]))
+within = serve.exit_process_if_block_takes_longer
+serve.exit_process_if_block_takes_longer = lambda loop: within(loop, within_s=float(sys.argv[2]))
 logs.start_logging("info")
 code = asyncio.run(serve.run_app_until_stopped(App(), announce))
 timers = [each for each in threading.enumerate() if isinstance(each, threading.Timer)]

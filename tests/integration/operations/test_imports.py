@@ -80,8 +80,8 @@ asyncio.run(ask())
 SEARCHED = """
 import asyncio, sys
 from gateway.operations.installation.search import LISTS
-from gateway.service.addresses.areas import find_read_addresses_at
-rows = asyncio.run(find_read_addresses_at(LISTS.values()))
+from gateway.service.addresses.areas import find_get_addresses_by_path
+rows = asyncio.run(find_get_addresses_by_path(LISTS.values()))
 assert rows.keys() == set(LISTS.values()) and all(row.names for row in rows.values())
 print("LOADED", *sys.modules)
 """
