@@ -294,7 +294,7 @@ def _with_day(open_day: UsageDay, day: int) -> UsageDay:
 def _usage_document(
     identity: ClusterIdentity,
     day: int,
-    read_at: float,
+    changed_at: float,
     body: bytes,
 ) -> UsageDocument:
     return UsageDocument(
@@ -302,6 +302,6 @@ def _usage_document(
         region=identity.region,
         cluster=identity.name,
         day=day,
-        changed_at=read_at,
+        changed_at=changed_at,
         body=body,
     )
