@@ -107,8 +107,8 @@ class StatusFile:
             announced_at=1.0,
         )
 
-    async def due_files(self, kind: str, *, limit: int, at: float) -> list[ContainerFile]:
-        is_due = self.file.not_before <= max(at, self._clock.now())
+    async def due_files(self, kind: str, *, limit: int, due_at: float) -> list[ContainerFile]:
+        is_due = self.file.not_before <= max(due_at, self._clock.now())
         return [self.file] if kind == STATUS and is_due else []
 
     async def unreported_files(self, *, limit: int) -> list[ContainerFile]:

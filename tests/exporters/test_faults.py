@@ -38,7 +38,7 @@ async def test_a_stream_of_container_metrics() -> None:
     class Files:
         sums = ContainerFileLimitUse(ContainerSettings())
 
-        async def due_files(self, kind: str, *, limit: int, at: float) -> list[object]:
+        async def due_files(self, kind: str, *, limit: int, due_at: float) -> list[object]:
             asked.append(kind)
             if kind == FILE:
                 fault.meet()
@@ -89,7 +89,7 @@ async def test_a_channel_of_notifications(monkeypatch: pytest.MonkeyPatch) -> No
     class Table:
         version = 1
 
-        async def change_count(self, channel: str) -> int:
+        async def notification_change_count(self, channel: str) -> int:
             return 1
 
         async def waiting_notifications(self) -> list[Notification]:

@@ -54,7 +54,7 @@ async def lane_of_container_metrics(clock: SteppingClock, border: float, _: Path
     """Run one round of a stream of container metrics that waits after a failure."""
 
     class Files:
-        async def due_files(self, kind: str, *, limit: int, at: float) -> list[object]:
+        async def due_files(self, kind: str, *, limit: int, due_at: float) -> list[object]:
             if kind == FILE:
                 raise Tried
             return []
@@ -115,7 +115,7 @@ async def notification_that_was_put_off(clock: SteppingClock, border: float, _: 
     class Table:
         version = 1
 
-        async def change_count(self, channel: str) -> int:
+        async def notification_change_count(self, channel: str) -> int:
             return 1
 
         async def waiting_notifications(self) -> list[Notification]:

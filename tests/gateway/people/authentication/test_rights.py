@@ -51,7 +51,7 @@ def test_each_way_to_a_bearer_grants_what_it_is_to_grant() -> None:
     root = Path(gateway.__file__).parent
     for file in sorted(root.rglob("*.py")):
         text = file.read_text("utf-8")
-        if "Bearer" in text or "bearer" in text:
+        if "AuthenticatedKey" in text:
             for function, given in _grants(ast.parse(text)):
                 made.setdefault((str(file.relative_to(root)), function), set()).update(given & RIGHTS)
     assert WAYS == {way: rights for way, rights in made.items() if rights}
@@ -68,7 +68,7 @@ def _grants(module: ast.Module) -> list[tuple[str, set[str]]]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             given = {word.arg for word in node.keywords if word.arg is not None}
             first = node.args[0] if node.args else None
-            if node.func.id == "Bearer":
+            if node.func.id == "AuthenticatedKey":
                 found.append((function, given | set(names[: len(node.args)])))
             elif node.func.id == "replace" and isinstance(first, ast.Name) and first.id == "bearer":
                 found.append((function, given))
