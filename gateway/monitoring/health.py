@@ -83,12 +83,15 @@ class ServerTime(msgspec.Struct, kw_only=True):
 
 class QueueSize(msgspec.Struct, kw_only=True):
     bytes: Annotated[int, words("The size of the queue in bytes."), example(8133272)]
-    max_bytes: Annotated[int, words("The maximum size in bytes."), example(10737418240)]
-    free_bytes: Annotated[int | None, words("The free disk space in bytes."), example(10729284968)]
-    wal_bytes: Annotated[int | None, words("The size of the write-ahead log in bytes."), example(10820504)]
+    max_bytes: Annotated[int, words("The maximum size of the queue in bytes."), example(10737418240)]
+    free_bytes: Annotated[int, words("The free disk space in bytes."), example(10729284968)]
     wal_problem: Annotated[
         str | None, words("Why the write-ahead log cannot shrink, or null."), example(None)
     ]
+
+
+class QueueOnDisk(QueueSize, kw_only=True):
+    wal_bytes: Annotated[int, words("The size of the write-ahead log in bytes."), example(10820504)]
     kept_by: Annotated[list[str], words("The routes that still need the oldest records."), example([])]
 
 
@@ -115,7 +118,7 @@ class ReadinessReport(msgspec.Struct, kw_only=True):
     routes: list[RouteStatus]
     keys: Annotated[StoredKeys, words("The stored keys.")]
     clock: Annotated[ServerTime, words("The clock of the server.")]
-    space: Annotated[QueueSize | None, words("The disk space of the queue.")]
+    space: Annotated[QueueOnDisk | None, words("The disk space of the queue.")]
     storage: Annotated[StorageMount | None, words("The file system of the storage.")]
     nodes: Annotated[list[GatewayNode], words("The gateways that share the storage."), example([])]
     ledger: Annotated[TotalsState | None, words("The state of the totals.")]
@@ -174,7 +177,11 @@ class ServerHealth:
             "keys": {"read": self._keys_read()},
             "clock": {"now": now, "up_s": now - self._started, "step_s": step_s, "held_s": held_s},
             "space": stats
-            and {**_describe_space(stats), "kept_by": describe_routes_keeping_records(stats, routes)},
+            and {
+                **describe_queue_size(stats),
+                "wal_bytes": stats.wal_bytes,
+                "kept_by": describe_routes_keeping_records(stats, routes),
+            },
             "storage": stats and _describe_mount(stats),
             "nodes": await describe_nodes(self._leases, now),
             "ledger": await self._describe_ledger(),
@@ -263,12 +270,11 @@ def _describe_mount(stats: LogStats) -> dict[str, object]:
     return {"mount": mount.kind, "durability": mount.flush_durability, "warning": mount.warning or None}
 
 
-def _describe_space(stats: LogStats) -> dict[str, object]:
+def describe_queue_size(stats: LogStats) -> dict[str, object]:
     return {
         "bytes": stats.bytes,
         "max_bytes": stats.max_bytes,
         "free_bytes": stats.free_bytes,
-        "wal_bytes": stats.wal_bytes,
         "wal_problem": stats.wal_problem or None,
     }
 

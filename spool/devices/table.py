@@ -167,7 +167,8 @@ FLUSH_EVERY_S = 5.0
 # If a sender with far less use waits to commit, pause for REST durations of a batch, up to MOST_REST_S.
 # Changes meanwhile join the next batch.
 REST, MOST_REST_S = 4.0, 0.03
-# maximum unwritten changes of a row's last contact; older changes are lost if another process writes the row
+# Maximum changes of one device that are kept after a failed write. Older changes are lost if another process wrote
+# its row meanwhile.
 TOUCHES = 16
 
 _log = logging.getLogger(__name__)

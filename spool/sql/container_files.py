@@ -214,10 +214,8 @@ class SqlContainerUsage:
         self._transactions = transactions
 
     async def document(self, identity: ClusterIdentity, day: int) -> UsageDocument | None:
-        identity_values = {"account": identity.account, "region": identity.region, "cluster": identity.name}
-
         def read_usage_document(connection: SqlConnection) -> UsageDocument | None:
-            rows = connection.all(_ONE, **identity_values, day=day)
+            rows = connection.all(_ONE, **_identity_parameters(identity), day=day)
             return _DOCUMENT.read_row(rows[0]) if rows else None
 
         return await self._transactions.read(read_usage_document)

@@ -637,8 +637,8 @@ class SqlWorkRows(ABC):
         """
         # the filter by this unit applies to aggregated costs
         of_tree = query.unit_of_work if query.aggregated else None
-        # `+ 0 * units` keeps the database from searching an index for the unit first. Such a search would also
-        # take time for hidden units, and so reveal them.
+        # `+ 0 * units` keeps the database from searching an index for the unit first. The time of such a search
+        # would reveal whether hidden calls have the unit.
         visible = " + 0 * units" if query.has_slice_filter else ""
         terms = [
             f"{_COLUMNS[name]}{visible} IN ({_number_list_sql(numbers)})"

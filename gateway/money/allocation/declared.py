@@ -270,8 +270,8 @@ class AllocationTable(ManagedTable[Namespace]):
     def check_draft(self, draft: NewNamespace) -> NewNamespace:
         return check_namespace(draft)
 
-    async def create(self, draft: NewNamespace, *, id: str | None = None, **how: Any) -> Namespace:
-        return await super().create(draft, id=check_namespace_id(id or ""), **how)
+    async def create(self, draft: NewNamespace, *, id: str | None = None, **options: Any) -> Namespace:
+        return await super().create(draft, id=check_namespace_id(id or ""), **options)
 
     def check_deletion(self, registry_rows: RegistryRows, row: Namespace) -> None:
         """

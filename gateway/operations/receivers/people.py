@@ -102,7 +102,10 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
             JSON: closed_object_schema(
                 {
                     "format": {**COUNT, "description": "1."},
-                    "erasures": {**array_schema(OBJECT), "description": "The erasures."},
+                    "erasures": {
+                        **array_schema(OBJECT),
+                        "description": "The erasures to carry out, with digests of names.",
+                    },
                 }
             )
         }

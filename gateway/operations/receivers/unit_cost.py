@@ -127,7 +127,7 @@ _OF_ELEMENT = {
     "element_name": schema_with_description(
         TEXT, "The element that the amount belongs to, such as a customer."
     ),
-    "filter": schema_with_description(OBJECT, "Values of the dimensions of the stream."),
+    "filter": schema_with_description(OBJECT, "Values by dimension. The dimensions are those of the stream."),
 }
 _RECORD = closed_object_schema(
     _RECORD_FIELDS,

@@ -14,7 +14,14 @@ from msgspec import UNSET, UnsetType
 from gateway.core.fields import build_answer
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObject, Sort
 from gateway.http.requests import Result
-from gateway.monitoring.health import GatewayNode, RouteStatus, describe_nodes, describe_route
+from gateway.monitoring.health import (
+    GatewayNode,
+    QueueSize,
+    RouteStatus,
+    describe_nodes,
+    describe_queue_size,
+    describe_route,
+)
 from gateway.monitoring.route_trouble import http_status_in, route_trouble_title_and_text
 from gateway.operations.answers import DeliveryItem
 from gateway.operations.holders.operators import SpoolServices
@@ -99,16 +106,10 @@ class RouteItem(RouteStatus, kw_only=True):
     trouble: Annotated[str | None, words("Why the route delivers nothing, or null."), example(None)]
 
 
-class QueueSpace(msgspec.Struct, kw_only=True):
+class QueueSpace(QueueSize, kw_only=True):
     entries: Annotated[int, words("The number of entries in the log of records."), example(157)]
-    bytes: Annotated[int, words("The size of the queue in bytes."), example(8133272)]
-    max_bytes: Annotated[int, words("The maximum size of the queue in bytes."), example(10737418240)]
-    free_bytes: Annotated[int, words("The free disk space in bytes."), example(10729284968)]
     writable: Annotated[bool, words("Whether records can be stored."), example(True)]
     last_error: Annotated[str | None, words("The last error while storing, or null."), example(None)]
-    wal_problem: Annotated[
-        str | None, words("Why the write-ahead log cannot shrink, or null."), example(None)
-    ]
 
 
 class CompiledModule(msgspec.Struct, kw_only=True):
@@ -259,13 +260,10 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
             _describe_route_with_trouble(route) for route in sorted(routes, key=lambda route: route.name)
         ],
         "space": {
+            **describe_queue_size(stats),
             "entries": stats.entries,
-            "bytes": stats.bytes,
-            "max_bytes": stats.max_bytes,
-            "free_bytes": stats.free_bytes,
             "writable": stats.writable,
             "last_error": stats.last_error,
-            "wal_problem": stats.wal_problem or None,
         },
         "duplicate_window_s": float(stats.duplicate_window_s),
         "native": {

@@ -200,7 +200,7 @@ async def read_json_body(request: web.Request, kind: type[T], *, max_bytes: int 
 
 async def read_bounded_body(request: web.Request, *, max_bytes: int = MAX_BODY_BYTES) -> bytes:
     """
-    Read the body. Raises Refusal 413 above `max_bytes` bytes, because server.max_body_bytes does not apply here.
+    Read the body. Raises Refusal 413 if it exceeds `max_bytes`, which replaces the setting server.max_body_bytes.
     """
     body = bytearray()
     async for piece in request.content.iter_any():

@@ -165,7 +165,7 @@ class CommitAttemptWriter:
         closed = following.lowest_open_numbers(
             now, durable_through=following.durable_commit_id if self._hold_s else inf
         )
-        reader = store.PostgresPlanReader(
+        reader = store.PostgresCommitPlanReader(
             self._database,
             connection,
             self._memory.write_cache,

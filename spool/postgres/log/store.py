@@ -63,7 +63,7 @@ class LogHead(NamedTuple):
     is_all: bool  # True if no further rows exist
 
 
-class PostgresPlanReader(StoredRecordReader):
+class PostgresCommitPlanReader(StoredRecordReader):
     """
     The records and states that planning a commit reads. Counters and versions of partial reports were read
     before, in one round trip.

@@ -55,8 +55,10 @@ class ConnectionTable(ManagedTable[BillingConnection]):
     ) -> None:
         check_name_free(stored.values(), row, noun=self.kind.noun)
 
-    async def create(self, draft: ConnectionDraft, *, id: str | None = None, **how: Any) -> BillingConnection:
-        return await super().create(draft, id=None if id is None else check_connection_id(id), **how)
+    async def create(
+        self, draft: ConnectionDraft, *, id: str | None = None, **options: Any
+    ) -> BillingConnection:
+        return await super().create(draft, id=None if id is None else check_connection_id(id), **options)
 
     async def add_configured(self, id: str, draft: ConnectionDraft, *, actor: Actor) -> None:
         """

@@ -249,7 +249,7 @@ class SqliteLog:
         wal_excess = max(0, self._database.wal_bytes() - WAL_BYTES)
         if is_used_space_at_least(connection, self._settings.max_bytes - wal_excess):
             raise self._drain.spool_full_error()
-        reader = store.SqlitePlanReader(connection, self._write_cache)
+        reader = store.SqliteCommitPlanReader(connection, self._write_cache)
         check = self._raise_if_lighter_party_waits if self._writer.may_give_way else None
         plan = self._planner.plan_group(group, reader, lowest_open_numbers, now, check)
         commit = store.write_commit_plan(

@@ -50,7 +50,7 @@ _ids = msgspec.msgpack.Decoder(CompactedIds)
 _conflict = msgspec.msgpack.Decoder(Conflict)
 
 
-class SqlitePlanReader:
+class SqliteCommitPlanReader:
     """
     The records and states that planning a commit reads, on the writing connection within its transaction.
     """

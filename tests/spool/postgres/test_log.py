@@ -198,12 +198,14 @@ class LostAnswers:
             committed = transaction.commit_in_pipeline
 
             @contextmanager
-            def fails(*, releases_locks_early: bool = False, needs_standby: bool = False) -> Iterator[None]:
+            def commit_and_raise(
+                *, releases_locks_early: bool = False, needs_standby: bool = False
+            ) -> Iterator[None]:
                 with committed(releases_locks_early=releases_locks_early, needs_standby=needs_standby):
                     yield
                     raise error
 
-            transaction.commit_in_pipeline = fails  # type: ignore[method-assign]
+            transaction.commit_in_pipeline = commit_and_raise  # type: ignore[method-assign]
             work(transaction)
 
         if self.stands:

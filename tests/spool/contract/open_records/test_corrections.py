@@ -17,10 +17,10 @@ from spool.ledger.sums import Dimensions, HourlySums
 from spool.log import duplicates
 from spool.log.pending_spans import RUN
 from spool.log.planning.corrections import MOST
-from spool.postgres.log.store import PostgresPlanReader
+from spool.postgres.log.store import PostgresCommitPlanReader
 from spool.record import AI_TELEMETRY, Correction, Record, counted_cost, record_to_json
 from spool.settings import SpoolSettings
-from spool.sqlite.log.store import SqlitePlanReader
+from spool.sqlite.log.store import SqliteCommitPlanReader
 from tests.moved_clock import MovedClock
 from tests.rounds import examples
 from tests.spool.contract.conftest import Opener
@@ -109,7 +109,7 @@ async def test_a_correction_that_cannot_be_read_is_not_made_again(
         await add(log, call(number + 2))
     clock.move(11)
     known = (await log.stats()).duplicate_ids
-    for reader in (SqlitePlanReader, PostgresPlanReader):
+    for reader in (SqliteCommitPlanReader, PostgresCommitPlanReader):
         read = reader.read_record
 
         def without_corrections(self: Any, topic: str, number: int, read: Any = read) -> Record | None:
