@@ -16,10 +16,6 @@ checked-native: $(NATIVE)/site/stamp $(VENV)/postgres.stamp
 	native/check.sh
 	$(WITH_NATIVE) $(PYTEST) $(WITHOUT) $(NATIVE_PARTS)
 
-# Hostile packed bytes for an hour, and every case in hundreds of varieties.
-soak-native: $(NATIVE)/site/stamp
-	$(WITH_NATIVE) TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q -rfEs $(WITHOUT) tests/packed --timeout 7200
-
 $(NATIVE)/stamp: $(LOCKS)/requirements-native-build.lock | $(VENV)/run.stamp
 	@test -x $(NATIVE)/bin/python || $(ENVIRONMENT) $(NATIVE)
 	$(call INSTALL_INTO,$(NATIVE)) -r $(LOCKS)/requirements-native-build.lock

@@ -3,7 +3,7 @@ Settings and fixtures that all tests share.
 
 Property tests have no deadlines, because an example that is slow on a shared machine is not a failure. Every
 run tries the same examples, and reports the first that fails as it is, because shrinking it takes up to five
-minutes. Long runs (`make soak`) try different examples, and ten times as many, and shrink what fails. So
+minutes. Long runs (`make proofs`) try different examples, and ten times as many, and shrink what fails. So
 does `--hypothesis-profile=shrinking`.
 """
 

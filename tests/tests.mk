@@ -1,4 +1,4 @@
-# The parts of `make test` and what they need, longer rounds, and benchmarks. Included by the Makefile at the top.
+# The parts of `make test` and `make proofs` and what they need, and benchmarks. Included by the Makefile at the top.
 
 # The console is tested in a real browser. Chromium without windows takes half of the processor that a whole one takes;
 # Debian's is installed where that is possible. Elsewhere one of them has to be there.
@@ -47,6 +47,11 @@ builds:
 PARTS := test-browser test-faults test-gateways test-spool test-api test-integration test-program test-code test-lake \
 	test-deploy test-native lint
 PYTEST := $(BIN)/python -m pytest -q -rfEs --durations=25 --durations-min=3
+# `make proofs` runs the same parts with PROOFS=1: also the tests marked `proof`, and everything at full size.
+ifdef PROOFS
+export TOLLHOUSE_PROOFS := 1
+PYTEST += -m "not clients and not chroot" --timeout 36000
+endif
 # A plugin of one test in test-api, which takes a second to load.
 WITHOUT := -p no:schemathesis
 GATEWAYS := tests/faults/gateways tests/faults/test_gateways.py
@@ -68,6 +73,9 @@ test-code:
 	$(PYTEST) $(WITHOUT) $(addprefix --ignore=,$(APART))
 test-spool:
 	$(PYTEST) $(WITHOUT) tests/spool
+ifdef PROOFS
+	TOLLHOUSE_POOLER=transaction $(PYTEST) $(WITHOUT) tests/spool/contract tests/spool/postgres -k "postgres and not pgbouncer"
+endif
 test-integration:
 	$(PYTEST) $(WITHOUT) tests/integration $(addprefix --ignore=,$(API) $(LAKE))
 test-lake:
@@ -83,53 +91,14 @@ test-deploy:
 test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environment of its own
 	$(BIN)/python -m pytest -q -m clients --timeout 900
 
-faults: $(VENV)/test.stamp  ## every fault scenario in long rounds; prints what was lost and counted twice
-	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults tests/integration/order/dealt tests/acceptance/reporters tests/acceptance/restarts --timeout 3600
-
-SEEDS ?= 1000
-FIRST_SEED ?= 0
-KILLS ?= 200
-work-proofs: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## SEEDS=1000 random histories of units of work from FIRST_SEED on, every 20th also on PostgreSQL; KILLS=200 kills while they are counted
-	TOLLHOUSE_WORK_SEEDS=$(SEEDS) TOLLHOUSE_WORK_FIRST_SEED=$(FIRST_SEED) TOLLHOUSE_WORK_KILLS=$(KILLS) \
-	$(BIN)/python -m pytest -q tests/spool/ledger/test_work_conserved.py tests/spool/ledger/test_work_killed.py --timeout 3600
-
-ledger-proofs: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## SEEDS=1000 random histories of recalculations, tags, rebuilds and comparisons; KILLS=200 kills during recalculations and rebuilds
-	TOLLHOUSE_RECALCULATION_SEEDS=$(SEEDS) TOLLHOUSE_VERIFY_SEEDS=$(SEEDS) TOLLHOUSE_RECALCULATION_KILLS=$(KILLS) \
-	$(BIN)/python -m pytest -q tests/spool/ledger/test_recalculations.py tests/spool/ledger/test_verified_sums.py \
-	tests/faults/test_recalculation_killed.py --timeout 36000
-
-IDS ?= 10000000
-work-bounds: $(VENV)/test.stamp  ## IDS=10000000 random sessions in each of two months, of which 100,000 are listed; before that 100,000, of which 1,000 are listed; prints the bytes
-	TOLLHOUSE_WORK_IDS=100000 TOLLHOUSE_WORK_LIMIT=1000 \
-	$(BIN)/python -m pytest -q -s tests/spool/ledger/test_work_bounds.py --timeout 36000
-	TOLLHOUSE_WORK_IDS=$(IDS) TOLLHOUSE_WORK_LIMIT=100000 \
-	$(BIN)/python -m pytest -q -s tests/spool/ledger/test_work_bounds.py --timeout 36000
-
-MINUTES ?= 30
-soak: $(VENV)/test.stamp $(VENV)/postgres.stamp $(VENV)/chromium.stamp  ## MINUTES=30 of load with random faults; 100,000 calls of a file with kills; 100 orders; fuzzers; gateways that share a database; hostile bytes for the compiled module; property tests with other examples; PostgreSQL behind a pooler
-	TOLLHOUSE_SOAK_MINUTES=$(MINUTES) TOLLHOUSE_SEND_CALLS=100000 TOLLHOUSE_ORDERS=100 \
-	TOLLHOUSE_ORDER_SEED=0 \
-	$(BIN)/python -m pytest -q tests/faults/test_soak.py tests/acceptance/test_send_killed.py \
-	tests/integration/order tests/integration/receivers/test_one_call_one_record.py --timeout 3600
-	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults/hostile/test_fuzz.py \
-	tests/integration/operations/test_openapi.py tests/integration/test_demo.py \
-	tests/integration/receivers/test_large_bodies.py tests/acceptance/test_captures.py \
-	tests/faults/test_gateways.py tests/spool/postgres/deadlocks \
-	tests/integration/operations/people/test_units_of_others.py tests/integration/operations/money/costs/test_year.py \
-	tests/integration/operations/people/test_slices_of_assistants.py tests/integration/lake/model/test_names.py \
-	tests/integration/order/test_relayed_calls.py tests/integration/order/test_captured_agents.py \
-	tests/integration/order/test_runs_over_requests.py tests/integration/order/test_spans_beside.py \
-	tests/integration/operations/bills/plans/test_paid_costs.py tests/releases/test_wheel.py \
-	tests/browser/test_one_number.py tests/browser/test_pages.py --timeout 3600
-	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/gateway tests/exporters tests/spool tests/deploy/test_native_wheels.py --timeout 3600
-	TOLLHOUSE_POOLER=transaction $(BIN)/python -m pytest -q tests/spool/contract tests/spool/postgres \
-	-k "postgres and not pgbouncer" --timeout 600
-	@if native/available.sh; then $(MAKE) --no-print-directory soak-native; fi
+proofs: $(VENV)/run.stamp  ## everything at full size, for hours (PART=faults: one part)
+	@$(MAKE) --no-print-directory -j 3 environment builds
+	@$(MAKE) --no-print-directory -k -j $(LANES) PROOFS=1 $(if $(PART),test-$(PART),$(PARTS))
 
 SCENARIOS ?= main
 bench: $(VENV)/test.stamp  ## the server under load as a table (SCENARIOS="100x8 1x*"), then its parts as ratios
 	$(BIN)/python -m tests.bench $(SCENARIOS)
-	TOLLHOUSE_BENCH=full $(BIN)/python -m pytest -q -s -m bench --timeout 1800
+	TOLLHOUSE_PROOFS=1 $(BIN)/python -m pytest -q -s -m bench --timeout 1800
 
 bench-units: $(VENV)/test.stamp  ## queries about a month of a million sessions and two million runs
 	$(BIN)/python -m tests.bench.growth.units

@@ -5,7 +5,6 @@ The ledger compared with a brute-force recount of the record file, over a month 
 from __future__ import annotations
 
 import json
-import os
 import random
 import secrets
 import threading
@@ -23,8 +22,9 @@ from gateway.cli.send.command import example_payload
 from gateway.normalise.formats.engine.declaration import ExampleCall
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
+from tests.rounds import IS_LONG
 
-ROUNDS = int(os.environ.get("TOLLHOUSE_LEDGER_ROUNDS", "4"))
+ROUNDS = 40 if IS_LONG else 4
 SENDERS = 3
 DAY_S = 86400
 NS = 1_000_000_000

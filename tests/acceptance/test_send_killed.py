@@ -13,8 +13,9 @@ import urllib3
 from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
 from tests.free_ports import free_port
 from tests.processes.copied import run_process, start_process
+from tests.rounds import IS_LONG
 
-CALLS = int(os.environ.get("TOLLHOUSE_SEND_CALLS", "8000"))
+CALLS = 100_000 if IS_LONG else 8000
 ACCEPTED = re.compile(
     r'^tollhouse_records_accepted_total\{.*topic="ai-telemetry".*\} ([0-9.e+]+)$', re.MULTILINE
 )

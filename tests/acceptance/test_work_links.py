@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import threading
 import time
@@ -17,8 +16,9 @@ from spool.ledger.work import WorkUnitHasher
 from spool.registry.scopes import CREATE_EVENT
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
+from tests.rounds import IS_LONG
 
-KILLS = int(os.environ.get("TOLLHOUSE_LINK_KILLS", "3"))
+KILLS = 30 if IS_LONG else 3
 SESSIONS, PULL_REQUESTS = 30, 4
 
 

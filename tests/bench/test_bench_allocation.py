@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,9 +18,9 @@ from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.sqlite.ledger import open_ledger
 from tests.bench.definitions import definition
 from tests.bench.many_rows import add_rows
+from tests.rounds import IS_LONG
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock
 
-FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 DIMENSIONS = 20
 
 
@@ -31,7 +30,7 @@ async def test_questions_by_published_dimensions(tmp_path: Path) -> None:
     A definition of 20 dimensions takes effect within a second. A month by one of its dimensions, by day or in
     total, takes at most four times as long as by team, even the first time. The total is exactly the same.
     """
-    keys, hours = (1400, 720) if FULL else (140, 72)
+    keys, hours = (1400, 720) if IS_LONG else (140, 72)
     ledger = await open_ledger(tmp_path, clock=FakeClock())
     await ledger.close()
     connection = sqlite3.connect(tmp_path / "ledger.sqlite")

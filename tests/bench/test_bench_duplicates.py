@@ -2,13 +2,12 @@
 Cost of the duplicate check in microseconds per lookup and bytes per id, compared with a plain set of
 the same ids.
 
-`TOLLHOUSE_BENCH=full` fills a whole window of ten million ids over seven days; the default is a small round.
+`TOLLHOUSE_PROOFS=1` fills a whole window of ten million ids over seven days; the default is a small round.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 import random
 import time
 from collections.abc import Callable
@@ -18,15 +17,15 @@ import pytest
 from spool.identity import RecordIdentity
 from spool.log.duplicates import DuplicateIndex, encode_log_position, id_storage_and_search_hours_by_start
 from spool.record import AI_TELEMETRY, NS
+from tests.rounds import IS_LONG
 
 pytestmark = pytest.mark.bench
 
-FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
-IDS = 10_000_000 if FULL else 200_000
+IDS = 10_000_000 if IS_LONG else 200_000
 DAYS = 7
 BEGIN = 1_790_000_000
 GROUP = 8192
-LOOKUPS = 100_000 if FULL else 20_000
+LOOKUPS = 100_000 if IS_LONG else 20_000
 TARGET_BYTES = 100 * 2**20
 MOST_SETS = 220  # limit as a multiple of a Python set's time, generous for a busy machine; measured: 22
 
@@ -109,5 +108,5 @@ def test_bench_duplicates() -> None:
         f"{per_id:.1f} bytes an id, {bytes_of(index) / 2**20:.1f} MiB"
     )
     assert mixed_us <= MOST_SETS * set_us
-    if FULL:
+    if IS_LONG:
         assert bytes_of(index) <= TARGET_BYTES

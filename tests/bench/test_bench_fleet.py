@@ -1,14 +1,13 @@
 """
 The fleet with 10,000 devices and 60,000 states of assistants: time of coverage, of list pages and of an import.
 
-Devices report between the requests, so not all states can be reused. `TOLLHOUSE_BENCH=full` runs the whole fleet. The
+Devices report between the requests, so not all states can be reused. `TOLLHOUSE_PROOFS=1` runs the whole fleet. The
 limits are of processor time, which other programs on the machine change little; the times on the clock are printed.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,12 +21,12 @@ from gateway.devices.fleet.heartbeat_facts import ASSISTANTS, CAUSES
 from gateway.devices.lifecycle import DeviceLifecycle
 from spool.devices.device import Device
 from tests.integration.operations.server import operator_server
+from tests.rounds import IS_LONG
 
-FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
-DEVICES, ROUNDS, MACHINES = (10_000, 40, 20_000) if FULL else (500, 3, 1_000)
+DEVICES, ROUNDS, MACHINES = (10_000, 40, 20_000) if IS_LONG else (500, 3, 1_000)
 REPORTS = DEVICES // 100  # devices that report between two requests
 # generous limits for a short round, which only shows that the test runs
-MAX_P95_S, MAX_IMPORT_S = (0.3, 5.0) if FULL else (10.0, 30.0)
+MAX_P95_S, MAX_IMPORT_S = (0.3, 5.0) if IS_LONG else (10.0, 30.0)
 QUERIES = (
     {"limit": "100"},
     {"limit": "100", "state": "losing", "sort_key": "last_seen", "sort_order": "desc"},

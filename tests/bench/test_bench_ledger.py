@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,10 +15,10 @@ from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, NS, Inference, pack_records, unpack_records
 from spool.sqlite.ledger import COLUMNS, open_ledger
 from tests.bench.many_rows import add_rows
+from tests.rounds import IS_LONG
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
-FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
-RECORDS = 200_000 if FULL else 16_384
+RECORDS = 200_000 if IS_LONG else 16_384
 
 
 def traffic(number: int) -> Inference:
@@ -80,7 +79,7 @@ async def test_questions_on_many_rows(tmp_path: Path) -> None:
     A query of a month by day, by day and model, or by day and user takes at most about twice a plain sum over
     the month's hours. So do all queries of the console's first page together.
     """
-    keys, hours = (1400, 720) if FULL else (140, 72)
+    keys, hours = (1400, 720) if IS_LONG else (140, 72)
     ledger = await open_ledger(tmp_path, clock=FakeClock())
     await ledger.close()
     connection = sqlite3.connect(tmp_path / "ledger.sqlite")

@@ -1,13 +1,12 @@
 """
 Cost of linked names of people: bytes on disk and in memory, time per span, and time of a link beside many others.
 
-`TOLLHOUSE_BENCH=full` links a million names; the default is a small round.
+`TOLLHOUSE_PROOFS=1` links a million names; the default is a small round.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 import statistics
 import time
 import tracemalloc
@@ -26,13 +25,13 @@ from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryStore
 from spool.registry.tables.persons import LinkedPerson
 from spool.sqlite.registry import SqliteRegistry
+from tests.rounds import IS_LONG
 from tests.spool.contract.conftest import migrated
 from tests.spool.postgres_cluster import Schema
 
 pytestmark = pytest.mark.bench
 
-FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
-NAMES = 1_000_000 if FULL else 20_000
+NAMES = 1_000_000 if IS_LONG else 20_000
 BATCH = 5000
 CALLS = 20_000
 BYTES_ON_DISK, BYTES_IN_MEMORY = 150, 20  # limits in bytes for one more name: on disk and in memory

@@ -9,7 +9,6 @@ has 15 attributes.
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Callable
 from time import process_time
@@ -22,9 +21,9 @@ from gateway.normalise import otlp
 from gateway.normalise.outcome import ReadOptions
 from tests.bench.yardstick import scalar
 from tests.gateway.normalise.otlp.items import NOW, finished
+from tests.rounds import IS_LONG
 
-FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
-ROUNDS, SPANS = (60, 100) if FULL else (15, 100)
+ROUNDS, SPANS = (60, 100) if IS_LONG else (15, 100)
 # factor for a busy machine: the printed ratios are the result, and the assertion checks only the magnitude
 SLACK = 10
 

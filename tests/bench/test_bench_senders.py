@@ -1,13 +1,12 @@
 """
 Cost of remembering the senders of calls on real traffic, and the load of `tests.bench.senders` in a short round.
 
-`TOLLHOUSE_BENCH=full python -m pytest -q -s -m bench tests/bench/test_bench_senders.py` prints processor time per
+`TOLLHOUSE_PROOFS=1 python -m pytest -q -s -m bench tests/bench/test_bench_senders.py` prints processor time per
 span, in which a conversation per request or per span is new. Reading the same spans is the yardstick.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from time import process_time
 
@@ -24,8 +23,8 @@ from tests.bench.load import payloads
 from tests.bench.senders import costs
 from tests.gateway.normalise.otlp.items import finished
 from tests.moved_clock import MovedClock
+from tests.rounds import IS_LONG
 
-IS_FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 PAYLOADS_AT_ONCE = 100
 SPANS_PER_S = 10_000
 
@@ -45,7 +44,7 @@ def test_senders_of_real_spans_are_remembered(spans: int, of_span: bool, rounds:
         for service in range(payloads.REAL_SERVICES)
     ]
     number, read_s, noted_s = 0, [], []
-    for _ in range(rounds if IS_FULL else 1):
+    for _ in range(rounds if IS_LONG else 1):
         begin = process_time()
         outcomes = []
         for _ in range(PAYLOADS_AT_ONCE):

@@ -8,7 +8,6 @@ further attributes of twelve spans of the same generator. If the compiled module
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -27,10 +26,10 @@ from tests.bench import test_bench_normalise as normalising
 from tests.bench.load.payloads import REAL_MODELS
 from tests.gateway.normalise.otlp.items import finished
 from tests.packed.memory.both_ways import run
+from tests.rounds import IS_LONG
 
-FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
-ROUNDS = 20 if FULL else 4
-WARM_UP = 60 if FULL else 2
+ROUNDS = 20 if IS_LONG else 4
+WARM_UP = 60 if IS_LONG else 2
 # factor for a busy machine: the printed ratios are the result, and the assertions check only the magnitude
 SLACK = 3
 # maximum ratio of the time for unfamiliar spans to that for familiar ones, without and with the compiled

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -19,10 +18,11 @@ from tests.acceptance.conftest import Tollhouse
 from tests.bench.many_rows import add_rows
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import Console, filled
+from tests.rounds import IS_LONG
 from tests.spool.ledger_log import HOUR
 
 DAY = 24 * HOUR
-USERS, DAYS = (1400, 30) if os.environ.get("TOLLHOUSE_BENCH") == "full" else (140, 3)
+USERS, DAYS = (1400, 30) if IS_LONG else (140, 3)
 MOST_BYTES = 200_000
 TRIES = 4  # number of pairs of measurements; several, because the machine may be busy
 

@@ -17,7 +17,7 @@ from playwright.sync_api import expect
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import LARGE, NARROW, Console, day_text, filled
-from tests.rounds import part
+from tests.rounds import some
 
 TODAY = datetime.now(UTC).date()
 OWN = f"{TODAY - timedelta(days=200)}..{TODAY - timedelta(days=180)}"
@@ -94,7 +94,7 @@ def has_calls(console: Console, state: Mapping[str, str]) -> bool:
 
 def test_one_past_in_the_whole_page(yearly: Console) -> None:
     """Costs shows one earlier period with one sum in each state, and this is the sum of the operator API."""
-    for state in part(STATES, every=2):
+    for state in some(STATES, every=2):
         within_an_hour(lambda state=state: compare_page(yearly, state))  # type: ignore[misc]
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.rounds import IS_LONG
-
 ROOT = Path(__file__).parents[2]
 WHEEL = "tollhouse_native-0.1.0-cp311-abi3-manylinux_2_34_x86_64.whl"
 OTHER = "tollhouse_native-0.1.0-cp311-abi3-macosx_11_0_arm64.whl"
@@ -60,7 +58,7 @@ def test_crates_are_in_the_bill_with_their_licences(tmp_path: Path) -> None:
     assert whole == found["with_components"](whole, [crate])
 
 
-@pytest.mark.skipif(not IS_LONG, reason="two builds take minutes: make soak")
+@pytest.mark.proof
 def test_the_wheel_is_the_same_bytes_wherever_it_is_built(wheels: dict[str, Any], tmp_path: Path) -> None:
     """
     Two copies in different directories give the same bytes. The installed module has the expected interface.

@@ -16,14 +16,14 @@ import urllib3
 
 from tests.acceptance.conftest import wait_for
 from tests.acceptance.payloads import KEEP_ALIVE, request, span
-from tests.faults.scenarios import LONG
+from tests.rounds import IS_LONG
 
 # in a short round other tests run at the same time, so requests are smaller and pauses longer
-CALLS_A_REQUEST = (1, 1, 5, 50) if LONG else (1, 1, 5, 20)
+CALLS_A_REQUEST = (1, 1, 5, 50) if IS_LONG else (1, 1, 5, 20)
 RETRIED = (429, 503)
 PATIENCE_S = 120.0  # limit in seconds, generous for a busy machine
-PAUSE_S = 0.0 if LONG else 0.05
-REFUSED_S = 0.02 if LONG else 0.05  # pause before a refused request is sent again
+PAUSE_S = 0.0 if IS_LONG else 0.05
+REFUSED_S = 0.02 if IS_LONG else 0.05  # pause before a refused request is sent again
 
 T = TypeVar("T")
 

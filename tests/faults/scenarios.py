@@ -1,4 +1,4 @@
-"""Fault scenarios by name, and the row of each in the table of `make faults`."""
+"""Fault scenarios by name, and the row of each in the table of `make proofs PART=faults`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-LONG = os.environ.get("TOLLHOUSE_FAULTS") == "full"
+from tests.rounds import IS_LONG
+
 SEED = os.environ.get("TOLLHOUSE_SEED", "")
 
 SCENARIOS = {
@@ -93,8 +94,8 @@ class Trial:
 
         `TOLLHOUSE_SEED` replays one round. pytest shows the printed seeds of a failed test.
         """
-        chance = random.SystemRandom() if LONG else random.Random(self.name)
-        drawn = (chance.randrange(2**32) for _ in range(full if LONG else short))
+        chance = random.SystemRandom() if IS_LONG else random.Random(self.name)
+        drawn = (chance.randrange(2**32) for _ in range(full if IS_LONG else short))
         for seed in [int(SEED)] if SEED else [*failed, *drawn]:
             print(f"{self.name}: TOLLHOUSE_SEED={seed}")
             self.row.rounds += 1
@@ -117,7 +118,7 @@ def table(rows: dict[str, FaultRow]) -> Iterator[str]:
     for name, title in SCENARIOS.items():
         row = rows.get(name)
         if row is None:
-            if LONG:
+            if IS_LONG:
                 yield f"{name:4} {title:56} {'not run':>6}"
             continue
         recovery = "" if row.recovery_s is None else f"{row.recovery_s:.1f} s"

@@ -21,16 +21,17 @@ from tests.acceptance.conftest import wait_for
 from tests.acceptance.payloads import post
 from tests.faults.conftest import Sites
 from tests.faults.machine_faults import MachineFaults
-from tests.faults.scenarios import LONG, Trial
+from tests.faults.scenarios import Trial
 from tests.faults.site import FaultSite
 from tests.faults.upstream import ACCEPT, refuse
+from tests.rounds import IS_LONG
 from tests.small_disk import fill, small_disk, take_inodes, touch_all
 
 DISK_MIB = 160
 CODES = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 FAILURES = (
     [(call, code) for call in ("sync", "write") for code in CODES]
-    if LONG
+    if IS_LONG
     else [("sync", errno.EIO), ("write", errno.ENOSPC)]
 )
 

@@ -13,14 +13,15 @@ import pytest
 
 from tests.acceptance.conftest import wait_for
 from tests.faults.gateways.shared_site import SharedSite
-from tests.faults.scenarios import LONG, Trial
+from tests.faults.scenarios import Trial
+from tests.rounds import IS_LONG
 from tests.spool.postgres_cluster import Pair, Server
 from tests.spool.postgres_cluster import cluster as cluster
 from tests.spool.postgres_cluster import pair as pair
 
 # Limit for the takeover from a killed node. The end of its database session takes five of these seconds. The
 # limit is higher in a short round, because other tests run at the same time.
-TAKEOVER_S = 15.0 if LONG else 60.0
+TAKEOVER_S = 15.0 if IS_LONG else 60.0
 
 
 @pytest.mark.fault("F29")

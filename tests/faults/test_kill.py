@@ -16,11 +16,12 @@ import urllib3
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post
 from tests.faults.conftest import Sites
-from tests.faults.scenarios import LONG, Trial
+from tests.faults.scenarios import Trial
 from tests.faults.upstream import slow
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
+from tests.rounds import IS_LONG
 
-HALVES_ROUNDS = 100 if LONG else 5
+HALVES_ROUNDS = 100 if IS_LONG else 5
 SENDERS = 4
 KILLS = 5  # number of times that the server of each installation is killed
 MUTANT_ROUNDS = 20  # number of tries within which the test must detect the planted defect

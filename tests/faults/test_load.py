@@ -21,15 +21,18 @@ from tests.acceptance.payloads import KEEP_ALIVE, post
 from tests.faults.conftest import Sites
 from tests.faults.misbehaving import WAYS
 from tests.faults.oracle import Oracle
-from tests.faults.scenarios import LONG, Trial
+from tests.faults.scenarios import Trial
+from tests.rounds import IS_LONG
 
 ROOT = Path(__file__).parents[2]
-WINDOW_S = 5.0 if LONG else 2.0
+WINDOW_S = 5.0 if IS_LONG else 2.0
 TRIES = 8  # repeat, because a busy machine can only make the result worse
 # A key must retain this share of its throughput, whatever another key does. In a short round other tests run
 # at the same time, and the misbehaving client takes processor time from the senders.
-LEAST = 0.9 if LONG else 0.75
-USER_DIGITS = 0 if LONG else 2000  # length of added user names; with long names, fewer records fill the spool
+LEAST = 0.9 if IS_LONG else 0.75
+USER_DIGITS = (
+    0 if IS_LONG else 2000
+)  # length of added user names; with long names, fewer records fill the spool
 SOME = 5  # number of requests per measurement of the throughput
 # seconds that `docker stop` grants; on a slow machine, the test grants several times the duration of a start
 GRACE_S = 10.0

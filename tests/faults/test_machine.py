@@ -17,7 +17,8 @@ from tests.acceptance.conftest import wait_for
 from tests.acceptance.payloads import post
 from tests.faults.conftest import Sites
 from tests.faults.machine_faults import MachineFaults
-from tests.faults.scenarios import LONG, Trial
+from tests.faults.scenarios import Trial
+from tests.rounds import IS_LONG
 
 DAY = 86_400.0
 
@@ -27,7 +28,7 @@ def status_is(url: str, status: int) -> bool:
 
 
 @pytest.mark.fault("F20")
-@pytest.mark.parametrize("jump", [8 * DAY, -DAY, 400 * DAY] if LONG else [8 * DAY, -DAY])
+@pytest.mark.parametrize("jump", [8 * DAY, -DAY, 400 * DAY] if IS_LONG else [8 * DAY, -DAY])
 def test_the_clock_jumps_under_load(trial: Trial, sites: Sites, tmp_path: Path, jump: float) -> None:
     """After a jump and back, every call counts once on its own day, and its repeat is a duplicate."""
     for rng in trial.rounds(short=1, full=5):
@@ -115,7 +116,7 @@ def test_a_process_that_is_stopped_for_seconds(trial: Trial, sites: Sites) -> No
 
 
 @pytest.mark.fault("F27")
-@pytest.mark.skipif(not LONG, reason="the bound of a stop is 28 s")
+@pytest.mark.proof
 def test_a_stop_within_a_flush_that_hangs(trial: Trial, sites: Sites, tmp_path: Path) -> None:
     """SIGTERM ends the process within 30 s whatever the disk does, and acknowledged records survive."""
     for rng in trial.rounds(short=1, full=2):

@@ -30,15 +30,16 @@ from tests.faults.powercut.replay import (
     is_kept,
     restore,
 )
-from tests.faults.scenarios import LONG, Trial
+from tests.faults.scenarios import Trial
 from tests.faults.site import FaultSite, Verdict
+from tests.rounds import IS_LONG
 
-CUTS = 30 if LONG else 5  # number of simulated power cuts per run
-SALVAGE_CUTS = 20 if LONG else 3
+CUTS = 30 if IS_LONG else 5  # number of simulated power cuts per run
+SALVAGE_CUTS = 20 if IS_LONG else 3
 MUTANT_CUTS = 100  # maximum number of simulated cuts per run of a mutant, within which its defect must show
 LOAD_S = 1.5
 # pause of a sender between requests; the more is written, the longer each simulated cut takes
-PAUSE_S = 0.01 if LONG else 0.03
+PAUSE_S = 0.01 if IS_LONG else 0.03
 API_KEY = "th_" + "power-cut" * 5
 API_KEY_FILE = """
 api_key_file = "{path}"
@@ -233,7 +234,7 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("mutant", [name for name, short in MUTANTS.items() if short or LONG])
+@pytest.mark.parametrize("mutant", [name for name, short in MUTANTS.items() if short or IS_LONG])
 def test_a_broken_promise_is_seen(sites: Sites, recorder: Path, tmp_path: Path, mutant: str) -> None:
     """If Tollhouse flushes too little, some cut loses acknowledged records or breaks the start."""
     rng = random.Random(mutant)
@@ -244,7 +245,7 @@ def test_a_broken_promise_is_seen(sites: Sites, recorder: Path, tmp_path: Path, 
             verdict.check()
 
 
-@pytest.mark.skipif(not LONG, reason="takes minutes: make faults")
+@pytest.mark.proof
 @pytest.mark.timeout(900)
 def test_a_marker_that_is_not_flushed_is_seen(sites: Sites, recorder: Path, tmp_path: Path) -> None:
     """If a salvage does not flush its marker, some cut breaks the next start or loses stored records."""

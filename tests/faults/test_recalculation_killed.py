@@ -6,7 +6,6 @@ once, and a recalculation is made for all calls or for none.
 from __future__ import annotations
 
 import json
-import os
 import random
 import secrets
 import signal
@@ -25,10 +24,11 @@ from gateway.core.paths import AS, OPERATOR_API, socket_path
 from tests.acceptance.conftest import ARCHIVE, Tollhouse, UnixConnection
 from tests.acceptance.payloads import post, request, span
 from tests.faults.gateways.counted import wait_until_counted
+from tests.rounds import IS_LONG
 from tests.spool.ledger.engines import ENGINES, POSTGRES
 from tests.spool.postgres_cluster import Schema, storage_table
 
-KILLS = int(os.environ.get("TOLLHOUSE_RECALCULATION_KILLS", "2"))
+KILLS = 200 if IS_LONG else 2
 ENDS = (signal.SIGKILL, signal.SIGABRT)
 PRICED, UNPRICED = "acme-priced", "acme-load"
 HOURS, EACH_REQUEST = 400, 50

@@ -9,14 +9,15 @@ import pytest
 
 from tests.acceptance.conftest import wait_for
 from tests.faults.conftest import Sites
-from tests.faults.scenarios import LONG, Trial
+from tests.faults.scenarios import Trial
 from tests.faults.site import FaultSite
 from tests.faults.upstream import ACCEPT, TAKE_AND_CUT, hang, refuse, slow
+from tests.rounds import IS_LONG
 
-OUTAGE_S = 120.0 if LONG else 2.0
+OUTAGE_S = 120.0 if IS_LONG else 2.0
 # During the outage the route tries some of the oldest deliveries in turn. The older half contains far more
 # deliveries than the route tries.
-HALF, BATCH = (20_000, 1000) if LONG else (2000, 100)
+HALF, BATCH = (20_000, 1000) if IS_LONG else (2000, 100)
 MOST_MIB = 250  # memory limit of the server in MiB, for a backlog of any size
 
 

@@ -1,13 +1,12 @@
 """
 Twice the expected rate with random faults, for any duration: nothing grows and nothing slows down.
 
-`make soak MINUTES=30`. The test compares the last third with the first third of the same process. A long run
+`make proofs`. The test compares the last third with the first third of the same process. A long run
 warms up first, because caches (newest ids, recently read entries, file pages) grow to their bounds.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
@@ -19,11 +18,12 @@ import pytest
 from gateway.service.assembly.background import RETAIN_EVERY_S
 from tests.faults.conftest import Sites
 from tests.faults.oracle import CALLS_A_REQUEST
-from tests.faults.scenarios import LONG, Trial
+from tests.faults.scenarios import Trial
 from tests.faults.site import FaultSite
 from tests.faults.upstream import ACCEPT, CUT, RESET_MID_BODY, TAKE_AND_CUT, refuse, slow
+from tests.rounds import IS_LONG
 
-MINUTES = float(os.environ.get("TOLLHOUSE_SOAK_MINUTES", "6" if LONG else "0.3"))
+MINUTES = 30.0 if IS_LONG else 0.3
 EXPECTED_CALLS_PER_S = 150
 SENDERS = 4
 WARM_UP_S = 150.0 if MINUTES >= 5 else 0.0

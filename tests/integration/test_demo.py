@@ -73,7 +73,7 @@ from spool.sqlite.ledger import open_ledger
 from spool.sqlite.registry import open_registry
 from spool.sqlite.spool import open_spool
 from tests.processes.copied import copying_command
-from tests.rounds import IS_LONG, part
+from tests.rounds import part
 from tests.spool.kept import kept_insights
 from tests.spool.ledger_log import FakeClock
 
@@ -236,7 +236,11 @@ async def found_at_least(directory: Path, words: Collection[str], *, days: int, 
 
 
 @pytest.mark.parametrize(
-    "words", [*part([(word,) for word in LOUD], every=8), *([tuple(SAVINGS)] if IS_LONG else [])]
+    "words",
+    [
+        *part([pytest.param((word,)) for word in LOUD], every=8),
+        pytest.param(tuple(SAVINGS), marks=pytest.mark.proof),
+    ],
 )
 async def test_the_least_month_shows_a_plant(tmp_path: Path, words: tuple[str, ...]) -> None:
     """
@@ -262,7 +266,14 @@ async def test_a_month_of_usual_length_shows_a_plant(tmp_path: Path, word: str) 
 
 
 @pytest.mark.parametrize(
-    "words", part([tuple(PLANTS), ("no-owner", "large-input"), ("spike", "regional-model")], every=3)
+    "words",
+    part(
+        [
+            pytest.param(words)
+            for words in (tuple(PLANTS), ("no-owner", "large-input"), ("spike", "regional-model"))
+        ],
+        every=3,
+    ),
 )
 async def test_what_is_planted_together_is_found_together(tmp_path: Path, words: tuple[str, ...]) -> None:
     """At the smallest accepted size, no plant hides another."""

@@ -2,7 +2,7 @@
 Fuzz tests of the compiled module with hostile packed bytes. It reads or refuses them, and never differs
 from the rules.
 
-`make test-native` runs all targets for ten seconds, `make soak` for an hour. A failed test shows the seed of
+`make test-native` runs all targets for ten seconds, `make proofs` for an hour. A failed test shows the seed of
 its round, and `TOLLHOUSE_SEED` replays it.
 """
 

@@ -82,7 +82,7 @@ GUARD = f"""
     CREATE EVENT TRIGGER guard ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION public.guard_tables()"""
 # `make test` unpacks PostgreSQL's packages here, without root.
 UNPACKED = Path(__file__).parents[2] / ".venv/postgresql"
-# With TOLLHOUSE_POOLER=transaction (`make soak`), every test with a schema runs behind pgbouncer.
+# With TOLLHOUSE_POOLER=transaction (`make proofs PART=spool`), every test with a schema runs behind pgbouncer.
 BEHIND_POOLER = os.environ.get("TOLLHOUSE_POOLER") == TRANSACTION
 _NUMBERS = itertools.count()
 

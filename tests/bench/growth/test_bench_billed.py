@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.bench.growth.billed import measured
 from tests.bench.growth.year import Fleet
+from tests.rounds import IS_LONG
 
-FEW, MANY = (20_000, 200_000) if os.environ.get("TOLLHOUSE_BENCH") == "full" else (8_000, 80_000)
+FEW, MANY = (20_000, 200_000) if IS_LONG else (8_000, 80_000)
 MORE_MIB = (
     48  # limit in MiB for additional memory; with 1 MiB per thousand additional calls it would be 72 MiB
 )

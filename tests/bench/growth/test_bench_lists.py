@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -20,12 +19,12 @@ from spool.engines import SQLITE, open_storage
 from spool.listing import DESCENDING, ListQuery, Position, SortField
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
+from tests.rounds import IS_LONG
 
-FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
-ROWS, PAGES = (1_000_000, 200) if FULL else (5_000, 20)
+ROWS, PAGES = (1_000_000, 200) if IS_LONG else (5_000, 20)
 CLUSTERS = 40
 # generous limits for a short round, which only shows that the test runs
-MOST, SLACK_S = (1.2, 0.0) if FULL else (10, 5.0)
+MOST, SLACK_S = (1.2, 0.0) if IS_LONG else (10, 5.0)
 
 
 def row(number: int) -> ContainerFile:

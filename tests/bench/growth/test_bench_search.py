@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from statistics import median
@@ -14,14 +13,14 @@ from spool.ledger.slices import SlicedLedger
 from spool.registry.roles import EVERYTHING
 from spool.sqlite.ledger import open_ledger
 from tests.bench.growth.units import AGENTS, END, MODELS, USERS, dimensions
+from tests.rounds import IS_LONG
 from tests.spool.ledger_log import FakeClock
 
-FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 # sets of names; a million calls of 5,000 users with 8 models each have as many
-SETS = 40_000 if FULL else 4_000
+SETS = 40_000 if IS_LONG else 4_000
 ROUNDS = 7
 # Reading takes 3.5 us per set, and a search up to 6. When each set was searched by itself, it took up to 60.
-MOST = 3.0 if FULL else 6.0
+MOST = 3.0 if IS_LONG else 6.0
 TEXTS = {"nothing": "no-such-name", "one user": "user-1999", "everything": "e"}
 
 

@@ -30,10 +30,10 @@ from tests.clients import environments
 from tests.clients.lake.s3_servers import BUCKET, KEY, KEY_ID, versitygw
 from tests.clients.lake.test_s3_servers import PACKAGE
 from tests.free_ports import free_port
+from tests.rounds import IS_LONG
 
 pytestmark = pytest.mark.clients  # the test builds two Go programs
-FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
-CALLS, OF_FILE, OF_REQUEST = (200_000, 50_000, 500) if FULL else (10_000, 5_000, 500)
+CALLS, OF_FILE, OF_REQUEST = (200_000, 50_000, 500) if IS_LONG else (10_000, 5_000, 500)
 WITHIN_S = 600
 LAKE = """
 [server]

@@ -2,7 +2,7 @@
 Calls reach an object store exactly once while the process is killed, connections are reset and
 requests are refused.
 
-`TOLLHOUSE_BENCH=full` sends a million calls; the default is a small round. The test prints records per second
+`TOLLHOUSE_PROOFS=1` sends a million calls; the default is a small round. The test prints records per second
 and core, memory and bytes per record. They cover only the last process, which is not killed, and the records
 that it uploaded.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import time
@@ -32,10 +31,10 @@ from exporters.lake.verification import DATA, ReadManifest, VerifiedLake, read_m
 from exporters.settings import DestinationSettings
 from tests.bench.lakes.relay import relayed
 from tests.integration.lake.s3 import BUCKET, s3_server
+from tests.rounds import IS_LONG
 
-FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
-RECORDS, BATCH, KILLS = (1_000_000, 50_000, 8) if FULL else (12_000, 1_500, 2)
-WITHIN_S = 1700 if FULL else 400
+RECORDS, BATCH, KILLS = (1_000_000, 50_000, 8) if IS_LONG else (12_000, 1_500, 2)
+WITHIN_S = 1700 if IS_LONG else 400
 # Limits for landing a backlog of any size: memory growth in KiB, including the library, and processor time in
 # seconds between two turns of the event loop.
 MOST_GROWN_KIB, LONGEST_TURN_S = 250 * 1024, 0.25

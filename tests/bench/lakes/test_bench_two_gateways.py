@@ -1,6 +1,6 @@
 """
 Two gateways upload calls of one PostgreSQL to an object store. They are killed and frozen in turn,
-while connections are reset and requests refused. Each call arrives exactly once. `TOLLHOUSE_BENCH=full`
+while connections are reset and requests refused. Each call arrives exactly once. `TOLLHOUSE_PROOFS=1`
 sends a million calls.
 """
 
@@ -22,7 +22,6 @@ from exporters.lake import names
 from tests.bench.lakes.gateway import storage_of
 from tests.bench.lakes.test_bench_lake import (
     BATCH,
-    FULL,
     KILLS,
     RECORDS,
     ROOT,
@@ -35,6 +34,7 @@ from tests.bench.lakes.test_bench_lake import run as run
 from tests.bench.lakes.writer import take_in
 from tests.clients import environments
 from tests.integration.lake.lakes import opened
+from tests.rounds import IS_LONG
 from tests.spool.postgres_cluster import Schema
 
 
@@ -140,7 +140,7 @@ def test_two_gateways_bring_each_call_once(
     ).fetchall()
     assert [(RECORDS, RECORDS, 1, RECORDS, Decimal(RECORDS) / 1000)] == sums
     assert done >= 2
-    if FULL:
+    if IS_LONG:
         polars = read_by_polars(files)
         assert [str(RECORDS)] * 2 == [polars["rows"], polars["ids"]]
         assert Decimal(RECORDS) / 1000 == Decimal(polars["spend"])

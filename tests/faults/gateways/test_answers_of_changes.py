@@ -21,13 +21,14 @@ from gateway.core.paths import AS, OPERATOR_API, socket_path
 from tests.acceptance.conftest import Tollhouse, UnixConnection, wait_for
 from tests.faults.gateways.broken_database import ANSWERED_S
 from tests.faults.gateways.shared_site import SharedSite
-from tests.faults.scenarios import LONG, Trial
+from tests.faults.scenarios import Trial
+from tests.rounds import IS_LONG
 from tests.spool.postgres_cluster import STANDBY, Pair, Server, folder
 
 KINDS = 3  # number of object kinds to delete from per round; few, because each deletion waits for a second
 FLAPS_S = (0.0, 0.001, 0.005, 0.02)  # how long synchronous_standby_names is empty
 # how long it names a standby before the next change; a deletion waits ten times as long
-NAMED_S = 0.0 if LONG else 0.1
+NAMED_S = 0.0 if IS_LONG else 0.1
 
 # the database table and the key column of each kind of object
 ROWS = (("keys", "name"), ("devices", "id"), ("connections", "id"), ("documents", "id"))

@@ -24,15 +24,16 @@ from tests.faults.gateways.broken_database import ANSWERED_S, SPOOL, BrokenDatab
 from tests.faults.gateways.restarted_pooler import RestartedPooler
 from tests.faults.gateways.shared_site import SharedSite
 from tests.faults.oracle import SentRequest
-from tests.faults.scenarios import LONG, Trial
+from tests.faults.scenarios import Trial
 from tests.faults.upstream import ACCEPT, refuse
+from tests.rounds import IS_LONG
 from tests.small_disk import fill, small_disk
 from tests.spool.postgres_cluster import STANDBY, SUCCESSOR, Pair, Server, confirming, folder, user
 from tests.spool.postgres_cluster import cluster as cluster
 
 pytestmark = pytest.mark.timeout(1800)
 
-CALLS_BESIDE = 2000 if LONG else 400  # number of calls that are sent while a transaction is open
+CALLS_BESIDE = 2000 if IS_LONG else 400  # number of calls that are sent while a transaction is open
 
 
 @pytest.fixture(scope="module")

@@ -18,23 +18,24 @@ import urllib3
 from spool.registry.scopes import CREATE_EVENT, INGEST
 from tests.faults.conftest import Sites
 from tests.faults.hostile.bombs import BOMBS, MIB
-from tests.faults.scenarios import LONG, Trial
+from tests.faults.scenarios import Trial
 from tests.faults.site import FaultSite
+from tests.rounds import IS_LONG
 
 # size of a body in bytes; a short round has smaller bodies and proportionally smaller limits
-SIZE = (60 if LONG else 3) * MIB
+SIZE = (60 if IS_LONG else 3) * MIB
 # A full body has at least 2,000,000 items. Beyond the item limit, the response is 413.
-SERVER = "" if LONG else "max_items = 12_500"
+SERVER = "" if IS_LONG else "max_items = 12_500"
 OVER_MIB = (
-    270 if LONG else 140
+    270 if IS_LONG else 140
 )  # limit in MiB for the growth of a new process of about 80 MiB; before limits, 60 MiB bodies took 600 to 4,700 MiB
 # parsing this text at once takes about 130 ms of processor time
 YARDSTICK = b"[" + b"[]," * (64 * MIB // 3) + b"[]]"
 ANSWERS = {200, 207, 400, 413, 503}
 TIMEOUT_S = 300
 # seconds between two probes; a turn of the event loop may take ten times as long
-PAUSE_S = 0.005 if LONG else 0.04
-SENT_EVERY_S = 0.05 if LONG else 0.25  # seconds between two requests of the well-behaved sender
+PAUSE_S = 0.005 if IS_LONG else 0.04
+SENT_EVERY_S = 0.05 if IS_LONG else 0.25  # seconds between two requests of the well-behaved sender
 SCOPES = (INGEST, CREATE_EVENT, "unit-cost_v1:create_telemetry_stream")
 
 

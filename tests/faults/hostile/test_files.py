@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.scenarios import LONG
 from tests.hostile_files.files import FILES, MIB, SHORT
+from tests.rounds import IS_LONG
 
 # limit for the memory peak of each process; before limits, most files took 300 MiB to 10 GiB
 MOST = 256 * MIB
@@ -20,7 +20,7 @@ ALL = [f"{way}/{name}" for way, names in FILES.items() for name in names]
 TIMEOUT_S = 1800
 
 
-@pytest.mark.parametrize("file", ALL if LONG else SHORT)
+@pytest.mark.parametrize("file", ALL if IS_LONG else SHORT)
 def test_no_file_uses_more_memory_than_permitted(tmp_path: Path, file: str) -> None:
     """Measure the peak memory of the process that reads the file, and of each process that it starts."""
     way, _, name = file.partition("/")

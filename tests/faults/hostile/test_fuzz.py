@@ -18,15 +18,16 @@ from spool.registry.scopes import SCOPES
 from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post, request, span
 from tests.faults.hostile.fuzz import Fuzzer, statuses
-from tests.faults.scenarios import LONG, Trial
+from tests.faults.scenarios import Trial
 from tests.gateway.normalise.otlp.payloads import in_protobuf
+from tests.rounds import IS_LONG
 
 CONFIG = """
 [server]
 listen = "127.0.0.1:0"
 grpc_listen = "127.0.0.1:0"
 """
-CONNECTIONS, CALLS = (8_000, 8_000) if LONG else (250, 250)
+CONNECTIONS, CALLS = (8_000, 8_000) if IS_LONG else (250, 250)
 GROWTH_MIB = 100  # limit in MiB for memory growth after the first tenth of the requests
 OUR_MISTAKES = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}
 

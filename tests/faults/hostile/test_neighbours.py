@@ -12,10 +12,11 @@ from contextlib import contextmanager
 import pytest
 
 from tests.faults.conftest import Sites
-from tests.faults.scenarios import LONG, Trial
+from tests.faults.scenarios import Trial
 from tests.faults.site import FaultSite
 from tests.faults.test_load import ROOT, SOME, SteadySenders
 from tests.faults.upstream import ACCEPT, refuse
+from tests.rounds import IS_LONG
 
 # A key must retain this share of its rate in the best of several tries on a busy machine. Without fair turns
 # it retained a quarter to two fifths. `python -m tests.bench.fairness` measures the share on a quiet machine.
@@ -54,7 +55,7 @@ def nothing(site: FaultSite) -> None:
 
 
 # `make test` covers the case without a fault in tests/bench/test_bench_fairness.py
-FAULTS = (upstream_away, killed, nothing) if LONG else (upstream_away, killed)
+FAULTS = (upstream_away, killed, nothing) if IS_LONG else (upstream_away, killed)
 
 
 @pytest.mark.fault("F49")

@@ -1,6 +1,6 @@
 """
 An oracle that knows which calls were lost: random days of laptops, through the real probe, heartbeats and telemetry
-over HTTP, against the truth. `TOLLHOUSE_ORACLE_SEEDS` sets the number of random fleets.
+over HTTP, against the truth. `make proofs` tries more random fleets.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from tests.integration.fleet.history import (
 from tests.integration.fleet.laptop import Laptop
 from tests.integration.test_two_gateways import shared_config
 from tests.moved_clock import MovedClock
+from tests.rounds import IS_LONG
 from tests.spool.postgres_cluster import Schema
 
-SEEDS = int(os.environ.get("TOLLHOUSE_ORACLE_SEEDS", "2"))
+SEEDS = 20 if IS_LONG else 2
 FIRST = int(os.environ.get("TOLLHOUSE_ORACLE_FIRST", "0"))
 HOURS = 24
 BOUND_S = 15 * MINUTE

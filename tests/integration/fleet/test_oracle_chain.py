@@ -1,12 +1,11 @@
 """
 The oracle of a chain: laptops report to the gateway of a site, which reports to a centre. Each is sometimes away, and
 sometimes the centre gets only reports of devices, and their calls wait at the site.
-`TOLLHOUSE_ORACLE_CHAIN_SEEDS` sets the number of random fleets.
+`make proofs` tries more random fleets.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -21,8 +20,9 @@ from tests.integration.fleet.history import HOUR, LOOK_S, Span
 from tests.integration.fleet.laptop import Laptop
 from tests.integration.fleet.test_oracle import FIRST, HOURS, Story, compare_words
 from tests.moved_clock import MovedClock
+from tests.rounds import IS_LONG
 
-SEEDS = int(os.environ.get("TOLLHOUSE_ORACLE_CHAIN_SEEDS", "1"))
+SEEDS = 10 if IS_LONG else 1
 
 
 class ChainStory(Story):

@@ -37,14 +37,14 @@ from gateway.service.addresses.table import ADDRESSES, FOR_SENDERS
 from gateway.service.app import TollhouseApp
 from spool.registry import operators
 from spool.registry.scopes import SCOPES
-from tests.faults.scenarios import LONG
 from tests.integration.conftest import ACTOR, Serve
+from tests.rounds import IS_LONG
 
 DOCUMENT = openapi_document(ADDRESSES, version="0")
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 PROTOBUF = "application/x-protobuf"
 PATIENCE_S = 300  # the default of 10 seconds is too short when ten processes share two processors
-EXAMPLES = 100 if LONG else 2  # number of examples per operation
+EXAMPLES = 100 if IS_LONG else 2  # number of examples per operation
 SHARES = 7  # number of shares into which operations are split; each run tests the edge cases of one share
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -195,12 +195,12 @@ def without_edges(share: int) -> OperationConfig:
 
 # The share depends on the operations, not on the day, so the same code never passes on one day and fails
 # on the next.
-if not LONG:
+if not IS_LONG:
     schema.config.operations.operations.append(without_edges(crc32(json.dumps(DOCUMENT).encode()) % SHARES))
 
 
 @schema.parametrize()
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=not LONG)
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=not IS_LONG)
 def test_whatever_is_sent_gets_a_documented_answer(case: schemathesis.Case[Any], server: Target) -> None:
     """
     Whatever a request contains, the answer is never a 500. The document names its status, media type and shape.

@@ -38,6 +38,7 @@ from spool.sqlite.directory import SPOOL
 from spool.sqlite.memory_log import MemoryDatabase
 from tests.gateway.normalise.formats.payloads import run
 from tests.moved_clock import MovedClock
+from tests.rounds import IS_LONG
 from tests.spool.contract.examples import NOON, Observed, assert_books_balance, everything
 
 HOLD_S = 10
@@ -49,7 +50,7 @@ prices = cache(PriceBook.load)
 
 SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "1")) or random.SystemRandom().randrange(1, 2**31)
 # number of orders per case; mixed reports use five times this number
-ORDERS = int(os.environ.get("TOLLHOUSE_ORDERS", "1"))
+ORDERS = 100 if IS_LONG else 1
 
 Row = dict[str, Any]
 Told = tuple[list[Row], int]  # the sorted records, and the number of conflicts

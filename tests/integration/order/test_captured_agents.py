@@ -31,7 +31,7 @@ from tests.clients.journal import Call
 from tests.gateway.normalise.otlp.payloads import in_protobuf
 from tests.integration.order.running import HOLD_S, SEED, SENDER, Gateway, Request, cut, records_of
 from tests.integration.order.test_claude_code_behind_litellm import LAPTOP
-from tests.rounds import IS_LONG, part
+from tests.rounds import IS_LONG, some
 from tests.spool.contract.examples import NOON
 from tests.spool.ledger.engines import ENGINES, MEMORY, Ledgers
 from tests.spool.ledger_log import FakeClock, FakeLog
@@ -265,7 +265,7 @@ async def test_any_reporter_knows_the_tree(laptop: AuthenticatedKey, tmp_path: P
     reporters = {reporter_of(each) for each in sent}
     assert len(reporters) == 4
     groups = [group for size in range(1, 5) for group in combinations(sorted(reporters), size)]
-    for group in part(groups, every=1 if laptop is SENDER else 4):
+    for group in some(groups, every=1 if laptop is SENDER else 4):
         prices = LITELLMS if any("LiteLLM" in reporter for reporter in group) else CLAUDES
         pieces = [
             piece if "LiteLLM" in reporter_of(each) else replace(piece, bearer=laptop)

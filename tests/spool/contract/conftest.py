@@ -1,14 +1,14 @@
 """
 Fixtures that run every test of this suite with each storage engine.
 
-Behind a pooler, only the first test of each file runs by default, and all of them in `make soak` or with `-k
-pgbouncer`. A test marked `rule` checks code above the engines, so it runs once, in memory. If a whole module
-is marked `rule`, its tests marked `every_engine` still run on each engine, because they check rows.
+Behind a pooler, all tests but the first of each folder are proofs. A test marked `rule` checks code above the
+engines, so it runs once, in memory. If a whole module is marked `rule`, its tests marked `every_engine` still
+run on each engine, because they check rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -68,22 +68,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(fixture, [WITHOUT_FILE] if is_rule else each, indirect=True)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests behind a pooler, except for the first test of each file."""
-    left_out = set(behind_pooler_again(items))
-    if left_out and "pgbouncer" not in config.option.keyword:
-        config.hook.pytest_deselected(items=[*left_out])
-        items[:] = [item for item in items if item not in left_out]
-
-
-def behind_pooler_again(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yield the tests behind a pooler, except for the first test of each file."""
-    seen: set[Path] = set()
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests behind a pooler as proofs, except for the first test of each folder."""
+    folders: set[Path] = set()
     for item in items:
         if item.path.is_relative_to(HERE) and POOLED in item.name:
-            if item.path in seen:
-                yield item
-            seen.add(item.path)
+            if item.path.parent in folders:
+                item.add_marker(pytest.mark.proof)
+            elif item.get_closest_marker("proof") is None:
+                folders.add(item.path.parent)
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ from tests.spool.postgres_cluster import BEHIND_POOLER
 
 DAY = 24 * HOUR
 ALL = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
-EXAMPLES = 100 if BEHIND_POOLER else 16  # number of examples: 100 in `make soak`, and 16 in other runs
+EXAMPLES = 100 if BEHIND_POOLER else 16  # number of examples: 100 behind a pooler, where all tests run
 
 
 def at(seconds: float) -> datetime:

@@ -6,7 +6,6 @@ counted the final calls once.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,11 +38,12 @@ from spool.log.planning.corrections import (
     merge_correction,
 )
 from spool.record import NS, Correction, Inference, Record, UsageMetric
+from tests.rounds import IS_LONG
 from tests.spool.ledger.engines import MEMORY, POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
-SEEDS = int(os.environ.get("TOLLHOUSE_RECALCULATION_SEEDS", "6"))
+SEEDS = 1000 if IS_LONG else 6
 EVER: Any = {
     "since": datetime.fromtimestamp(BEGIN - 400 * DAY, UTC),
     "until": datetime.fromtimestamp(BEGIN + 400 * DAY, UTC),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +26,12 @@ from spool.ledger.work import UNITS, WorkLimits
 from spool.postgres.ledger import PostgresLedgerRows
 from spool.record import NS, Correction, Inference, Record, UsageMetric
 from spool.sqlite.ledger import SqliteLedgerRows
+from tests.rounds import IS_LONG
 from tests.spool.ledger.engines import POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
-SEEDS = int(os.environ.get("TOLLHOUSE_VERIFY_SEEDS", "4"))
+SEEDS = 1000 if IS_LONG else 4
 # made when a history ages; all of a year take most of its processor time
 ALL_ROLLUPS, SOME_ROLLUPS = 10_000, 40
 # a day without hours, one with both, one with hours only

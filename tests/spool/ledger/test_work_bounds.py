@@ -5,7 +5,6 @@ ones stay listed.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -17,12 +16,13 @@ from spool.ledger.work import WorkLimits
 from spool.log.values import LogEntry
 from spool.record import NS, Inference
 from spool.sqlite.ledger import open_ledger
+from tests.rounds import IS_LONG
 from tests.spool.digests import as_shown
 from tests.spool.ledger.test_work_conserved import query, sums_of
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 
-IDS = int(os.environ.get("TOLLHOUSE_WORK_IDS", "4000"))  # number of different ids in each month
-LIMIT = int(os.environ.get("TOLLHOUSE_WORK_LIMIT", "200"))
+IDS = 10_000_000 if IS_LONG else 4000  # number of different ids in each month
+LIMIT = 100_000 if IS_LONG else 200
 MONTHS = [int(datetime(2026, month, 1, tzinfo=UTC).timestamp()) for month in (10, 11, 12)]
 EVERY = 20  # every 20th call is of an expensive session
 EXPENSIVE = min(1000, LIMIT // 10)

@@ -26,12 +26,13 @@ from spool.ledger.work import UNITS, WorkLimits
 from spool.ledger.work_links import BRANCH, REPOSITORY, WorkUnitLink, WorkUnitLinks
 from spool.record import NS, Inference
 from spool.registry.roles import LedgerSlice, RoleFilter
+from tests.rounds import IS_LONG
 from tests.spool.ledger.engines import POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger.test_work import Book, corrected, made_call
 from tests.spool.ledger.test_work_links import DAY, TARGETS, by_hand, link_of
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog
 
-SEEDS = int(os.environ.get("TOLLHOUSE_WORK_SEEDS", "2"))
+SEEDS = 1000 if IS_LONG else 2
 FIRST = int(os.environ.get("TOLLHOUSE_WORK_FIRST_SEED", "0"))
 LIMITS = WorkLimits(ids_per_month=15, retention_s=50.0 * DAY, retention_units_s=70.0 * DAY)
 NAMES = {

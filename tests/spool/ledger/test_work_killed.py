@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -25,12 +24,13 @@ from spool.ledger.work import UNITS, WorkLimits
 from spool.ledger.work_links import WorkUnitLink, WorkUnitLinks
 from spool.record import NS, Correction, Inference
 from spool.sqlite.ledger import open_ledger
+from tests.rounds import IS_LONG
 from tests.spool.ledger.test_work import Book, corrected, made_call
 from tests.spool.ledger.test_work_conserved import DIMENSIONS, Sums, among, query, sums_of, without_unit
 from tests.spool.ledger.test_work_links import DAY, by_hand, link_of
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, opened
 
-KILLS = int(os.environ.get("TOLLHOUSE_WORK_KILLS", "6"))
+KILLS = 200 if IS_LONG else 6
 DAYS = 70
 LIMITS = WorkLimits(ids_per_month=30)
 PRICE = "0.000007"

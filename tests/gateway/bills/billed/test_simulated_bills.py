@@ -1,6 +1,6 @@
 """
 Simulated months of bills with planted causes. Each cause is recognized, calls pay their billed rate, and the
-total is the invoice. `TOLLHOUSE_FAULTS=full` tries every cause for every provider, and all pairs.
+total is the invoice. `make proofs` tries every cause for every provider, and all pairs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from tests.gateway.bills.reconciliation.simulator import (
     GOOGLE,
     OPENAI,
 )
-from tests.rounds import IS_LONG, part
+from tests.rounds import IS_LONG, part, some
 
 EVERY = {**PLANTS, **LAYERS}
 USAGE = "usage"
@@ -246,7 +246,7 @@ async def every_pair_closes(month: BilledMonth, clusters: Plan, *, closed: bool 
     dimensions = (*month.ledger.dimensions(), "charge", "basis")
     pairs = [(each, each) for each in dimensions]
     if not closed:
-        pairs += part([*combinations(dimensions, 2)], every=15)
+        pairs += some([*combinations(dimensions, 2)], every=15)
     for index, pair in enumerate(pairs):
         every = IS_LONG or pair[0] == pair[1]
         for name in [*BILLED_TYPES] if every else [[*BILLED_TYPES][index % len(BILLED_TYPES)]]:

@@ -1,6 +1,6 @@
 """
 Simulated months of clusters with bills, prices, or both for their nodes, in every cost type and dimension.
-`TOLLHOUSE_FAULTS=full` tries all pairs of causes.
+`make proofs` tries all pairs of causes.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ Simulated months of five providers with zero to three planted causes.
 
 Each claim is within 2 % or half a cent of the planted amount, no other cause is claimed, and everything adds
 up. If causes cannot be separated, the claim names them, and their sum is within 2 %. A full run
-(`TOLLHOUSE_FAULTS=full`) uses other seeds and many pairs and triples.
+(`make proofs`) uses other seeds and many pairs and triples.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.gateway.bills.reconciliation.simulator import (
 )
 from tests.rounds import IS_LONG, part
 
-SEEDS = int(os.environ.get("TOLLHOUSE_SIMULATED_SEEDS", "5"))
+SEEDS = 5
 SEED = os.environ.get("TOLLHOUSE_SEED")
 LONG = {2: 40, 3: 20}  # number of pairs and of triples of causes, for each provider and seed
 SHORT = {2: 1, 3: 1}  # a short run also has only a part of the single causes for each provider

@@ -5,7 +5,7 @@ Each call has several signals from up to four reporters, split into requests, me
 pauses, stops and kills in between. The gateway's records must equal the truth, whatever the order.
 docs/ordering.md lists the exceptions, and the plan says where they occur.
 
-TOLLHOUSE_ORDER_SEED repeats a run, and 0 draws a new seed. TOLLHOUSE_FAULTS=full runs for minutes.
+TOLLHOUSE_ORDER_SEED repeats a run, and 0 draws a new seed. `make proofs` runs for minutes.
 """
 
 from __future__ import annotations

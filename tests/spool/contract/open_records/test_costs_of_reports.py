@@ -23,7 +23,7 @@ from spool.record import (
     counted_cost,
 )
 from tests.moved_clock import MovedClock
-from tests.rounds import part
+from tests.rounds import some
 from tests.spool.contract.conftest import Opener
 from tests.spool.contract.examples import add, assert_books_balance, call, everything
 from tests.spool.contract.open_records.test_bridging import Report, calls
@@ -110,7 +110,7 @@ async def test_the_final_cost_counts_in_every_order(
     """An assistant's guess gives way to any other cost, also if a later report joins closed records."""
     log = (await open_spool(hold=10)).log
     dice = Random(seed)
-    orders = part(list(permutations(range(len(every_set(0)[kind])))), every=2)
+    orders = some(list(permutations(range(len(every_set(0)[kind])))), every=2)
     for number, order in enumerate(orders):
         reports = every_set(number)[kind]
         waits = [dice.choice([0, 11, 60]) for _ in order]

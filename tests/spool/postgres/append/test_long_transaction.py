@@ -3,12 +3,11 @@ Appends stay as fast while another session's transaction is open for long.
 
 PostgreSQL removes nothing that the open transaction might still see. If each commit updated a row, every
 later read would search all old versions of this row. Tables that only grow do not have this problem.
-TOLLHOUSE_BENCH=full tries 100,000 commits and also checks their time.
+`make proofs` tries 100,000 commits and also checks their time.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from statistics import median
 
@@ -19,18 +18,18 @@ from spool.postgres.database import Database
 from spool.postgres.log import queries
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.log.store import FOLLOWED_AT_ONCE
+from tests.rounds import IS_LONG
 from tests.spool.contract.examples import add, call
 from tests.spool.postgres.logs import LogOpener, clock, open_log
 from tests.spool.postgres_cluster import Server
 
 __all__ = ["clock", "open_log"]
 
-FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
-COMMITS = 100_000 if FULL else 2_000
+COMMITS = 100_000 if IS_LONG else 2_000
 SLOWER = 1.5  # maximum ratio of the last commit's cost to the first commit's cost
 DEEPER = 4  # additional blocks that a commit may read, because each index may have one more level
 
-pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800 if FULL else 300)]
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800 if IS_LONG else 300)]
 
 
 async def test_commits_cost_what_they_cost_at_first(
@@ -62,7 +61,7 @@ async def test_commits_cost_what_they_cost_at_first(
             "blocks read"
         )
     assert blocks_at_last <= SLOWER * blocks_at_first + DEEPER
-    if FULL:
+    if IS_LONG:
         assert last <= SLOWER * first
 
 

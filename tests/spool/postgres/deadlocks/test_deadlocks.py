@@ -23,6 +23,7 @@ from spool.postgres.migrations import migrate_schema
 from spool.record import AI_TELEMETRY
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
+from tests.rounds import IS_LONG
 from tests.spool.contract.examples import assert_books_balance
 from tests.spool.postgres.deadlocks.verbs import ROUTES, VERBS, Gateway
 from tests.spool.postgres_cluster import Schema, Server
@@ -63,8 +64,7 @@ async def test_no_verbs_wait_for_each_other(
     unmade_schema: Schema, cluster: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every acknowledged call counts once, and the server ended no transaction as a deadlock."""
-    is_long = os.environ.get("TOLLHOUSE_FAULTS") == "full"
-    seed = int(os.environ.get("TOLLHOUSE_DEADLOCKS_SEED") or (random.randrange(10**6) if is_long else 1))
+    seed = int(os.environ.get("TOLLHOUSE_DEADLOCKS_SEED") or (random.randrange(10**6) if IS_LONG else 1))
     print(f"TOLLHOUSE_DEADLOCKS_SEED={seed}")
     before = cluster.execute(DEADLOCKS)
     database = unmade_schema.database()
@@ -85,7 +85,7 @@ async def test_no_verbs_wait_for_each_other(
             gateways.append(Gateway(storage, random.Random(f"{seed} {n}")))
         await gateways[0].storage.deliveries.set_routes(ROUTES)
         done, refused = Counter[str](), Counter[str]()
-        ends_at = time.monotonic() + LONG_S if is_long else None
+        ends_at = time.monotonic() + LONG_S if IS_LONG else None
 
         async def work(gateway: Gateway, steps: int) -> None:
             while steps > 0 if ends_at is None else time.monotonic() < ends_at:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -13,10 +12,10 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from gateway.normalise.otlp.decoding import protobuf_decoder, wire
 from tests.gateway.normalise.otlp.trace_requests import trace_requests
+from tests.rounds import IS_LONG
 
 Reading = dict[str, Any] | str
 CHANGES = 2  # number of changed copies of each encoded attribute
-LONG = os.environ.get("TOLLHOUSE_FAULTS") == "full"
 
 
 def read(raw: bytes) -> Reading:
@@ -69,7 +68,7 @@ def test_damaged_pairs_are_read_as_protobuf_reads_them(
     order, or all reject it. The check for messages of a conversation gives that result as well, even if it starts
     at the first attribute.
     """
-    seed = random.randrange(2**32) if LONG else 1
+    seed = random.randrange(2**32) if IS_LONG else 1
     rng = random.Random(seed)
     whole = pairs()
     tried = [raw for pair in whole for raw in (pair, *changed(pair, rng))]

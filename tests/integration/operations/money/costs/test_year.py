@@ -23,7 +23,7 @@ from spool.settings import StorageSettings
 from tests.integration.conftest import ON_ONE_SERVER
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
-from tests.rounds import part
+from tests.rounds import some
 from tests.spool.contract.examples import add, call, counted_from
 from tests.spool.postgres_cluster import Schemas
 
@@ -102,7 +102,7 @@ async def test_every_range_answers_with_every_comparison(server: OperatorServer,
     The sums of both times are exact for the dates that the answer states. The report, its chart and the
     comparison state the same dates and sums.
     """
-    for named, (number, against) in part([*product(RANGES, enumerate(COMPARISONS))], every=every):
+    for named, (number, against) in some([*product(RANGES, enumerate(COMPARISONS))], every=every):
         by = GROUPINGS[number % len(GROUPINGS)]
         report = await asked(server, "/report", range=named, by=by, compare=against, show="cost")
         total, past = report["total"], report["report"]["previous"]
@@ -123,7 +123,7 @@ async def test_every_chart_answers(server: OperatorServer, every: int) -> None:
     hourly chart has no earlier time.
     """
     ranges = ("last_7d", "last_30d", "last_90d", "this_quarter", "this_year")
-    for against, named, per in part([*product(PAST, ranges, GRANULARITIES)], every=every):
+    for against, named, per in some([*product(PAST, ranges, GRANULARITIES)], every=every):
         if per == "hourly" and named not in ("last_7d", "last_30d"):
             continue
         chart = await asked(
