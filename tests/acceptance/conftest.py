@@ -26,6 +26,7 @@ from gateway.core.paths import AS, OPERATOR_API, socket_path
 from tests.processes.copied import COMMAND as COMMAND
 from tests.processes.copied import ROOT as ROOT
 from tests.processes.copied import Process, run_process, start_process
+from tests.waiting import wait_until
 
 START_S = 120.0
 SEND_AI_TELEMETRY = "Send AI Telemetry"
@@ -194,15 +195,15 @@ class Tollhouse:
             return not text or text.endswith(b"\n")
 
         if not is_whole() and self.process is not None:
-            wait_for(is_whole, 60, "the end of the last line")
+            wait_until(is_whole, "the end of the last line")
         return [json.loads(line) for line in text.split(b"\n") if line]
 
-    def wait_until_drained(self, route: str = "archive/ai-telemetry", timeout_s: float = 300.0) -> None:
+    def wait_until_drained(self, route: str = "archive/ai-telemetry") -> None:
         """
         Wait until the route has delivered everything acknowledged. Call it before a stop if the test reads
         the destination later.
         """
-        wait_for(lambda: self.queued(route) == 0, timeout_s, f"{route} drained")
+        wait_until(lambda: self.queued(route) == 0, f"{route} drained")
 
     def queued(self, route: str) -> int:
         return int(self.route(route)["queued"])
@@ -250,19 +251,6 @@ class UnixConnection(HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(60)
         self.sock.connect(self._path)
-
-
-def wait_for(condition: Any, timeout_s: float, what: str) -> None:
-    """
-    Poll a condition of another process. On a timeout, fail with `what`.
-
-    The polling interval grows with the wait, because each poll costs the other process time as well.
-    """
-    began = time.monotonic()
-    while not condition():
-        waited_s = time.monotonic() - began
-        assert waited_s < timeout_s, f"waited {timeout_s} s for: {what}"
-        time.sleep(min(0.02 + waited_s / 10, 0.3))
 
 
 @pytest.fixture

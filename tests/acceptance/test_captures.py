@@ -27,10 +27,11 @@ import pytest
 import urllib3
 
 from tests.acceptance.captured_upstream import SPAN_TOKENS, CountingUpstream
-from tests.acceptance.conftest import SEND_AI_TELEMETRY, Tollhouse, wait_for
+from tests.acceptance.conftest import SEND_AI_TELEMETRY, Tollhouse
 from tests.clients.capture import SentRequest, kept
 from tests.clients.journal import Call
 from tests.rounds import IS_LONG
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(1200)  # the first test of an order waits for the whole replay
 
@@ -43,7 +44,6 @@ COUNTER_WAIT_S = 2.0
 # While sending, nothing closes, because later reports depend on order by design. The stop closes everything.
 # After a start, counters wait until the calls that were open before it are known.
 WHILE_SENDING, AFTERWARDS = "10h", "0s"
-SETTLED_S = 300.0  # how many seconds the test waits until sums of counters are reversed
 CONFIG = """
 [server]
 listen = "127.0.0.1:0"
@@ -164,7 +164,7 @@ def replayed(
         tollhouse.stop()  # a stop of the server closes open records
         tollhouse.config.write_text(CONFIG.format(upstream=upstream.url, hold=AFTERWARDS))
         tollhouse.start()
-        wait_for(lambda: _waiting(tollhouse) == 0, 300, "every counter is decided")
+        wait_until(lambda: _waiting(tollhouse) == 0, "every counter is decided")
         _wait_for_take_backs(tollhouse)
         for route in ("archive/ai-telemetry", "upstream/ai-telemetry"):
             tollhouse.wait_until_drained(route)
@@ -183,7 +183,7 @@ def _send(tollhouse: Tollhouse, keys: Mapping[str, str], order: Order) -> None:
         counters = [posted for posted in requests if is_counter(posted)]
         _post_all(tollhouse, keys, counters)
         time.sleep(COUNTER_WAIT_S)
-        wait_for(lambda: _waiting(tollhouse) == 0, 300, "every counter is decided")
+        wait_until(lambda: _waiting(tollhouse) == 0, "every counter is decided")
         requests = [posted for posted in requests if not is_counter(posted)]
     places = sorted((len(requests) * tenths // 10, how) for tenths, how in order.ends.items())
     begin = 0
@@ -227,16 +227,13 @@ def _waiting(tollhouse: Tollhouse) -> int:
 
 
 def _wait_for_take_backs(tollhouse: Tollhouse) -> None:
-    """
-    Wait until counters next to calls sum to zero, at most SETTLED_S, because no state reports the end
-    of the reversals.
-    """
-    deadline = time.monotonic() + SETTLED_S
-    while time.monotonic() < deadline:
+    """Wait until counters next to calls sum to zero, because no state reports the end of the reversals."""
+
+    def is_zero() -> bool:
         tollhouse.wait_until_drained("archive/ai-telemetry")
-        if not _summed_counters(tollhouse.records()):
-            return
-        time.sleep(0.2)
+        return not _summed_counters(tollhouse.records())
+
+    wait_until(is_zero, "counters next to calls sum to zero")
 
 
 def _by_family(tollhouse: Tollhouse, upstream: CountingUpstream) -> Replayed:

@@ -7,9 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.lifecycle import parked_soon
 from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
+from tests.waiting import wait_until
 
 UPSTREAM = """
 [upstream]
@@ -79,7 +80,7 @@ def test_a_disabled_upstream_key_parks_the_route_and_loses_nothing(
     near.wait_until_drained("upstream/ai-telemetry")
     far.run("keys", "disable", "near tollhouse")
     send(near, key, 1_000, "after")
-    wait_for(lambda: near.route("upstream/ai-telemetry")["state"] == "parked", 60, "the route is parked")
+    wait_until(lambda: near.route("upstream/ai-telemetry")["state"] == "parked", "the route is parked")
     ready = KEEP_ALIVE.request("GET", near.url + "/readyz")
     assert 200 == ready.status
     routes = {row["route"]: row for row in ready.json()["routes"]}

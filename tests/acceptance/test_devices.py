@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
-from tests.acceptance.conftest import ARCHIVE, Tollhouse, wait_for
+from tests.acceptance.conftest import ARCHIVE, Tollhouse
 from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
 from tests.free_ports import free_port
+from tests.waiting import wait_until
 
 PLANE = "/v1/ai-control-plane/"
 AGENT_MIB = 100  # limit in MiB for the agent's resident memory, the same as for an idle gateway
@@ -122,15 +123,15 @@ def test_a_heartbeat_of_a_device_that_nobody_enrolled(chained: tuple[Tollhouse, 
         "id", "state", "link", "hostname", "platform", "agent_version", "user", "labels", "enrolled", "last_seen",
     }  # fmt: skip
     assert fields == set(listed(near)["laptop-1"])
-    wait_for(lambda: "laptop-1" in listed(far), 60, "the enrolment upstream")
-    wait_for(lambda: shown(far, "laptop-1")["last_heartbeat"], 60, "the heartbeat upstream")
+    wait_until(lambda: "laptop-1" in listed(far), "the enrolment upstream")
+    wait_until(lambda: shown(far, "laptop-1")["last_heartbeat"], "the heartbeat upstream")
     row = shown(far, "laptop-1")
     assert row["hostname"] == "mill"
     assert row["user"] == "ada"
     assert datetime.fromisoformat(row["enrolled"]) <= datetime.fromisoformat(row["last_heartbeat"])
     # the test changes this text once the upstream's response has arrived
     sent = {"id": "laptop-1", "sent": True, "held": None}
-    wait_for(lambda: shown(near, "laptop-1")["upstream"] == sent, 60, "the answer to the heartbeat")
+    wait_until(lambda: shown(near, "laptop-1")["upstream"] == sent, "the answer to the heartbeat")
 
 
 def shown(tollhouse: Tollhouse, id: str) -> dict[str, Any]:
@@ -190,12 +191,12 @@ def test_a_control_plane_key_that_the_upstream_refuses(chained: tuple[Tollhouse,
     near.start()
     for n in range(20):
         assert 200 == ask(near, "heartbeat", fleet, device_id=f"d{n}")[0]
-    wait_for(lambda: near.route("upstream/devices")["state"] == "parked", 60, "the sync is parked")
+    wait_until(lambda: near.route("upstream/devices")["state"] == "parked", "the sync is parked")
     assert (
         200 == post(near.url, request([span("chatcmpl-" + "c" * 24)]), fleet, **{"X-Device-Id": "d7"}).status
     )
     far.wait_until_drained("archive/ai-telemetry")
-    wait_for(lambda: len(far.records()) == 1, 60, "the telemetry upstream")
+    wait_until(lambda: len(far.records()) == 1, "the telemetry upstream")
     assert far.records()[0]["device"] == "d7"
     assert listed(far) == {}
     ready = KEEP_ALIVE.request("GET", near.url + "/readyz")
@@ -206,7 +207,7 @@ def test_a_control_plane_key_that_the_upstream_refuses(chained: tuple[Tollhouse,
     far.run("keys", "enable", "plane of near")
     assert near.process is not None
     near.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: len(listed(far)) == 20, 60, "every device upstream")
+    wait_until(lambda: len(listed(far)) == 20, "every device upstream")
     assert "running" == near.route("upstream/devices")["state"]
 
 
@@ -236,7 +237,7 @@ def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: A
     laptop: Agent = agent(near)
     laptop.start(is_new=True)
     assert 0o600 == (laptop.data / "device.json").stat().st_mode & 0o777
-    wait_for(lambda: (laptop.data / "device.key").exists(), 60, "the device's own key")
+    wait_until(lambda: (laptop.data / "device.key").exists(), "the device's own key")
     assert 0o600 == (laptop.data / "device.key").stat().st_mode & 0o777
     sent = 0
 
@@ -247,23 +248,22 @@ def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: A
         sent += n
 
     report(20)
-    wait_for(lambda: len(far.records()) == 20, 60, "the first events upstream")
+    wait_until(lambda: len(far.records()) == 20, "the first events upstream")
     near.kill()
     report(100)
     assert laptop.queued("upstream/ai-telemetry") > 0
     near.start()
     report(20)
-    wait_for(lambda: len(far.records()) >= sent, 60, "every event upstream")
-    wait_for(laptop.drained, 60, "the agent's backlog")
+    wait_until(lambda: len(far.records()) >= sent, "every event upstream")
+    wait_until(laptop.drained, "the agent's backlog")
     records = far.records()
     assert sent == len(records) == len({record["id"] for record in records})
     assert {(laptop.device, "search")} == {(record["device"], record["team"]) for record in records}
-    wait_for(lambda: laptop.device in listed(far), 60, "the device upstream")
+    wait_until(lambda: laptop.device in listed(far), "the device upstream")
     row = shown(far, laptop.device)
     assert {"team": "search"} == row["labels"]
-    wait_for(
+    wait_until(
         lambda: shown(near, laptop.device)["sources"].get("otel", {}).get("records", 0) > 0,
-        60,
         "the sources",
     )
     assert [row["records_today"] for row in laptop.json("agent", "status")["assistants"]] == [0] * 6
@@ -327,15 +327,15 @@ def test_a_revoked_agent_keeps_what_it_has(installations: Any, agent: Any) -> No
     near.start()
     laptop: Agent = agent(near)
     laptop.start()
-    wait_for(lambda: (laptop.data / "device.key").exists(), 60, "the device's own key")
+    wait_until(lambda: (laptop.data / "device.key").exists(), "the device's own key")
     first = (laptop.data / "device.key").read_text()
     near.run("devices", "revoke", laptop.device)
     assert 200 == post(laptop.url, request([span("chatcmpl-" + "e" * 24)]), "").status
-    wait_for(lambda: laptop.route("upstream/ai-telemetry")["state"] == "parked", 60, "the route is parked")
+    wait_until(lambda: laptop.route("upstream/ai-telemetry")["state"] == "parked", "the route is parked")
     near.run("devices", "approve", laptop.device)
     laptop.stop()
     laptop.start()
-    wait_for(lambda: len(near.records()) == 1, 60, "what waited")
+    wait_until(lambda: len(near.records()) == 1, "what waited")
     assert laptop.device == near.records()[0]["device"]
     assert first != (laptop.data / "device.key").read_text()
 

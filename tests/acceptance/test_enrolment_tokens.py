@@ -13,9 +13,10 @@ from typing import Any
 
 from urllib3.exceptions import HTTPError
 
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post
 from tests.acceptance.test_devices import Agent, listed
+from tests.waiting import wait_until
 
 ENROL = "/v1/ai-control-plane/enroll"
 AGENT = """
@@ -109,12 +110,12 @@ def test_an_agent_deletes_its_token(installations: Any) -> None:
     assert "chmod 600" in laptop.attempt("agent").stderr
     token_file.chmod(0o600)
     laptop.start()
-    wait_for(lambda: not token_file.exists(), 60, "the token file is deleted")
+    wait_until(lambda: not token_file.exists(), "the token file is deleted")
     device = listed(gateway)[laptop.device]
     assert ("online", {"team": "search"}) == (device["link"], device["labels"])
     laptop.stop()
     laptop.start()
-    wait_for(lambda: laptop.process is not None, 5, "the agent runs without the file")
+    wait_until(lambda: laptop.process is not None, "the agent runs without the file")
     for log in (gateway.log, laptop.log):
         assert not any(made["tokens"][0]["secret"] in line for line in log)
 
@@ -138,7 +139,7 @@ def test_a_copied_agent(installations: Any, tmp_path: Path) -> None:
     def run_once() -> None:
         before = word()
         laptop.start()
-        wait_for(lambda: word() != before, 60, "a heartbeat is answered with the next word")
+        wait_until(lambda: word() != before, "a heartbeat is answered with the next word")
         laptop.stop()
 
     run_once()
@@ -148,4 +149,4 @@ def test_a_copied_agent(installations: Any, tmp_path: Path) -> None:
     run_once()
     assert "copied" != listed(gateway)[laptop.device]["state"]
     copy.start()
-    wait_for(lambda: listed(gateway)[laptop.device]["state"] == "copied", 60, "the copy is noticed")
+    wait_until(lambda: listed(gateway)[laptop.device]["state"] == "copied", "the copy is noticed")

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
+from tests.acceptance.conftest import COMMAND, Tollhouse
 from tests.free_ports import free_port
 from tests.integration.certificates import Certificates
+from tests.waiting import wait_until
 
 SETTINGS = '[server]\nlisten = "{listen}"\noperator_listen = "{operator}"\ngrpc_listen = ""\n{more}'
 
 
 def wait_until_alive(one: Tollhouse) -> None:
     """Run `health` again if it fails, because a stalled machine may exceed its limit of ten seconds."""
-    wait_for(lambda: one.attempt("health").stdout == "alive\n", 120, "a living server")
+    wait_until(lambda: one.attempt("health").stdout == "alive\n", "a living server")
 
 
 @pytest.mark.parametrize("public", [False, True])

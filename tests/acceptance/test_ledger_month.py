@@ -20,9 +20,10 @@ import urllib3
 
 from gateway.cli.send.command import example_payload
 from gateway.normalise.formats.engine.declaration import ExampleCall
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post, request, span
 from tests.rounds import IS_LONG
+from tests.waiting import wait_until
 
 ROUNDS = 40 if IS_LONG else 4
 SENDERS = 3
@@ -212,7 +213,7 @@ def test_sums_equal_a_recount_of_the_record_file(installations: Any) -> None:
         ]
         for thread in threads:
             thread.start()
-        wait_for(partial(has_had, tollhouse, turn + 1), 120, f"what round {turn} has to bring")
+        wait_until(partial(has_had, tollhouse, turn + 1), f"what round {turn} has to bring")
         # kill after a random time, so that the server is doing different work each time
         time.sleep(random.Random(turn).uniform(0.0, 0.5))
         tollhouse.kill()

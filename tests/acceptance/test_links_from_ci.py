@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post, request, span
 from tests.documents import ROOT, blocks, parsed_yaml
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
     any(shutil.which(name) is None for name in ("bash", "curl", "jq")),
@@ -99,14 +100,14 @@ def test_github_links_branch_and_merge_commit(runner: Runner) -> None:
         "author": "ci-links",
     }
     assert [linked] == runner.links()
-    wait_for(lambda: runner.calls() == {PULL_REQUEST: 1, None: 2}, 60, "the linked branch")
+    wait_until(lambda: runner.calls() == {PULL_REQUEST: 1, None: 2}, "the linked branch")
     merged = {**GITHUB_EVENT, "github.event.pull_request.closed_at": "2100-01-01T00:00:00Z", MERGED: COMMIT}
     for _ in range(2):  # a CI job may run again, so link the pull request twice
         runner.run(step["run"], of_github(merged, runner))
     commit = {"commit": COMMIT, "pull_request": PULL_REQUEST, "author": "ci-links"}
     assert [{**linked, "until": "2100-01-01"}, commit] == runner.links()
     runner.call(4, **branch)
-    wait_for(lambda: runner.calls() == {PULL_REQUEST: 3, None: 1}, 60, "the linked commit")
+    wait_until(lambda: runner.calls() == {PULL_REQUEST: 3, None: 1}, "the linked commit")
 
 
 def test_gitlab_links_branch_and_merge_commit(runner: Runner) -> None:
@@ -146,4 +147,4 @@ def test_gitlab_links_branch_and_merge_commit(runner: Runner) -> None:
     run("link-commit", CI_COMMIT_MESSAGE=message, **after)
     commit = {"commit": COMMIT, "pull_request": PULL_REQUEST, "author": "ci-links"}
     assert [{**linked, "until": "2100-01-01"}, commit] == runner.links()
-    wait_for(lambda: runner.calls() == {PULL_REQUEST: 2}, 60, "both calls")
+    wait_until(lambda: runner.calls() == {PULL_REQUEST: 2}, "both calls")

@@ -9,8 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.devices.fleet.coverage import STATES as FLEET_STATES
 from gateway.devices.machine_state import WORDS
 from spool.record import TOPICS
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
+from tests.waiting import wait_until
 
 RECORDS = (
     "received", "accepted", "duplicate", "ignored", "rejected", "amended", "amended_late", "corrected", "bridged",
@@ -85,7 +86,7 @@ def test_cost_and_tokens_are_there_if_they_are_wanted_and_after_a_restart(instal
     def month() -> list[tuple[dict[str, str], float]]:
         return scraped(tollhouse).get("tollhouse_month_cost_dollars", [])
 
-    wait_for(month, 120, "the cost of the month")
+    wait_until(month, "the cost of the month")
     [(labels, cost)] = month()
     assert ("openai", "estimated") == (labels["provider"], labels["cost_source"]) and cost > 0
     found = scraped(tollhouse)

@@ -35,11 +35,12 @@ from spool.registry.tables.inventory import Machine
 from spool.registry.tables.sender_hours import HOUR_S, RUNNING
 from spool.registry.views import NewView
 from spool.storage import Storage
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import KEEP_ALIVE
 from tests.clients.loopback import Loopback, body_of
 from tests.exporters.notifications.examples import SECRET
 from tests.spool.contract.examples import add, call
+from tests.waiting import wait_until
 
 DAY_S = 86_400.0
 INTERVAL_S = 3_600.0  # interval of heartbeats in seconds, so long that no laptop falls silent during the test
@@ -268,9 +269,9 @@ def houses(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iter
         house.start()
     houses["notifying"].run("notifications", "channels", "test", "desk")
     troubled = houses["troubled"]
-    wait_for(lambda: troubled.route("strict/ai-telemetry")["state"] == "refusing", 120, "a rejection")
-    wait_for(lambda: troubled.route("closed/ai-telemetry")["state"] == "parked", 120, "a refused key")
-    wait_for(lambda: _channel(houses["notifying"]) == "parked", 120, "a refused notification")
+    wait_until(lambda: troubled.route("strict/ai-telemetry")["state"] == "refusing", "a rejection")
+    wait_until(lambda: troubled.route("closed/ai-telemetry")["state"] == "parked", "a refused key")
+    wait_until(lambda: _channel(houses["notifying"]) == "parked", "a refused notification")
     for house in houses.values():
         house.json("insights", "check")
     yield houses

@@ -15,10 +15,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
 from tests.acceptance.test_chain import UPSTREAM, send
 from tests.clients.loopback import Loopback, body_of
+from tests.waiting import wait_until
 
 ROUTE = "upstream/ai-telemetry"
 WORDS = "no room for these"
@@ -142,7 +143,7 @@ def test_a_rejection_of_everything_stops_the_route(
     near, key = forwarding(installations, tmp_path, upstream)
     upstream.rejects = lambda count: count
     assert 200 == post(near.url, request([span(f"chatcmpl-{n:024d}") for n in range(10)]), key).status
-    wait_for(lambda: near.route(ROUTE)["state"] == "refusing", 60, "the route refuses")
+    wait_until(lambda: near.route(ROUTE)["state"] == "refusing", "the route refuses")
     screens = seen(near)
     reason = f"200, but 1 of 1 items are rejected: {WORDS}"
     assert reason in screens.status
@@ -167,7 +168,7 @@ def test_a_far_tollhouse_without_chain_keys_costs_nothing(installations: Any, tm
     key = near.key("applications")
     near.start()
     send(near, key, 250, "chain")
-    wait_for(lambda: near.route(ROUTE)["state"] == "refusing", 60, "the route refuses")
+    wait_until(lambda: near.route(ROUTE)["state"] == "refusing", "the route refuses")
     route = near.route(ROUTE)
     assert 250 == route["queued"]
     assert "server.chain_keys" in route["reason"]

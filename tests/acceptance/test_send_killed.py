@@ -10,10 +10,11 @@ from typing import Any
 
 import urllib3
 
-from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
+from tests.acceptance.conftest import COMMAND, Tollhouse
 from tests.free_ports import free_port
 from tests.processes.copied import run_process, start_process
 from tests.rounds import IS_LONG
+from tests.waiting import wait_until
 
 CALLS = 100_000 if IS_LONG else 8000
 ACCEPTED = re.compile(
@@ -37,12 +38,12 @@ def test_every_call_of_a_file_is_there_once(installations: Any, tmp_path: Path) 
     }
     command = [str(COMMAND), "send", str(calls), "--to", tollhouse.start()]
     first = start_process(command, cwd=tmp_path, env=environment)
-    wait_for(lambda: _accepted(tollhouse) >= CALLS / 4, 60, "a quarter of the calls")
+    wait_until(lambda: _accepted(tollhouse) >= CALLS / 4, "a quarter of the calls")
     first.kill()
     first.wait()
     second = start_process(command, cwd=tmp_path, env=environment, is_read=True)
     assert second.stdout is not None and second.stderr is not None
-    wait_for(lambda: _accepted(tollhouse) >= CALLS / 2, 60, "half of the calls")
+    wait_until(lambda: _accepted(tollhouse) >= CALLS / 2, "half of the calls")
     tollhouse.kill()
     tollhouse.start()
     with second.stdout as stdout, second.stderr as stderr:

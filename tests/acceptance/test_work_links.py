@@ -14,9 +14,10 @@ import urllib3
 from spool.installation import FILE
 from spool.ledger.work import WorkUnitHasher
 from spool.registry.scopes import CREATE_EVENT
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post, request, span
 from tests.rounds import IS_LONG
+from tests.waiting import wait_until
 
 KILLS = 30 if IS_LONG else 3
 SESSIONS, PULL_REQUESTS = 30, 4
@@ -91,7 +92,7 @@ def test_acknowledged_links_survive_kill_9(installations: Any) -> None:
         thread = threading.Thread(target=sender.run, args=(url, key, events_key, stop))
         thread.start()
         before = len(sender.linked)
-        wait_for(lambda before=before: len(sender.linked) >= min(before + 3, SESSIONS), 120, "links")
+        wait_until(lambda: len(sender.linked) >= min(before + 3, SESSIONS), "links")  # noqa: B023 - called here
         time.sleep(chance.uniform(0, 0.5))
         tollhouse.kill()
         stop.set()
@@ -102,4 +103,4 @@ def test_acknowledged_links_survive_kill_9(installations: Any) -> None:
     tollhouse.wait_until_drained()
     expected = by_hand(tollhouse.records(), stored, digests)
     assert {"own", "pr-0"} <= expected.keys()
-    wait_for(lambda: calls_by_pull_request(tollhouse) == expected, 120, "the sums")
+    wait_until(lambda: calls_by_pull_request(tollhouse) == expected, "the sums")

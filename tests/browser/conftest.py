@@ -13,9 +13,10 @@ from weakref import WeakKeyDictionary
 import pytest
 from playwright.sync_api import Browser, StorageState, expect, sync_playwright
 
-from tests.acceptance.conftest import Tollhouse, installations, wait_for
+from tests.acceptance.conftest import Tollhouse, installations
 from tests.browser.console import CHROMIUM, PATIENCE_MS, WIDE, Console, filled, launched
 from tests.browser.trouble import ARCHIVE, REFUSED, RefusingUpstream, in_trouble
+from tests.waiting import wait_until
 
 __all__ = ["installations"]
 
@@ -113,7 +114,7 @@ def troubled(refusing: RefusingUpstream, tmp_path: Path) -> Iterator[Tollhouse]:
     """A running Tollhouse with a problem on every page. Its upstream has refused its key."""
     tollhouse = in_trouble(tmp_path / "troubled", refusing.url)
     tollhouse.start(env={"UPSTREAM_SECRET": "s" * 40})
-    wait_for(lambda: tollhouse.route(REFUSED)["state"] == "parked", 120, "the upstream refuses")
+    wait_until(lambda: tollhouse.route(REFUSED)["state"] == "parked", "the upstream refuses")
     tollhouse.wait_until_drained(ARCHIVE)
     yield tollhouse
     tollhouse.stop()

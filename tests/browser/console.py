@@ -35,7 +35,8 @@ from playwright.sync_api import (
 from gateway.cli import main
 from gateway.service.demo.note import FILE
 from spool.ledger.periods import named_span
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
+from tests.waiting import wait_until
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = os.environ.get("TOLLHOUSE_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
@@ -386,7 +387,7 @@ class Console:
                 return True
             return False
 
-        wait_for(has_opened, PATIENCE_MS / 1000, f"the page {title}")
+        wait_until(has_opened, f"the page {title}")
 
     def resize(self, size: ViewportSize) -> None:
         """Change the size of the window, and wait until the page has followed it."""

@@ -18,10 +18,11 @@ from playwright.sync_api import Locator, Route, expect
 
 from gateway.money.comparison.split import PARTS
 from spool.ledger.work import UNITS
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post, request, span
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW, Console, day_text, first_day
+from tests.waiting import wait_until
 
 OWN_TITLES = {
     "run": "agent run",
@@ -660,7 +661,7 @@ def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
     last = end.isoformat()
     query = f"from={end.replace(day=1).isoformat()}&to={last}&cost_type=billed_cost"
     # bills are divided over the calls in the background, day by day
-    wait_for(lambda: report(console, query)["billed"]["through"] == last, 120, "the bill of last month")
+    wait_until(lambda: report(console, query)["billed"]["through"] == last, "the bill of last month")
     console.more()
     picker.select_option("billed_cost")
     expect(page.get_by_label("Measure", exact=True)).to_have_count(0)
@@ -812,7 +813,7 @@ def test_the_cost_of_a_pull_request_and_its_runs(house: Tollhouse, open_console:
     ]
     assert 200 == post(house.url, request(calls), house.key("sender")).status
     asked = ("report", "--by", "team", "--where", f"pull_request={name}", "--json")
-    wait_for(lambda: house.json(*asked)["total"]["calls"] == 3, 60, "the calls are counted")
+    wait_until(lambda: house.json(*asked)["total"]["calls"] == 3, "the calls are counted")
     shown = house.run("work", "show", "pull_request", name)
     assert re.search(
         rf"\n  run:\w+ +- +1 +0 +\$0.03 +\$0.03\n\(no run\).*\npull request {name} +- +3 ", shown

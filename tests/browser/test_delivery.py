@@ -10,10 +10,11 @@ from playwright.sync_api import expect
 
 from gateway.configuration.reader import load_config
 from gateway.configuration.sections import Config
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW, Console
 from tests.browser.trouble import ARCHIVE, CALLS, DEAD, LAKE, REFUSED, UPSTREAM, RefusingUpstream
+from tests.waiting import wait_until
 
 
 def test_paused_route_shows_its_reason_and_the_remedy(troubled: Tollhouse, open_console: OpenConsole) -> None:
@@ -106,7 +107,7 @@ def test_dead_letters_are_retried_and_discarded(troubled: Tollhouse, open_consol
     expect(dialog).to_contain_text("model toll-1 is not known")
     dialog.get_by_role("button", name="Retry", exact=True).click()
     dialog.get_by_role("button", name="Retry", exact=True).click()
-    wait_for(lambda: CALLS - DEAD + 1 == len(troubled.records()), 60, "the retried record in the record file")
+    wait_until(lambda: CALLS - DEAD + 1 == len(troubled.records()), "the retried record in the record file")
     console.open("/delivery?tab=dead&status=400")
     console.page.get_by_role("button", name=f"Discard all {DEAD - 1}").click()
     console.page.get_by_role("dialog").get_by_role("textbox").fill("discard")
@@ -135,7 +136,7 @@ def test_a_dead_letter_is_edited_and_sent(troubled: Tollhouse, open_console: Ope
     box.fill(json.dumps({**record, "request_model": "gpt-4o"}))
     button.click()
     expect(dialog).to_have_count(0)
-    wait_for(lambda: CALLS - DEAD + 1 == len(troubled.records()), 60, "the edited record in the record file")
+    wait_until(lambda: CALLS - DEAD + 1 == len(troubled.records()), "the edited record in the record file")
     assert "gpt-4o" in {each["request_model"] for each in troubled.records()}
     assert "dead.edit" in console.actions()
 
@@ -157,7 +158,7 @@ def test_a_replay_shows_its_number_before_it_begins(troubled: Tollhouse, open_co
     assert CALLS - DEAD == len(troubled.records())
     dialog.get_by_role("button", name="Send").click()
     expect(dialog.get_by_role("status")).to_contain_text("Tollhouse sends")
-    wait_for(lambda: CALLS - DEAD < len(troubled.records()), 60, "the records a second time")
+    wait_until(lambda: CALLS - DEAD < len(troubled.records()), "the records a second time")
 
 
 def test_an_unconfirmed_delivery_is_settled(troubled: Tollhouse, open_console: OpenConsole) -> None:

@@ -20,10 +20,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import Console, filled
 from tests.browser.trouble import REFUSED, RefusingUpstream
+from tests.waiting import wait_until
 
 MOST_CLICKS = 3
 PLANTS = "spike,missing-price,doubled-source,stopped-sender,losing-laptop"
@@ -275,7 +276,7 @@ def test_d_and_7_a_leaked_key(own: Tollhouse, open_console: OpenConsole) -> None
     assert 0 == sent.returncode, sent.stderr
     console = open_console(own)
     asked = "/report?by=sender&range=last_90d&where=sender%3Dleaked"
-    wait_for(lambda: console.ask(asked)["total"]["calls"] == 1, 120, "the call is counted")
+    wait_until(lambda: console.ask(asked)["total"]["calls"] == 1, "the call is counted")
     console.open("/keys")
     console.page.get_by_role("row", name="leaked").get_by_role("link").click()
     expect(console.page.get_by_role("dialog")).to_contain_text("litellm (1)")

@@ -9,10 +9,11 @@ import re
 
 from playwright.sync_api import Locator, expect
 
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW, WIDE, Console
 from tests.browser.test_calls import send
+from tests.waiting import wait_until
 
 NAME = re.compile("^Name")
 ALL = ("minor", "moderate", "serious", "critical")
@@ -161,7 +162,7 @@ def test_an_expired_key_that_is_still_used(house: Tollhouse, open_console: OpenC
     """
     send(house, house.key("other"), "gpt-4o")
     secret = house.key("short", "--use-case", "Send AI Telemetry", "--expires-in", "1s")
-    wait_for(lambda: house.asked("/keys/short")["key"]["state"] == "Expired", 60, "the end of the key")
+    wait_until(lambda: house.asked("/keys/short")["key"]["state"] == "Expired", "the end of the key")
     assert not accepted(house, secret)
     refused = house.asked("/keys/short")["key"]["refused_since_expiry"]
     console = open_console(house)

@@ -14,10 +14,11 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import expect
 
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import LARGE, NARROW, Console, day_text, filled
 from tests.rounds import some
+from tests.waiting import wait_until
 
 TODAY = datetime.now(UTC).date()
 OWN = f"{TODAY - timedelta(days=200)}..{TODAY - timedelta(days=180)}"
@@ -59,7 +60,7 @@ def year(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tollhouse]:
 @pytest.fixture
 def yearly(year: Tollhouse, open_console: OpenConsole) -> Console:
     console = open_console(year, role="viewer", timezone_id="Europe/Berlin")
-    wait_for(lambda: console.ask("/ledger")["ledger"]["hourly_since"], 120, "old hours are deleted")
+    wait_until(lambda: console.ask("/ledger")["ledger"]["hourly_since"], "old hours are deleted")
     return console
 
 
@@ -286,7 +287,7 @@ def test_a_copied_link_has_fixed_days(yearly: Console) -> None:
     name = page.locator("tbody th").first.get_by_role("link").inner_text()
     page.get_by_role("button", name=f"Actions for {name}").click()
     page.get_by_role("menuitem", name="Copy link").click()
-    wait_for(lambda: page.evaluate("navigator.clipboard.readText()"), 30, "the link is copied")
+    wait_until(lambda: page.evaluate("navigator.clipboard.readText()"), "the link is copied")
     copied = page.evaluate("navigator.clipboard.readText()")
     today = datetime.now(UTC).date()
     assert f"from={today - timedelta(days=6)}&" in copied

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post, request, span
 from tests.bench.server.page_weights import LOADED, packed_size
 from tests.browser.conftest import OpenConsole
@@ -22,6 +22,7 @@ from tests.browser.people.test_limited_person import limited
 from tests.browser.test_journeys import ended
 from tests.browser.test_layout import badly_laid_out
 from tests.browser.test_pages import ANSWERS_OF_A_PAGE, FILES_OF_A_PAGE, look, unreached
+from tests.waiting import wait_until
 
 PULL_REQUEST = "acme/shop#42"
 DAY_NS = 86_400 * 10**9
@@ -38,7 +39,7 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tollhouse]:
     calls = [call for day in range(2) for call in calls_of(time.time_ns() - day * DAY_NS)]
     assert 200 == post(tollhouse.url, request(calls), tollhouse.key("sender")).status
     asked = ("report", "--range", "last_7d", "--json")
-    wait_for(lambda: tollhouse.json(*asked)["total"]["calls"] == len(calls), 60, "the calls are counted")
+    wait_until(lambda: tollhouse.json(*asked)["total"]["calls"] == len(calls), "the calls are counted")
     yield tollhouse
     tollhouse.stop()
 
@@ -263,7 +264,7 @@ def test_without_units_the_page_says_how_to_send_them(house: Tollhouse, open_con
     """
     assert 200 == post(house.url, request([span("plain")]), house.key("sender")).status
     console = open_console(house)
-    wait_for(lambda: console.ask("/report?by=team")["total"]["calls"] == 1, 60, "the call is counted")
+    wait_until(lambda: console.ask("/report?by=team")["total"]["calls"] == 1, "the call is counted")
     console.open("/costs?by=ticket")
     console.page.get_by_role("link", name="How calls get units of work").click()
     expect(console.page.get_by_text("OTEL_RESOURCE_ATTRIBUTES")).to_be_visible()

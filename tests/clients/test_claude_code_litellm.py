@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import ARCHIVE, Tollhouse, wait_for
+from tests.acceptance.conftest import ARCHIVE, Tollhouse
 from tests.clients.assistants import Place, claude_code
 from tests.clients.between.litellm_proxy import MASTER, Proxy, cost
 from tests.clients.between.relay import Relay
@@ -30,6 +30,7 @@ from tests.clients.conftest import PROGRAM_S, keep
 from tests.clients.journal import Call
 from tests.clients.provider import Provider
 from tests.clients.test_agent_runs import CALLS, calls_by_level
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(1200)]  # each run starts a proxy
 
@@ -88,7 +89,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> It
             provider.starts_agents = ""
             calls[run] = provider.journal.calls()[before:]
             assert served == len(calls[run])
-            wait_for(lambda sent=sent: _is_logged(relay, sent), 60, "the batch of the generic callback")
+            wait_until(lambda: _is_logged(relay, sent), "the batch of the generic callback")  # noqa: B023 - called here
             proxy.stop()  # the proxy sends its remaining spans when it stops
             spent = sum((cost(call) for call in calls[run] if call.status == "ok"), Decimal(0))
             requests = [without_tools(request) for request in relay.sent_hours()[sent:]]

@@ -20,13 +20,14 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import ARCHIVE, Tollhouse, wait_for
+from tests.acceptance.conftest import ARCHIVE, Tollhouse
 from tests.clients.between.litellm_proxy import Proxy, cost
 from tests.clients.between.relay import Relay
 from tests.clients.capture import SentRequest
 from tests.clients.conftest import keep
 from tests.clients.journal import Call, assert_same, without_names
 from tests.clients.provider import Provider
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.clients
 
@@ -115,7 +116,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> It
         proxy.start()
         made = Reported({name: _calls_of(name, proxy, provider) for name in REQUESTS}, [], {})
         assert REPORTS == len(made.told())
-        wait_for(lambda: _books(tollhouse).get("duplicates", 0) >= REPORTS, 60, "both reports of every call")
+        wait_until(lambda: _books(tollhouse).get("duplicates", 0) >= REPORTS, "both reports of every call")
         proxy.stop()
         tollhouse.wait_until_drained()
         yield replace(
@@ -247,7 +248,7 @@ def test_otel_callback_reports_events_that_the_generic_callback_loses(
             assert 200 == proxy.post(CHAT, {"model": "fast", **_asks(f"of many {number}")}).status
             time.sleep(0.1)  # wait, so that several batches are sent meanwhile
         calls = provider.journal.calls()[before:]
-        wait_for(lambda: _books(tollhouse).get("accepted", 0) >= len(calls), 60, "every call")
+        wait_until(lambda: _books(tollhouse).get("accepted", 0) >= len(calls), "every call")
         proxy.stop()
         tollhouse.wait_until_drained()
         heard_twice = _books(tollhouse)["duplicates"]

@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import ROOT
+from tests.waiting import wait_until
 
 KEPT = ROOT / ".venv-debian"
 MIRROR = "http://deb.debian.org/debian"
@@ -89,15 +89,15 @@ class Machine:
         assert 0 == done.returncode, f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def wait_for(self, command: str, timeout_s: float = BOOT_S) -> str:
+    def wait_for(self, command: str) -> str:
         """Repeat a command until it succeeds; return its standard output."""
-        deadline = time.monotonic() + timeout_s
-        while (done := self.attempt(command)).returncode:
-            assert time.monotonic() < deadline, (
-                f"waited {timeout_s} s for {command}\n{done.stdout}\n{done.stderr}"
-            )
-            time.sleep(0.2)
-        return done.stdout
+
+        def output() -> list[str]:
+            done = self.attempt(command)
+            return [] if done.returncode else [done.stdout]
+
+        (found,) = wait_until(output, command)
+        return found
 
 
 @contextmanager
@@ -147,24 +147,24 @@ def booted(tree: Path, place: Path) -> Iterator[Machine]:
 
 def _first_process(process: subprocess.Popen[bytes], name: str) -> int:
     """Wait until the first process in the namespace has that name; return its pid outside."""
-    deadline = time.monotonic() + BOOT_S
-    while time.monotonic() < deadline and process.poll() is None:
+
+    def first() -> int:
+        if process.poll() is not None:
+            assert process.stderr is not None
+            raise AssertionError(process.stderr.read().decode() or f"{name} did not start")
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        if children and Path(f"/proc/{children[0]}/comm").read_text() == f"{name}\n":
-            return int(children[0])
-        time.sleep(0.05)
-    process.kill()
-    assert process.stderr is not None
-    raise AssertionError(process.stderr.read().decode() or f"{name} did not start")
+        is_named = children and Path(f"/proc/{children[0]}/comm").read_text() == f"{name}\n"
+        return int(children[0]) if is_named else 0
+
+    return wait_until(first, f"the start of {name}")
 
 
 def _remove(group: Path) -> None:
     """Remove a control group, which is possible when the last of its killed processes is gone."""
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            return group.rmdir()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
+
+    def is_removed() -> bool:
+        with suppress(OSError):
+            group.rmdir()
+        return not group.exists()
+
+    wait_until(is_removed, f"{group} is empty")

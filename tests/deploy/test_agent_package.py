@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from gateway.devices.agent.link import STATES_FILE
-from tests.acceptance.conftest import ROOT, Tollhouse, wait_for
+from tests.acceptance.conftest import ROOT, Tollhouse
 from tests.acceptance.payloads import post, request, span
 from tests.acceptance.test_devices import FLEET
 from tests.deploy.machine import booted, debian, need_root_and
+from tests.waiting import wait_until
 
 BUILT = ROOT / ".venv-agent"
 NO_PYTHON = ("systemd", "systemd-sysv", "dbus", "ca-certificates", "curl")
@@ -181,9 +182,9 @@ def test_the_rpm_runs_without_python(
 
     process, url = start()
     try:
-        wait_for((data / "device.key").exists, 60, "the device's own key")
+        wait_until((data / "device.key").exists, "the device's own key")
         assert 200 == post(url, request([span("chatcmpl-" + "a" * 24)]), "").status
-        wait_for(lambda: len(gateway.records()) == 1, 60, "the first call")
+        wait_until(lambda: len(gateway.records()) == 1, "the first call")
         gateway.stop()
         assert 200 == post(url, request([span("chatcmpl-" + "b" * 24)]), "").status
         process.kill()
@@ -191,7 +192,7 @@ def test_the_rpm_runs_without_python(
         subprocess.run([*rpm, "-U", str(packages[1][".rpm"])], check=True)
         gateway.start()
         process, _ = start()
-        wait_for(lambda: len(gateway.records()) == 2, 60, "the call that was on disk")
+        wait_until(lambda: len(gateway.records()) == 2, "the call that was on disk")
         status = Path(f"/proc/{process.pid}/status").read_text()
         print("agent from the package:", *re.findall(r"^(VmRSS.*)", status, re.MULTILINE))
     finally:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import ROOT, wait_for
+from tests.acceptance.conftest import ROOT
+from tests.waiting import wait_until
 
 WINE = "/usr/lib/wine/wine64"
 SERVER = "/usr/lib/wine/wineserver64"
@@ -69,11 +70,10 @@ class Windows:
         """Repeat the installation while wine still starts its own services: no other service can start meanwhile."""
         words = (WINE, "msiexec", "/qn", "/i", f"Z:{package}".replace("/", "\\"))
         quiet = subprocess.DEVNULL
-        wait_for(
+        wait_until(
             lambda: (
                 subprocess.run(words, env=self._env, stdout=quiet, stderr=quiet, timeout=240).returncode == 0
             ),
-            180,
             "the installation",
         )
 
@@ -170,22 +170,22 @@ def test_the_service_follows_the_settings_and_stops_by_closed_input(windows: Win
     place = windows.drive / "ProgramData/Tollhouse"
     settings = place / "agent.toml"
     settings.write_text("[agent]")
-    wait_for(lambda: windows.notes == ["start"], 120, "the start with the settings")
+    wait_until(lambda: windows.notes == ["start"], "the start with the settings")
     folder = "C:\\ProgramData\\Tollhouse"
     words = f"--config {folder}\\agent.toml --data {folder}\\Agent --until-stdin-ends"
     assert f"start agent {words}\n" == (windows.drive / "notes.txt").read_text()
-    wait_for(lambda: "a line of the log" in (place / "Agent/agent.log").read_text(), 60, "the log")
+    wait_until(lambda: "a line of the log" in (place / "Agent/agent.log").read_text(), "the log")
     settings.write_text("exit = 2")
-    wait_for(lambda: windows.notes[1:] == ["end", "start", "refused"], 120, "the start with other settings")
+    wait_until(lambda: windows.notes[1:] == ["end", "start", "refused"], "the start with other settings")
     settings.write_text("exit = 0")
-    wait_for(lambda: windows.notes[4:] == ["start"], 120, "the start with corrected settings")
+    wait_until(lambda: windows.notes[4:] == ["start"], "the start with corrected settings")
     windows.run("net", "stop", "TollhouseAgent")
     assert ["end"] == windows.notes[5:]
     assert re.search(r"STATE\s+: 1\s+STOPPED", windows.run("sc", "query", "TollhouseAgent"))
     windows.run("net", "start", "TollhouseAgent")
-    wait_for(lambda: windows.notes[6:] == ["start"], 120, "the start of the service")
+    wait_until(lambda: windows.notes[6:] == ["start"], "the start of the service")
     windows.install(later)
-    wait_for(lambda: windows.notes[7:] == ["end", "start"], 120, "the start after the upgrade")
+    wait_until(lambda: windows.notes[7:] == ["end", "start"], "the start after the upgrade")
     windows.run("msiexec", "/qn", "/x", f"Z:{later}".replace("/", "\\"))
     assert ["end"] == windows.notes[9:]
     assert not service.exists()

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +16,11 @@ from typing import Any
 
 import urllib3
 
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import KEEP_ALIVE
 from tests.faults.oracle import PATIENCE_S, RETRIED
 from tests.faults.site import Verdict
+from tests.waiting import wait_until
 
 TOPICS = ("usage-events", "unit-cost", "billing-data")
 SCOPES = (
@@ -103,7 +103,7 @@ class EveryTopic:
     def wait_until_taken(self) -> None:
         """Wait for further acknowledgements, so that the fault meets work on a slow machine as well."""
         enough = len(self.acknowledged) + 3
-        wait_for(lambda: len(self.acknowledged) >= enough, PATIENCE_S, "reports of other topics are answered")
+        wait_until(lambda: len(self.acknowledged) >= enough, "reports of other topics are answered")
 
     def _run(self, url: str, stop: threading.Event) -> None:
         again = self._rng.sample(self.acknowledged, min(REPEATED, len(self.acknowledged)))
@@ -194,11 +194,12 @@ class EveryTopic:
 
     def _is_settled(self, url: str, report: Report, value: int) -> int:
         """Repeat a report until its status is final; return the status."""
-        deadline = time.monotonic() + PATIENCE_S
-        while (status := self._post(url, report, value)) in RETRIED:
-            assert time.monotonic() < deadline, f"{report} is not answered"
-            time.sleep(0.05)
-        return status
+
+        def answered() -> int:
+            status = self._post(url, report, value)
+            return 0 if status in RETRIED else status
+
+        return wait_until(answered, f"{report} is answered")
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

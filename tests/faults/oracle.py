@@ -9,14 +9,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import urllib3
 
-from tests.acceptance.conftest import wait_for
 from tests.acceptance.payloads import KEEP_ALIVE, request, span
 from tests.rounds import IS_LONG
+from tests.waiting import wait_until
 
 # in a short round other tests run at the same time, so requests are smaller and pauses longer
 CALLS_A_REQUEST = (1, 1, 5, 50) if IS_LONG else (1, 1, 5, 20)
@@ -112,16 +113,13 @@ class Oracle:
             "POST", f"{url}/v1/traces", body=sent.body, headers=headers, timeout=patience_s
         )
 
-    def send_all(self, url: str, count: int, *, at_once: int = 50, timeout_s: float = PATIENCE_S) -> None:
+    def send_all(self, url: str, count: int, *, at_once: int = 50) -> None:
         """Send new calls until all are acknowledged, one request after the other."""
-        deadline = time.monotonic() + timeout_s
         for first in range(0, count, at_once):
             sent = self.make(min(at_once, count - first))
-            while not self.send(url, sent):
-                assert time.monotonic() < deadline, (
-                    f"not acknowledged within {timeout_s} s: {self.unexpected}"
-                )
-                time.sleep(0.05)
+            wait_until(
+                partial(self.send, url, sent), lambda: f"all calls are acknowledged: {self.unexpected}"
+            )
 
     @contextmanager
     def load(self, url: str, *, senders: int = 4, pause_s: float = PAUSE_S) -> Iterator[None]:
@@ -150,12 +148,12 @@ class Oracle:
         machine as well.
         """
         enough = len(self.acknowledged) + calls
-        wait_for(lambda: len(self.acknowledged) > enough, 120, "senders are answered")
+        wait_until(lambda: len(self.acknowledged) > enough, "senders are answered")
 
     def wait_until_refused(self) -> None:
         """Wait until every sender was refused. By then all its earlier acknowledgements are in the file."""
         before = list(self.refusals)
-        wait_for(lambda: all(map(int.__gt__, self.refusals, before)), 120, "every sender is refused")
+        wait_until(lambda: all(map(int.__gt__, self.refusals, before)), "every sender is refused")
 
     def close(self) -> None:
         self._list.close()

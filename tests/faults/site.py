@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
+from tests.acceptance.conftest import COMMAND, Tollhouse
 from tests.acceptance.payloads import KEEP_ALIVE
 from tests.faults.broken import mutants
 from tests.faults.misbehaving import FLOOD
@@ -18,6 +18,7 @@ from tests.faults.oracle import Oracle, content_hash
 from tests.faults.scenarios import Trial
 from tests.faults.upstream import ACCEPT, ScriptedUpstream
 from tests.free_ports import free_port
+from tests.waiting import wait_until
 
 CONFIG = """
 [server]
@@ -45,8 +46,6 @@ linger = "{linger}"
 """
 UPSTREAM_ROUTE = "upstream/ai-telemetry"
 # generous limits, because a paused route retries only after a minute
-RECOVERY_S = 180.0
-DRAINED_S = 180.0
 
 
 @dataclass
@@ -93,8 +92,8 @@ class FaultSite:
         """Let another process take over at the same address."""
         self.tollhouse.take_over({"TOLLHOUSE_SERVER__LISTEN": self.url.removeprefix("http://")})
 
-    def until(self, condition: Callable[[FaultSite], bool], what: str, timeout_s: float = 120.0) -> None:
-        wait_for(lambda: condition(self), timeout_s, what)
+    def until(self, condition: Callable[[FaultSite], bool], what: str) -> None:
+        wait_until(lambda: condition(self), what)
 
     def route_states(self) -> list[dict[str, Any]]:
         shown: list[dict[str, Any]] = KEEP_ALIVE.request("GET", f"{self.url}/readyz").json()["routes"]
@@ -144,17 +143,17 @@ class FaultSite:
         began = time.monotonic() if since is None else since
         fresh = self.oracle.make(1)
         (name,) = fresh.calls
-        wait_for(lambda: self.oracle.send(self.url, fresh), RECOVERY_S, "a fresh record is acknowledged")
-        wait_for(lambda: name in self.upstream.taken, RECOVERY_S, "a fresh record is delivered")
+        wait_until(lambda: self.oracle.send(self.url, fresh), "a fresh record is acknowledged")
+        wait_until(lambda: name in self.upstream.taken, "a fresh record is delivered")
         return time.monotonic() - began
 
-    def close(self, trial: Trial, *, since: float | None = None, timeout_s: float = DRAINED_S) -> Verdict:
+    def close(self, trial: Trial, *, since: float | None = None) -> Verdict:
         """
         Heal, wait until drained, judge and count. Raises AssertionError with the lost, duplicated
         or changed records.
         """
         recovery_s = self.heal(since=since)
-        verdict = self.judge(self.oracle.acknowledged, timeout_s=timeout_s)
+        verdict = self.judge(self.oracle.acknowledged)
         trial.count(
             acknowledged=verdict.acknowledged,
             lost=len(verdict.lost),
@@ -166,9 +165,7 @@ class FaultSite:
         self.tollhouse.stop()
         return verdict
 
-    def judge(
-        self, acknowledged: Container[str], *, timeout_s: float = DRAINED_S, topic: str = ""
-    ) -> Verdict:
+    def judge(self, acknowledged: Container[str], *, topic: str = "") -> Verdict:
         """
         Judge the running, healed installation by these acknowledged calls, after every route (or every route
         of `topic`) is drained.
@@ -176,7 +173,6 @@ class FaultSite:
         self.until(
             lambda one: not any(r["queued"] for r in one.route_states() if r["route"].endswith(topic)),
             "all routes are drained",
-            timeout_s,
         )
         oracle, upstream = self.oracle, self.upstream
         # a snapshot, because calls that the judge does not wait for, such as a flood, may still arrive

@@ -11,13 +11,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 import urllib3
 
 from spool.sqlite import reserve
-from tests.acceptance.conftest import wait_for
 from tests.acceptance.payloads import post
 from tests.faults.conftest import Sites
 from tests.faults.machine_faults import MachineFaults
@@ -26,6 +26,7 @@ from tests.faults.site import FaultSite
 from tests.faults.upstream import ACCEPT, refuse
 from tests.rounds import IS_LONG
 from tests.small_disk import fill, small_disk, take_inodes, touch_all
+from tests.waiting import wait_until
 
 DISK_MIB = 160
 CODES = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -60,17 +61,26 @@ def refused(site: FaultSite) -> bool:
         return False
 
 
+def refused_when_filled(site: FaultSite, filler: Path) -> bool:
+    """Return whether a sender is refused. Otherwise, refill the space that the reserve file freed."""
+    if refused(site):
+        return True
+    with suppress(OSError), filler.open("ab") as file:
+        file.write(bytes(8 << 20))
+    return False
+
+
 def wait_until_refused(site: FaultSite, what: str) -> None:
-    wait_for(lambda: refused(site), 120, what)
+    wait_until(lambda: refused(site), what)
 
 
 def wait_until_forwarded(site: FaultSite) -> None:
     """Wait until every acknowledged record is upstream and in the archive."""
     names = site.oracle.acknowledged.keys()
-    wait_for(lambda: names <= site.upstream.taken.keys(), 120, "the open file is drained")
+    wait_until(lambda: names <= site.upstream.taken.keys(), "the open file is drained")
     archive = site.tollhouse.archive
     # count whole lines, because the last line may be incomplete
-    wait_for(lambda: archive.read_bytes().count(b"\n") >= len(names), 120, "the archive is drained")
+    wait_until(lambda: archive.read_bytes().count(b"\n") >= len(names), "the archive is drained")
 
 
 @pytest.mark.fault("F5")
@@ -88,12 +98,7 @@ def test_a_disk_that_fills_up_under_load(trial: Trial, sites: Sites) -> None:
                 with site.oracle.load(site.url):
                     time.sleep(rng.uniform(0.2, 0.8))
                     filler = fill(disk)
-                    deadline = time.monotonic() + 120
-                    while not refused(site):
-                        assert time.monotonic() < deadline, "the disk never was full"
-                        # refill the space that the reserve file freed
-                        with suppress(OSError), filler.open("ab") as file:
-                            file.write(bytes(8 << 20))
+                    wait_until(partial(refused_when_filled, site, filler), "the disk is full")
                     time.sleep(rng.uniform(0.1, 0.5))
                     filler.unlink()
                     began = time.monotonic()
@@ -166,7 +171,7 @@ def test_no_inode_is_left(trial: Trial, sites: Sites) -> None:
                 filler = take_inodes(disk)
                 enough = len(site.oracle.acknowledged) + 400
                 time.sleep(rng.uniform(1.0, 2.0))
-                wait_for(lambda: len(site.oracle.acknowledged) >= enough, 120, "senders are answered")  # noqa: B023
+                wait_until(lambda: len(site.oracle.acknowledged) >= enough, "senders are answered")  # noqa: B023
                 site.kill()
             (disk / "spool.sqlite-shm").unlink()
             touch_all(filler, "last")

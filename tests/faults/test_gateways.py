@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import wait_for
 from tests.faults.gateways.shared_site import SharedSite
 from tests.faults.scenarios import Trial
 from tests.rounds import IS_LONG
 from tests.spool.postgres_cluster import Pair, Server
 from tests.spool.postgres_cluster import cluster as cluster
 from tests.spool.postgres_cluster import pair as pair
+from tests.waiting import wait_until
 
 # Limit for the takeover from a killed node. The end of its database session takes five of these seconds. The
 # limit is higher in a short round, because other tests run at the same time.
@@ -39,7 +39,7 @@ def test_gateways_killed_and_frozen(trial: Trial, cluster: Server, tmp_path: Pat
         with site.oracle.balanced():
             for place, rng in enumerate(rounds):
                 longest = max(longest, _break_one(site, rng, is_holder=place < 2, is_kill=place % 2 == 0))
-            wait_for(lambda: site.oracle.twice, 120, "something is reported twice")
+            wait_until(lambda: site.oracle.twice, "something is reported twice")
         site.start()
         verdict = site.judge()
         trial.count(

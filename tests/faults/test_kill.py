@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 import urllib3
 
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post
 from tests.faults.conftest import Sites
 from tests.faults.scenarios import Trial
 from tests.faults.upstream import slow
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
 from tests.rounds import IS_LONG
+from tests.waiting import wait_until
 
 HALVES_ROUNDS = 100 if IS_LONG else 5
 SENDERS = 4
@@ -87,7 +88,7 @@ def test_kill_between_halves(installations: Any) -> None:
     tollhouse.stop()
     # repeated reports wait until this window ends
     tollhouse.start(env={"TOLLHOUSE_SPOOL__PENDING_WINDOW": "1s"})
-    wait_for(lambda: _pending(tollhouse) == {"ai-telemetry": 0}, 120, "the end of the window")
+    wait_until(lambda: _pending(tollhouse) == {"ai-telemetry": 0}, "the end of the window")
     tollhouse.wait_until_drained()
     written = [
         (record["request_id"], record["input_tokens"], record["user"]) for record in tollhouse.records()
@@ -123,7 +124,7 @@ def test_kill_while_counters_wait(installations: Any) -> None:
     assert 200 == post(url, events.read_bytes(), key, "/v1/logs").status
     tollhouse.kill()
     tollhouse.start(env={"TOLLHOUSE_SPOOL__COUNTER_WAIT": "100ms"})
-    wait_for(lambda: _pending(tollhouse) == {"ai-telemetry": 0}, 120, "the end of the wait")
+    wait_until(lambda: _pending(tollhouse) == {"ai-telemetry": 0}, "the end of the wait")
     tollhouse.wait_until_drained()
     counters = [record for record in tollhouse.records() if record["kind"] == "usage_metric"]
     assert {("cc-sess-1", True), ("cc-sess-2", False)} == {
@@ -147,13 +148,13 @@ def test_kill_between_counters_and_calls(installations: Any) -> None:
     soon = {"TOLLHOUSE_SPOOL__COUNTER_WAIT": "100ms"}
     url = tollhouse.start(env=soon)
     assert 200 == post(url, metrics, key, "/v1/metrics").status
-    wait_for(lambda: _counted(tollhouse)[1] > 0, 120, "the end of the wait")
+    wait_until(lambda: _counted(tollhouse)[1] > 0, "the end of the wait")
     tollhouse.kill()
     for _ in range(2):
         url = tollhouse.start(env=soon)
         for path, body in (("/v1/logs", events.read_bytes()), ("/v1/metrics", metrics)):
             assert 200 == post(url, body, key, path).status
-        wait_for(lambda: _counted(tollhouse)[1] == 0, 120, "the correction")
+        wait_until(lambda: _counted(tollhouse)[1] == 0, "the correction")
         tollhouse.kill()
     tollhouse.start(env=soon)
     tollhouse.wait_until_drained()

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from tests.acceptance.conftest import wait_for
 from tests.acceptance.payloads import KEEP_ALIVE, post
 from tests.faults.conftest import Sites
 from tests.faults.misbehaving import WAYS
 from tests.faults.oracle import Oracle
 from tests.faults.scenarios import Trial
 from tests.rounds import IS_LONG
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 WINDOW_S = 5.0 if IS_LONG else 2.0
@@ -77,7 +77,7 @@ class SteadySenders:
     def go_on(self, requests: int) -> None:
         """Wait until `requests` more are acknowledged."""
         enough = len(self.oracle.latencies_s) + requests
-        wait_for(lambda: len(self.oracle.latencies_s) >= enough, 120, "senders are answered")
+        wait_until(lambda: len(self.oracle.latencies_s) >= enough, "senders are answered")
 
     def _run(self) -> None:
         while not self._stop.wait(0.05):
@@ -182,7 +182,7 @@ def test_a_full_spool_refuses_and_loses_nothing(trial: Trial, sites: Sites) -> N
         assert [] == oracle.unexpected
         began = time.monotonic()
         site.upstream.up()
-        site.close(trial, since=began, timeout_s=300)
+        site.close(trial, since=began)
 
 
 @pytest.mark.fault("F21")

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from tests.acceptance.conftest import wait_for
 from tests.acceptance.payloads import post
 from tests.faults.conftest import Sites
 from tests.faults.machine_faults import MachineFaults
 from tests.faults.scenarios import Trial
 from tests.rounds import IS_LONG
+from tests.waiting import wait_until
 
 DAY = 86_400.0
 
@@ -42,7 +42,7 @@ def test_the_clock_jumps_under_load(trial: Trial, sites: Sites, tmp_path: Path, 
                 time.sleep(rng.uniform(0.2, 0.6))
                 faults.move_clock(ahead)
                 log = site.tollhouse.log
-                wait_for(lambda: any(noticed in line for line in log), 60, noticed)  # noqa: B023
+                wait_until(lambda: any(noticed in line for line in log), noticed)  # noqa: B023
             began = time.monotonic()
             time.sleep(rng.uniform(0.2, 0.6))
         assert site.oracle.send(site.url, early)
@@ -85,7 +85,7 @@ def test_flushes_that_hang(trial: Trial, sites: Sites, tmp_path: Path) -> None:
         with site.oracle.load(site.url):
             time.sleep(rng.uniform(0.2, 0.6))
             with faults.hanging():
-                wait_for(partial(status_is, f"{site.url}/readyz", 503), 60, "readiness follows the commit")
+                wait_until(partial(status_is, f"{site.url}/readyz", 503), "readiness follows the commit")
                 # send only now, because an earlier call could join the hanging commit, which nothing can end
                 fresh = site.oracle.make(1)
                 began = time.monotonic()
@@ -127,7 +127,7 @@ def test_a_stop_within_a_flush_that_hangs(trial: Trial, sites: Sites, tmp_path: 
         process = site.tollhouse.process
         assert process is not None
         with site.oracle.load(site.url), faults.hanging():
-            wait_for(lambda: faults.hung > 0, 60, "a flush hangs")  # noqa: B023 - called here
+            wait_until(lambda: faults.hung > 0, "a flush hangs")  # noqa: B023 - called here
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=30)
         site.tollhouse.stop(code=None)

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.acceptance.conftest import wait_for
 from tests.faults.conftest import Sites
 from tests.faults.scenarios import Trial
 from tests.faults.site import FaultSite
 from tests.faults.upstream import ACCEPT, TAKE_AND_CUT, hang, refuse, slow
 from tests.rounds import IS_LONG
+from tests.waiting import wait_until
 
 OUTAGE_S = 120.0 if IS_LONG else 2.0
 # During the outage the route tries some of the oldest deliveries in turn. The older half contains far more
@@ -80,9 +80,9 @@ def test_an_outage_at_full_rate(trial: Trial, sites: Sites) -> None:
         acknowledged = list(site.oracle.acknowledged)
         began = time.monotonic()
         site.upstream.up()
-        site.until(lambda one: one.queued == 0, "the backlog is gone", 600)
+        site.until(lambda one: one.queued == 0, "the backlog is gone")
         peak = site.resident_mib(peak=True)
-        site.close(trial, since=began, timeout_s=600)
+        site.close(trial, since=began)
         first, oldest = site.upstream.order[:100], acknowledged[: len(acknowledged) // 2]
         assert set() == {name for name in first if name in site.oracle.acknowledged} - set(oldest)
         assert peak < MOST_MIB
@@ -93,7 +93,7 @@ def load_for_half(site: FaultSite, url: str) -> None:
     enough = len(site.oracle.acknowledged) + HALF
     with site.oracle.load(url, pause_s=0.0):
         time.sleep(OUTAGE_S / 2)
-        wait_for(lambda: len(site.oracle.acknowledged) >= enough, 300, "senders are answered")
+        wait_until(lambda: len(site.oracle.acknowledged) >= enough, "senders are answered")
 
 
 @pytest.mark.fault("F19")
@@ -113,7 +113,7 @@ def test_a_storm_of_duplicates(trial: Trial, sites: Sites) -> None:
                 list(senders.map(site.oracle.send, [url] * 240, requests * 12))
             site.kill()
             site.start()
-        site.close(trial, timeout_s=300)
+        site.close(trial)
         (topic,) = site.tollhouse.json("spool", "status")["topics"]
         calls = sum(len(sent.calls) for sent in requests)
         assert topic["accepted"] == calls + 1

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from gateway.monitoring.service_manager import ServiceManager
-from tests.acceptance.conftest import installations, wait_for
+from tests.acceptance.conftest import installations
+from tests.waiting import wait_until
 
 __all__ = ["installations"]
 
@@ -105,10 +106,10 @@ def test_sighup_does_not_end_a_starting_process(manager: Manager, installations:
     # stop the first process, so that it cannot answer and the second one waits
     os.kill(first.process.pid, signal.SIGSTOP)
     starting.start()
-    wait_for(lambda: second.process is not None, 60, "the second process")
+    wait_until(lambda: second.process is not None, "the second process")
     assert second.process is not None
     pid = second.process.pid
-    wait_for(lambda: catches(pid, signal.SIGHUP), 60, "the second process has heard of the signal")
+    wait_until(lambda: catches(pid, signal.SIGHUP), "the second process has heard of the signal")
     second.process.send_signal(signal.SIGHUP)
     os.kill(first.process.pid, signal.SIGCONT)
     starting.join()

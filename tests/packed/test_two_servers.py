@@ -20,13 +20,14 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from spool.packed.native import NativeModule
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post
 from tests.bench.load.payloads import LITELLM, numbered, protobuf_spans
 from tests.bench.load.traces import captured_spans, tree_spans
 from tests.gateway.normalise.otlp.payloads import in_protobuf
 from tests.gateway.normalise.otlp.test_span_cases import cases
 from tests.spool.postgres_cluster import Schema, storage_table
+from tests.waiting import wait_until
 
 CONFIG = """
 [server]
@@ -178,7 +179,7 @@ def send(url: str, key: str, given: Sequence[Request], *, learns: bool = False) 
     for place, (body, path, headers) in enumerate(given):
         assert post(url, body, key, path, **headers).status == 200
         if learns and place == len(given) // 2:
-            wait_for(lambda: of_memory(url, "kinds") > 0, 120, "a kind of span is learned")
+            wait_until(lambda: of_memory(url, "kinds") > 0, "a kind of span is learned")
 
 
 def topic_of(status: Any) -> Any:
@@ -210,7 +211,7 @@ def taken(way: Way, stand: Stand, spans: list[bytes], given: Sequence[Request]) 
                 first.stop(*((signal.SIGKILL, None) if number == 2 else ()))
                 part = given[number * step : (number + 1) * step]
                 send(start(first, wanted), key, part, learns=wanted == "true")
-        wait_for(lambda: is_settled(first.asked("/status")), 120, "everything is delivered")
+        wait_until(lambda: is_settled(first.asked("/status")), "everything is delivered")
         booked = topic_of(first.asked("/status"))
         for one in made:
             one.stop()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.conftest import installations as installations
 from tests.acceptance.test_devices import FLEET, Agent
 from tests.processes.copied import ROOT
@@ -27,6 +27,7 @@ from tests.releases.make import (
     restored_dump,
     totals,
 )
+from tests.waiting import wait_until
 
 RELEASES = sorted(path.name for path in (ROOT / "tests/releases").glob("*.*.*"))
 NOW = "this build"
@@ -99,7 +100,7 @@ def test_this_build_delivers_what_an_agent_has(stored: Path, installations: Any,
         path.chmod(0o700 if path.is_dir() else 0o600)  # Git stores other file modes than a data directory has
     assert manifest["agent"] == accepted(agent)
     agent.start()
-    wait_for(agent.drained, 300, "the call of the agent")
+    wait_until(agent.drained, "the call of the agent")
     arrived = gateway.asked("/books")["topics"]["ai-telemetry"]["accepted"]
     assert manifest["agent"]["ai-telemetry"] == arrived == 1
 

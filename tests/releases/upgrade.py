@@ -21,14 +21,14 @@ from typing import Any
 
 import click
 
-from tests.acceptance.conftest import ARCHIVE, SEND_AI_TELEMETRY, Tollhouse, wait_for
+from tests.acceptance.conftest import ARCHIVE, SEND_AI_TELEMETRY, Tollhouse
 from tests.acceptance.lifecycle.load import SPANS, load
 from tests.processes.copied import ROOT
 from tests.releases.installing import Installers, install_installers, run
+from tests.waiting import LIMIT_S, wait_until
 
 CONNECTIONS = 2
 REQUESTS = 40
-WAIT_S = 120.0
 LOCK = ROOT / "deploy/locks/requirements.lock"
 
 
@@ -83,7 +83,7 @@ def upgrade(one: Installation, earlier: Path, wheel: Path) -> int:
     one.install(earlier)
     key = one.json("keys", "create", "--name", "load", "--use-case", SEND_AI_TELEMETRY)["secret"]
     with load(one.serve(), key, connections=CONNECTIONS) as before:
-        wait_for(lambda: before.acknowledged >= REQUESTS, WAIT_S, "some load")
+        wait_until(lambda: before.acknowledged >= REQUESTS, "some load")
         one.kill()
     killed = one.directory / "killed"
     shutil.copytree(one.data, killed, ignore=shutil.ignore_patterns("*.sock"))
@@ -97,13 +97,13 @@ def upgrade(one: Installation, earlier: Path, wheel: Path) -> int:
     try:
         url = one.serve()
     except AssertionError as failure:
-        assert one.process and 2 == one.process.wait(WAIT_S), failure
+        assert one.process and 2 == one.process.wait(LIMIT_S), failure
         one.stop(code=2)
         assert digests == one.digests()
         raise Refused(one.log[-1]) from failure
     assert totals == one.totals()
     with load(url, key, connections=1) as again:
-        wait_for(lambda: again.records >= kept + SPANS, WAIT_S, "all calls again")
+        wait_until(lambda: again.records >= kept + SPANS, "all calls again")
     assert {} == dict(again.failed)
     assert again.records == one.asked("/books")["topics"]["ai-telemetry"]["accepted"]
     one.stop()

@@ -16,9 +16,10 @@ from typing import Any
 import mypy
 import pytest
 
-from tests.acceptance.conftest import ROOT, Tollhouse, wait_for
+from tests.acceptance.conftest import ROOT, Tollhouse
 from tests.acceptance.payloads import post, request, span
 from tests.acceptance.test_devices import FLEET
+from tests.waiting import wait_until
 
 PROGRAM = Path(__file__).with_name("windows_names.py")
 OURS = ("gateway", "spool", "exporters")
@@ -104,9 +105,9 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         gateway.start()
         laptop = Laptop(directory / "laptop", gateway)
         laptop.start()
-        wait_for((directory / "laptop/agent-data/device.key").exists, 60, "the device's own key")
+        wait_until((directory / "laptop/agent-data/device.key").exists, "the device's own key")
         assert 200 == post(laptop.url, request([span("chatcmpl-" + "a" * 24)]), "").status
-        wait_for(lambda: len(gateway.records()) == 1, 60, "the first call")
+        wait_until(lambda: len(gateway.records()) == 1, "the first call")
         gateway.stop()
         assert 200 == post(laptop.url, request([span("chatcmpl-" + "b" * 24)]), "").status
         laptop.kill()
@@ -115,7 +116,7 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
             AGENT.format(url=gateway.url, directory=directory / "laptop")
         )
         laptop.start()
-        wait_for(lambda: len(gateway.records()) == 2, 60, "the call that was on disk")
+        wait_until(lambda: len(gateway.records()) == 2, "the call that was on disk")
         assert 0 == laptop.close()
         yield laptop.modules
     finally:

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import Tollhouse, installations, wait_for
+from tests.acceptance.conftest import Tollhouse, installations
 from tests.acceptance.payloads import post, request, span
 from tests.acceptance.test_devices import AGENT, FLEET, Agent, shown
+from tests.waiting import wait_until
 
 __all__ = ["installations"]
-
-PUSH_S = 60.0  # seconds from a change on the machine until the gateway states it at the latest
 
 
 @pytest.fixture
@@ -45,11 +44,11 @@ def test_from_the_probe_to_the_gateway(gateway: Tollhouse, laptop: Agent) -> Non
     The gateway states the result of a look at the machine within a minute, and so it does for a later change. The
     next regular heartbeat would be due only in 15 minutes.
     """
-    wait_for((laptop.data / "device.key").exists, 60, "the device's own key")
-    wait_for((laptop.data / "link.json").exists, 60, "the agent's own state")
+    wait_until((laptop.data / "device.key").exists, "the device's own key")
+    wait_until((laptop.data / "link.json").exists, "the agent's own state")
     begin = time.monotonic()
     printed = laptop.json("agent", "probe")
-    wait_for(lambda: len(assistants(gateway, laptop)) == 6, PUSH_S, "the first states")
+    wait_until(lambda: len(assistants(gateway, laptop)) == 6, "the first states")
     print(f"push to first state: {time.monotonic() - begin:.1f} s")
     assert {name: row["state"] for name, row in printed["assistants"].items()} == {
         name: row["state"] for name, row in assistants(gateway, laptop).items()
@@ -57,9 +56,8 @@ def test_from_the_probe_to_the_gateway(gateway: Tollhouse, laptop: Agent) -> Non
     printed["assistants"]["codex"] = {"state": "overridden", "cause": "environment", "configured": False}
     (laptop.data / "states.json").write_text(json.dumps(printed))
     begin = time.monotonic()
-    wait_for(
+    wait_until(
         lambda: assistants(gateway, laptop)["codex"].get("cause") == "environment",
-        PUSH_S,
         "the changed state",
     )
     print(f"change to changed state: {time.monotonic() - begin:.1f} s")
@@ -67,10 +65,10 @@ def test_from_the_probe_to_the_gateway(gateway: Tollhouse, laptop: Agent) -> Non
 
 def test_the_agent_states_how_it_runs(gateway: Tollhouse, laptop: Agent) -> None:
     """Heartbeats are numbered, and the probe finds the agent's address and newest records."""
-    wait_for((laptop.data / "heartbeats.json").exists, 60, "the first heartbeat")
+    wait_until((laptop.data / "heartbeats.json").exists, "the first heartbeat")
     assert 200 == post(laptop.url, request([span("chatcmpl-" + "a" * 24)]), "").status
-    wait_for(
-        lambda: "otel" in shown(gateway, laptop.device)["sources"], 60, "a heartbeat with the first source"
+    wait_until(
+        lambda: "otel" in shown(gateway, laptop.device)["sources"], "a heartbeat with the first source"
     )
     assert 2 <= json.loads((laptop.data / "heartbeats.json").read_text())["seq"] <= 10
     link = json.loads((laptop.data / "link.json").read_text())
@@ -91,7 +89,7 @@ def test_an_agent_that_cannot_reach_its_gateway(installations: Any, tmp_path: Pa
         word: str = json.loads((laptop.data / "link.json").read_text())["forward"]
         return word
 
-    wait_for(lambda: (laptop.data / "link.json").exists() and forward() == "dns", 60, "the reason")
+    wait_until(lambda: (laptop.data / "link.json").exists() and forward() == "dns", "the reason")
 
 
 def test_a_call_of_each_assistant_arrives(
@@ -101,7 +99,7 @@ def test_a_call_of_each_assistant_arrives(
     `agent test codex` ends with 0 if a call from the settings arrives at the gateway, which does not count it, with
     3 if the gateway refuses it, and with 4 without an answer. The forms for MDMs have one line.
     """
-    wait_for((laptop.data / "device.key").exists, 60, "the device's own key")
+    wait_until((laptop.data / "device.key").exists, "the device's own key")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr("gateway.devices.agent.probe.machine.os.geteuid", lambda: 1000)
     file = tmp_path / "home/.codex/config.toml"

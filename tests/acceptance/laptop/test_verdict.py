@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from gateway.devices.agent.hook import HookArguments, reason_to_refuse_hook_call
-from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
+from tests.acceptance.conftest import COMMAND, Tollhouse
 from tests.acceptance.payloads import post
 from tests.acceptance.test_devices import AGENT, FLEET, Agent
 from tests.integration.operations.devices.test_agent_verdict import call_of, logs
+from tests.waiting import wait_until
 
 PATIENT_S = 600.0
 SESSION = "6ad9f8a2-session"
@@ -62,14 +63,12 @@ def test_an_agent_answers_a_hook(installations: Any) -> None:
     def at_the_gateway() -> Decimal:
         return Decimal(gateway.asked(f"/work/session/{SESSION}")["own"]["cost"])
 
-    wait_for(lambda: at_the_gateway() == Decimal("0.31"), PATIENT_S, "the calls at the gateway")
+    wait_until(lambda: at_the_gateway() == Decimal("0.31"), "the calls at the gateway")
     gateway.run("views", "create", "--name", "all", "--principal", "model")
     gateway.run(
         "budgets", "create", "--name", "each laptop", "--view", "all", "--amount", "0.2", "--per", "device"
     )
-    wait_for(
-        lambda: "the budget each laptop is spent (0.31 of 0.2 USD)" in asks(agent), PATIENT_S, "the verdict"
-    )
+    wait_until(lambda: "the budget each laptop is spent (0.31 of 0.2 USD)" in asks(agent), "the verdict")
     gateway.stop(signal.SIGTERM)
     assert 200 == post(agent.url, logs(call_of(SESSION, 30)), "", "/v1/logs").status
     agent.stop(signal.SIGTERM)

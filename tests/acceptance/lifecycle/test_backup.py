@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.drill.surroundings import DrillReceiver, DrillRequest, build_drill_request
-from tests.acceptance.conftest import ARCHIVE, COMMAND, Tollhouse, wait_for
+from tests.acceptance.conftest import ARCHIVE, COMMAND, Tollhouse
 from tests.acceptance.lifecycle.killed import killed, seconds_of
 from tests.acceptance.lifecycle.load import load
 from tests.acceptance.payloads import post, request, span
 from tests.processes.copied import run_process
+from tests.waiting import wait_until
 
 Installations = Callable[..., Tollhouse]
 
@@ -45,10 +46,10 @@ def test_a_backup_under_load_is_whole(installations: Installations) -> None:
     url = one.start()
     backup = one.directory / "backup"
     with load(url, key, connections=2) as tally:
-        wait_for(lambda: tally.acknowledged > 30, 60, "some load")
+        wait_until(lambda: tally.acknowledged > 30, "some load")
         before = tally.records
         assert "backed up to" in one.run("backup", str(backup))
-        wait_for(lambda: tally.records > before, 60, "more load")
+        wait_until(lambda: tally.records > before, "more load")
     assert {} == dict(tally.failed)
     assert {0o700} == {backup.stat().st_mode & 0o777}
     assert {0o600} == {path.stat().st_mode & 0o777 for path in backup.iterdir()}
@@ -93,7 +94,7 @@ def test_what_waited_is_not_sent_twice_in_silence(installations: Installations) 
     key = one.key("sender")
     one.start(env={"NOBODY_ASKS_FOR_IT": "a-secret-of-the-upstream"})
     send(one, key, 3)
-    wait_for(lambda: one.json("spool", "deliveries")["deliveries"], 60, "a delivery was cut")
+    wait_until(lambda: one.json("spool", "deliveries")["deliveries"], "a delivery was cut")
     backup = one.directory / "backup"
     one.run("backup", str(backup))
     one.stop()
@@ -144,18 +145,18 @@ def test_a_call_repeated_after_a_restore_has_a_second_key(installations: Install
         assert 200 == post(at.url, calls.body, key).status
 
     repeat(one, before)
-    wait_for(lambda: receiver.has_received(set(before.names)), 60, "the first call")
-    wait_for(lambda: not one.route("costs/ai-telemetry")["queued"], 60, "its delivery is settled")
+    wait_until(lambda: receiver.has_received(set(before.names)), "the first call")
+    wait_until(lambda: not one.route("costs/ai-telemetry")["queued"], "its delivery is settled")
     one.run("backup", str(one.directory / "backup"))
     repeat(one, after)
-    wait_for(lambda: receiver.has_received(set(after.names)), 60, "the second call")
+    wait_until(lambda: receiver.has_received(set(after.names)), "the second call")
     one.stop()
     other, _ = restored(one, one.directory / "backup", "--queued", "hold")
     try:
         other.start()
         for calls in (before, after):
             repeat(other, calls)
-        wait_for(lambda: receiver.names_received_twice(), 60, "the second call, again")
+        wait_until(lambda: receiver.names_received_twice(), "the second call, again")
         assert set(after.names) == receiver.names_received_twice()
     finally:
         other.stop()

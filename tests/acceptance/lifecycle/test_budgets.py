@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
+from tests.acceptance.conftest import COMMAND, Tollhouse
 from tests.acceptance.lifecycle.killed import seconds_of
 from tests.integration.payloads import json_span, json_traces
 from tests.processes.copied import start_process
+from tests.waiting import wait_until
 
 NOTIFY = """
 [[notify]]
@@ -103,14 +104,13 @@ def test_kills_neither_lose_nor_repeat_an_alert(
         asking.wait(300)
         tollhouse.start()
         # Wait for each threshold. If one evaluation finds two crossed thresholds, it notifies only the higher one.
-        wait_for(partial(has_fired, tollhouse, id, round + 1), 180, f"alert {round + 1}")
+        wait_until(partial(has_fired, tollhouse, id, round + 1), f"alert {round + 1}")
     fired = tollhouse.json("budgets", "alerts", id, "--sort-key", "percent", "--sort-order", "asc")["alerts"]
     assert [(percent, "fired", True) for percent in PERCENTS] == [
         (alert["percent"], alert["state"], alert["told"]) for alert in fired
     ]
-    wait_for(
+    wait_until(
         lambda: len({body["webhook-id"] for body in bodies}) == len(PERCENTS),
-        180,
         "every alert at the receiver",
     )
     ids = defaultdict(set)

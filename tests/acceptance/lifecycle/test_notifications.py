@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import wait_for
+from tests.waiting import wait_until
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -87,12 +87,12 @@ def test_a_kill_neither_loses_nor_renames_a_notification(installations: Any, rec
         tollhouse.json("notifications", "channels", "test", "hook")["notification"]["notice"]
         for _ in range(3)
     ]
-    wait_for(lambda: receiver.ids, 60, "the first request")
+    wait_until(lambda: receiver.ids, "the first request")
     tollhouse.kill()
     assert set(made[:1]) == set(receiver.ids)
     receiver.open.set()
     tollhouse.start()
-    wait_for(lambda: 3 == sent(tollhouse), 60, "the answers on disk")
+    wait_until(lambda: 3 == sent(tollhouse), "the answers on disk")
     assert made == list(dict.fromkeys(receiver.ids))
     assert made[:1] * 2 == receiver.ids[:2]
     tollhouse.stop()

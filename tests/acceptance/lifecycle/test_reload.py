@@ -11,9 +11,10 @@ import pytest
 
 from gateway.cli.operator.client import OperatorClient
 from gateway.configuration.reader import load_config as load_config
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.lifecycle.load import Tally, load
 from tests.acceptance.payloads import post, request, span
+from tests.waiting import wait_until
 
 ARCHIVE = '[[destinations]]\nname = "archive"\ntype = "ndjson"\npath = "records.ndjson"\n'
 SECOND = '[[destinations]]\nname = "second"\ntype = "ndjson"\npath = "second.ndjson"\n'
@@ -52,7 +53,7 @@ def noted(one: Tollhouse, action: str = "reloaded") -> Iterator[None]:
     """Wait for the log line that the block causes, so that a later wait does not match this line."""
     before = logged(one, action)
     yield
-    wait_for(lambda: logged(one, action) > before, 60, action)
+    wait_until(lambda: logged(one, action) > before, action)
 
 
 def hang_up(one: Tollhouse, action: str = "reloaded") -> None:
@@ -65,7 +66,7 @@ def hang_up(one: Tollhouse, action: str = "reloaded") -> None:
 def served(tally: Tally) -> None:
     """Wait for more requests than there are connections, so that some started after this moment."""
     before = tally.acknowledged
-    wait_for(lambda: tally.acknowledged > before + CONNECTIONS, 60, "calls")
+    wait_until(lambda: tally.acknowledged > before + CONNECTIONS, "calls")
 
 
 def test_no_request_fails_over_twenty_reloads(installations: Installations) -> None:
@@ -179,9 +180,9 @@ def test_destinations_come_and_go(installations: Installations) -> None:
     with noted(one):
         assert "changed: destinations\n" == one.run("reload")
     second = one.directory / "second.ndjson"
-    wait_for(lambda: second.exists() and second.read_text().count("\n") == 1, 60, "the second file")
+    wait_until(lambda: second.exists() and second.read_text().count("\n") == 1, "the second file")
     assert 200 == post(one.url, request([span("chatcmpl-two-00000000000000")]), key).status
-    wait_for(lambda: second.read_text().count("\n") == 2, 60, "the second record")
+    wait_until(lambda: second.read_text().count("\n") == 2, "the second record")
     assert one.route("archive/ai-telemetry")["state"] == "orphaned"
     assert one.queued("archive/ai-telemetry") == 1
     configure(one, more=ARCHIVE + SECOND)

@@ -22,10 +22,11 @@ import pytest
 
 from spool.sqlite.migrations import application_id
 from spool.transfer.backups import back_up
-from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
+from tests.acceptance.conftest import COMMAND, Tollhouse
 from tests.acceptance.lifecycle.load import Tally, load
 from tests.acceptance.payloads import post, request, span
 from tests.bench.load.payloads import RUN, protobuf_spans
+from tests.waiting import wait_until
 
 Installations = Callable[..., Tollhouse]
 SCOPES = (
@@ -67,7 +68,7 @@ def activated(installations: Installations) -> Iterator[Activated]:
 def served(tally: Tally) -> None:
     """Wait until the running process has served for a while."""
     before = tally.acknowledged
-    wait_for(lambda: tally.acknowledged > before + 50, 60, "fifty more requests")
+    wait_until(lambda: tally.acknowledged > before + 50, "fifty more requests")
 
 
 def check(one: Tollhouse, sent: int) -> None:
@@ -185,7 +186,7 @@ def test_grpc_call_between_two_processes_waits_for_the_new_one(installations: In
     with calls(one.grpc_url(), key) as answers:
         for _ in range(3):
             before = answers["OK"]
-            wait_for(lambda: answers["OK"] > before + 10, 60, "ten calls")  # noqa: B023 - waited for at once
+            wait_until(lambda: answers["OK"] > before + 10, "ten calls")  # noqa: B023 - waited for at once
             one.take_over()
     assert set() == set(answers) - REPEATED - {"OK", INTERRUPTED}
     assert answers[INTERRUPTED] <= 3 * 2, "a call and a connection for each stop at most"

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post, request, span
 from tests.clients.loopback import Loopback, body_of
 from tests.spool.postgres_cluster import Schema, storage_table
+from tests.waiting import wait_until
 
 ROUTE = "sink/ai-telemetry"
 TAKEN_OVER_S = 6.0  # the documented limit for a takeover, in seconds
@@ -89,7 +90,7 @@ def gateways(installations: Any, new_schema: Any, sink: Sink, tmp_path: Path) ->
         for name in ("a", "b")
     )
     first.start()
-    wait_for(lambda: ROUTE in run_by(first, "a"), 60, "the first gateway runs the route")
+    wait_until(lambda: ROUTE in run_by(first, "a"), "the first gateway runs the route")
     second.start()
     return first, second
 
@@ -107,7 +108,7 @@ def run_by(gateway: Tollhouse, name: str) -> list[str]:
 def sent(sink: Sink, after: int) -> float:
     """Wait until there are more requests than `after`; return how long it took."""
     began = time.monotonic()
-    wait_for(lambda: len(sink.keys) > after, 60, f"a request after {after}")
+    wait_until(lambda: len(sink.keys) > after, f"a request after {after}")
     return time.monotonic() - began
 
 
@@ -116,7 +117,7 @@ def by_role(gateways: tuple[Tollhouse, Tollhouse]) -> tuple[Tollhouse, Tollhouse
     Return the gateway that runs the route, then the other. On a stalled machine the route may have moved.
     """
     first, second = gateways
-    wait_for(lambda: ROUTE in run_by(first, "a") + run_by(first, "b"), 60, "a gateway runs the route")
+    wait_until(lambda: ROUTE in run_by(first, "a") + run_by(first, "b"), "a gateway runs the route")
     return (first, second) if ROUTE in run_by(first, first.directory.name) else (second, first)
 
 
@@ -135,7 +136,7 @@ def test_what_a_gateway_had_in_hand_is_sent_by_another_one(
     killed.kill()
     killed_s = sent(sink, after=before)
     sink.answers.set()
-    wait_for(lambda: other.queued(ROUTE) == 0, 60, "the second gateway settles it")
+    wait_until(lambda: other.queued(ROUTE) == 0, "the second gateway settles it")
     assert len(set(sink.keys)) == 1
     assert list(sink.accepted.values()) == [1]
 
@@ -153,10 +154,10 @@ def test_what_a_gateway_had_in_hand_is_sent_by_another_one(
     try:
         frozen_s = sent(sink, after=before)
         sink.answers.set()
-        wait_for(lambda: third.queued(ROUTE) == 0, 60, "the other gateway settles it")
+        wait_until(lambda: third.queued(ROUTE) == 0, "the other gateway settles it")
     finally:
         frozen.process.send_signal(signal.SIGCONT)
-    wait_for(lambda: {"a", "b"} == live(frozen), 60, "the frozen one has a new session")
+    wait_until(lambda: {"a", "b"} == live(frozen), "the frozen one has a new session")
     assert len(set(sink.keys)) == 1
     assert list(sink.accepted.values()) == [1, 1]
     books = third.asked("/books")

@@ -15,12 +15,11 @@ import psycopg
 import pytest
 
 from spool.postgres.migrations import VERSION
-from tests.acceptance.conftest import ROOT, Tollhouse, wait_for
+from tests.acceptance.conftest import ROOT, Tollhouse
 from tests.acceptance.lifecycle.next_release import COMMAND, NEXT_VERSION, RELEASE, make_next_release
 from tests.faults.gateways.shared_site import SharedSite
 from tests.spool.postgres_cluster import Schema
-
-TAKEN_S = 60.0  # limit in seconds, generous for a busy machine
+from tests.waiting import wait_until
 
 
 def run(gateway: Tollhouse, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
@@ -62,27 +61,27 @@ def test_an_upgrade_gateway_by_gateway(unmade_schema: Schema, tmp_path: Path) ->
     try:
         old.start()
         with site.oracle.balanced(senders=1, pause_s=0.2):
-            site.passes(TAKEN_S)
+            site.passes()
             migrated = run(new, following, "storage", "migrate", "--json")
             assert 0 == migrated.returncode, migrated.stderr
             told = json.loads(migrated.stdout)
             assert told["version_before"] == VERSION
             assert told["version"] == NEXT_VERSION
             # calls still pass after the old release has continued on the schema of the new one
-            site.passes(TAKEN_S)
+            site.passes()
             new.start(following, COMMAND)
-            wait_for(lambda: len(versions(old)) == 2, TAKEN_S, "the old one knows the new one")
+            wait_until(lambda: len(versions(old)) == 2, "the old one knows the new one")
             assert RELEASE in versions(old)
             twice = site.oracle.twice
-            wait_for(lambda: site.oracle.twice >= twice + 5, TAKEN_S, "calls that both have acknowledged")
+            wait_until(lambda: site.oracle.twice >= twice + 5, "calls that both have acknowledged")
             # The new release fills its new field only in calls that the old release reported first. Chance
             # decides which release gets a call first.
-            wait_for(lambda: _has_filled(unmade_schema), TAKEN_S, "a call that the old one has told first")
+            wait_until(lambda: _has_filled(unmade_schema), "a call that the old one has told first")
             assert old.json("spool", "verify")["balanced"]
             old.stop()
             old.start(following, COMMAND)
-            wait_for(lambda: versions(old) == {RELEASE}, TAKEN_S, "all are of the new release")
-            site.passes(TAKEN_S)
+            wait_until(lambda: versions(old) == {RELEASE}, "all are of the new release")
+            site.passes()
         site.judge().check()
         assert accepted(old) == accepted(new)
         _check_both_wrote(unmade_schema)

@@ -24,11 +24,11 @@ from gateway.service.addresses.areas import OPERATOR_AREAS, operator_addresses
 from gateway.service.addresses.table import FOR_SENDERS
 from spool.registry import scopes
 from tests.acceptance.captured_upstream import rows_of
-from tests.acceptance.conftest import Tollhouse, UnixConnection, wait_for
+from tests.acceptance.conftest import Tollhouse, UnixConnection
 from tests.acceptance.restarts.workload import KEYS, MCP_CALLS_A_DAY, Halves, Sent, assistants, unpacked
 from tests.clients.loopback import Loopback, body_of
+from tests.waiting import wait_until
 
-SETTLED_S = 300.0
 MOMENT = "a moment of the run"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z|\b\d{10}\.\d+")
 URL = re.compile(r"http://127\.0\.0\.1:\d+")
@@ -291,9 +291,7 @@ def run_workload(
                 tollhouse.run("storage", "set", "hold=0s")
             tollhouse.start()
         settle(tollhouse)
-        wait_for(
-            lambda: not counted_beside_calls(tollhouse), SETTLED_S, "counters beside calls are taken back"
-        )
+        wait_until(lambda: not counted_beside_calls(tollhouse), "counters beside calls are taken back")
         settle(tollhouse)
         evaluate(tollhouse)
         answers += [send(tollhouse, site.keys, each) for each in questions.after]
@@ -332,7 +330,7 @@ def settle(tollhouse: Tollhouse, *, waiting: int = 0) -> None:
         queued = any(route["queued"] for route in status["routes"])
         return not queued and pending == waiting and ledger["reach"] == newest
 
-    wait_for(is_settled, SETTLED_S, "everything is decided and has left")
+    wait_until(is_settled, "everything is decided and has left")
 
 
 def counted_beside_calls(tollhouse: Tollhouse) -> Decimal:
@@ -346,7 +344,7 @@ def evaluate(tollhouse: Tollhouse) -> None:
     """Evaluate budgets and insights, and wait until the alerts are sent."""
     tollhouse.json("budgets", "evaluate")
     tollhouse.json("insights", "check")
-    wait_for(lambda: not any(each["waiting"] for each in _channels(tollhouse)), SETTLED_S, "alerts have left")
+    wait_until(lambda: not any(each["waiting"] for each in _channels(tollhouse)), "alerts have left")
 
 
 def _channels(tollhouse: Tollhouse) -> list[Any]:

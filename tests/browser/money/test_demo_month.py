@@ -11,9 +11,10 @@ from urllib.parse import quote
 from playwright.sync_api import Route, expect
 
 from gateway.service.demo.note import DemoNote, write_note
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW, Console
+from tests.waiting import wait_until
 
 
 def loaded(console: Console) -> None:
@@ -53,7 +54,7 @@ def test_a_demo_month_is_loaded_and_removed(house: Tollhouse, open_console: Open
     console.expects("404")  # the page may send requests while the month is deleted
     console.page.get_by_role("button", name="Remove the demo month").click()
     expect(console.page.get_by_role("button", name="Load a demo month")).to_be_visible()
-    wait_for(lambda: not folders(house), 60, "the folder is deleted")
+    wait_until(lambda: not folders(house), "the folder is deleted")
     assert {"demo.load", "demo.remove"} <= console.actions()
     assert "no_demo" == console.ask("/demo/overview")["error"]["type"]
 
@@ -80,7 +81,7 @@ def test_demo_month_is_not_offered_once_real_records_exist(
     key.write_text(house.key("gateway"))
     house.run("send", "--example", "litellm", "--to", house.url, "--key-file", str(key), config=False)
     console = open_console(house, viewport=NARROW)
-    wait_for(lambda: house.json("spool", "status")["topics"][0]["accepted"], 60, "the record is counted")
+    wait_until(lambda: house.json("spool", "status")["topics"][0]["accepted"], "the record is counted")
     console.open("/")
     expect(console.page.get_by_text("A demo month is loaded.")).to_be_visible()
     assert [] == console.audit()
@@ -88,7 +89,7 @@ def test_demo_month_is_not_offered_once_real_records_exist(
     console.page.get_by_role("button", name="Remove the demo month").click()
     expect(console.page.get_by_role("heading", name="A demo month")).to_have_count(0)
     expect(console.page.get_by_role("button", name="Load a demo month")).to_have_count(0)
-    wait_for(lambda: not folders(house), 60, "the folder is deleted")
+    wait_until(lambda: not folders(house), "the folder is deleted")
     assert 409 == refused(console, "POST", "/demo")
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from playwright.sync_api import Browser, expect
 
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import WIDE, Console
+from tests.waiting import wait_until
 
 EVA, PASSWORD = "eva@example.com", "correct horse battery"
 OPEN = ["Overview", "Costs", "Calls", "Connect", "Money", "Alerts", "Live tail"]
@@ -71,7 +72,7 @@ def test_a_person_of_billed_money_alone(
     """
     admin = open_console(month)
     query = "/report?range=last_month&by=team&cost_type=billed_cost"
-    wait_for(lambda: admin.ask(query)["billed"]["days"]["open"] == 0, 120, "the bill of last month")
+    wait_until(lambda: admin.ask(query)["billed"]["days"]["open"] == 0, "the bill of last month")
     full = {"data_access": "full", "filters": [], "cost_types": ["billed_cost"]}
     with limited(browser, admin, "", **full) as eva:
         page = eva.page

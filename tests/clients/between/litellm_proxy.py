@@ -15,14 +15,13 @@ from typing import Any
 
 import urllib3
 
-from tests.acceptance.conftest import wait_for
 from tests.clients import environments
 from tests.clients.journal import Call
 from tests.documents import connect_page, parsed_yaml
+from tests.waiting import wait_until
 
 PAGE = connect_page("litellm")
 MASTER = "sk-master"
-START_S = 300.0  # limit for a start; the proxy's first start compiles a thousand files
 # Dollars per token, from which LiteLLM and `cost` compute costs.
 PRICES = {
     "input_cost_per_token": "0.000002",
@@ -103,7 +102,7 @@ class Proxy:
                 stderr=subprocess.STDOUT,
                 env=self._environment(),
             )
-        wait_for(self._is_up, START_S, "the proxy to answer")
+        wait_until(self._is_up, "the proxy to answer")
 
     def stop(self) -> None:
         """Stop like an operator, so that the callbacks can send their remaining events."""

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,11 +14,11 @@ from email.utils import formatdate
 from pathlib import Path
 
 from tests.free_ports import free_port
+from tests.waiting import wait_until
 
 ACCOUNT, CONTAINER = "devstoreaccount1", "acme"
 # the public key that every emulator has
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-_START_S = 120
 
 
 @contextmanager
@@ -42,20 +41,20 @@ def azurite(place: Path, directory: Path) -> Iterator[str]:
 
 
 def _make_container(address: str) -> None:
-    until = time.monotonic() + _START_S
-    while True:
+
+    def is_made() -> bool:
         request = urllib.request.Request(f"{address}/{CONTAINER}?restype=container", method="PUT", data=b"")
         for name, value in _signed().items():
             request.add_header(name, value)
         try:
             with urllib.request.urlopen(request, timeout=10):
-                return
+                return True
         except urllib.error.HTTPError:
             raise
         except (urllib.error.URLError, ConnectionError):
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.05)
+            return False
+
+    wait_until(is_made, "the server makes its container")
 
 
 def _signed() -> dict[str, str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -21,9 +20,9 @@ from queue import Queue
 from aiohttp import ClientSession, web
 
 from tests.free_ports import free_port
+from tests.waiting import LIMIT_S, wait_until
 
 BUCKET = "acme"
-_START_S = 120
 _CONDITION = "x-goog-if-generation-match"
 _KEPT = ("Content-Length", "ETag", "Last-Modified", "Content-Type", "Content-Range", "x-goog-generation")
 
@@ -100,26 +99,26 @@ def _before(shim: Shim) -> Iterator[tuple[str, Shim]]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    loop, ended, port = begun.get(timeout=_START_S)
+    loop, ended, port = begun.get(timeout=LIMIT_S)
     try:
         yield f"http://127.0.0.1:{port}", shim
     finally:
         loop.call_soon_threadsafe(ended.set)
-        thread.join(timeout=_START_S)
+        thread.join(timeout=LIMIT_S)
 
 
 def _make_bucket(address: str) -> None:
-    until = time.monotonic() + _START_S
     body = f'{{"name": "{BUCKET}"}}'.encode()
-    while True:
+
+    def is_made() -> bool:
         request = urllib.request.Request(f"{address}/storage/v1/b?project=test", data=body, method="POST")
         request.add_header("Content-Type", "application/json")
         try:
             with urllib.request.urlopen(request, timeout=10):
-                return
+                return True
         except urllib.error.HTTPError:
             raise
         except (urllib.error.URLError, ConnectionError):
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.05)
+            return False
+
+    wait_until(is_made, "the server makes its bucket")

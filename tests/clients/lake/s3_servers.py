@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +14,10 @@ from exporters.errors import SendError
 from exporters.lake.destination import open_store
 from exporters.settings import DestinationSettings
 from tests.free_ports import free_port
+from tests.waiting import wait_until
 
 BUCKET = "acme"
 KEY_ID, KEY = "tollhouse", "tollhouse-secret"
-_START_S = 120
 _PROXY = """
 s3proxy.endpoint=http://127.0.0.1:{port}
 s3proxy.authorization=aws-v4
@@ -83,13 +82,13 @@ def _running(words: Sequence[str], directory: Path, port: int, environment: dict
 def _wait(process: subprocess.Popen[bytes], directory: Path, address: str) -> None:
     """Wait until the server knows its bucket."""
     settings = settings_in(address, directory)
-    until = time.monotonic() + _START_S
-    while True:
+
+    def knows() -> bool:
         assert process.poll() is None, (directory / "log").read_text()
         try:
             asyncio.run(open_store(settings, destination_secret(settings)).create_object("begun", b"1"))
         except SendError:
-            assert time.monotonic() < until, (directory / "log").read_text()
-            time.sleep(0.1)
-        else:
-            return
+            return False
+        return True
+
+    wait_until(knows, (directory / "log").read_text)

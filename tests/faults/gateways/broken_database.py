@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.acceptance.conftest import wait_for
 from tests.faults.gateways.shared_site import SharedSite
 from tests.faults.scenarios import Trial
 from tests.spool.postgres_cluster import Pair
+from tests.waiting import wait_until
 
 COMMIT_TIMEOUT_S = 2.0
 # How long commits wait for the standby or for a frozen server. This is the shortest valid setting.
@@ -46,7 +46,7 @@ class BrokenDatabase:
             self.site.passes()
             took = time.monotonic() - self.healed_at
             self.site.repeat()
-        wait_for(lambda: all(self.site.is_ready()), ANSWERED_S, "every gateway is ready")
+        wait_until(lambda: all(self.site.is_ready()), "every gateway is ready")
         verdict = self.site.judge()
         acknowledged = verdict.acknowledged - before
         print(
@@ -71,14 +71,14 @@ class BrokenDatabase:
         assert took_s < COMMIT_TIMEOUT_S + ANSWERED_S
         self.site.oracle.wait_until_refused()
         acknowledged = len(self.site.oracle.acknowledged)
-        wait_for(lambda: not any(self.site.is_ready()), ANSWERED_S, "no gateway is ready")
+        wait_until(lambda: not any(self.site.is_ready()), "no gateway is ready")
         self.site.refuses()
         assert len(self.site.oracle.acknowledged) == acknowledged
 
     def keeps_on(self, calls: int) -> None:
         """Wait until `calls` more calls are acknowledged."""
         enough = len(self.site.oracle.acknowledged) + calls
-        wait_for(lambda: len(self.site.oracle.acknowledged) >= enough, ANSWERED_S, "senders are answered")
+        wait_until(lambda: len(self.site.oracle.acknowledged) >= enough, "senders are answered")
 
     def healed(self) -> None:
         """Record that the database works again or will recover without help."""
@@ -109,6 +109,4 @@ class BrokenPair(BrokenDatabase):
     def is_booked(self, commit: int) -> None:
         """Wait until the accounting includes this commit."""
         booked = "SELECT 1 FROM gateways.marks WHERE booked >= "
-        wait_for(
-            lambda: self.pair.primary.execute(f"{booked}{commit}"), ANSWERED_S, "the books have a commit"
-        )
+        wait_until(lambda: self.pair.primary.execute(f"{booked}{commit}"), "the books have a commit")

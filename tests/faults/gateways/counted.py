@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.faults.oracle import SentCall
-
-COUNTED_S = 120.0
+from tests.waiting import wait_until
 
 
 def wait_until_counted(gateway: Tollhouse, next_number: int) -> None:
@@ -19,9 +18,7 @@ def wait_until_counted(gateway: Tollhouse, next_number: int) -> None:
         found: dict[str, Any] = gateway.asked("/ledger")["ledger"]
         return found
 
-    wait_for(
-        lambda: state()["reach"] >= next_number and not state()["rebuilding"], COUNTED_S, "all is counted"
-    )
+    wait_until(lambda: state()["reach"] >= next_number and not state()["rebuilding"], "all is counted")
 
 
 def differences(

@@ -16,7 +16,7 @@ from psycopg import sql
 
 from spool.postgres.log.entries import topic_code
 from spool.record import AI_TELEMETRY
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import KEEP_ALIVE, post
 from tests.faults.gateways.balanced import BalancedOracle
 from tests.faults.gateways.counted import differences, wait_until_counted
@@ -24,6 +24,7 @@ from tests.faults.oracle import SentCall, SentRequest
 from tests.faults.site import Verdict
 from tests.faults.upstream import ACCEPT, ScriptedUpstream
 from tests.spool.postgres_cluster import storage_table
+from tests.waiting import wait_until
 
 CONFIG = """
 [server]
@@ -45,8 +46,6 @@ secret_file = "{upstream_secret}"
 use_cases = ["Send AI Telemetry"]
 """
 UPSTREAM_ROUTE = "upstream/ai-telemetry"
-DRAINED_S = 180.0
-PASSED_S = 120.0
 
 
 class SharedSite:
@@ -120,7 +119,7 @@ class SharedSite:
 
     def holder(self) -> int:
         """Wait until a gateway runs the route to the upstream; return its number."""
-        wait_for(lambda: len(self._holders()) == 1, PASSED_S, "a gateway runs the route")
+        wait_until(lambda: len(self._holders()) == 1, "a gateway runs the route")
         return self._holders()[0]
 
     def _holders(self) -> list[int]:
@@ -179,40 +178,35 @@ class SharedSite:
     def delivers(self, *requests: SentRequest) -> None:
         """Wait until all calls of these requests are delivered."""
         calls = {name for one in requests for name in one.calls}
-        self._await(lambda: calls <= self.upstream.taken.keys(), DRAINED_S, "what was sent is delivered")
+        self._await(lambda: calls <= self.upstream.taken.keys(), "what was sent is delivered")
 
     def metrics(self) -> list[str]:
         """Return the metric lines of the first gateway."""
         answer = KEEP_ALIVE.request("GET", f"{self.gateways[0].url}/metrics")
         return answer.data.decode().splitlines()
 
-    def repeat(self, timeout_s: float = PASSED_S) -> None:
+    def repeat(self) -> None:
         """Resend each refused request until a gateway accepts it."""
         for sent in self.refused:
             taken = partial(self._is_taken, sent)
-            self._await(taken, timeout_s, "what was refused is taken")
+            self._await(taken, "what was refused is taken")
         self.refused.clear()
 
     def _is_taken(self, sent: SentRequest) -> bool:
         return any(self.oracle.is_taken(url, sent) for url in self.urls())
 
-    def passes(self, timeout_s: float = PASSED_S) -> float:
+    def passes(self) -> float:
         """Return the seconds until a new record is accepted by some gateway and delivered."""
         began = time.monotonic()
         fresh = self.oracle.make(1)
         (name,) = fresh.calls
-        self._await(
-            lambda: any(self.oracle.is_taken(url, fresh) for url in self.urls()), timeout_s, "an answer"
-        )
-        self._await(lambda: name in self.upstream.taken, timeout_s, "a fresh record is delivered")
+        self._await(lambda: any(self.oracle.is_taken(url, fresh) for url in self.urls()), "an answer")
+        self._await(lambda: name in self.upstream.taken, "a fresh record is delivered")
         return time.monotonic() - began
 
-    def _await(self, condition: Callable[[], object], timeout_s: float, what: str) -> None:
-        """Wait; on a timeout, add the state of every gateway to the error."""
-        try:
-            wait_for(condition, timeout_s, what)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.described()}") from error
+    def _await(self, condition: Callable[[], object], what: str) -> None:
+        """Wait; after the limit, the error has the state of every gateway."""
+        wait_until(condition, lambda: f"{what}\n{self.described()}")
 
     def described(self) -> str:
         """Describe each gateway's own state and its view of the others, for the message of a failed test."""
@@ -238,7 +232,7 @@ class SharedSite:
     def judge(self) -> Verdict:
         """Judge the running, healed gateways after everything is delivered."""
         self.upstream.behave(ACCEPT)
-        self._await(lambda: not self.gateways[0].queued(UPSTREAM_ROUTE), DRAINED_S, "everything is delivered")
+        self._await(lambda: not self.gateways[0].queued(UPSTREAM_ROUTE), "everything is delivered")
         promised = set(self.oracle.acknowledged)
         verdict = Verdict(len(promised))
         verdict.lost = promised - self.upstream.taken.keys() - self.upstream.rejected
@@ -271,7 +265,7 @@ class SharedSite:
                     raise
             return bool(found)
 
-        self._await(has_recounted, DRAINED_S, "a gateway reaches the database")
+        self._await(has_recounted, "a gateway reaches the database")
         return found[-1]
 
     def _not_counted(self, promised: set[str], lost: set[str]) -> Sequence[str]:

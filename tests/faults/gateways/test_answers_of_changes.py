@@ -18,12 +18,12 @@ from urllib.parse import quote
 import pytest
 
 from gateway.core.paths import AS, OPERATOR_API, socket_path
-from tests.acceptance.conftest import Tollhouse, UnixConnection, wait_for
-from tests.faults.gateways.broken_database import ANSWERED_S
+from tests.acceptance.conftest import Tollhouse, UnixConnection
 from tests.faults.gateways.shared_site import SharedSite
 from tests.faults.scenarios import Trial
 from tests.rounds import IS_LONG
 from tests.spool.postgres_cluster import STANDBY, Pair, Server, folder
+from tests.waiting import wait_until
 
 KINDS = 3  # number of object kinds to delete from per round; few, because each deletion waits for a second
 FLAPS_S = (0.0, 0.001, 0.005, 0.02)  # how long synchronous_standby_names is empty
@@ -149,7 +149,7 @@ class Deletions:
         self._things = {name: all_things[name] for name in rng.sample(sorted(all_things), KINDS)}
         # the response's status per deleted object; a 503 does not count as a response
         self.answered: dict[str, int] = {}
-        wait_for(self._are_known, ANSWERED_S, "both gateways know all of it")
+        wait_until(self._are_known, "both gateways know all of it")
 
     def _are_known(self) -> bool:
         return all(
@@ -168,7 +168,7 @@ class Deletions:
                 self.answered[name] = status
 
     def ask_until_answered(self) -> None:
-        wait_for(self._ask_is_answered, ANSWERED_S, "each deletion is answered")
+        wait_until(self._ask_is_answered, "each deletion is answered")
 
     def _ask_is_answered(self) -> bool:
         self.ask()

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import wait_for
 from tests.faults.gateways.broken_database import ANSWERED_S
 from tests.faults.gateways.shared_site import SharedSite
 from tests.faults.oracle import SentRequest
 from tests.faults.scenarios import Trial
 from tests.spool.postgres_cluster import STANDBY, SUCCESSOR, Pair, confirming, folder
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -52,7 +52,7 @@ class LaggingPair:
         """Send calls one by one until a gateway acknowledges each."""
         for _ in range(calls):
             taken = partial(self._is_taken, self.site.oracle.make(1))
-            wait_for(taken, ANSWERED_S, "a call is acknowledged")
+            wait_until(taken, "a call is acknowledged")
 
     def _is_taken(self, sent: SentRequest) -> bool:
         return any(self.site.oracle.is_taken(url, sent) for url in self.site.urls())
@@ -63,7 +63,7 @@ class LaggingPair:
         def counted() -> bool:
             return bool(self.site.gateways[0].asked("/ledger")["ledger"]["reach"] > calls)
 
-        wait_for(counted, ANSWERED_S, "the first calls are counted")
+        wait_until(counted, "the first calls are counted")
 
     def refuses(self, calls: int) -> None:
         """Send `calls` calls to each gateway at once. All are refused, and none is sent again."""
@@ -161,7 +161,7 @@ def vanish(trial: Trial, tmp_path: Path, way: Way) -> None:
             with lagging.taken_over():
                 lagging.sends(rng.randint(2, 6))
                 took = time.monotonic() - lagging.taken_over_at
-                wait_for(lambda: all(site.is_ready()), ANSWERED_S, "every gateway is ready")  # noqa: B023
+                wait_until(lambda: all(site.is_ready()), "every gateway is ready")  # noqa: B023
                 verdict = site.judge()
             print(f"senders saw {dict(site.oracle.answers)}; acknowledged {took:.1f} s after the takeover")
             trial.count(

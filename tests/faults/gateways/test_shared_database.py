@@ -19,7 +19,7 @@ import pytest
 
 from spool.postgres.log.entries import topic_code
 from spool.record import AI_TELEMETRY
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.faults.gateways.broken_database import ANSWERED_S, SPOOL, BrokenDatabase, BrokenPair
 from tests.faults.gateways.restarted_pooler import RestartedPooler
 from tests.faults.gateways.shared_site import SharedSite
@@ -30,6 +30,7 @@ from tests.rounds import IS_LONG
 from tests.small_disk import fill, small_disk
 from tests.spool.postgres_cluster import STANDBY, SUCCESSOR, Pair, Server, confirming, folder, user
 from tests.spool.postgres_cluster import cluster as cluster
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -103,9 +104,8 @@ def test_no_standby_is_named(trial: Trial, broken: BrokenPair) -> None:
     for _ in trial.rounds(short=1, full=10):
         with broken.row(trial):
             broken.pair.primary.change(synchronous_standby_names="")
-            wait_for(
+            wait_until(
                 lambda: any("the standby is gone" in one for one in broken.site.reasons()),
-                ANSWERED_S,
                 "a reason",
             )
             broken.nothing_is_kept()
@@ -120,7 +120,7 @@ def test_a_transaction_is_left_open(trial: Trial, broken: BrokenPair) -> None:
         with broken.row(trial), psycopg.connect(broken.pair.primary.dsn) as other:
             other.execute("SELECT pg_current_xact_id(), count(*) FROM gateways.commits")
             broken.keeps_on(CALLS_BESIDE)
-            wait_for(lambda: oldest_transaction_s(broken) > 1.0, ANSWERED_S, "its age is shown")
+            wait_until(lambda: oldest_transaction_s(broken) > 1.0, "its age is shown")
             broken.healed()
 
 
@@ -141,7 +141,7 @@ def test_too_many_connections(trial: Trial, broken: BrokenPair) -> None:
     for _ in trial.rounds(short=1, full=10):
         with broken.row(trial), ExitStack() as others:
             take_all_connections(others, broken)
-            wait_for(lambda: says_too_many(broken), ANSWERED_S, "a reason")
+            wait_until(lambda: says_too_many(broken), "a reason")
             broken.nothing_is_kept()
             broken.healed()
 
@@ -201,7 +201,7 @@ def test_damage(trial: Trial, broken: BrokenPair) -> None:
             assert damaged_calls == books["topics"][AI_TELEMETRY]["damaged"]
             for one in site.gateways:
                 says_so = partial(is_said, one, "the ids of a commit are damaged")
-                wait_for(says_so, ANSWERED_S, "the log names them")
+                wait_until(says_so, "the log names them")
             # by now the gateways have set the damaged records aside
             assert site.gateways[1].json("spool", "verify")["balanced"]
             for name in body.sent.calls:
@@ -225,7 +225,7 @@ class SentAlone:
 def sent_alone(broken: BrokenPair) -> SentAlone:
     sent = broken.site.oracle.make(5)
     taken = partial(broken.site.oracle.is_taken, broken.site.gateways[0].url, sent)
-    wait_for(taken, ANSWERED_S, "a request is taken")
+    wait_until(taken, "a request is taken")
     ((first, commit),) = broken.pair.primary.execute(NEWEST)
     assert isinstance(first, int) and isinstance(commit, int)
     return SentAlone(sent, first, commit)
@@ -339,7 +339,7 @@ def test_records_lost_to_a_lagging_standby_are_reported(trial: Trial, tmp_path: 
             print(lost)
             assert "20 commits with 100 new records" in lost
             says_so = partial(is_said, site.gateways[0], "20 commits with 100 new records")
-            wait_for(says_so, ANSWERED_S, "the log says so")
+            wait_until(says_so, "the log says so")
             trial.count(acknowledged=verdict.acknowledged, lost=len(verdict.lost),
                         duplicates=len(verdict.duplicates), recovery_s=took)  # fmt: skip
             verdict.lost.clear()
@@ -371,7 +371,7 @@ def test_disk_full(trial: Trial, cluster: Server, tmp_path: Path) -> None:
             with broken.row(trial):
                 filler = fill(disk)
                 # records that fit into existing pages are still stored
-                wait_for(lambda: site.oracle.answers["503"] > 50, ANSWERED_S, "senders are refused")
-                wait_for(lambda: any("is full" in one for one in site.reasons()), ANSWERED_S, "a reason")
+                wait_until(lambda: site.oracle.answers["503"] > 50, "senders are refused")
+                wait_until(lambda: any("is full" in one for one in site.reasons()), "a reason")
                 filler.unlink()
                 broken.healed()

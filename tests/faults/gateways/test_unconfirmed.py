@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import wait_for
-from tests.faults.gateways.broken_database import ANSWERED_S, SPOOL
+from tests.faults.gateways.broken_database import SPOOL
 from tests.faults.gateways.shared_site import SharedSite
 from tests.faults.gateways.test_answers_of_changes import emptied, flapping, lagging, new_pair
 from tests.faults.scenarios import Trial
 from tests.faults.upstream import ACCEPT, refuse
 from tests.spool.postgres_cluster import SUCCESSOR, Pair, confirming
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(7200)
 
@@ -60,7 +60,7 @@ def sites(
                 pair.standby.change(synchronous_standby_names=SUCCESSOR)
                 took = site.passes()
                 site.repeat()
-                wait_for(partial(is_whole, site), ANSWERED_S, "every gateway is ready")
+                wait_until(partial(is_whole, site), "every gateway is ready")
                 verdict = site.judge()
                 print(f"{way.__name__}: {verdict.acknowledged} acknowledged, {len(verdict.duplicates)} twice")
                 trial.count(
@@ -93,11 +93,11 @@ def test_nothing_leaves_that_may_be_on_one_machine(trial: Trial, tmp_path: Path)
         for site, pair, rng, way in rounds:
             site.upstream.behave(refuse(503))
             site.oracle.send_all(site.gateways[0].url, CALLS)
-            wait_for(partial(was_tried, site), ANSWERED_S, "deliveries were cut")
+            wait_until(partial(was_tried, site), "deliveries were cut")
             pair.catch_up()
             with way(pair, rng):
                 site.refuses()
-                wait_for(partial(waits, site), ANSWERED_S, "a route says that it waits")
+                wait_until(partial(waits, site), "a route says that it waits")
                 site.upstream.behave(ACCEPT)
                 for _ in range(3):
                     site.refuses()
@@ -110,7 +110,7 @@ def test_nothing_is_acknowledged_that_is_on_one_machine(trial: Trial, tmp_path: 
     with sites(trial, tmp_path, short=2) as rounds:
         for site, pair, rng, way in rounds:
             with site.oracle.balanced(senders=3):
-                wait_for(partial(has_many, site), ANSWERED_S, "senders are answered")
+                wait_until(partial(has_many, site), "senders are answered")
                 with way(pair, rng):
                     refused_all_the_time(site)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -12,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.free_ports import free_port
+from tests.waiting import wait_until
 
 BUCKET = "acme"
-_START_S = 300
 
 
 @contextmanager
@@ -34,13 +33,12 @@ def s3_server(directory: Path) -> Iterator[str]:
 
 
 def _make_bucket(address: str) -> None:
-    until = time.monotonic() + _START_S
-    while True:
+    def is_made() -> bool:
         request = urllib.request.Request(f"{address}/{BUCKET}", method="PUT", data=b"")
         try:
             with urllib.request.urlopen(request, timeout=10):
-                return
+                return True
         except (urllib.error.URLError, ConnectionError):
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.05)
+            return False
+
+    wait_until(is_made, "the server makes its bucket")

@@ -7,10 +7,11 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from tests.acceptance.conftest import ARCHIVE, Tollhouse, wait_for
+from tests.acceptance.conftest import ARCHIVE, Tollhouse
 from tests.clients.loopback import Loopback, body_of
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.states import faces
+from tests.waiting import wait_until
 
 CALLS = 5
 HOOKS = """
@@ -56,7 +57,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tollhouse]:
     spans = [json_span(spanId=f"{n + 1:016x}") for n in range(CALLS)]
     assert 200 == faces.send(house, key, json_traces(*spans))[0]
     for route, state in (("rejecting/ai-telemetry", "refusing"), ("paused/ai-telemetry", "parked")):
-        wait_for(lambda route=route, state=state: house.route(route)["state"] == state, 120, route)
+        wait_until(lambda: house.route(route)["state"] == state, route)  # noqa: B023 - called here
     yield house
     house.stop(code=None)
     receiver.close()

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.conftest import installations as installations
 from tests.acceptance.payloads import post
 from tests.integration.order.dealt.conversation import request_of
@@ -26,6 +26,7 @@ from tests.integration.order.dealt.plan import Plan, Step, dealt
 from tests.integration.order.dealt.test_dealt import compared, expected, kept
 from tests.integration.order.running import SEED
 from tests.rounds import IS_LONG
+from tests.waiting import wait_until
 
 ROUNDS = 60 if IS_LONG else 1
 KILLS = 3
@@ -124,7 +125,7 @@ def judge(plan: Plan, tollhouse: Tollhouse) -> None:
         topics = {topic["topic"]: topic for topic in tollhouse.asked("/status")["topics"]}
         return not topics["ai-telemetry"]["pending"]
 
-    wait_for(is_decided, 120, "counters and reports that wait")
+    wait_until(is_decided, "counters and reports that wait")
     truth = expected(plan)
 
     def is_true() -> bool:
@@ -132,7 +133,7 @@ def judge(plan: Plan, tollhouse: Tollhouse) -> None:
         rows = [{"kind": "inference", **row} for row in tollhouse.records()]
         return compared(truth, plan) == compared(kept(rows), plan)
 
-    wait_for(is_true, 60, f"{compared(truth, plan)}, also once counters are taken back")
+    wait_until(is_true, f"{compared(truth, plan)}, also once counters are taken back")
     true = [
         sum(one.calls for one in truth.values()),
         sum(one.input_tokens + one.counted for one in truth.values()),
@@ -144,5 +145,5 @@ def judge(plan: Plan, tollhouse: Tollhouse) -> None:
         found = tollhouse.json("report", "--from", "2020-01-01", "--show", ",".join(names))["rows"]
         return [sum(row[name] for row in found) for name in names]
 
-    wait_for(lambda: true == ledger(), 60, f"{true} in the ledger")
+    wait_until(lambda: true == ledger(), f"{true} in the ledger")
     assert tollhouse.json("spool", "verify")["balanced"]
