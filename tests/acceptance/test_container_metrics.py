@@ -14,6 +14,7 @@ from spool.registry.scopes import GROUPS
 from tests.acceptance.conftest import Tollhouse
 from tests.integration.container_agent import BASE, HEADERS, SHIPPER, query
 from tests.integration.container_service import SECRET, FakeService, running
+from tests.waiting import until
 
 FILES = 24
 KILLS = 3
@@ -78,9 +79,7 @@ async def test_a_killed_gateway_brings_every_file_upstream(tmp_path: Path) -> No
                 for name in await cycle(site, key, left, kill_after=kill_after):
                     del left[name]
             assert {} == left
-            async with asyncio.timeout(120):
-                while service.objects != data:  # noqa: ASYNC110 - another process sends
-                    await asyncio.sleep(0.05)
+            await until(lambda: service.objects == data, "every file is upstream")
             status = await asyncio.to_thread(site.json, "container", "status")
         finally:
             await asyncio.to_thread(site.stop)

@@ -27,6 +27,7 @@ from spool.devices.device import Device
 from spool.log.values import LogEntry
 from tests.exporters.capture import Capture
 from tests.exporters.spools import SPEC, StoppedClock, calls, spooled
+from tests.waiting import until
 
 DAY_S = 86_400.0
 ERRORS: list[SendError] = [
@@ -64,12 +65,6 @@ class Upstream:
         raise self.error
 
     post = send
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - the fake tells nobody
-            await asyncio.sleep(0.001)
 
 
 class DeviceRow:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -18,6 +17,7 @@ from spool.devices.device import Device
 from spool.registry.notices import Notification
 from spool.settings import ContainerSettings
 from tests.exporters.spools import StoppedClock
+from tests.waiting import until
 
 
 class Fault:
@@ -74,10 +74,10 @@ async def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     sync = DeviceSync(cast(Any, Table()), cast(Any, None), clock=StoppedClock())
     monkeypatch.setattr(sync, "_due_devices", lambda now: fault.meet())
     task = asyncio.create_task(sync.run())
-    await _until(lambda: (sync.state().state, sync.state().reason) == ("parked", "fault: ValueError"))
+    await until(lambda: (sync.state().state, sync.state().reason) == ("parked", "fault: ValueError"))
     fault.is_there = False
     sync.retry_now()
-    await _until(lambda: (sync.state().state, sync.state().reason) == ("running", None))
+    await until(lambda: (sync.state().state, sync.state().reason) == ("running", None))
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -103,15 +103,9 @@ async def test_a_channel_of_notifications(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("exporters.notifications.notifier.LOOK_EVERY_S", 0.0)
     sender = ChannelSender("one", cast(Any, Channel()), Schedule(), cast(Any, Table()), clock)
     task = asyncio.create_task(sender.run())
-    await _until(lambda: (sender.state, sender.state_reason) == ("parked", "fault: ValueError"))
+    await until(lambda: (sender.state, sender.state_reason) == ("parked", "fault: ValueError"))
     fault.is_there = False
     clock.move(60)
-    await _until(lambda: (sender.state, sender.state_reason) == ("running", ""))
+    await until(lambda: (sender.state, sender.state_reason) == ("running", ""))
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-async def _until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not is_so():  # noqa: ASYNC110 - the state of a loop is not an event
-            await asyncio.sleep(0)

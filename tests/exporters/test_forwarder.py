@@ -19,6 +19,7 @@ from spool.log.values import LogEntry
 from tests.exporters.capture import Capture
 from tests.exporters.spools import ROUTE, SPEC, Spooled, StoppedClock, calls, spooled
 from tests.loop_turns import until_all_wait
+from tests.waiting import limited, until
 
 
 class Gate(Capture):
@@ -48,7 +49,7 @@ async def forwarding(tmp_path: Path, exporter: Capture) -> AsyncIterator[tuple[S
         routes = RouteForwarder(spool.deliveries, spool.log, spool.clock, [config(exporter, "first")])
         await routes.start()
         try:
-            async with asyncio.timeout(60):
+            async with limited():
                 yield spool, routes
         finally:
             await routes.stop()
@@ -59,7 +60,7 @@ async def lingering(
     tmp_path: Path, exporter: Capture, *, linger_s: float
 ) -> AsyncIterator[tuple[Spooled, RouteForwarder]]:
     """Start a route over an empty spool. Its records wait `linger_s` for more."""
-    async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(60):
+    async with spooled("memory", tmp_path, StoppedClock()) as spool, limited():
         configs = [config(exporter, "first", linger_s=linger_s)]
         routes = RouteForwarder(spool.deliveries, spool.log, spool.clock, configs)
         await routes.start()
@@ -132,11 +133,11 @@ async def test_stop_tries_an_unavailable_destination_once(tmp_path: Path) -> Non
 
 
 async def drained(spool: Spooled, count: int = 10) -> dict[str, int]:
-    terms: dict[str, int] = {}
-    while terms.get("delivered") != count:
-        await asyncio.sleep(0)
-        terms = dict(await spool.terms())
-    return terms
+    async def terms() -> dict[str, int]:
+        found = dict(await spool.terms())
+        return found if found.get("delivered") == count else {}
+
+    return await until(terms, f"{count} delivered")
 
 
 async def test_what_is_being_sent_ends_as_it_began(tmp_path: Path) -> None:
@@ -215,7 +216,7 @@ async def test_a_route_sends_while_its_lease_is_held(tmp_path: Path) -> None:
     route continues where that process stopped.
     """
     leases, gate = Turns(), Gate()
-    async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(60):
+    async with spooled("memory", tmp_path, StoppedClock()) as spool, limited():
         await spool.add(calls(1, 20))
         routes = RouteForwarder(
             spool.deliveries, spool.log, spool.clock, [config(gate, "first")], leases=leases
@@ -246,7 +247,7 @@ async def test_a_route_that_waits_for_its_lease_is_exchanged(tmp_path: Path) -> 
     """
     leases, second = Turns(), Capture(max_records=5)
     first = Gate()
-    async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(60):
+    async with spooled("memory", tmp_path, StoppedClock()) as spool, limited():
         await spool.add(calls(1, 10))
         routes = RouteForwarder(
             spool.deliveries, spool.log, spool.clock, [config(first, "first")], leases=leases

@@ -15,6 +15,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite.spool import SqliteSpool
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
+from tests.waiting import limited
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05])
@@ -26,7 +27,7 @@ async def test_everything_leaves_without_further_records(seconds: float, records
     await add(opened.log, *[call(number) for number in range(records)])
 
     steps = []
-    async with asyncio.timeout(60):
+    async with limited():
         async for below in linger.first_unsendable_number_changes():
             steps.append(below)
             if below == records + 1:
@@ -57,7 +58,7 @@ def lingering(kept: SqliteSpool, clock: MovedClock) -> DelayAfterCommit:
 
 
 async def next_below(linger: DelayAfterCommit) -> int:
-    async with asyncio.timeout(60):
+    async with limited():
         async for below in linger.first_unsendable_number_changes():
             return below
     raise AssertionError("the log ended")

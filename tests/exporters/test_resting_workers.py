@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import LogEntry
 from tests.exporters.capture import Capture
 from tests.exporters.spools import SPEC, Spooled, StoppedClock, calls, spooled
+from tests.waiting import until
 
 WORKERS = 4
 
@@ -51,18 +52,12 @@ async def _running(place: Path, exporter: Capture) -> AsyncIterator[tuple[Spoole
             SPEC, exporter, deliveries=spool.deliveries, record_log=spool.log, clock=spool.clock
         )
         task = asyncio.create_task(route.run())
-        await _until(lambda: len(asked) >= WORKERS)
+        await until(lambda: len(asked) >= WORKERS)
         await _steps()
         asked.clear()
         yield spool, asked
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def _until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not is_so():  # noqa: ASYNC110 - the state of a loop is not an event
-            await asyncio.sleep(0)
 
 
 async def _steps() -> None:
@@ -76,7 +71,7 @@ async def test_one_record_wakes_a_worker_and_the_next(tmp_path: Path) -> None:
     exporter = _Together(1)
     async with _running(tmp_path, exporter) as (spool, asked):
         await spool.add(calls(1, 1))
-        await _until(lambda: len(exporter.records) == 1)
+        await until(lambda: len(exporter.records) == 1)
         await _steps()
         assert 3 == len(asked)
 
@@ -86,7 +81,7 @@ async def test_all_send_at_once_when_there_is_enough(tmp_path: Path) -> None:
     exporter = _Together(WORKERS)
     async with _running(tmp_path, exporter) as (spool, _):
         await spool.add(calls(1, WORKERS))
-        await _until(lambda: len(exporter.records) == WORKERS)
+        await until(lambda: len(exporter.records) == WORKERS)
 
 
 async def test_who_may_not_work_is_not_woken_in_place_of_who_may() -> None:

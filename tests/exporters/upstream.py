@@ -24,6 +24,8 @@ from aiohttp import web
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from tests.waiting import limited
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -93,9 +95,9 @@ class FakeUpstream:
         """Return the ids of all accepted items, in order, with repeats."""
         return [record_id for request in self.accepted for record_id in request.ids]
 
-    async def until(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds. It is checked after each request."""
-        async with asyncio.timeout(timeout_s), self._changed:
+        async with limited(), self._changed:
             await self._changed.wait_for(condition)
 
     async def __aenter__(self) -> Self:

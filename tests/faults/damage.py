@@ -34,9 +34,9 @@ from spool.sqlite.reserve import FILE as RESERVE
 from tests.acceptance.payloads import post, request, span
 from tests.faults.oracle import content_hash
 from tests.processes.copied import COMMAND, Process, start_process
+from tests.waiting import limited, until
 
 REQUESTS = 40
-DRAIN_S = 120.0
 ROUTE = f"archive/{AI_TELEMETRY}"
 TABLES = (
     "facts", "entries", "sizes", "amendments", "commits", "books", "id_runs", "series", "routes", "deliveries", "dead",
@@ -126,14 +126,13 @@ async def make_corpus(directory: Path, rng: random.Random, *, archive: bool) -> 
 
 async def _until_noted(directory: Path, calls: int, *, archive: bool) -> None:
     """Wait until the calls are booked as acknowledged and, if configured, archived."""
-    for _ in range(int(DRAIN_S / 0.05)):
+
+    def is_noted() -> bool:
         note = read_note(directory)
-        if note.accepted.get(AI_TELEMETRY, 0) >= calls and (
-            note.progress.get(ROUTE, 0) > calls or not archive
-        ):
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"{calls} calls are not noted")
+        is_archived = note.progress.get(ROUTE, 0) > calls or not archive
+        return note.accepted.get(AI_TELEMETRY, 0) >= calls and is_archived
+
+    await until(is_noted, f"{calls} calls are noted")
 
 
 def copy_running(directory: Path, copy: Path) -> None:
@@ -298,7 +297,7 @@ async def judged(directory: Path, calls: Calls, rng: random.Random, said: Said) 
     Start, drain, recount, and send a fresh record. Do it a second time if the server met damage meanwhile, as
     its log then requests.
     """
-    async with asyncio.timeout(240):
+    async with limited():
         problems, counted = await _run(directory, calls, rng)
         if is_marked_damaged(directory):
             problems, counted = await _run(directory, calls, rng)
@@ -330,15 +329,15 @@ async def _run(directory: Path, calls: Calls, rng: random.Random) -> tuple[list[
 
 
 async def drain(app: TollhouseApp) -> bool:
-    """Wait until the archive has everything. Return False on a timeout or on damage."""
+    """Wait until the archive has everything, or until damage is found. Return whether the archive has it."""
     deliveries = app.services.storage.deliveries
-    for _ in range(int(DRAIN_S / 0.05)):
+
+    async def ended() -> str:
         if all(route.queued == 0 for route in await deliveries.route_states() if route.name == ROUTE):
-            return True
-        if is_marked_damaged(app.config.data_dir):
-            return False
-        await asyncio.sleep(0.05)
-    return False
+            return "drained"
+        return "damaged" if is_marked_damaged(app.config.data_dir) else ""
+
+    return await until(ended, "the archive has everything") == "drained"
 
 
 def _archived(directory: Path, calls: Calls) -> tuple[Counter[str], list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import subprocess
@@ -76,6 +75,7 @@ from tests.processes.copied import copying_command
 from tests.rounds import part
 from tests.spool.kept import kept_insights
 from tests.spool.ledger_log import FakeClock
+from tests.waiting import until
 
 NOON = 1_790_000_000 // DAY_S * DAY_S + 12 * 3600  # noon on a Monday
 PERIOD = Period(end=NOON, days=35, records=12_000)
@@ -596,7 +596,7 @@ def test_a_month_is_served_with_a_link_to_the_console(tmp_path: Path) -> None:
         with urlopen(link.partition("#")[0], timeout=30) as page:
             assert b"<title>" in page.read()
         process.send_signal(signal.SIGTERM)
-        assert 0 == process.wait(120)
+        assert 0 == process.wait()
 
 
 async def test_a_served_demo_reports_only_what_it_planted(tmp_path: Path) -> None:
@@ -708,12 +708,11 @@ async def test_examples_fill_each_page(tmp_path: Path) -> None:
 
 
 async def drained(ask: Callable[[str], Awaitable[Any]]) -> None:
-    for _ in range(1200):
+    async def is_drained() -> bool:
         first, *_ = (await ask("/status"))["routes"]
-        if not first["queued"]:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("the planted archive does not accept its records")
+        return not first["queued"]
+
+    await until(is_drained, "the planted archive accepts its records")
 
 
 @asynccontextmanager

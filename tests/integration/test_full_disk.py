@@ -22,6 +22,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite import reserve
 from tests.integration.payloads import JSON, traces
 from tests.small_disk import fill, small_disk
+from tests.waiting import limited, until
 
 pytestmark = pytest.mark.usefixtures("usual_reserve")
 
@@ -64,9 +65,7 @@ async def waiting(app: TollhouseApp) -> AsyncIterator[tuple[asyncio.Task[None], 
     where it answers meanwhile.
     """
     starting = asyncio.create_task(app.start())
-    async with asyncio.timeout(120):
-        while app.config.server.grpc_listen == LOCAL.grpc_listen and not starting.done():  # noqa: ASYNC110 - a probe
-            await asyncio.sleep(0.01)
+    await until(lambda: app.config.server.grpc_listen != LOCAL.grpc_listen or starting.done())
     assert not starting.done(), "it has started or ended in place of waiting"
     yield starting, f"http://{app.config.server.listen}", app.config.server.grpc_listen
 
@@ -110,7 +109,7 @@ async def test_a_start_without_any_room_serves_503_until_there_is_some(disk: Pat
                 await export(iter([b""]))
             assert grpc.StatusCode.UNAVAILABLE == refused.value.code()
         filler.unlink()
-        async with asyncio.timeout(120):
+        async with limited():
             await starting
         assert app.url == url
         assert app.grpc_address == grpc_address
@@ -129,16 +128,18 @@ async def test_a_start_on_a_full_disk_gives_up_its_own_reserve(disk: Path) -> No
     (disk / "data" / reserve.FILE).unlink()
     filler = fill(disk)
     app = server_on(disk)
-    async with asyncio.timeout(120):
+    async with limited():
         await app.start()
     assert not (disk / "data" / reserve.START_FILE).exists()
     assert 1 == await accepted(app)
     async with ClientSession() as session:
         assert 503 == (await send(session, app.url, key))[0]
         filler.unlink()
-        async with asyncio.timeout(120):
-            while (await send(session, app.url, key))[0] != 200:  # noqa: ASYNC110 - as a sender repeats
-                await asyncio.sleep(0.1)
+
+        async def is_stored() -> bool:
+            return (await send(session, app.url, key))[0] == 200
+
+        await until(is_stored)
     assert (disk / "data" / reserve.START_FILE).stat().st_size == reserve.START_SIZE
     await app.stop()
 

@@ -23,6 +23,7 @@ from spool.registry.views import Anomalies, NewView
 from tests.integration.conftest import ACTOR
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.spool.contract.examples import add, call
+from tests.waiting import limited
 
 ROUTE = f"upstream/{AI_TELEMETRY}"
 
@@ -154,7 +155,7 @@ async def test_an_insight_ends_with_its_state(
     monkeypatch.setattr(task_of, "find_and_store_insights", inspect)
     await park(server)
     task = asyncio.create_task(task_of.run())
-    async with asyncio.timeout(60):
+    async with limited():
         assert 1 == (await looks.get()).merged.new
         assert not await task_of.has_changed_state()
         await park(server, "running")
@@ -204,7 +205,7 @@ async def test_failed_inspection_is_postponed_and_the_next_one_runs(
 
     monkeypatch.setattr(task_of, "find_and_store_insights", inspect)
     task = asyncio.create_task(task_of.run())
-    async with asyncio.timeout(60):
+    async with limited():
         await looked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

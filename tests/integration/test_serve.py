@@ -34,6 +34,7 @@ from tests.gateway.http import raw
 from tests.integration.conftest import PATIENT_COMMAND
 from tests.integration.payloads import JSON, traces
 from tests.processes.copied import copying_command
+from tests.waiting import limited
 
 ROOT = str(Path(apps.__file__).parents[2])
 Run = Callable[..., Awaitable[Process]]
@@ -77,12 +78,12 @@ async def run(tmp_path: Path) -> AsyncIterator[Run]:
 
 async def line(process: Process) -> str:
     assert process.stdout is not None
-    async with asyncio.timeout(120):
+    async with limited():
         return (await process.stdout.readline()).decode().rstrip("\n")
 
 
 async def ended(process: Process) -> tuple[int, str, str]:
-    async with asyncio.timeout(120):
+    async with limited():
         out, err = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
@@ -226,7 +227,7 @@ async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path)
     await call.wait_for_connection()
     head = f"Authorization: first-key-of-the-deployment\r\nContent-Type: {JSON}\r\nContent-Length: 4000000"
     uploads = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
-    async with asyncio.timeout(120):
+    async with limited():
         for place, (reader, writer) in enumerate(uploads):
             writer.write(
                 f"POST /v1/traces HTTP/1.1\r\nHost: t\r\n{head}\r\nExpect: 100-continue\r\n\r\n".encode()
@@ -261,11 +262,11 @@ async def test_a_stop_waits_for_bodies_once(tmp_path: Path, monkeypatch: pytest.
     key = await app.create_first_key()
     head = f"POST /v1/traces HTTP/1.1\r\nHost: t\r\nAuthorization: {key}\r\nContent-Type: {JSON}\r\n"
     uploads = [await asyncio.open_connection("127.0.0.1", port_of(app.url)) for _ in range(5)]
-    async with asyncio.timeout(60):
+    async with limited():
         for reader, writer in uploads:
             writer.write(f"{head}Expect: 100-continue\r\nContent-Length: 4000000\r\n\r\n".encode())
             assert b"HTTP/1.1 100 Continue\r\n\r\n" == await reader.readuntil(b"\r\n\r\n")
-    async with asyncio.timeout(120):
+    async with limited():
         await app.stop()
         assert {b"503"} == {(await reader.readline()).split()[1] for reader, _ in uploads}
     for _, writer in uploads:
@@ -281,7 +282,7 @@ async def test_a_process_without_descriptors_stays_quiet_and_answers(run: Run, t
     process = await run("--config", "tollhouse.toml", descriptors=64)
     port = port_of(await line(process))
     flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(150)]
-    async with asyncio.timeout(60):
+    async with limited():
         assert b"" == await flood[0][0].read()
     status = await asyncio.create_subprocess_exec(
         *PATIENT_COMMAND, "spool", "status", "--config", "tollhouse.toml",
@@ -322,7 +323,7 @@ async def test_sighup_reads_a_changed_key_file(run: Run, tmp_path: Path) -> None
     (tmp_path / "key").write_text("second-key-of-the-deployment\n")
     for _ in range(20):
         process.send_signal(signal.SIGHUP)
-    async with asyncio.timeout(60):
+    async with limited():
         while b"reloaded" not in await process.stderr.readline():
             pass
     assert await status("first-key-of-the-deployment") == 401
@@ -361,9 +362,9 @@ async def test_stalled_upload_delays_a_stop_only_for_the_drain_time(
     head = f"POST /v1/traces HTTP/1.1\r\nHost: t\r\nAuthorization: {key}\r\nContent-Type: {JSON}\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(app.url))
     writer.write(f"{head}Expect: 100-continue\r\nContent-Length: 100\r\n\r\n".encode())
-    async with asyncio.timeout(60):
+    async with limited():
         assert b"HTTP/1.1 100 Continue\r\n" == await reader.readline()
-    async with asyncio.timeout(60):
+    async with limited():
         await app.stop()
     writer.close()
 
@@ -394,7 +395,7 @@ async def test_a_stop_waits_for_a_commit_in_hand(tmp_path: Path, monkeypatch: py
     head = f"POST /v1/traces HTTP/1.1\r\nHost: t\r\nAuthorization: {key}\r\nContent-Type: {JSON}\r\n"
     writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     await begun.wait()
-    async with asyncio.timeout(60):
+    async with limited():
         await app.stop()
         assert b"HTTP/1.1 200 OK\r\n" == await reader.readline()
     writer.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import queue
 import signal
@@ -17,7 +16,7 @@ import pytest
 
 from gateway.monitoring.service_manager import ServiceManager
 from tests.acceptance.conftest import installations
-from tests.waiting import wait_until
+from tests.waiting import limited, wait_until
 
 __all__ = ["installations"]
 
@@ -148,5 +147,5 @@ async def test_a_watchdog_of_another_process_is_not_fed() -> None:
     async def live() -> bool:
         raise AssertionError("nobody asks")
 
-    async with asyncio.timeout(60):
+    async with limited():
         await ServiceManager({"WATCHDOG_USEC": "3000", "WATCHDOG_PID": "1"}).feed_watchdog(live)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_topics import DROPS, ROW, SUM, body, usage, writer
 from tests.spool.postgres_cluster import Pair, Schema
+from tests.waiting import until
 
 TRACES = "/v1/traces"
 
@@ -53,13 +54,6 @@ async def gateways(new_schema: Callable[[], Schema], serve: Serve, tmp_path: Pat
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)
     return await serve(config=config), await serve(config=config, key_name="other sender")
-
-
-async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until the condition holds. Nodes read each other's changes every 100 to 250 ms."""
-    async with asyncio.timeout(60):
-        while not await is_so():
-            pass
 
 
 async def takes(gateway: Serving, body: bytes, key: str) -> bool:

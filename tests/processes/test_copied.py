@@ -31,7 +31,7 @@ def test_it_prints_and_ends_as_a_new_process(tmp_path: Path) -> None:
     for process in (copy, new):
         assert process.stdout is not None and process.stderr is not None
         with process.stdout as stdout, process.stderr as stderr:
-            printed.append((stdout.read(), stderr.read(), process.wait(60)))
+            printed.append((stdout.read(), stderr.read(), process.wait()))
     assert printed[0] == printed[1]
     assert 2 == printed[0][2]
 
@@ -47,7 +47,7 @@ def test_it_ends_by_a_signal(tmp_path: Path) -> None:
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(0.001)
             process.send_signal(number)
-            assert process.wait(60) == code
+            assert process.wait() == code
             assert process.poll() == code
 
 

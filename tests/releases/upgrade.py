@@ -25,7 +25,7 @@ from tests.acceptance.conftest import ARCHIVE, SEND_AI_TELEMETRY, Tollhouse
 from tests.acceptance.lifecycle.load import SPANS, load
 from tests.processes.copied import ROOT
 from tests.releases.installing import Installers, install_installers, run
-from tests.waiting import LIMIT_S, wait_until
+from tests.waiting import wait_until
 
 CONNECTIONS = 2
 REQUESTS = 40
@@ -97,7 +97,7 @@ def upgrade(one: Installation, earlier: Path, wheel: Path) -> int:
     try:
         url = one.serve()
     except AssertionError as failure:
-        assert one.process and 2 == one.process.wait(LIMIT_S), failure
+        assert one.process and 2 == one.process.wait(), failure
         one.stop(code=2)
         assert digests == one.digests()
         raise Refused(one.log[-1]) from failure

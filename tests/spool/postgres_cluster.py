@@ -33,6 +33,7 @@ from spool.postgres.database import Database
 from spool.postgres.migrations import VERSIONS
 from spool.settings import LOCAL, NO_POOLER, POSTGRES, TRANSACTION, StorageSettings
 from tests.free_ports import free_port
+from tests.waiting import wait_until
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -201,8 +202,7 @@ class Server:
             before = connection.execute(LOADED_AT).fetchone()
             self._write()
             connection.execute("SELECT pg_reload_conf()")
-            while connection.execute(LOADED_AT).fetchone() == before:
-                time.sleep(0.005)
+            wait_until(lambda: connection.execute(LOADED_AT).fetchone() != before, "the settings are loaded")
             for _ in range(2):
                 connection.execute("CHECKPOINT")
 
@@ -257,8 +257,7 @@ class Pair:
 
     def catch_up(self) -> None:
         """Wait until the standby has everything."""
-        while self.primary.execute(HAS_ALL) != [(True,)]:
-            time.sleep(0.02)
+        wait_until(lambda: self.primary.execute(HAS_ALL) == [(True,)], "the standby has everything")
 
     def promote(self) -> None:
         """Promote the standby to a primary that waits for no standby."""

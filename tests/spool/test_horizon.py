@@ -7,6 +7,7 @@ import asyncio
 from spool.log.watermarks import LogWatermarks
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from tests.moved_clock import MovedClock
+from tests.waiting import limited
 
 
 def test_records_of_a_running_commit_are_shown_only_afterwards() -> None:
@@ -83,7 +84,7 @@ async def test_a_busy_log_wakes_its_readers_in_steps() -> None:
         await asyncio.sleep(0)
     assert len(seen) < 250
     clock.move(11)
-    async with asyncio.timeout(60):
+    async with limited():
         await has_all.wait()
     reader.cancel()
     await asyncio.gather(reader, return_exceptions=True)

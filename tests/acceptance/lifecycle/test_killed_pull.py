@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.acceptance.conftest import Tollhouse
 from tests.integration.statements.providers import KEY, VALUE, OpenAICosts
+from tests.waiting import limited
 
 DAYS = 3
 
@@ -34,11 +35,11 @@ days = {DAYS}
         tollhouse: Tollhouse = installations(more=more)
         (tollhouse.directory / "admin-key").write_text(KEY)
         await asyncio.to_thread(tollhouse.start)
-        async with asyncio.timeout(120):
+        async with limited():
             await provider.hung.wait()
         tollhouse.kill()
         await asyncio.to_thread(tollhouse.start)
-        async with asyncio.timeout(120):
+        async with limited():
             await provider.until_asked(3)
         shown = await asyncio.to_thread(tollhouse.json, "reconcile", "pull")
         assert ["done"] == [each["state"] for each in shown["statement_pulls"]]

@@ -44,9 +44,9 @@ def test_the_commands_of_a_document_run(installations: Any, document: Any) -> No
                 pass_fds=[number],
             )  # fmt: skip
             try:
-                assert 0 == shell.wait(600), f"{script}\n{printed.read_text()}"
+                assert 0 == shell.wait(), f"{script}\n{printed.read_text()}"
                 if "--take-over" in script:
-                    assert 0 == one.process.wait(120), printed.read_text()
+                    assert 0 == one.process.wait(), printed.read_text()
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(shell.pid, signal.SIGKILL)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from urllib.parse import urlencode
@@ -24,8 +25,9 @@ from spool.record import NS
 from tests.clients import environments
 from tests.clients.conftest import PROGRAMS
 from tests.exporters.spools import calls
-from tests.integration.lake.lakes import opened
+from tests.integration.lake.lakes import House, opened
 from tests.rounds import IS_LONG
+from tests.waiting import until
 
 pytestmark = pytest.mark.clients
 MONTH_NS = 31 * 86400 * NS
@@ -147,20 +149,21 @@ def test_verify_reports_deleted_duplicated_and_foreign_rows(engine: Engine, tmp_
     assert ["hole", "missing"] == verify(tmp_path, engine)
 
 
+async def has_delivered(house: House, records: int) -> bool:
+    return (await house.terms()).get("delivered", 0) >= records
+
+
 async def fill_and_kill(directory: Path, engine: Engine, rng: Random) -> None:
     """Kill the engine several times during forty deliveries."""
     async with opened(directory / "data") as house:
         await house.add(calls(1, KILLED, cost="0.1", cost_source="reported"))
         async with house.forwarding(type="clickhouse", url=engine.url):
             for delivered in sorted(rng.sample(range(0, KILLED, 10), KILLS)):
-                async with asyncio.timeout(120):
-                    while (await house.terms()).get("delivered", 0) < delivered:  # noqa: ASYNC110
-                        await asyncio.sleep(0.01)
+                await until(partial(has_delivered, house, delivered))
                 await asyncio.sleep(rng.uniform(0, 0.1))
                 await asyncio.to_thread(engine.kill)
                 await asyncio.to_thread(engine.start)
-            async with asyncio.timeout(120):
-                await house.until(queued=0)
+            await house.until(queued=0)
         assert {"delivered": KILLED} == await house.terms()
 
 

@@ -16,10 +16,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
 from tests.free_ports import free_port
+from tests.waiting import limited
 
 TOPIC, PROGRESS = "tollhouse.ai-telemetry", "tollhouse.progress"
 PARTITIONS = 3
-START_S = 180.0
 PROPERTIES = """
 process.roles=broker,controller
 node.id=1
@@ -74,7 +74,7 @@ class Broker:
 
     async def until_ready(self, *topics: NewTopic) -> None:
         """Wait until the broker responds, and create topics."""
-        async with asyncio.timeout(START_S):
+        async with limited():
             while True:
                 admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
                 try:

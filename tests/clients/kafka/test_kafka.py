@@ -30,6 +30,7 @@ from tests.exporters.spools import calls
 from tests.free_ports import free_port
 from tests.integration.lake.lakes import House, opened
 from tests.integration.lake.test_watch_of_streams import seen
+from tests.waiting import until
 
 pytestmark = pytest.mark.clients
 
@@ -53,10 +54,10 @@ async def found(broker: Broker) -> Counter[int]:
 
 
 async def until_some_are_there(house: House) -> None:
-    while True:  # poll, because the spool does not announce new routes
-        if (await house.terms()).get("delivered"):
-            return
-        await asyncio.sleep(0.01)
+    async def delivered() -> int:
+        return (await house.terms()).get("delivered", 0)
+
+    await until(delivered)
 
 
 async def test_kills_at_any_place_lose_nothing_and_repeat_nothing(broker: Broker, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from exporters.kafka.exporter import Brokers
 from exporters.kafka.messages import TopicMessage, TopicProgress
 from exporters.settings import DestinationSettings
+from tests.waiting import limited
 
 SETTINGS = DestinationSettings(name="stream", type="kafka", url="127.0.0.1:1", tls=False, transactions=False)
 MESSAGES = [TopicMessage(key, key, b"{}", 1, []) for key in (b"a", b"b")]
@@ -28,7 +29,7 @@ class Producer:
         return self.answers[-1]
 
     async def until_sent(self, n: int) -> None:
-        async with asyncio.timeout(60):
+        async with limited():
             while len(self.sent) < n:
                 self.changed.clear()
                 await self.changed.wait()

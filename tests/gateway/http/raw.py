@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+from tests.waiting import limited
+
 
 class RawAnswer(NamedTuple):
     status: int
@@ -20,7 +22,7 @@ async def talk(port: int, data: bytes, *, half_close: bool = False) -> bytes:
         await writer.drain()
         if half_close:
             writer.write_eof()
-        async with asyncio.timeout(120):
+        async with limited():
             return await reader.read()
     finally:
         writer.close()

@@ -20,6 +20,7 @@ from gateway.http import answers, bodies
 from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.listening.listener import Listener
 from tests.gateway.http import raw
+from tests.waiting import until
 
 MIB = 1024**2
 TEXT = b"the quick brown fox jumps over the lazy dog " * 2000
@@ -319,9 +320,7 @@ async def begin(
 
 async def held(bench: Bench, n: int) -> None:
     """Wait until `n` bytes are in flight."""
-    async with asyncio.timeout(60):
-        while bench.inflight.held_bytes != n:  # noqa: ASYNC110 - nobody is told
-            await asyncio.sleep(0.01)
+    await until(lambda: bench.inflight.held_bytes == n)
 
 
 async def test_an_unfinished_body_holds_what_was_sent_and_not_what_it_inflates_to(bench: Bench) -> None:

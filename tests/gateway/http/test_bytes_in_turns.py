@@ -15,6 +15,7 @@ from aiohttp import web
 from gateway.http.listening.listener import Listener
 from gateway.http.listening.plain_requests import LINES_A_TURN
 from tests.gateway.http import raw
+from tests.waiting import limited
 
 GET = b"GET /read HTTP/1.1\r\nHost: tollhouse\r\n\r\n"
 UPGRADE = GET[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
@@ -134,6 +135,6 @@ async def test_requests_of_all_kinds_in_pieces_of_any_size(listener: Listener, s
         writer.write(data[at : at + size])
         at += size
         await asyncio.sleep(0)
-    async with asyncio.timeout(60):
+    async with limited():
         assert [*sizes, 4] == sizes_in(await answers)
     writer.close()

@@ -15,6 +15,7 @@ from gateway.configuration.sections import ServerSettings
 from gateway.http.listening.connections import OpenConnections, connection_limit, raise_descriptor_limit
 from gateway.http.listening.listener import Listener
 from tests.gateway.http import raw
+from tests.waiting import awaited
 
 
 @dataclass(eq=False)
@@ -163,6 +164,6 @@ async def test_an_idle_connection_gives_way(listener: Listener, monkeypatch: pyt
     slow.write(GET[:10])
     await has_read.wait()
     others = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(2)]
-    assert b"" == await asyncio.wait_for(reader.read(), 60)
+    assert b"" == await awaited(reader.read())
     for writer in (slow, *(other for _, other in others)):
         writer.close()

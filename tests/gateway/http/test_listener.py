@@ -19,6 +19,7 @@ from aiohttp.web_protocol import MAX_MSG_QUEUE_SIZE
 from gateway.http.listening import listener as listeners
 from gateway.http.listening.listener import Listener
 from tests.gateway.http import raw
+from tests.waiting import limited
 
 LARGE = 2 * 1024 * 1024
 
@@ -104,7 +105,7 @@ async def test_many_pipelined_requests_after_a_late_body_are_answered(listener: 
     """
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     head, _, body = raw.post("/read", b"late", "Expect: 100-continue", close=False).partition(b"\r\n\r\n")
-    async with asyncio.timeout(60):
+    async with limited():
         writer.write(head + b"\r\n\r\n")
         await reader.readuntil(b"100 Continue\r\n\r\n")
         others = [
@@ -141,7 +142,7 @@ async def test_headers_that_never_end_are_given_up(monkeypatch: pytest.MonkeyPat
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
         writer.write(b"POST /v1/tra")
-        async with asyncio.timeout(60):
+        async with limited():
             assert b"" == await reader.read()
         writer.close()
     finally:

@@ -15,6 +15,7 @@ from gateway.http import bodies
 from gateway.http.listening.listener import Listener
 from gateway.http.listening.plain_requests import FastPathRequestHandler, WholeBody
 from tests.gateway.http import raw
+from tests.waiting import limited
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -114,7 +115,7 @@ class Client:
 async def connected(stand: Stand) -> AsyncIterator[Client]:
     reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
     try:
-        async with asyncio.timeout(120):
+        async with limited():
             yield Client(reader, writer)
     finally:
         writer.close()

@@ -19,6 +19,7 @@ from gateway.http.listening.tls import Certificate
 from tests.gateway.http import raw
 from tests.integration.certificates import Certificates
 from tests.tools import program
+from tests.waiting import limited
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 BODY = bytes(range(256)) * 100  # longer than one TLS record
@@ -46,7 +47,7 @@ class Stand:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.trust)
         found = []
         try:
-            async with asyncio.timeout(120):
+            async with limited():
                 for request in requests:
                     writer.write(request)
                     head = raw.parsed(await reader.readuntil(b"\r\n\r\n"))

@@ -16,6 +16,7 @@ from gateway.http.listening.listener import HttpServerConnection, Listener, wait
 from gateway.http.listening.plain_requests import LINES_A_TURN
 from spool.turns.fair_turns import FairTurnParty, FairTurnScheduler
 from tests.gateway.http import raw
+from tests.waiting import awaited, limited
 
 BODY = b"some"
 
@@ -42,7 +43,7 @@ class HeldTurns(FairTurnScheduler):
 
     async def job(self) -> Callable[[], None]:
         """Return the only job that waits for its turn."""
-        async with asyncio.timeout(60):
+        async with limited():
             await self.came.wait()
         self.came.clear()
         [job] = self.jobs
@@ -78,7 +79,7 @@ class Client:
         self.writer.write(raw.post("/v1/traces", body, f"Party: {party}", close=False))
 
     async def answer(self) -> int:
-        async with asyncio.timeout(60):
+        async with limited():
             found = raw.parsed(await self.reader.readuntil(b"\r\n\r\n"))
             await self.reader.readexactly(int(found.headers["content-length"]))
         return found.status
@@ -179,7 +180,7 @@ async def test_pipelined_request_waits_for_its_own_turn(
     is_held = asyncio.Event()
     monkeypatch.setattr(stand.connections[0], "_pause_transport_reading", is_held.set)
     client.send("heavy", b"two")
-    await asyncio.wait_for(is_held.wait(), 60)
+    await awaited(is_held.wait())
     stand.gate.set()
     assert 200 == await client.answer()
     job = await stand.turns.job()
@@ -216,7 +217,7 @@ async def test_a_sender_that_went_is_not_read(stand: Stand, client: Client) -> N
     [connection] = stand.connections
     assert connection.transport is not None
     connection.transport.abort()
-    assert b"" == await asyncio.wait_for(client.reader.read(), 60)
+    assert b"" == await awaited(client.reader.read())
     job()
     assert [BODY] == stand.read
 
@@ -234,7 +235,7 @@ async def test_a_connection_that_cannot_be_read_ends(
 
     monkeypatch.setattr(stand.connections[0], "_take_whole_request", fail)
     job()
-    assert b"" == await asyncio.wait_for(client.reader.read(), 60)
+    assert b"" == await awaited(client.reader.read())
 
 
 async def test_small_chunks_wait_for_turns(stand: Stand, client: Client) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.core.errors import Refusal
 from gateway.http.pending_requests import ReceivingSlots
+from tests.waiting import awaited
 
 
 async def test_a_key_has_no_more_slots_than_it_leaves_free() -> None:
@@ -49,5 +50,5 @@ async def test_released_slot_is_given_to_a_waiting_request() -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     holder.cancel()
-    await asyncio.wait_for(waiting, 60)
+    await awaited(waiting)
     assert 1 == slots.count

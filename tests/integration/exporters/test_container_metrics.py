@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
 
@@ -27,6 +26,7 @@ from tests.integration import container_agent as agent
 from tests.integration.conftest import Serve, Serving
 from tests.integration.container_agent import BASE
 from tests.integration.container_service import SECRET, FakeService, running
+from tests.waiting import until
 
 QUICK = Backoff(first_s=0.01, most_s=0.05)
 
@@ -56,12 +56,6 @@ async def syncing(server: Serving, settings: UpstreamSettings) -> AsyncIterator[
 
 def kept(server: Serving) -> ContainerFiles:
     return server.app.services.storage.container_files
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - the fake tells nobody
-            await asyncio.sleep(0.01)
 
 
 async def made(serve: Serve) -> tuple[Serving, str]:

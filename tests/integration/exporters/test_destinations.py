@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.exporters.spools import Spooled, call, counter, spooled
 from tests.exporters.upstream import FakeUpstream, Reply
 from tests.integration.exporters.ndjson_victim import RECORDS
 from tests.processes.copied import start_process
+from tests.waiting import until
 
 CLOCK = SystemClock()
 ROOT = Path(__file__).parents[3]
@@ -56,10 +58,15 @@ async def forwarding(spool: Spooled, *destinations: DestinationSettings) -> Asyn
         await routes.stop()
 
 
+async def is_parked(spool: Spooled) -> bool:
+    return (await spool.state("hook/ai-telemetry")).state == PARKED
+
+
 async def settled(spool: Spooled, route: str) -> None:
-    async with asyncio.timeout(60):
-        while (await spool.state(route)).queued:  # noqa: ASYNC110 - the spool tells nobody of routes
-            await asyncio.sleep(0.01)
+    async def is_settled() -> bool:
+        return not (await spool.state(route)).queued
+
+    await until(is_settled, f"{route} is settled")
 
 
 async def test_each_destination_gets_everything(
@@ -185,9 +192,7 @@ async def test_a_webhook_follows_nobody(spool: Spooled, upstream: FakeUpstream) 
         spool, DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook")
     ):
         await upstream.until(lambda: len(upstream.requests) == 1)
-        async with asyncio.timeout(60):
-            while (await spool.state("hook/ai-telemetry")).state != PARKED:  # noqa: ASYNC110 - the spool tells nobody
-                await asyncio.sleep(0.01)
+        await until(partial(is_parked, spool))
     assert ["/hook"] == [request.path for request in upstream.requests]
     assert 1 == (await spool.state("hook/ai-telemetry")).queued
 
@@ -227,9 +232,7 @@ async def test_a_new_secret_signs_at_once(spool: Spooled, upstream: FakeUpstream
         name="hook", type="webhook", url=f"{upstream.url}/hook", secret_file=secret_file
     )
     async with forwarding(spool, destination):
-        async with asyncio.timeout(60):
-            while (await spool.state("hook/ai-telemetry")).state != PARKED:  # noqa: ASYNC110 - the spool tells nobody
-                await asyncio.sleep(0.01)
+        await until(partial(is_parked, spool))
         secret_file.write_text("new")
         await settled(spool, "hook/ai-telemetry")
     (request,) = upstream.requests

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,6 +30,7 @@ from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.memory_log import MemoryDatabase
 from tests.exporters.upstream import FakeUpstream, Received, Reply
+from tests.waiting import until
 
 QUICK = Backoff(first_s=0.01, most_s=0.05)
 
@@ -79,11 +80,6 @@ class DeviceSite:
             (one.path.rpartition("/")[2], json.loads(one.body)["device_id"]) for one in self.upstream.accepted
         ]
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
-            while not condition():  # noqa: ASYNC110 - the table tells one reader alone
-                await asyncio.sleep(0.01)
-
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[DeviceSite]:
@@ -105,7 +101,7 @@ async def test_enrolment_is_sent_before_the_heartbeat(site: DeviceSite) -> None:
         beaten(device("d1", hostname="mill", labels={"team": "search"}, fingerprint="f"), 7)
     )
     async with site.syncing() as sync:
-        await site.until(lambda: sync.state().queued == 0)
+        await until(lambda: sync.state().queued == 0)
         enrol, heartbeat = site.upstream.accepted
         facts = {"device_id": "d1", "hostname": "mill", "labels": {"team": "search"}, "fingerprint": "f"}
         assert enrol.path == "/v1/ai-control-plane/enroll"
@@ -115,7 +111,7 @@ async def test_enrolment_is_sent_before_the_heartbeat(site: DeviceSite) -> None:
         before = site.table.find("d1")
         assert before is not None
         await site.table.replace_row(beaten(before, 8))
-        await site.until(lambda: len(site.upstream.accepted) == 3)
+        await until(lambda: len(site.upstream.accepted) == 3)
         assert 8 == json.loads(site.upstream.accepted[2].body)["spool"]["records"]
     assert [("enroll", "d1"), ("heartbeat", "d1"), ("heartbeat", "d1")] == site.told()
 
@@ -127,7 +123,7 @@ async def test_newest_state_only(site: DeviceSite) -> None:
         one = beaten(one, n)
         await site.table.replace_row(one)
     async with site.syncing() as sync:
-        await site.until(lambda: sync.state().queued == 0)
+        await until(lambda: sync.state().queued == 0)
     assert [("enroll", "d1"), ("heartbeat", "d1")] == site.told()
     assert 99 == json.loads(site.upstream.accepted[1].body)["spool"]["records"]
 
@@ -146,7 +142,7 @@ async def test_a_device_that_only_pings(site: DeviceSite) -> None:
         device("d1").with_changes_and_next_version(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat)
     )
     async with site.syncing() as sync:
-        await site.until(lambda: sync.state().queued == 0)
+        await until(lambda: sync.state().queued == 0)
         site.table.change_and_write_soon(
             "d1", lambda known: replace(known, last_seen=2.0 + device_sync.ALIVE_S - 1)
         )
@@ -155,7 +151,7 @@ async def test_a_device_that_only_pings(site: DeviceSite) -> None:
             alive = partial(replace, last_seen=2.0 + number * device_sync.ALIVE_S)
             site.table.change_and_write_soon("d1", alive)
             await site.upstream.until(partial(has_accepted, site, 2 + number))
-        await site.until(lambda: sync.state().queued == 0)
+        await until(lambda: sync.state().queued == 0)
     assert ["enroll", "heartbeat", "heartbeat", "heartbeat"] == [stream for stream, _ in site.told()]
     first, *later = (json.loads(one.body) for one in site.upstream.accepted[1:])
     assert {"device_id": "d1", "sent_at": 2.0, "os": "debian 12"} == first
@@ -174,7 +170,7 @@ async def test_late_heartbeat_does_not_make_the_clock_seem_slow(site: DeviceSite
     await site.table.replace_row(late)
     began = time.time()
     async with site.syncing(tells_changes=True) as sync:
-        await site.until(lambda: sync.state().queued == 0)
+        await until(lambda: sync.state().queued == 0)
     sent_at = [json.loads(one.body).get("sent_at") for one in site.upstream.accepted]
     assert [True] * len(sent_at[1:]) == [began <= at + 7200 <= time.time() for at in sent_at[1:]]
     assert sent_at[1:]
@@ -187,12 +183,12 @@ async def test_a_revocation_overtakes_a_fleet(site: DeviceSite, monkeypatch: pyt
     await site.table.replace_row(lost)
     await asyncio.gather(*(site.table.replace_row(beaten(device(f"d{n:03}"))) for n in range(200)))
     async with site.syncing(tells_changes=True) as sync:
-        await site.until(lambda: len(site.upstream.accepted) >= 20)
+        await until(lambda: len(site.upstream.accepted) >= 20)
         await site.table.update(
             "lost", change_for_existing_device(lambda known: replace(known, state=REVOKED, version=100))
         )
         sent = len(site.upstream.accepted)
-        await site.until(lambda: ("enroll", "lost") in site.told())
+        await until(lambda: ("enroll", "lost") in site.told())
         assert site.told().index(("enroll", "lost")) <= sent + 20
         assert sync.state().queued > 0
 
@@ -203,14 +199,14 @@ async def test_changed_facts_enrol_again_and_the_heartbeat_follows(site: DeviceS
     """
     await site.table.replace_row(beaten(device("d1")))
     async with site.syncing() as sync:
-        await site.until(lambda: sync.state().queued == 0)
+        await until(lambda: sync.state().queued == 0)
         before = site.table.find("d1")
         assert before is not None
         await site.table.replace_row(
             before.with_changes_and_next_version(changes_enrolment=True, operator_labels={"team": "ads"})
         )
-        await site.until(lambda: len(site.upstream.accepted) == 4)
-        await site.until(lambda: sync.state().queued == 0)
+        await until(lambda: len(site.upstream.accepted) == 4)
+        await until(lambda: sync.state().queued == 0)
     assert ["enroll", "heartbeat", "enroll", "heartbeat"] == [what for what, _ in site.told()]
     assert {"team": "ads"} == json.loads(site.upstream.accepted[2].body)["labels"]
 
@@ -221,7 +217,7 @@ async def test_heartbeats_name_the_device_by_the_upstreams_id(site: DeviceSite) 
     site.upstream.judge = lambda request: Reply(200, answer, "application/json")
     await site.table.replace_row(beaten(device("d1")))
     async with site.syncing() as sync:
-        await site.until(lambda: sync.state().queued == 0)
+        await until(lambda: sync.state().queued == 0)
     assert [("enroll", "d1"), ("heartbeat", "up-77")] == site.told()
     kept = site.table.find("d1")
     assert kept is not None and "up-77" == kept.upstream_id
@@ -246,7 +242,7 @@ async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite, status
     for n in range(10):
         await site.table.replace_row(beaten(device(f"d{n}", last_seen=float(n))))
     async with site.syncing() as sync:
-        await site.until(lambda: sync.state().queued == 1)
+        await until(lambda: sync.state().queued == 1)
         held = site.table.find("d3")
         assert held is not None
         refused_key = " (key plane)" if status == 403 else ""
@@ -255,10 +251,10 @@ async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite, status
         assert sync.state().state == "running"
         await site.table.replace_row(beaten(held))  # a heartbeat does not cause another attempt
         await site.table.replace_row(beaten(device("d10", last_seen=10.0)))
-        await site.until(lambda: ("heartbeat", "d10") in site.told())
+        await until(lambda: ("heartbeat", "d10") in site.told())
         assert 1 == sum(json.loads(one.body)["device_id"] == "d3" for one in site.upstream.requests)
         await site.table.replace_row(held.with_changes_and_next_version(changes_enrolment=True, user="ada"))
-        await site.until(lambda: sync.state().queued == 0)
+        await until(lambda: sync.state().queued == 0)
     kept = site.table.find("d3")
     assert kept is not None and kept.held is None
 
@@ -275,13 +271,13 @@ async def test_a_refused_key_or_address_parks_the_sync(site: DeviceSite, status:
     for n in range(20):
         await site.table.replace_row(beaten(device(f"d{n}")))
     async with site.syncing() as sync:
-        await site.until(lambda: sync.state().state == "parked")
+        await until(lambda: sync.state().state == "parked")
         assert str(sync.state().reason).startswith(str(status))
         before = sync.secret_file_states()
         site.secret.write_text("another-secret")
         assert before != sync.secret_file_states()
         sync.retry_now()
-        await site.until(lambda: sync.state().queued == 0)
+        await until(lambda: sync.state().queued == 0)
         assert sync.state().state == "running"
         assert sync.state().reason is None
     assert sum(one.headers["authorization"] == "plane-secret" for one in site.upstream.requests) <= 4
@@ -293,7 +289,7 @@ async def test_no_key_covers_it(site: DeviceSite) -> None:
     site.keys = ()
     await site.table.replace_row(device("d1"))
     async with site.syncing() as sync:
-        await site.until(lambda: sync.state().state == "parked")
+        await until(lambda: sync.state().state == "parked")
         assert ENROLL in str(sync.state().reason)
     assert [] == site.upstream.requests
 
@@ -304,10 +300,10 @@ async def test_pending_and_revoked_devices_stay_in_the_server(site: DeviceSite) 
     await site.table.replace_row(beaten(device("revoked", state=REVOKED)))
     await site.table.replace_row(device("d1"))
     async with site.syncing() as sync:
-        await site.until(lambda: sync.state().queued == 0)
+        await until(lambda: sync.state().queued == 0)
         assert [("enroll", "d1")] == site.told()
         await site.table.replace_row(replace(device("pending"), version=2, facts_version=2))
-        await site.until(lambda: len(site.upstream.accepted) == 2)
+        await until(lambda: len(site.upstream.accepted) == 2)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +315,7 @@ async def test_passing_failures_are_tried_again(site: DeviceSite, reply: Reply) 
     for n in range(5):
         await site.table.replace_row(beaten(device(f"d{n}")))
     async with site.syncing() as sync:
-        await site.until(lambda: sync.state().queued == 0)
+        await until(lambda: sync.state().queued == 0)
         assert sync.state().state == "running"
         assert sync.state().reason is None
     told = site.told()
@@ -332,7 +328,7 @@ async def test_an_empty_path_sends_nothing(site: DeviceSite) -> None:
     site.paths = {"enroll": ""}
     await site.table.replace_row(device("d1"))
     async with site.syncing() as sync:
-        await site.until(lambda: sync.state().state == "parked")
+        await until(lambda: sync.state().state == "parked")
     assert [] == site.upstream.requests
 
 
@@ -348,7 +344,7 @@ async def test_a_cost_service_gets_no_times_of_uses(site: DeviceSite, *, is_toll
         device("d1").with_changes_and_next_version(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat)
     )
     async with site.syncing(tells_changes=is_tollhouse) as sync:
-        await site.until(lambda: sync.state().queued == 0)
+        await until(lambda: sync.state().queued == 0)
         sent = json.loads(site.upstream.accepted[1].body)
     assistants = sent["assistants"]
     assert is_tollhouse == ("number" in sent["policy"]) == ("serial_hash" in sent)

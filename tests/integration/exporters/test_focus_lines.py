@@ -39,6 +39,7 @@ from tests.exporters.spools import call, counter
 from tests.integration.conftest import ACTOR, Serve
 from tests.integration.payloads import json_span, json_traces
 from tests.rounds import examples
+from tests.waiting import limited
 
 CASES = Path(__file__).parents[2] / "cases" / "otlp" / "otel_genai"
 AT = int(datetime(2026, 10, 20, 23, 20, tzinfo=UTC).timestamp())
@@ -266,7 +267,7 @@ async def test_a_destination_has_a_row_for_each_line(serve: Serve, tmp_path: Pat
         text = path.read_text().rpartition("\n")[0] if path.exists() else ""
         return list(csv.DictReader(text.splitlines()))
 
-    async with asyncio.timeout(60):
+    async with limited():
         while not (len(written("meters")) >= 6 and written("single")):  # noqa: ASYNC110 - files tell nobody
             await asyncio.sleep(0.05)
     found = written("meters")
@@ -322,7 +323,7 @@ async def test_a_reload_changes_the_lines_of_later_records_alone(serve: Serve, t
         body = json_traces(json_span("own", tokens=1000))
         assert 200 == (await serving.send("/v1/traces", body)).status
         expected.extend(rows)
-        async with asyncio.timeout(60):
+        async with limited():
             while (text := path.read_text() if path.exists() else "").count("\n") <= len(expected):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert path.read_bytes().startswith(before)

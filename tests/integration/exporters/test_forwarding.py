@@ -27,6 +27,7 @@ from spool.record import Record
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from tests.exporters.spools import ROUTE, Spooled, call, calls, counter, record_id, spooled
 from tests.exporters.upstream import FakeUpstream, Received, Reply
+from tests.waiting import limited, until
 
 SECRET = "upstream-secret-1"
 QUICK = Backoff(first_s=0.01, most_s=0.05)
@@ -63,14 +64,15 @@ class Site:
         finally:
             await routes.stop()
 
-    async def until(self, condition: Callable[[RouteState], bool], timeout_s: float = 60.0) -> RouteState:
-        """
-        Wait until the route's state satisfies the condition. The state is read after every upstream
-        request, and regularly.
-        """
-        async with asyncio.timeout(timeout_s):
-            while not condition(state := await self.server.state()):  # noqa: ASYNC110 - the spool tells nobody of routes
-                await asyncio.sleep(0.01)
+    async def until(self, condition: Callable[[RouteState], bool]) -> RouteState:
+        """Wait until the route's state satisfies the condition."""
+
+        async def reached() -> RouteState | None:
+            state = await self.server.state()
+            return state if condition(state) else None
+
+        state = await until(reached)
+        assert state is not None
         return state
 
     async def until_settled(self) -> RouteState:
@@ -386,7 +388,7 @@ async def test_retry_after_holds_the_whole_route(site: Site) -> None:
     loop = asyncio.get_running_loop()
     async with site.forwarding():
         began = loop.time()
-        async with asyncio.timeout(60):
+        async with limited():
             while len(site.upstream.requests) < 2:
                 if await site.server.deliveries.next_due_at(
                     ROUTE

@@ -4,7 +4,6 @@ Unit-cost operations sent upstream: the service never sums twice, and another To
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite.spool import SqliteSpool, open_spool
 from tests.exporters.spools import record_id
 from tests.exporters.upstream import FakeUpstream, Received, Reply
+from tests.waiting import until
 
 SECRET = "upstream-secret-1"
 SCOPES = (
@@ -98,9 +98,10 @@ class UnitCostSite:
         return {term: n for term, n in books.routes[route].items() if n}
 
     async def until(self, expected: dict[str, int], route: str = ROUTE) -> None:
-        async with asyncio.timeout(60):
-            while await self.terms(route) != expected:  # noqa: ASYNC110 - the spool tells nobody of routes
-                await asyncio.sleep(0.01)
+        async def reached() -> bool:
+            return await self.terms(route) == expected
+
+        await until(reached, f"{route} with {expected}")
 
 
 @pytest.fixture

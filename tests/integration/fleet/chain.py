@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler
@@ -20,8 +19,8 @@ from tests.integration.conftest import ACTOR
 from tests.integration.fleet.gateway import KEY_SCOPES, Gateway
 from tests.integration.fleet.laptop import Laptop
 from tests.moved_clock import MovedClock
+from tests.waiting import until
 
-PATIENCE_S = 120.0
 SPOOL = SpoolSettings(hold=0, counter_wait=0)
 
 
@@ -60,15 +59,15 @@ class Chain(NamedTuple):
     async def settle(self, laptop: Laptop) -> None:
         """Wait until the centre has all that the site can send about a laptop."""
         await self.site.lifecycle.table.flush()
-        async with asyncio.timeout(PATIENCE_S):
-            for number in count():
-                if (
-                    number % 200 == 0
-                ):  # what waited for a centre that was away is sent now, also after a late refusal
-                    await self.site.app.reload(ACTOR)
-                if await self._has_arrived(laptop):
-                    return
-                await asyncio.sleep(0.005)
+        numbers = count()
+
+        async def has_arrived() -> bool:
+            if next(numbers) % 200 == 0:
+                # what waited for a centre that was away is sent now, also after a late refusal
+                await self.site.app.reload(ACTOR)
+            return await self._has_arrived(laptop)
+
+        await until(has_arrived, f"the centre has all of {laptop}")
 
     async def _has_arrived(self, laptop: Laptop) -> bool:
         here, there = self.site.find(laptop), self.centre.find(laptop)

@@ -13,8 +13,9 @@ from spool.registry.keys import LEGACY_NAME, OPENS
 from spool.registry.operators import Actor
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
-from tests.integration.test_two_gateways import shared_config, until
+from tests.integration.test_two_gateways import shared_config
 from tests.spool.postgres_cluster import Schema
+from tests.waiting import until
 
 FIRST, SECOND, THIRD = "the-first-secret", "the-second-secret", "the-third-secret"
 ACTOR = Actor("ada@example.com", "127.0.0.1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +12,10 @@ from gateway.configuration.sections import DeviceSettings
 from gateway.devices.fleet.heartbeat_facts import decode_instances
 from gateway.devices.opamp.messages import REPORT_FULL_STATE
 from tests.integration.conftest import ACTOR, Serve
-from tests.integration.receivers.opamp import ALL, Agent, connect, find, post, read, tell, until
+from tests.integration.receivers.opamp import ALL, Agent, connect, find, post, read, tell
 from tests.integration.test_two_gateways import shared_config
 from tests.spool.postgres_cluster import Schema
+from tests.waiting import limited, until
 
 
 async def test_an_instance_moves(new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ async def test_an_instance_moves(new_schema: Callable[[], Schema], serve: Serve,
         assert [device.id for device in devices.table.all()] == [first.id]
         await until(lambda: str(second.uid) in decode_instances(find(other, first.id).heartbeat))
         await other.app.services.topics.devices.revoke_device(first.id, ACTOR)
-        async with asyncio.timeout(30):
+        async with limited():
             closed = await socket.receive()
         assert (closed.type, closed.data) == (WSMsgType.CLOSE, 1008)
     assert (await post(one, second.message(full=True), key)).status == 410

@@ -17,6 +17,7 @@ from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.test_two_gateways import shared_config
 from tests.spool.postgres_cluster import Schema
+from tests.waiting import until
 
 ADA = Actor("ada@example.com", "127.0.0.1")
 MODEL = "acme-huge-1"
@@ -39,9 +40,11 @@ async def estimate(serving: Serving) -> tuple[str | None, str]:
 
 async def until_priced(serving: Serving, expected: str | None) -> None:
     """Send calls until one has this cost: the change reaches a gateway shortly after it was stored."""
-    async with asyncio.timeout(120):
-        while (await estimate(serving))[0] != expected:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.05)
+
+    async def is_priced() -> bool:
+        return (await estimate(serving))[0] == expected
+
+    await until(is_priced, f"a call for {expected}")
 
 
 def table(serving: Serving) -> PriceTable:

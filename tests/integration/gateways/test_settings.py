@@ -12,8 +12,9 @@ from gateway.configuration.sections import PrivacySettings
 from gateway.money.insights.detectors import service
 from gateway.operations.money.insights import make_insight_updater
 from tests.integration.conftest import Serve
-from tests.integration.test_two_gateways import shared_config, until
+from tests.integration.test_two_gateways import shared_config
 from tests.spool.postgres_cluster import Schema
+from tests.waiting import until
 
 
 async def test_what_they_have_of_each_other(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from spool.registry.scopes import AI_HUB
 from tests.integration.conftest import ACTOR, Serve, Serving
-from tests.integration.test_two_gateways import shared_config, until
+from tests.integration.test_two_gateways import shared_config
 from tests.spool.postgres_cluster import Schema
+from tests.waiting import until
 
 LIST = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode()
 TOOL = "get_budgets"

@@ -9,9 +9,9 @@ from gateway.operations.money.work_links.declared import NewWorkLink, WorkLinkTa
 from spool.errors import AlreadyThere
 from spool.registry.operators import Actor
 from tests.integration.conftest import Serve, Serving
-from tests.integration.receivers.test_work_link_events import until
 from tests.integration.test_two_gateways import shared_config
 from tests.spool.postgres_cluster import Schema
+from tests.waiting import until
 
 ADA = Actor("ada@example.com", "127.0.0.1")
 

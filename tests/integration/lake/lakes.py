@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -27,6 +26,7 @@ from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, Record
 from spool.settings import SpoolSettings, StorageSettings
 from spool.storage import Storage, StorageOptions
+from tests.waiting import until
 
 ROUTE = f"lake/{AI_TELEMETRY}"
 FOLDER: dict[str, Any] = {"name": "lake", "type": "file", "linger": 0.0, "batch_records": 10}
@@ -78,20 +78,21 @@ class House:
             await forwarder.stop()
 
     async def until_all_is_sent(self) -> None:
-        async with asyncio.timeout(600):
-            while True:  # poll, because the queue sends no event about routes
-                if not any(state.queued for state in await self.storage.deliveries.route_states()):
-                    return
-                await asyncio.sleep(0.01)
+        async def is_sent() -> bool:
+            return not any(state.queued for state in await self.storage.deliveries.route_states())
+
+        await until(is_sent, "all is sent")
 
     async def until(self, route: str = ROUTE, **wanted: object) -> RouteState:
         """Wait until the route's state has these values."""
-        async with asyncio.timeout(600):
-            while True:  # poll, because the queue sends no event about routes
-                state = await self.state(route)
-                if all(getattr(state, name) == value for name, value in wanted.items()):
-                    return state
-                await asyncio.sleep(0.01)
+
+        async def reached() -> RouteState | None:
+            state = await self.state(route)
+            return state if all(getattr(state, name) == value for name, value in wanted.items()) else None
+
+        state = await until(reached, f"{route} with {wanted}")
+        assert state is not None
+        return state
 
 
 @asynccontextmanager

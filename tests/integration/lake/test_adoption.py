@@ -35,9 +35,10 @@ from tests.exporters.spools import call, calls, counter, record_id
 from tests.integration.conftest import Serve
 from tests.integration.lake.lakes import ROUTE, House, configured, opened, query
 from tests.integration.lake.s3 import BUCKET
-from tests.integration.test_two_gateways import shared_config, until
+from tests.integration.test_two_gateways import shared_config
 from tests.rounds import IS_LONG
 from tests.spool.postgres_cluster import Schema
+from tests.waiting import until
 
 AT_NS = 1_790_000_000 * NS
 PAID: dict[str, Any] = {"cost": "0.1", "cost_source": "reported"}

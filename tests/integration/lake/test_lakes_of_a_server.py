@@ -22,6 +22,7 @@ from gateway.service.assembly.lakes import lake_states
 from spool.settings import SpoolSettings
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import ROUTE, House, configured, query
+from tests.waiting import until
 
 
 async def run_server(directory: Path) -> tuple[str, list[str]]:
@@ -42,9 +43,11 @@ async def run_server(directory: Path) -> tuple[str, list[str]]:
         house = House(storage, app.services.operators.installation.clock, directory)
         await house.add(calls(1, 10))
         await house.until(queued=0)
-        async with asyncio.timeout(60):
-            while (await lake_states(config, storage))[0].verdict is None:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+
+        async def verdict() -> object:
+            return (await lake_states(config, storage))[0].verdict
+
+        await until(verdict, "a check of the lake")
         await make_insight_updater(app.services.operators).find_and_store_insights()
         assert storage.registry is not None
         titles = [each.title for each in await storage.registry.insights.detector_insights()]

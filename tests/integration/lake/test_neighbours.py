@@ -18,6 +18,7 @@ from spool.deliveries.values import PARKED
 from tests.exporters.clickhouse.server import Table, served
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import FOLDER, House, opened, query
+from tests.waiting import limited
 
 RECORDS = 95
 SLOW: dict[str, Callable[[str], dict[str, Any]]] = {
@@ -89,7 +90,7 @@ async def test_a_store_that_never_answers_holds_up_no_other(kind: str, tmp_path:
         )
         async with beside(house, lake, neighbour):
             await house.add(calls(1, 10))
-            async with asyncio.timeout(60):
+            async with limited():
                 await told.is_asked.wait()
             await house.add(calls(11, RECORDS))
             await house.until(queued=0)

@@ -17,6 +17,7 @@ from exporters.lake.watch import AGAIN_S, RETRY_S, LakeWatch, check_lake_files
 from spool.deliveries.protocols import read_lake_verdict
 from tests.exporters.spools import StoppedClock, calls
 from tests.integration.lake.lakes import ROUTE, House, opened
+from tests.waiting import until
 
 DAY_S = 86400.0
 
@@ -129,9 +130,9 @@ async def test_lake_check_runs_and_stops_with_its_route(
             await house.until(queued=0)
             assert not [task for task in asyncio.all_tasks() if task.get_name() == f"beside {ROUTE}"]
         assert await read_lake_verdict(verdicts, ROUTE) is None
-        async with house.forwarding(path=tmp_path / "lake"), asyncio.timeout(60):
-            while (verdict := await read_lake_verdict(verdicts, ROUTE)) is None:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        async with house.forwarding(path=tmp_path / "lake"):
+            verdict = await until(partial(read_lake_verdict, verdicts, ROUTE))
+        assert verdict is not None
         assert verdict.files == 1
         assert verdict.rows == 10
         assert verdict.differences == {}

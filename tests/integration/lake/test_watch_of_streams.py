@@ -29,6 +29,7 @@ from spool.log.values import LogEntry
 from tests.exporters.clickhouse.server import Table, served
 from tests.exporters.spools import StoppedClock, calls
 from tests.integration.lake.lakes import ROUTE, House, opened
+from tests.waiting import until
 
 OFTEN_S = 0.01  # seconds between two checks of the destination
 
@@ -37,12 +38,15 @@ async def seen(house: House, wanted: Mapping[str, int], words: str = "") -> Lake
     """Wait for a check with these differences. The first difference contains the given text."""
     verdicts = house.context().verdicts
     assert verdicts is not None
-    async with asyncio.timeout(60):
-        while True:  # poll, because a check sends no event
-            verdict = await read_lake_verdict(verdicts, ROUTE)
-            if verdict is not None and verdict.differences == wanted and words in verdict.words:
-                return verdict
-            await asyncio.sleep(OFTEN_S)
+
+    async def wanted_verdict() -> LakeVerdict | None:
+        verdict = await read_lake_verdict(verdicts, ROUTE)
+        is_wanted = verdict is not None and verdict.differences == wanted and words in verdict.words
+        return verdict if is_wanted else None
+
+    verdict = await until(wanted_verdict, f"a check with {wanted}")
+    assert verdict is not None
+    return verdict
 
 
 async def test_table_is_counted_while_its_route_delivers(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,6 +11,7 @@ import orjson
 
 from gateway.core.paths import OPERATOR_API
 from tests.integration.operations.server import OperatorServer
+from tests.waiting import limited
 
 
 class Stream:
@@ -20,7 +20,7 @@ class Stream:
 
     async def line(self) -> bytes:
         """Return the next line, or b"" at the end."""
-        async with asyncio.timeout(60):
+        async with limited():
             return await self.response.content.readline()
 
     async def event(self) -> tuple[str, Any]:

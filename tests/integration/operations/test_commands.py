@@ -716,12 +716,12 @@ def test_commands_reach_a_running_server(tmp_path: Path, depth: int) -> None:
         assert 0 == created.exit_code, created.output
         assert (depth > 1) == (gateway / "operator.path").exists()
         server.send_signal(signal.SIGKILL)
-        server.wait(60)
+        server.wait()
         after = runner.invoke(main, ["keys", "list", "--json", "--data", str(gateway)])
         assert 2 == answer(after)["pagination"]["total_count"]
     finally:
         server.kill()
-        server.wait(60)
+        server.wait()
         assert server.stdout is not None and server.stderr is not None
         server.stdout.close()
         server.stderr.close()

@@ -26,6 +26,7 @@ from tests.integration.conftest import ACTOR, Serve
 from tests.integration.operations.server import INGEST, OperatorServer, operator_server
 from tests.integration.operations.streams import listening, signed_in
 from tests.spool.contract.examples import add, call
+from tests.waiting import limited
 
 ROUTE = "archive/ai-telemetry"
 
@@ -86,7 +87,7 @@ async def test_a_stream_more_than_the_limit_is_refused(server: OperatorServer) -
             assert (503, "too_many_event_streams") == answer.error[:2]
             assert "5" == answer.headers["Retry-After"]
             assert "server.max_event_streams" in answer.error[2]
-        async with asyncio.timeout(60):
+        async with limited():
             while (await server.over_http("GET", "/changes", headers={"Cookie": cookie})).status != 200:
                 pass
 

@@ -22,6 +22,7 @@ from spool.record import AI_TELEMETRY
 from tests.integration.conftest import Serve, Serving
 from tests.processes.copied import copying_command
 from tests.spool.contract.examples import add, call
+from tests.waiting import limited
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +43,7 @@ async def command(serving: Serving, *words: str) -> AsyncIterator[Process]:
         program, *words, stdout=PIPE, stderr=PIPE, pass_fds=[number]
     )
     try:
-        async with asyncio.timeout(60):
+        async with limited():
             yield process
     finally:
         if process.returncode is None:

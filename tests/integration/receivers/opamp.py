@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID, uuid4
@@ -90,9 +89,3 @@ def find(server: Serving, id: str) -> Device:
     device = server.app.services.topics.devices.table.find(id)
     assert device is not None
     return device
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - nobody is told
-            await asyncio.sleep(0.01)

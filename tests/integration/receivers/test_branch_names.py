@@ -19,8 +19,8 @@ from spool.settings import SpoolSettings
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_topics import kept, said
-from tests.integration.receivers.test_work_link_events import until
 from tests.stored_files import contents_of
+from tests.waiting import until
 
 CANARY = "ada-lovelace/fix-totals"
 REPOSITORY = "https://github.com/acme/shop"

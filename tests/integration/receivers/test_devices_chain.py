@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.integration.payloads import json_span
 from tests.spool.kept import audit_rows
+from tests.waiting import until
 
 ENROL = "/v1/ai-control-plane/enroll"
 SCOPES = (ENROLL, HEARTBEAT, INGEST)
@@ -37,12 +36,6 @@ def device(server: Serving) -> Device:
     found = server.app.services.topics.devices.table.find("laptop")
     assert found is not None
     return found
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - the table tells one reader alone
-            await asyncio.sleep(0.02)
 
 
 @dataclass

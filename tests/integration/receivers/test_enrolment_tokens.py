@@ -23,6 +23,7 @@ from tests.integration.test_two_gateways import shared_config
 from tests.moved_clock import MovedClock
 from tests.spool.kept import audit_rows
 from tests.spool.postgres_cluster import Schema
+from tests.waiting import limited
 
 ENROL = "/v1/ai-control-plane/enroll"
 BEAT = "/v1/ai-control-plane/heartbeat"
@@ -251,7 +252,7 @@ async def test_two_gateways_share_the_count(
     pair = (one, other)
     pending = [(pair[n % 2], f"laptop-{n}") for n in range(60)]
     outcomes: dict[str, str] = {}
-    async with asyncio.timeout(120):
+    async with limited():
         while pending:
             answers = await asyncio.gather(*(enrol(server, token, id) for server, id in pending))
             for (_, id), answer in zip(pending, answers, strict=True):

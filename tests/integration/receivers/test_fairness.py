@@ -15,6 +15,7 @@ from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import KIB, MIB
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import JSON, json_span, json_traces, proto_span, proto_traces
+from tests.waiting import until
 
 
 async def keep_back(serving: Serving, key: str, body: bytes, coding: str) -> asyncio.StreamWriter:
@@ -30,9 +31,7 @@ async def keep_back(serving: Serving, key: str, body: bytes, coding: str) -> asy
 async def held(serving: Serving, n: int) -> None:
     """Wait until the unfinished bodies hold more than `n` bytes."""
     inflight = serving.app.services.receivers.inflight
-    async with asyncio.timeout(120):
-        while inflight.held_bytes <= n:  # noqa: ASYNC110 - the server holds them
-            await asyncio.sleep(0.01)
+    await until(lambda: inflight.held_bytes > n)
 
 
 @pytest.mark.parametrize("coding", ["gzip", "identity"])

@@ -20,6 +20,7 @@ from gateway.service import listeners
 from tests.integration.certificates import Certificates
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import ENCODINGS, JSON, traces
+from tests.waiting import limited
 
 ORIGIN = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
@@ -251,7 +252,7 @@ async def test_connections_of_operators_have_a_limit_of_their_own(serve: Serve) 
     serving = await serve(operator_listen="127.0.0.1:0", max_operator_connections=2)
     port = int(serving.app.operator_url.rpartition(":")[2])
     streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
-    async with asyncio.timeout(60):
+    async with limited():
         assert b"" == await streams[0][0].read()
     assert 2 == serving.app.services.operators.installation.connections.count
     assert 200 == (await serving.send("/v1/traces", b"{}")).status

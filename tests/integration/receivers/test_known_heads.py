@@ -21,6 +21,7 @@ from spool.registry.scopes import PING
 from tests.gateway.http import raw
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.integration.payloads import JSON, PROTOBUF, json_span, json_traces, proto_span, proto_traces
+from tests.waiting import limited
 
 
 class Sender:
@@ -55,7 +56,7 @@ async def connected(
     reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
     lines = (path, f"Content-Type: {media}", f"Authorization: {key or serving.key}", *headers)
     try:
-        async with asyncio.timeout(120):
+        async with limited():
             yield Sender(reader, writer, lines)
     finally:
         writer.close()

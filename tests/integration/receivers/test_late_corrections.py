@@ -5,9 +5,8 @@ that names both. The corrections that take them back pass two gateways.
 
 from __future__ import annotations
 
-import asyncio
 import csv
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,20 +20,13 @@ from spool.settings import SpoolSettings
 from tests.gateway.normalise.otlp.payloads import attribute
 from tests.integration.conftest import Serve, Serving
 from tests.integration.order.test_request_ids import MESSAGE, Piece, assistant, framework, provider, request
+from tests.waiting import until
 
 CASES = Path(__file__).parents[2] / "cases" / "otlp" / "claude_code"
 EVERYTHING = CostQuery(
     since=datetime(2020, 1, 1, tzinfo=UTC), until=datetime(2040, 1, 1, tzinfo=UTC), granularity=TOTAL
 )
 Sums = tuple[int, str, int, int, int, int]
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(120):
-        while True:
-            if await holds():
-                return
-            await asyncio.sleep(0.05)
 
 
 async def summed(serving: Serving) -> CostRow:

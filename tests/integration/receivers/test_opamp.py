@@ -31,10 +31,11 @@ from spool.errors import NotAllowed
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from tests.integration.certificates import Certificates
 from tests.integration.conftest import ACTOR, Serve, Serving
-from tests.integration.receivers.opamp import ALL, Agent, config, connect, find, post, read, tell, until
+from tests.integration.receivers.opamp import ALL, Agent, config, connect, find, post, read, tell
 from tests.integration.receivers.test_enrolment_tokens import make
 from tests.moved_clock import MovedClock
 from tests.stored_files import contents_of
+from tests.waiting import until
 
 
 async def started(serve: Serve, **devices: Any) -> tuple[Serving, str]:

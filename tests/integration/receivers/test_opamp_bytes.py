@@ -20,7 +20,8 @@ from gateway.http.listening.plain_requests import LINES_A_TURN
 from gateway.http.listening.websocket import FRAMES_A_TURN, WebSocket
 from gateway.operations.devices import opamp
 from tests.integration.conftest import Serve, Serving
-from tests.integration.receivers.opamp import ALL, Agent, config, find, post, read, until
+from tests.integration.receivers.opamp import ALL, Agent, config, find, post, read
+from tests.waiting import limited, until
 
 BINARY, CLOSE, PING, PONG = 2, 8, 9, 10
 
@@ -49,7 +50,7 @@ class Peer:
         await self.writer.drain()
 
     async def frame(self) -> tuple[int, bytes]:
-        async with asyncio.timeout(30):
+        async with limited():
             head = await self.reader.readexactly(2)
             size = head[1]
             if size == 126:
@@ -78,7 +79,7 @@ async def connected(server: Serving, key: str, *, rest: bytes = b"") -> AsyncIte
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n"
     )
     writer.write(head.encode() + rest)
-    async with asyncio.timeout(30):
+    async with limited():
         answer = await reader.readuntil(b"\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 101 ")
     assert b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n" in answer
@@ -209,7 +210,7 @@ async def test_other_work_continues_during_a_flood_of_frames(
     monkeypatch.setattr(WebSocket, "_handle_frame", count)
     async with connected(server, key) as peer:
         peer.writer.write(begin + cheap * many)
-        async with asyncio.timeout(30):
+        async with limited():
             while handled.total() < many + bool(begin):
                 turn += 1
                 await asyncio.sleep(0)
@@ -266,7 +267,7 @@ async def test_a_peer_that_answers_pings_stays(serve: Serve, monkeypatch: pytest
     async with connected(server, key, rest=frame(sent(agent))) as peer:
         assert (await peer.frame())[0] == BINARY
         seen = find(server, agent.id).last_seen
-        async with asyncio.timeout(30):
+        async with limited():
             while find(server, agent.id).last_seen <= seen:
                 kind, _ = await peer.frame()
                 assert kind == PING

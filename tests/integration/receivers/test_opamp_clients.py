@@ -22,8 +22,9 @@ from spool.devices.table import DeviceTable
 from tests.clients import environments
 from tests.free_ports import free_port
 from tests.integration.conftest import ACTOR, Serve, Serving
-from tests.integration.receivers.opamp import ALL, config, find, until
+from tests.integration.receivers.opamp import ALL, config, find
 from tests.stored_files import contents_of
+from tests.waiting import awaited, limited, until
 
 pytestmark = pytest.mark.clients
 
@@ -72,7 +73,7 @@ async def running(*command: str) -> AsyncIterator[Process]:
 async def event(process: Process, *names: str) -> dict[str, str]:
     """Return the next event with one of these names."""
     assert process.stdout is not None
-    async with asyncio.timeout(60):
+    async with limited():
         while True:
             found: dict[str, str] = json.loads(await process.stdout.readline())
             if found["event"] in names:
@@ -170,7 +171,7 @@ async def test_a_collector(serve: Serve, tmp_path: Path, transport: str) -> None
             assert device.labels["team"] == "search"
             uids |= decode_instances(device.heartbeat).keys()
             collector.terminate()
-            await asyncio.wait_for(collector.wait(), 60)
+            await awaited(collector.wait())
         # over plain HTTP, the extension stops without its last message, so only its silence shows the stop
         if transport == "http":
             await until(lambda: lifecycle.machine_state(table.all()[0]).link == OFFLINE)
@@ -224,6 +225,6 @@ async def test_a_supervisor(
             if takes_key:
                 await until(lambda: table.all()[0].key_used)
             supervisor.send_signal(signal.SIGINT)  # SIGTERM would leave its collector running
-            await asyncio.wait_for(supervisor.wait(), 60)
+            await awaited(supervisor.wait())
         await until(lambda: part(server, table.all()[0].id)["connected"] is False)
     assert len(table.all()) == 1

@@ -26,6 +26,7 @@ from spool.registry.scopes import PING
 from tests.integration.certificates import Certificates
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import JSON, PROTOBUF, proto_span, proto_traces, traces
+from tests.waiting import until
 
 SERVICES = {
     "traces": "opentelemetry.proto.collector.trace.v1.TraceService",
@@ -226,9 +227,7 @@ async def test_messages_are_received_a_few_at_a_time(serve: Serve) -> None:
         calling = Calling(serving, channel)
         replies = await asyncio.gather(*(calling.export(body) for _ in range(12)))
     assert {grpc.StatusCode.OK} == {reply.code for reply in replies}
-    async with asyncio.timeout(120):
-        while serving.app.services.receivers.receiving.count:  # noqa: ASYNC110 - a call leaves after its answer
-            await asyncio.sleep(0.01)
+    await until(lambda: not serving.app.services.receivers.receiving.count, "calls leave after their answers")
 
 
 BAD_DATA: Sequence[bytes] = [b"\xff\xff\xff", traces(JSON), traces(PROTOBUF)[:-5]]

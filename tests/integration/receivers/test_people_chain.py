@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -35,6 +35,7 @@ from tests.integration.payloads import json_span, json_traces
 from tests.integration.test_linked_names import lines, whole
 from tests.integration.test_one_identity import World, checked
 from tests.stored_files import contents_of
+from tests.waiting import awaited, until
 
 ADDRESS, LOGIN = "Canary.Person@example.com", "canary-login-7q"
 SPOOL = SpoolSettings(hold=0, counter_wait=0)
@@ -110,12 +111,6 @@ async def has_names(chain: Chain, count: int) -> bool:
 
 async def is_confirmed(chain: Chain) -> bool:
     return not await pending(chain)
-
-
-async def until(condition: Callable[[], Awaitable[Any]]) -> None:
-    async with asyncio.timeout(120):
-        while not await condition():  # noqa: ASYNC110 - another server answers
-            await asyncio.sleep(0.05)
 
 
 async def call_at(serving: Serving, chance: random.Random, *, ago_s: float = 3600.0, **named: str) -> None:
@@ -374,7 +369,7 @@ async def test_an_erasure_that_is_cut_off_below_is_finished(
     with monkeypatch.context() as patch:
         patch.setattr(erasing, "overwrite_deleted_data", fail)
         await start_again(chain.site)
-        await asyncio.wait_for(failed.wait(), 120)
+        await awaited(failed.wait())
         await chain.site.app.stop()
     assert 1 == len(await pending(chain))
     await start_again(chain.site)
@@ -408,7 +403,7 @@ async def test_a_repeat_after_a_link_has_the_same_bytes(serve: Serve, tmp_path: 
             await call_at(serving, random.Random(number), user__id=LOGIN)
             await call_at(serving, random.Random(number), user__id=ADDRESS)
         paths = {"/v1/traces", "/otlp/v1/traces", "/webhook"}
-        await receiver.until(lambda: paths <= {each.path for each in receiver.requests}, 120)
+        await receiver.until(lambda: paths <= {each.path for each in receiver.requests})
         before = [*receiver.requests]
         world = world_at(serving)
         names = [world.people.hash_address(ADDRESS), LOGIN]
@@ -417,7 +412,7 @@ async def test_a_repeat_after_a_link_has_the_same_bytes(serve: Serve, tmp_path: 
         repeated = {sent(each, is_answered=not failure.drop) for each in before if each.path in paths}
         assert paths == {path for path, *_ in repeated}
         await receiver.until(
-            lambda: repeated <= {sent(each, is_answered=not failure.drop) for each in receiver.accepted}, 120
+            lambda: repeated <= {sent(each, is_answered=not failure.drop) for each in receiver.accepted}
         )
     assert any(LOGIN.encode() in each.body for each in before)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +22,7 @@ from tests.integration.receivers.test_enrolment_tokens import BEAT, config, enro
 from tests.integration.test_two_gateways import shared_config
 from tests.spool.kept import audit_rows
 from tests.spool.postgres_cluster import Schema
+from tests.waiting import limited
 
 MACHINE = "ab" * 32
 _numbers = count()
@@ -221,7 +221,7 @@ async def test_words_at_two_gateways(new_schema: Callable[[], Schema], serve: Se
     shared = shared_config(schema.dsn, schema.name, tmp_path)
     pair = [await serve(config=shared, key_name=name) for name in ("one", "other")]
     key = said(await enrol(pair[0], await make(pair[0]), "laptop-1"))["key"]
-    async with asyncio.timeout(60):
+    async with limited():
         while pair[1].app.services.topics.devices.table.find("laptop-1") is None:
             await pair[1].app.services.topics.devices.table.read_changes_of_other_processes(None)
     word, copied = "", ""

@@ -4,7 +4,6 @@ The rights of every way to authenticate, and the limits of a laptop's own key to
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import dataclasses
 import json
@@ -30,6 +29,7 @@ from tests.integration.conftest import Serve, Serving
 from tests.integration.mcp.people import ADA, open_door
 from tests.integration.payloads import JSON, PROTOBUF, REQUESTS, json_span, json_traces
 from tests.integration.receivers.test_otlp_grpc import Calling
+from tests.waiting import until
 
 FORGED = "0123456789abcdef" * 2
 
@@ -142,13 +142,8 @@ def points(id: str, value: int) -> dict[str, Any]:
 async def stored(serving: Serving, count: int) -> list[Any]:
     """Wait until `count` records are closed; return all records and corrections."""
     log = serving.app.services.storage.log
-    async with asyncio.timeout(60):
-        while True:
-            closed = log.lowest_open_number(AI_TELEMETRY) - 1
-            if closed >= count:
-                break
-            await asyncio.sleep(0.02)
-    entries = await log.read(AI_TELEMETRY, 1, closed)
+    await until(lambda: log.lowest_open_number(AI_TELEMETRY) > count)
+    entries = await log.read(AI_TELEMETRY, 1, log.lowest_open_number(AI_TELEMETRY) - 1)
     return [record for entry in entries for record in entry.records if record is not None]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import orjson
@@ -35,20 +34,20 @@ from tests.integration.receivers.test_topics import (
     kept,
     usage,
 )
+from tests.waiting import until
 
 SCOPES = [CREATE_EVENT, MANAGE, DROP]
 
 
 async def settled(serving: Serving, topics: tuple[str, ...]) -> None:
     """Wait until no record of the topics waits to be sent."""
-    async with asyncio.timeout(60):
-        while True:
-            routes = {
-                route.topic: route for route in await serving.app.services.storage.deliveries.route_states()
-            }
-            if all(routes[topic].queued == 0 and routes[topic].delivered for topic in topics):
-                return
-            await asyncio.sleep(0.02)
+
+    async def is_settled() -> bool:
+        states = await serving.app.services.storage.deliveries.route_states()
+        routes = {route.topic: route for route in states}
+        return all(routes[topic].queued == 0 and routes[topic].delivered for topic in topics)
+
+    await until(is_settled, f"{topics} are sent")
 
 
 async def ids(serving: Serving, topic: str) -> list[bytes]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +19,7 @@ from tests.integration.conftest import ACTOR, Answer, Serving
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_devices import ask
 from tests.integration.receivers.test_topics import kept, said
+from tests.waiting import until
 
 LINK = {"type": "tollhouse.work.link", "data": {"session": "first", "pull_request": "acme/shop#42"}}
 
@@ -39,12 +38,6 @@ def as_shown(serving: Serving, unit: str, id: str) -> str:
 
 async def send(serving: Serving, key: str, *events: dict[str, Any]) -> Answer:
     return await serving.send("/v1/events", orjson.dumps(events), key=key)
-
-
-async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
-        while not await is_so():  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.05)
 
 
 async def test_an_event_links_a_fork_to_its_parent(serving: Serving) -> None:

@@ -40,6 +40,7 @@ from tests.spool.contract.examples import (
     topic_terms,
 )
 from tests.spool.contract.log.test_retention import wide
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("usual_reserve")
 
@@ -182,9 +183,10 @@ async def test_a_log_that_cannot_commit_heals_by_itself(start: Starter) -> None:
             await add(spool.log, call(1))
         assert not (await spool.log.stats()).writable
 
-    async with asyncio.timeout(60):
-        while not (await spool.log.stats()).writable:  # noqa: ASYNC110 - asked for as a probe does
-            await asyncio.sleep(0.05)
+    async def is_writable() -> bool:
+        return (await spool.log.stats()).writable
+
+    await until(is_writable)
 
 
 async def test_a_read_that_fails_has_no_result(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,12 +258,14 @@ async def test_on_a_full_disk_what_nobody_needs_makes_room(
         with pytest.raises(SpoolFull):
             for number in range(100, 10_000):
                 await add(spool.log, wide(number))
-        async with asyncio.timeout(60):
-            while not (await topic_terms(spool.log)).get("expired"):
-                clock.move(2)
-                await asyncio.sleep(0.05)
-            while file.stat().st_size > empty + 8 * 8192:  # noqa: ASYNC110 - steps behind it
-                await asyncio.sleep(0.01)
+
+        async def has_expired() -> int:
+            clock.move(2)
+            await asyncio.sleep(0.05)
+            return (await topic_terms(spool.log)).get("expired", 0)
+
+        await until(has_expired)
+        await until(lambda: file.stat().st_size <= empty + 8 * 8192, "the file shrinks")
 
     await add(spool.log, wide(10_001))
     await assert_books_balance(spool.log)
@@ -337,9 +341,11 @@ async def test_a_reserve_that_cannot_be_reached_is_a_refusal(
             for number in range(400):
                 with suppress(SpoolFull, SpoolUnavailable):  # no other error may occur
                     await add(spool.log, wide(number))
-    async with asyncio.timeout(60):
-        while not (await spool.log.stats()).writable:  # noqa: ASYNC110 - asked for as a probe does
-            await asyncio.sleep(0.05)
+
+    async def is_writable() -> bool:
+        return (await spool.log.stats()).writable
+
+    await until(is_writable)
     await add(spool.log, call(2))
     await assert_books_balance(spool.log)
 

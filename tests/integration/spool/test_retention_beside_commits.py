@@ -11,8 +11,7 @@ from spool.log.duplicates import IdCompaction, IdsToCompact
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, assert_books_balance, call
-
-WAIT_S = 60.0
+from tests.waiting import LIMIT_S, awaited, limited
 
 
 async def test_commits_go_on_while_retention_plans_runs_of_ids(
@@ -31,18 +30,18 @@ async def test_commits_go_on_while_retention_plans_runs_of_ids(
 
     def slow(oldest: IdsToCompact) -> IdCompaction:
         is_planning.set()
-        assert may_end.wait(WAIT_S)
+        assert may_end.wait(LIMIT_S)
         return plan(oldest)
 
     monkeypatch.setattr(IdsToCompact, "plan_compaction", slow)
     retention = asyncio.create_task(spool.log.run_retention())
     try:
-        assert await asyncio.to_thread(is_planning.wait, WAIT_S)
-        async with asyncio.timeout(WAIT_S):
+        assert await asyncio.to_thread(is_planning.wait, LIMIT_S)
+        async with limited():
             await add(spool.log, call(10, at=clock.now()))
     finally:
         may_end.set()
-    assert 10 == await asyncio.wait_for(retention, WAIT_S)
+    assert 10 == await awaited(retention)
     monkeypatch.undo()
     for number in range(11):
         await add(spool.log, call(number))

@@ -24,6 +24,7 @@ from spool.turns.fair_turns import FairTurnScheduler
 from tests.integration.spool.conftest import Starter
 from tests.loop_turns import until_all_wait
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, submission
+from tests.waiting import awaited, limited
 
 WAIT_S = 0.5  # in seconds; if the test stalls longer between two steps, another refusal than the expected one occurs
 
@@ -83,7 +84,7 @@ class Groups:
 async def test_a_lone_sender_waits_for_nobody() -> None:
     groups = Groups()
     writer = GroupCommitWriter(groups.commit, groups.between, gather_s=3600)
-    async with asyncio.timeout(60):
+    async with limited():
         for number in range(5):
             await writer.append_submission(submission([call(number)]))
         await writer.close()
@@ -101,7 +102,7 @@ async def test_submissions_within_the_gathering_time_form_one_group() -> None:
             asyncio.create_task(writer.append_submission(submission([call(number)]))) for number in numbers
         ]
 
-    async with asyncio.timeout(60):
+    async with limited():
         await asyncio.gather(*append(1, 2))
         behind = append(3, 4)
         await until_all_wait()
@@ -137,7 +138,7 @@ class HeldGroups:
         """Release the first commit once all submissions wait. Then wait for all answers and close."""
         await until_all_wait()
         self.go_on.set()
-        async with asyncio.timeout(60):
+        async with limited():
             await asyncio.gather(*appended)
             await writer.close()
 
@@ -171,7 +172,7 @@ async def test_one_party_does_not_fill_a_group_while_others_wait() -> None:
     writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("busy").charge_time(10.0)
     appended = [append_as(writer, turns, "busy", 1)]
-    await asyncio.wait_for(groups.began.wait(), 60)
+    await awaited(groups.began.wait())
     appended += [append_as(writer, turns, "busy", 40, first=1000 * number) for number in range(1, 26)]
     await until_all_wait()
     appended += [append_as(writer, turns, "small", 1, first=number) for number in range(3)]
@@ -187,7 +188,7 @@ async def test_many_parties_that_used_little_share_a_group() -> None:
     writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("first").charge_time(0.01)
     appended = [append_as(writer, turns, "first", 1)]
-    await asyncio.wait_for(groups.began.wait(), 60)
+    await awaited(groups.began.wait())
     names = [f"key {number}" for number in range(40)]
     for number, name in enumerate(names):
         turns.find_or_add_party(name).charge_time((40 - number) / 1000)
@@ -207,7 +208,7 @@ async def test_small_part_of_a_busy_party_is_measured_as_work(*, is_waiting: boo
     writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("busy").charge_time(10.0)
     appended = [append_as(writer, turns, "busy", 1)]
-    await asyncio.wait_for(groups.began.wait(), 60)
+    await awaited(groups.began.wait())
     waiting = 31 if is_waiting else 0
     appended += [
         append_as(writer, turns, "busy", 1, first=number, waiting=waiting) for number in range(1, 64)
@@ -222,7 +223,7 @@ async def test_a_party_that_is_alone_fills_groups() -> None:
     turns, groups = FairTurnScheduler(), HeldGroups()
     writer = GroupCommitWriter(groups.commit, groups.between)
     appended = [append_as(writer, turns, "busy", 1)]
-    await asyncio.wait_for(groups.began.wait(), 60)
+    await awaited(groups.began.wait())
     appended += [append_as(writer, turns, "busy", 200, first=1000 * number) for number in range(1, 6)]
     await groups.let_go(writer, appended)
     assert [{"busy": 1}, {"busy": 1000}] == groups.groups
@@ -248,7 +249,7 @@ async def test_others_have_their_turn_after_a_busy_group() -> None:
     groups.go_on.set()
     writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("busy").charge_time(10.0)
-    async with asyncio.timeout(60):
+    async with limited():
         await append_as(writer, turns, "small", 1)
         await append_as(writer, turns, "busy", 1)
         behind = append_as(writer, turns, "busy", 40, first=10)
@@ -271,7 +272,7 @@ async def test_who_used_little_waits_for_nobody() -> None:
     groups.go_on.set()
     writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("small").charge_time(0.05)
-    async with asyncio.timeout(60):
+    async with limited():
         await append_as(writer, turns, "newcomer", 1)
         for number in range(3):
             await append_as(writer, turns, "small", 1, first=number)
@@ -289,7 +290,7 @@ async def test_busy_party_need_not_rest_for_a_second_small_group() -> None:
     groups.go_on.set()
     writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("busy").charge_time(10.0)
-    async with asyncio.timeout(60):
+    async with limited():
         for number in range(3):
             await append_as(writer, turns, "small", 1, first=number)
             await append_as(writer, turns, "busy", 1, first=number)
@@ -308,7 +309,7 @@ async def test_parties_that_used_alike_do_not_rest_for_each_other() -> None:
     writer = GroupCommitWriter(groups.commit, groups.between)
     for name, used_s in (("one", 10.0), ("other", 6.0)):
         turns.find_or_add_party(name).charge_time(used_s)
-    async with asyncio.timeout(60):
+    async with limited():
         for number in range(4):
             await append_as(writer, turns, ("one", "other")[number % 2], 1, first=number)
         await writer.close()
@@ -336,11 +337,11 @@ async def test_a_running_group_of_a_busy_party_gives_way_once() -> None:
     groups.writer = writer = GroupCommitWriter(groups.commit, groups.between)
     turns.find_or_add_party("busy").charge_time(10.0)
     appended = [append_as(writer, turns, "busy", 40)]
-    await asyncio.wait_for(groups.began.wait(), 60)
+    await awaited(groups.began.wait())
     appended.append(append_as(writer, turns, "small", 1))
     await until_all_wait()
     groups.go_on.set()
-    async with asyncio.timeout(60):
+    async with limited():
         groups.began.clear()
         await appended[1]
         groups.go_on.clear()
@@ -362,11 +363,11 @@ async def test_a_running_group_gives_way_to_far_less_alone(used_s: float) -> Non
     turns.find_or_add_party("one").charge_time(0.15 if used_s < 1 else 10.0)
     turns.find_or_add_party("other").charge_time(used_s if used_s > 1 else 0.0)
     first = append_as(writer, turns, "one", 40)
-    await asyncio.wait_for(groups.began.wait(), 60)
+    await awaited(groups.began.wait())
     behind = append_as(writer, turns, "other", 1)
     await until_all_wait()
     groups.go_on.set()
-    async with asyncio.timeout(60):
+    async with limited():
         await asyncio.gather(first, behind)
         await writer.close()
     assert [{"one": 40}, {"other": 1}] == groups.groups
@@ -412,13 +413,13 @@ async def test_a_queue_that_one_party_fills_has_room_for_another() -> None:
     turns, groups = FairTurnScheduler(), HeldGroups()
     writer = GroupCommitWriter(groups.commit, groups.between, max_waiting=3)
     first = append_as(writer, turns, "busy", 1)
-    await asyncio.wait_for(groups.began.wait(), 60)
+    await awaited(groups.began.wait())
     busy = [append_as(writer, turns, "busy", 1, first=number) for number in range(1, 5)]
     await until_all_wait()
     small = append_as(writer, turns, "small", 1)
     await until_all_wait()
     groups.go_on.set()
-    async with asyncio.timeout(60):
+    async with limited():
         answers = await asyncio.gather(first, *busy, small, return_exceptions=True)
         await writer.close()
     refused = [place for place, answer in enumerate(answers) if isinstance(answer, SpoolUnavailable)]
@@ -428,7 +429,7 @@ async def test_a_queue_that_one_party_fills_has_room_for_another() -> None:
 async def test_those_who_are_gathered_are_committed_when_the_time_is_over() -> None:
     groups = Groups()
     writer = GroupCommitWriter(groups.commit, groups.between, gather_s=0.05)
-    async with asyncio.timeout(60):
+    async with limited():
         await asyncio.gather(*(writer.append_submission(submission([call(number)])) for number in range(2)))
         await writer.append_submission(submission([call(3)]))
     assert [2, 1] == groups.sizes
@@ -657,7 +658,7 @@ async def test_on_a_slow_way_groups_become_small_enough() -> None:
         for _ in range(times):
             await asyncio.gather(*map(send, range(100)))
 
-    async with asyncio.timeout(60):
+    async with limited():
         await send_all(1)
         way.sizes = []
         await send_all(20)

@@ -42,6 +42,7 @@ from tests.integration.statements.providers import (
     expected,
 )
 from tests.moved_clock import MovedClock
+from tests.waiting import limited
 
 DAYS = 3
 NAME = "one"
@@ -165,7 +166,7 @@ async def test_killed_pull_continues_after_the_stored_part(house: House) -> None
     done = provider.requests_a_day or house.requests - 1
     provider.hang_at = done + (2 if provider.requests_a_day else 1)
     pulling = asyncio.create_task(house.puller().pull_statements(NAME))
-    async with asyncio.timeout(60):
+    async with limited():
         await provider.hung.wait()
     pulling.cancel()
     await asyncio.gather(pulling, return_exceptions=True)
@@ -384,7 +385,7 @@ async def test_a_pull_that_a_command_began_and_a_kill_ended(house: House) -> Non
     await house.pull()
     house.provider.hang_at = house.requests + 2
     pulling = asyncio.create_task(house.puller().pull_statements(NAME))
-    async with asyncio.timeout(60):
+    async with limited():
         await house.provider.hung.wait()
     pulling.cancel()
     await asyncio.gather(pulling, return_exceptions=True)

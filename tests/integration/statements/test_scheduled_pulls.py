@@ -4,7 +4,6 @@ Pulls that a running server starts: at its start, when due, and after a restart 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -29,6 +28,7 @@ from spool.settings import SpoolSettings
 from spool.statements import DAY_S, day_start
 from tests.integration.statements.providers import ACCOUNT, KEY, PROVIDERS, VALUE, Provider, expected
 from tests.moved_clock import MovedClock
+from tests.waiting import limited, until
 
 DAYS, EVERY_S = 3, 6 * 3600
 SOURCES = ("openai_costs", "anthropic_analytics_costs", "github_copilot", "litellm_spend_logs")
@@ -50,13 +50,13 @@ class Installation:
 
     async def until(self, app: TollhouseApp, holds: Callable[[PullState], bool], *names: str) -> None:
         """Wait until the condition holds for the named pulls, or for all."""
-        async with asyncio.timeout(60):
-            while True:
-                if set(names or SOURCES) <= {
-                    each.name for each in await puller_of(app).pull_states() if holds(each)
-                }:
-                    return
-                await asyncio.sleep(0.01)
+
+        async def hold() -> bool:
+            return set(names or SOURCES) <= {
+                each.name for each in await puller_of(app).pull_states() if holds(each)
+            }
+
+        await until(hold)
 
     async def until_done(self, app: TollhouseApp, *names: str) -> None:
         await self.until(app, lambda state: state.last_success == self.clock.now(), *names)
@@ -138,7 +138,7 @@ async def test_a_server_that_ends_within_a_pull(installation: Installation, sour
     provider = installation.providers[source]
     provider.hang_at = 2 + provider.requests_a_day
     app = await installation.start()
-    async with asyncio.timeout(60):
+    async with limited():
         await provider.hung.wait()
     await app.stop()
     provider.faults = {provider.hang_at + 1: web.Response(status=429, headers={"Retry-After": "4000"})}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from tests.gateway.money.insights.test_reliability import RUNNING as RUNNING_ROU
 from tests.integration.conftest import Serve
 from tests.integration.states.conftest import Faces, faces_of
 from tests.spool.contract.examples import add, call
+from tests.waiting import until
 
 STOPPED = replace(RUNNING_ROUTE, state=PARKED, queued=3)
 
@@ -29,12 +29,12 @@ STOPPED = replace(RUNNING_ROUTE, state=PARKED, queued=3)
 async def _stopped(faces: Faces, name: str) -> RouteState:
     """Return the route once it delivers nothing."""
     deliveries = faces.server.app.services.storage.deliveries
-    async with asyncio.timeout(60):
-        while True:
-            for route in await deliveries.route_states():
-                if route.name == name and route.state != RUNNING:
-                    return route
-            await asyncio.sleep(0.05)
+
+    async def stopped() -> list[RouteState]:
+        routes = await deliveries.route_states()
+        return [route for route in routes if route.name == name and route.state != RUNNING]
+
+    return (await until(stopped, f"{name} stops"))[0]
 
 
 async def _assert_named(faces: Faces, route: RouteState, correct: str) -> None:

@@ -36,6 +36,7 @@ from tests.rounds import examples
 from tests.spool.ledger.engines import ENGINES, POOLED, POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, FakePrices, call, recount, recount_meter
 from tests.spool.postgres_cluster import BEHIND_POOLER
+from tests.waiting import limited, until
 
 DAY = 24 * HOUR
 ALL = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
@@ -246,7 +247,7 @@ async def test_follow_counts_existing_and_new_records(
     log, ledger = FakeLog(), await ledgers.open()
     log.add([call()])
     following = asyncio.create_task(ledger.count_until_cancelled(log))
-    async with asyncio.timeout(60):
+    async with limited():
         await log.wait_read(1)
         log.add([call()])
         await log.wait_read(2)
@@ -271,7 +272,7 @@ async def test_catching_up_ends_while_senders_never_pause(ledgers: Ledgers) -> N
 
     log, ledger = Growing(), await ledgers.open()
     log.add([call()])
-    async with asyncio.timeout(60):
+    async with limited():
         assert [2, 3] == [await ledger.catch_up(log) for _ in range(2)]
 
 
@@ -1150,9 +1151,7 @@ async def test_later_follower_has_nothing_to_count(ledgers: Ledgers) -> None:
     assert not await other.has_all_counted_records()
     behind.add([call()])
     watching = asyncio.create_task(other.track_other_processes(behind))
-    async with asyncio.timeout(60):
-        while not await other.has_all_counted_records():  # noqa: ASYNC110 - the task tells nobody
-            await asyncio.sleep(0)
+    await until(other.has_all_counted_records)
     watching.cancel()
     assert 4 == other.lowest_needed_number(AI_TELEMETRY) == await other.catch_up(behind)
     assert (await total(other)).calls == 3
@@ -1184,7 +1183,7 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
     watching = asyncio.create_task(other.track_other_processes(log))
     await looked.wait()
     assert 4 == await one.catch_up(log)
-    async with asyncio.timeout(60):
+    async with limited():
         while 4 != other.lowest_needed_number(AI_TELEMETRY):
             looked.clear()
             await looked.wait()

@@ -31,6 +31,7 @@ from spool.settings import ContainerSettings
 from spool.streams import ALLOCATION, KnownStreams, TelemetryStream
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import Schema
+from tests.waiting import awaited, limited, until
 
 ACTOR = Actor("ada@example.com", "127.0.0.1")
 MILL = ReportedCluster(account="1", region="eu", name="mill")
@@ -194,10 +195,8 @@ async def test_it_looks_until_it_is_closed(nodes: tuple[Node, Node]) -> None:
     there.follower.start()
     _, secret = await here.shared.registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await here.shared.devices.replace_row(DEVICE)
-    async with asyncio.timeout(60):
-        await there.shared.devices.wait_for_changes()
-        while there.shared.registry.keys.find_by_secret(secret) is None:  # noqa: ASYNC110 - nobody is told of keys
-            await asyncio.sleep(0.01)
+    await awaited(there.shared.devices.wait_for_changes())
+    await until(lambda: there.shared.registry.keys.find_by_secret(secret))
     assert [DEVICE] == there.shared.devices.all()
     await there.follower.close()
 
@@ -217,9 +216,9 @@ async def test_a_row_that_cannot_be_read_ends_nothing(
         patch.setattr(PostgresDevices, "rows_changed_elsewhere", damaged)
         there.follower.start()
         await here.shared.devices.replace_row(DEVICE)
-        async with asyncio.timeout(30):
+        async with limited():
             await tried.wait()
-    async with asyncio.timeout(30):
+    async with limited():
         await there.shared.devices.wait_for_changes()
     assert [DEVICE] == there.shared.devices.all()
     await there.follower.close()
@@ -236,7 +235,7 @@ async def test_keys_are_known_while_every_connection_for_questions_is_busy(nodes
     seen = there.shared.registry.version
     await here.shared.registry.audit_change(ACTOR, "test", "nothing")
     try:
-        async with asyncio.timeout(30):
+        async with limited():
             await there.follower.read_registry_changes()
             assert not rest.done()
             assert seen == there.shared.registry.version

@@ -15,6 +15,7 @@ from spool.postgres.leases import LET_GO_S, TRUST_S, PostgresLeases
 from spool.postgres.migrations import migrate_schema
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import Schema
+from tests.waiting import limited
 
 TASKS = ("insights", "ledger", "publisher", "retention")
 
@@ -58,7 +59,7 @@ class Node:
         await asyncio.sleep(0)
 
     async def until_running(self, *names: str) -> None:
-        async with asyncio.timeout(60):
+        async with limited():
             while self.running != set(names):
                 self.changed.clear()
                 self.leases._asked.set()  # the gateway checks its leases at once
@@ -297,7 +298,7 @@ async def test_what_is_let_go_ends_with_the_session(node: Opener, clock: MovedCl
     clock.move(TRUST_S)
     going = list(first.leases._going.values())
     await first.look()
-    async with asyncio.timeout(60):
+    async with limited():
         await asyncio.gather(*going)
     assert set() == first.running
 

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ from tests.spool.contract.examples import (
     topic_terms,
 )
 from tests.spool.postgres.logs import LogOpener, clock, open_log
+from tests.waiting import limited, until
 
 __all__ = ["clock", "open_log"]
 
@@ -79,7 +81,7 @@ async def test_a_reader_at_rest_hears_of_what_another_node_committed(
     await add(one, call(1))
     await add(other, call(2))
     clock.move(11)
-    async with asyncio.timeout(60):
+    async with limited():
         assert 3 == await waiting
 
 
@@ -239,6 +241,10 @@ async def test_a_lost_answer_is_looked_up(
     for node in (log, other):
         assert [record, call(2)[0]] == await everything(node)
         await assert_books_balance(node)
+
+
+async def is_writable(log: PostgresLog) -> bool:
+    return (await log.stats()).writable
 
 
 async def test_missing_answer_to_a_commit_is_no_receipt(
@@ -413,9 +419,7 @@ async def test_append_waits_while_the_standby_does_not_confirm(
     with pytest.raises(SpoolUnavailable, match="does not confirm"):
         await add(one, call(4))
     assert 4 == other.next_number(AI_TELEMETRY)
-    async with asyncio.timeout(60):
-        while not (await one.stats()).writable:  # noqa: ASYNC110 - nobody is told
-            await asyncio.sleep(0.02)
+    await until(partial(is_writable, one))
     await add(one, call(4))
     assert [4, 4] == waits
     assert [call(number)[0] for number in (1, 2, 3, 4)] == await everything(one)
@@ -618,7 +622,7 @@ async def test_a_reader_at_rest_hears_of_what_a_refused_append_followed(
     await add(one, call(1))
     with pytest.raises(SpoolFull):
         await add(other, call(2))
-    async with asyncio.timeout(60):
+    async with limited():
         assert 2 == await waiting
 
 
@@ -645,9 +649,7 @@ async def test_a_node_at_rest_finds_out_that_commits_work_again(
         await other.read_foreign_commits()
         await other.close_due_records()
         await log.read_foreign_commits()
-    async with asyncio.timeout(60):
-        while not (await log.stats()).writable:  # noqa: ASYNC110 - nobody is told
-            await asyncio.sleep(0.02)
+    await until(partial(is_writable, log))
 
 
 FULL = """

@@ -36,6 +36,7 @@ from spool.sql import facts
 from spool.storage import StorageOptions
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import KINDS, Schema, Schemas, Server, first_state
+from tests.waiting import awaited
 
 
 @pytest.fixture
@@ -270,7 +271,7 @@ async def test_node_stops_after_a_migration_that_it_missed(database: Database, c
     clock.move(SESSION_S + 1)
     await migrate_schema(database, [*VERSIONS, NARROWS])
     with pytest.raises(OtherSchema):
-        await asyncio.wait_for(node.run_while_leased("retention", forever), 30)
+        await awaited(node.run_while_leased("retention", forever))
     await node.close()
 
 

@@ -13,6 +13,7 @@ from spool.settings import LOCAL, REPLICATED
 from tests.spool.contract.examples import add, assert_books_balance, call, everything
 from tests.spool.postgres.test_log_replication import PATIENT, open_node, send, terms_of
 from tests.spool.postgres_cluster import PATIENCE, STANDBY, Pair, folder, run
+from tests.waiting import until
 
 SECOND = "second"
 WAITED_FOR = "SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')"
@@ -93,5 +94,8 @@ async def test_each_of_two_standbys_could_take_over(standbys: TwoStandbys) -> No
 async def wait_for_both(standbys: TwoStandbys, names: str) -> None:
     """Make commits wait for both standbys, and wait until both are connected."""
     await asyncio.to_thread(standbys.primary.change, synchronous_standby_names=names)
-    while [(2,)] != await asyncio.to_thread(standbys.primary.execute, WAITED_FOR):
-        pass
+
+    async def are_connected() -> bool:
+        return [(2,)] == await asyncio.to_thread(standbys.primary.execute, WAITED_FOR)
+
+    await until(are_connected, "both standbys are connected")

@@ -4,8 +4,6 @@ Commits that a node has followed and the database lost, because the promoted sta
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from spool.errors import NotClosed
@@ -20,6 +18,7 @@ from tests.spool.contract.examples import add, call, everything
 from tests.spool.postgres.logs import LogOpener
 from tests.spool.postgres.logs import clock as clock
 from tests.spool.postgres.logs import open_log as open_log
+from tests.waiting import limited
 
 
 async def lose_newest(log: PostgresLog) -> None:
@@ -109,7 +108,7 @@ async def test_a_reader_hears_of_numbers_that_come_again(open_log: LogOpener, cl
     await log._follower.close()
     await lose_newest(log)
     await add(log, call(3))
-    async with asyncio.timeout(60):
+    async with limited():
         assert 2 == await anext(news)
         with pytest.raises(NotClosed):
             await log.read(AI_TELEMETRY, 1, 2, must_be_closed=True)

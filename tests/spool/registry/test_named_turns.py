@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from spool.registry.tables.operators import FairConcurrencyLimit
+from tests.waiting import limited
 
 
 async def test_names_take_turns() -> None:
@@ -43,5 +44,5 @@ async def test_turn_of_a_cancelled_task_is_not_lost() -> None:
         await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    async with asyncio.timeout(60):
+    async with limited():
         await work()

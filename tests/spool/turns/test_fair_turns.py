@@ -11,7 +11,6 @@ import pytest
 from spool.turns.fair_turns import (
     HEAVY_S,
     LITTLE_S,
-    MOST_REST_S,
     QUIET_S,
     STEP_S,
     FairTurnParty,
@@ -21,6 +20,7 @@ from spool.turns.fair_turns import (
     pause_for_others,
     run_in_background,
 )
+from tests.waiting import awaited, limited
 
 
 def parties(scheduler: FairTurnScheduler, **used_s: float) -> list[FairTurnParty]:
@@ -52,7 +52,7 @@ async def test_single_party_works_without_waiting() -> None:
     """A single party's work neither waits nor is scheduled."""
     turns, order = FairTurnScheduler(), list[str]()
     turns.find_or_add_party("busy").charge_time(100.0)
-    await asyncio.wait_for(work(turns, "busy", 3, order), 60)
+    await awaited(work(turns, "busy", 3, order))
     assert order == ["busy"] * 3
     assert turns.are_shared is False
 
@@ -124,7 +124,7 @@ async def test_suspended_request_pays_for_the_wait_of_others() -> None:
 
     standing = asyncio.create_task(stand())
     await asyncio.sleep(0)
-    await asyncio.wait_for(work(turns, "busy", 50, order), 50 * MOST_REST_S + 5)
+    await awaited(work(turns, "busy", 50, order))
     is_over.set()
     await standing
     assert 50 == len(order)
@@ -153,7 +153,7 @@ async def test_what_is_done_for_nobody_waits_for_who_used_little(used_s: float, 
         for _ in range(steps):
             await one.pause_for_others()
             order.append("request")
-    await asyncio.wait_for(counting, 60)
+    await awaited(counting)
     assert steps == order.count("background") == order.count("request")
     assert (first == "request") == (["request"] * steps == order[:steps])
     assert current_work() is None
@@ -200,7 +200,7 @@ async def test_who_gives_up_waiting_leaves_the_turn_to_others() -> None:
         with pytest.raises(asyncio.CancelledError):
             await waiting
     assert turns.aside is None
-    async with asyncio.timeout(60), turns.hold_long_job_thread(second):
+    async with limited(), turns.hold_long_job_thread(second):
         assert turns.aside is second
 
 
@@ -301,15 +301,15 @@ async def test_a_check_waits_while_there_are_no_requests() -> None:
     assert not check.done()
     with turns.new_request("a key") as request:
         await request.set_party_and_wait_for_turn()
-        await asyncio.wait_for(check, 60)
+        await awaited(check)
         now += 50.0
-        await asyncio.wait_for(turns.wait_for_requests(), 60)
+        await awaited(turns.wait_for_requests())
         turns.find_or_add_party("another")
     now += QUIET_S / 2
-    await asyncio.wait_for(turns.wait_for_requests(), 60)
+    await awaited(turns.wait_for_requests())
     now += QUIET_S
     checks = [asyncio.create_task(turns.wait_for_requests()) for _ in range(2)]
     await asyncio.sleep(0)
     assert not any(check.done() for check in checks)
     turns.find_or_add_party("a key")
-    await asyncio.wait_for(asyncio.gather(*checks), 60)
+    await awaited(asyncio.gather(*checks))

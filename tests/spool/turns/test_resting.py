@@ -21,6 +21,7 @@ from spool.sqlite.memory_log import MemoryDatabase
 from spool.turns.fair_turns import FairTurnScheduler
 from tests.spool.contract.test_devices import Counted, device
 from tests.spool.ledger_log import FakeClock, FakeLog, call
+from tests.waiting import awaited
 
 OTHERS = 1000  # number of event loop passes, enough for work that does not rest
 
@@ -90,7 +91,7 @@ async def test_who_used_far_more_rests(begin: Twice, used_s: float, monkeypatch:
 
     working = asyncio.create_task(as_busy())
     if used_s < 1:
-        await asyncio.wait_for(working, 60)
+        await awaited(working)
     await others(lambda: False)
     assert (1 if used_s > 1 else 2) == done()
     working.cancel()

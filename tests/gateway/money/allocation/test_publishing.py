@@ -20,6 +20,7 @@ from spool.registry.registry import Registry
 from spool.sqlite.in_memory import new_in_memory_ledger, new_in_memory_registry
 from spool.sqlite.registry import SqliteRegistry
 from tests.moved_clock import MovedClock
+from tests.waiting import limited
 
 ADA = Actor("ada@example.com", "local")
 
@@ -86,7 +87,7 @@ async def test_what_one_publishes_is_in_force_at_the_other(two: tuple[Gateway, G
         await first_gateway.publishing.publish(definition(name), namespace=DEFAULT, base=None, actor=ADA)
         second_gateway.changed.clear()
         await second_gateway.table.load()
-        async with asyncio.timeout(30):
+        async with limited():
             await second_gateway.changed.wait()
         assert (str(number), [name]) == second_gateway.in_force() == first_gateway.in_force()
         version = second_gateway.table.version(DEFAULT, number)
@@ -106,7 +107,7 @@ async def test_a_job_that_another_has_carried_out(store: SqliteRegistry) -> None
     second_gateway = await Gateway.start(store)
     for gateway in (first_gateway, second_gateway):
         running = asyncio.create_task(gateway.publishing.run())
-        async with asyncio.timeout(30):
+        async with limited():
             while gateway.table.find_job(job.id).state not in OVER:
                 await gateway.table.wait_for_change()
         running.cancel()
@@ -126,7 +127,7 @@ async def test_a_job_waits_for_whoever_may_carry_it_out(two: tuple[Gateway, Gate
     await asyncio.sleep(0)
     job = await first_gateway.publishing.submit(definition("Centre"), namespace=DEFAULT, base=None, actor=ADA)
     await second_gateway.table.load()
-    async with asyncio.timeout(30):
+    async with limited():
         await second_gateway.changed.wait()
     assert second_gateway.table.find_job(job.id).state == DONE
     assert second_gateway.in_force() == ("1", ["Centre"])

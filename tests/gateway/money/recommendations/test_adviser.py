@@ -26,6 +26,7 @@ from spool.sqlite.in_memory import new_in_memory_ledger
 from spool.sqlite.registry import open_registry
 from tests.gateway.money.recommendations.examples import BOOK, NOW, call
 from tests.spool.ledger_log import FakeClock, FakeLog
+from tests.waiting import awaited
 
 ADA = Actor("ada@example.com", "local")
 
@@ -137,6 +138,6 @@ async def test_it_looks_again_and_again(house: House, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(house.adviser, "find_and_store_savings", look)
     task = asyncio.create_task(house.adviser.run())
-    await asyncio.wait_for(looked.wait(), 30)
+    await awaited(looked.wait())
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -20,6 +20,7 @@ from tests.exporters.notifications.examples import NOW, notice, settings
 from tests.integration.certificates import Certificates
 from tests.integration.exporters.notifications.receivers import Mailbox, mail_server
 from tests.moved_clock import MovedClock
+from tests.waiting import limited
 
 CLOCK = MovedClock(NOW)
 ADA, BOB = "ada@example.com", "bob@example.com"
@@ -170,7 +171,7 @@ async def test_a_stop_does_not_wait_for_a_server_that_does_not_answer() -> None:
     mailbox = Mailbox()
     mailbox.port = server.sockets[0].getsockname()[1]
     task = asyncio.create_task(send(to(mailbox)))
-    async with asyncio.timeout(30):
+    async with limited():
         await heard.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

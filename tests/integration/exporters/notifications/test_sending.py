@@ -19,6 +19,7 @@ from tests.exporters.notifications.examples import NOW, SECRET, notice, settings
 from tests.exporters.upstream import FakeUpstream, Reply
 from tests.integration.exporters.notifications.receivers import verified
 from tests.moved_clock import MovedClock
+from tests.waiting import limited, until
 
 ADA = Actor("ada@example.com", "local")
 
@@ -383,8 +384,7 @@ async def test_a_slow_channel_delays_no_other(
         await telling.tell("b", channel="fast")
 
         async def one_is_sent() -> None:
-            while not await telling.notices.finished_notifications():  # noqa: ASYNC110 - the registry tells nobody
-                await asyncio.sleep(0.01)
+            await until(telling.notices.finished_notifications)
 
         await run_until(telling, one_is_sent)
         assert ["one:a"] == [each.id for each in await telling.notices.waiting_notifications()]
@@ -422,7 +422,7 @@ async def run_until(telling: Telling, condition: Callable[[], Awaitable[None]]) 
     """Run the tasks of all channels until the condition holds."""
     task = asyncio.create_task(telling.notifier.run())
     try:
-        async with asyncio.timeout(120):
+        async with limited():
             await condition()
     finally:
         task.cancel()

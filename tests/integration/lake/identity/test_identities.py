@@ -26,6 +26,7 @@ from exporters.errors import Misconfigured, Retryable
 from exporters.lake.destination import open_store
 from exporters.settings import DestinationSettings
 from tests.integration.certificates import Certificates
+from tests.waiting import limited
 
 AWS_TOKEN = "aws-session"
 ROLE = "arn:aws:iam::123456789012:role/lake"
@@ -346,6 +347,6 @@ async def test_a_machine_without_an_identity_waits(monkeypatch: pytest.MonkeyPat
     async with served(platform) as url:
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", url)
         with pytest.raises((Misconfigured, Retryable)):
-            async with asyncio.timeout(60):
+            async with limited():
                 await write(lake("s3", url))
     assert [] == platform.wrote

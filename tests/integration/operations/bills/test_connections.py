@@ -23,6 +23,7 @@ from spool.record import BILLING_DATA
 from spool.registry.scopes import GROUPS, SEND_BILLING_DATA
 from spool.settings import SpoolSettings
 from tests.integration.conftest import Answer, Serve, Serving
+from tests.waiting import until
 
 ALL = "/v2/connections/billing"
 DROPS = ALL + "/external/{}/billing_drops"
@@ -426,10 +427,12 @@ async def test_drops_that_wait_outlive_their_connection(serve: Serve, tmp_path: 
     for there in ("there-1", "there-2"):
         await site.make_connection(there)
     await serving.app.services.operators.spool.wake("upstream/billing-data")
-    async with asyncio.timeout(60):
-        drops = site.app.services.storage.small.open_table(BILLING_DROPS)
-        while set(await drops.last_billing_drop_at_by_connection()) != {"there-1", "there-2"}:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    drops = site.app.services.storage.small.open_table(BILLING_DROPS)
+
+    async def have_arrived() -> bool:
+        return set(await drops.last_billing_drop_at_by_connection()) == {"there-1", "there-2"}
+
+    await until(have_arrived)
 
 
 async def test_upstream_checks_a_drop_as_well(serve: Serve, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from spool.registry.notices import SENT
 from tests.exporters.notifications.examples import SECRET, notice, settings
 from tests.exporters.upstream import FakeUpstream, Reply
 from tests.integration.exporters.notifications.receivers import verified
+from tests.waiting import until
 
 ADA = "ada@example.com"
 
@@ -54,23 +55,21 @@ class Console:
 
     async def parked(self) -> dict[str, Any]:
         """Wait until the channel is parked; return it."""
-        async with asyncio.timeout(120):
-            while True:
-                found = (await self.ask("GET", "/notification-channels", state="parked"))[
-                    "notification_channels"
-                ]
-                if found:
-                    first: dict[str, Any] = found[0]
-                    return first
-                await asyncio.sleep(0.05)
+
+        async def parked() -> list[dict[str, Any]]:
+            answer = await self.ask("GET", "/notification-channels", state="parked")
+            channels: list[dict[str, Any]] = answer["notification_channels"]
+            return channels
+
+        channels: list[dict[str, Any]] = await until(parked, "a parked channel")
+        return channels[0]
 
     async def until(self, id: str, state: str) -> dict[str, Any]:
-        async with asyncio.timeout(120):
-            while True:
-                found: dict[str, Any] = (await self.ask("GET", f"/notifications/{id}"))["notification"]
-                if found["state"] == state:
-                    return found
-                await asyncio.sleep(0.05)
+        async def reached() -> dict[str, Any]:
+            found: dict[str, Any] = (await self.ask("GET", f"/notifications/{id}"))["notification"]
+            return found if found["state"] == state else {}
+
+        return await until(reached, f"{id} is {state}")
 
 
 @pytest_asyncio.fixture

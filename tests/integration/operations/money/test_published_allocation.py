@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from gateway.service.app import TollhouseApp
 from spool.registry.scopes import GROUPS
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Serving
+from tests.waiting import limited
 
 BASE = "/v2/allocation"
 VERSIONS, DEFINITIONS = f"{BASE}/definition/versions", f"{BASE}/definitions"
@@ -58,7 +58,7 @@ class Manager:
 
     async def over(self, id: str) -> dict[str, Any]:
         """Wait until a job has finished; return it."""
-        async with asyncio.timeout(60):
+        async with limited():
             while True:
                 job: dict[str, Any] = (await self.ask("GET", f"{JOBS}/{id}"))[1]["publish_job"]
                 if job["state"] in OVER:

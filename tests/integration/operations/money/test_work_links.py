@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
+from tests.waiting import until
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
 DAY_S = 86_400
@@ -105,8 +106,8 @@ async def test_a_link_acts_on_calls_that_state_nothing(server: OperatorServer) -
 
 async def test_a_branch_is_cut_by_days(server: OperatorServer) -> None:
     """A branch belongs to one repository, and its name may be used again after the last day of a link."""
-    for since, until, number in (("", "2026-09-14", "1"), ("2026-09-15", "", "2")):
-        row = await link(server, **SHOP, since=since, until=until, pull_request=number)
+    for since, last, number in (("", "2026-09-14", "1"), ("2026-09-15", "", "2")):
+        row = await link(server, **SHOP, since=since, until=last, pull_request=number)
         assert row["pull_request"] == f"acme/shop#{number}"
     assert await costs(server, "pull_request") == {
         "acme/shop#1": "8",
@@ -431,12 +432,6 @@ async def follow_once(server: OperatorServer) -> None:
         await until(is_used)
     finally:
         following.cancel()
-
-
-async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
-        while not await is_so():  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.02)
 
 
 async def _has(server: OperatorServer, ticket: str) -> bool:

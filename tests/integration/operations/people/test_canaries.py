@@ -11,7 +11,7 @@ import logging
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -66,6 +66,7 @@ from tests.integration.test_linked_names import lines, sent, whole
 from tests.integration.test_one_identity import AS, World, checked
 from tests.moved_clock import MovedClock
 from tests.stored_files import contents_of
+from tests.waiting import until
 
 MARK = "canary"  # this word is in each name, in upper or lower case
 LOGIN, SUBJECT = "canary-login", "canary-subject"
@@ -270,12 +271,6 @@ async def places(world: World, outside: Callable[[], Iterator[bytes]]) -> Collec
         for name, content in everything.items()
         for found in re.finditer(MARK.encode(), content.lower())
     ]
-
-
-async def until(condition: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(120):
-        while not await condition():  # noqa: ASYNC110 - background tasks change it
-            await asyncio.sleep(1)
 
 
 @pytest.fixture

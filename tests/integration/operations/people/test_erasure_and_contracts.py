@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import io
 import json
@@ -69,9 +68,8 @@ async def price_books(world: World) -> set[str]:
 
 async def until_priced(world: World, chance: random.Random, mark: str) -> None:
     """Send calls until one has the contract's price: it reaches a gateway shortly after it was stored."""
-    async with asyncio.timeout(60):
-        while not any(mark in book for book in await price_books(world)):
-            await sent(world, chance, ["bob"])
+    while not any(mark in book for book in await price_books(world)):
+        await sent(world, chance, ["bob"])
 
 
 def without_name(found: Any) -> Any:

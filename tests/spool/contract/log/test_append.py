@@ -30,6 +30,7 @@ from tests.spool.contract.examples import (
     submission,
     topic_terms,
 )
+from tests.waiting import limited
 
 
 async def test_what_is_acknowledged_is_read_back(log: RecordLog) -> None:
@@ -89,7 +90,7 @@ async def test_ids_acknowledged_during_a_fold_stay_known(
     for first in range(0, 360, 6):
         await add(spool.log, *calls[first : first + 6])
 
-    async with asyncio.timeout(60):
+    async with limited():
         place = spool.log.find_id_position(calls[0][1].id)
         while place is None or place.place is not None:
             await add(spool.log, calls[0])

@@ -12,6 +12,7 @@ from spool.record import AI_TELEMETRY
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
 from tests.spool.contract.examples import Observed, add, assert_books_balance, call, everything, topic_terms
+from tests.waiting import awaited
 
 
 async def test_an_open_record_is_hidden_until_it_closes(open_spool: Opener, clock: MovedClock) -> None:
@@ -228,7 +229,7 @@ async def test_readers_are_woken_when_records_close(open_spool: Opener, clock: M
     await add(log, call(3))
     assert seen.empty()
     clock.move(11)
-    assert 4 == await asyncio.wait_for(seen.get(), 60)
+    assert 4 == await awaited(seen.get())
     watcher.cancel()
     await asyncio.gather(watcher, return_exceptions=True)
 
@@ -245,4 +246,4 @@ async def test_many_readers_wait_without_a_hold(open_spool: Opener) -> None:
     readers = [asyncio.create_task(until(3)) for _ in range(5)]
     for number in range(3):
         await add(log, call(number))
-    assert [4] * 5 == await asyncio.wait_for(asyncio.gather(*readers), 60)
+    assert [4] * 5 == await awaited(asyncio.gather(*readers))

@@ -35,6 +35,7 @@ from tests.spool.contract.conftest import SECRET, open_node
 from tests.spool.contract.examples import NOON, Observed
 from tests.spool.ledger_log import call
 from tests.spool.postgres_cluster import Schema, Server
+from tests.waiting import limited
 
 ACTOR = Actor("ada@example.com", "127.0.0.1")
 
@@ -167,7 +168,7 @@ async def test_who_ends_one_holds_up_nobody_here(
                 "SELECT 1 FROM {schema}.devices WHERE state = 'revoked'"
             )
             ending = asyncio.create_task(node.devices.replace_row(replace(device, state="revoked")))
-        async with asyncio.timeout(60):
+        async with limited():
             while (1,) not in await node.database.read(
                 lambda connection: connection.execute(ended).fetchall()
             ):
