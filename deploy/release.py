@@ -4,8 +4,8 @@ bytes are equal.
 
     make release            writes to dist/ the wheel, the sdist, the bill of materials (CycloneDX), SHA256SUMS and
                             IMAGES. With cargo, also the wheel of the compiled module and requirements-native.lock.
-                            CHANGELOG.md and tests/releases must contain the version, and every third-party image
-                            under deploy/ must have a digest.
+                            CHANGELOG.md and tests/releases must contain the version, every third-party image
+                            under deploy/ must have a digest, and `make proofs` must have passed with this code.
     make release SNAPSHOT=1 builds the same as a test, with changes that are not committed and without these checks
 """
 
@@ -31,6 +31,7 @@ from images import images, without_digest
 ROOT = Path(__file__).parents[1]
 BILL_OF_MATERIALS = "tollhouse.cdx.json"
 IMAGES = "IMAGES"
+PRODUCT = ("gateway", "exporters", "spool", "native")
 
 
 def main() -> None:
@@ -55,6 +56,8 @@ def main() -> None:
         sys.exit(
             "later builds need data of this one: run `python -m tests.releases.make`, and commit tests/releases"
         )
+    if not options.snapshot and (reason := unproved((ROOT / "tests/EVIDENCE.md").read_text())):
+        sys.exit(f"{reason}; run `make proofs`, and commit tests/EVIDENCE.md")
     changes = git("stash", "create").decode().strip()  # a commit of the changes, which stay as they are
     if changes and not options.snapshot:
         sys.exit("there are uncommitted changes; a release is built from the last commit")
@@ -78,6 +81,15 @@ def main() -> None:
     for platform in native_wheels.without_wheel(found):
         words = missing or "this machine builds only for its own platform"
         print(f"no wheel of the compiled module for {platform}: {words}", file=sys.stderr)
+
+
+def unproved(evidence: str) -> str:
+    """Return why `make proofs` has not proved the product code of this checkout, or an empty text."""
+    passed = re.search(r"^`make proofs` passed on .* at commit `([0-9a-f]{40})`", evidence, re.MULTILINE)
+    if passed is None:
+        return "`make proofs` has not passed as a whole"
+    changed = git("diff", "--name-only", passed[1], "HEAD", "--", *PRODUCT).decode().split()
+    return f"`make proofs` has not run since {', '.join(changed[:5])} changed" if changed else ""
 
 
 def is_described(version: str, changelog: str) -> bool:

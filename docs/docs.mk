@@ -1,7 +1,8 @@
 # The documents as a site. Included by the Makefile at the top.
 
-docs-reference: $(VENV)/run.stamp  ## write what the documents take from the code: configuration, commands, HTTP API, limits
+docs-reference: $(VENV)/run.stamp  ## write what the documents take from the code: configuration, commands, HTTP API, limits, evidence
 	$(BIN)/python -m docs.generate
+	$(BIN)/python -m tests.promises
 
 $(DOCS)/stamp: $(LOCKS)/requirements-docs.lock | $(VENV)/run.stamp
 	@test -x $(DOCS)/bin/python || $(ENVIRONMENT) $(DOCS)

@@ -43,10 +43,11 @@ builds:
 
 # The parts of `make test`: the linters, and together all of tests/. Those that wait for processes and disks most of the
 # time begin beside the two longest, and then long ones begin before short ones, so that no lane is left alone at the end.
-# Each ends with the tests that took longest.
+# Each ends with the tests that took longest, and writes a record, which `tests.verdict` reads when all have ended.
 PARTS := test-browser test-faults test-gateways test-spool test-api test-integration test-program test-code test-lake \
 	test-deploy test-native lint
-PYTEST := $(BIN)/python -m pytest -q -rfEs --durations=25 --durations-min=3
+RECORDS := build/proved
+PYTEST = $(BIN)/python -m pytest -q -rfEs --durations=25 --durations-min=3 -p tests.proved --record $(RECORDS)/$@.ndjson
 # `make proofs` runs the same parts with PROOFS=1: also the tests marked `proof`, and everything at full size.
 ifdef PROOFS
 export TOLLHOUSE_PROOFS := 1
@@ -74,7 +75,8 @@ test-code:
 test-spool:
 	$(PYTEST) $(WITHOUT) tests/spool
 ifdef PROOFS
-	TOLLHOUSE_POOLER=transaction $(PYTEST) $(WITHOUT) tests/spool/contract tests/spool/postgres -k "postgres and not pgbouncer"
+	TOLLHOUSE_POOLER=transaction $(PYTEST) $(WITHOUT) tests/spool/contract tests/spool/postgres \
+	  -k "postgres and not pgbouncer" --record $(RECORDS)/$@-pooler.ndjson
 endif
 test-integration:
 	$(PYTEST) $(WITHOUT) tests/integration $(addprefix --ignore=,$(API) $(LAKE))
@@ -91,9 +93,18 @@ test-deploy:
 test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environment of its own
 	$(BIN)/python -m pytest -q -m clients --timeout 900
 
-proofs: $(VENV)/run.stamp  ## everything at full size, for hours (PART=faults: one part)
+# One part (PART=faults), the tests of one promise (PROMISE="One call, one record"), or those of the promises whose code
+# differs from a commit (CHANGED=main). A whole run is written into tests/EVIDENCE.md.
+export PROMISE CHANGED
+PROVED := $(if $(PROMISE)$(CHANGED),test-promises,$(if $(PART),test-$(PART),$(PARTS)))
+proofs: $(VENV)/run.stamp  ## everything at full size, for hours (PART=faults, PROMISE="One call, one record" or CHANGED=main: less)
 	@$(MAKE) --no-print-directory -j 3 environment builds
-	@$(MAKE) --no-print-directory -k -j $(LANES) PROOFS=1 $(if $(PART),test-$(PART),$(PARTS))
+	@rm -rf $(RECORDS)
+	@$(MAKE) --no-print-directory -k -j $(LANES) PROOFS=1 $(PROVED)
+	@$(if $(PART)$(PROMISE)$(CHANGED),,$(BIN)/python -m tests.verdict $(RECORDS) --write)
+
+test-promises: $(VENV)/test.stamp $(VENV)/postgres.stamp
+	$(PYTEST) tests --promise "$$PROMISE" --changed "$$CHANGED"
 
 SCENARIOS ?= main
 bench: $(VENV)/test.stamp  ## the server under load as a table (SCENARIOS="100x8 1x*"), then its parts as ratios

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
 from urllib3.exceptions import HTTPError
 
 from tests.acceptance.conftest import Tollhouse
@@ -58,6 +59,7 @@ def test_tokens_by_command(installations: Any, tmp_path: Path) -> None:
     gateway.run("devices", "tokens", "create", "--name", "one each", "--for", str(machines), code=2)
 
 
+@pytest.mark.proves("An enrolment token leaks from an MDM or a ticket")
 def test_kill_9_while_devices_enrol(installations: Any) -> None:
     """
     40 machines with 25 uses repeat their enrolment until they have an answer, while the gateway is killed. Exactly
@@ -120,6 +122,7 @@ def test_an_agent_deletes_its_token(installations: Any) -> None:
         assert not any(made["tokens"][0]["secret"] in line for line in log)
 
 
+@pytest.mark.proves("The disk of a laptop is copied")
 def test_a_copied_agent(installations: Any, tmp_path: Path) -> None:
     """
     Restarts of an agent are no copies. A copy of its directory that was made before the last heartbeat is one.

@@ -43,6 +43,7 @@ def policy(gateway: Tollhouse, out: Path, *words: str) -> subprocess.CompletedPr
     return gateway.attempt("agent", "policy", "--signing-key", "policy.pem", "--out", str(out), *words)
 
 
+@pytest.mark.proves("A user reads the key in managed settings")
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

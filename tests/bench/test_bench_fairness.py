@@ -20,6 +20,7 @@ LEAST = 0.5
 TRIES = 4
 
 
+@pytest.mark.proves("one key floods")
 @pytest.mark.parametrize("name", ["protobuf-32", "mcp-tools-list", "websocket-pongs", "chunks-8"])
 def test_key_retains_part_of_its_rate_during_a_flood(name: str, tmp_path: Path) -> None:
     kept: list[float] = []

@@ -25,6 +25,8 @@ sys.exit(word == "bad")
 """
 
 
+@pytest.mark.proves("images, locks, the metrics listener")
+@pytest.mark.proves("A dependency is replaced, or known to be unsafe")
 @pytest.mark.parametrize(
     ("locks", "required", "fails"),
     [

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 # These images are pinned only by tag, because this machine reached no image registry. A release is refused
@@ -40,6 +42,8 @@ def test_a_digest_is_seen(tmp_path: Path) -> None:
     assert ["other:3", "registry.example/last:2"] == list(found["without_digest"](tmp_path))
 
 
+@pytest.mark.proves("images, locks, the metrics listener")
+@pytest.mark.proves("A dependency is replaced, or known to be unsafe")
 def test_a_release_wants_digests() -> None:
     """The release build fails first with the names of images without a digest."""
     code = "import release; release.is_described = lambda *_: True; release.main()"

@@ -110,6 +110,7 @@ def test_the_words_are_the_destination_s_own(headers: dict[str, str], body: byte
     assert said == server_message(HttpAnswer(status=400, headers=headers, body=body))
 
 
+@pytest.mark.proves("A secret appears in a log, an answer or an upstream's error")
 def test_secrets_are_struck_out_and_words_are_bounded() -> None:
     """Stored messages contain no echoed key and no whole HTML page."""
     body = b"key th_secret is disabled. " + b"x" * 10_000

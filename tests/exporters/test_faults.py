@@ -60,6 +60,7 @@ async def test_a_stream_of_container_metrics() -> None:
     assert sync.state().reason is None
 
 
+@pytest.mark.proves("an address with a user name")
 async def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop that sends devices recovers after a fault without a restart."""
     fault = Fault()

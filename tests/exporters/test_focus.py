@@ -347,6 +347,8 @@ async def test_a_file_has_one_header_and_no_line_twice(tmp_path: Path) -> None:
     assert lines.count(focus.csv_header().decode().strip()) == 1
 
 
+@pytest.mark.proves("formulas in CSV")
+@pytest.mark.proves("A value runs as a formula in a spreadsheet")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_line_is_a_formula(name: str) -> None:
     """A spreadsheet must show a sender's names of models, users and teams, and never run them as formulas."""

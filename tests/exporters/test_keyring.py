@@ -51,6 +51,7 @@ def _narrowest(keys: Sequence[UpstreamKey], scope: str) -> str | None:
     return best and best[1]
 
 
+@pytest.mark.proves("A stolen upstream key opens too much")
 def test_the_key_with_the_fewest_scopes_sends() -> None:
     """Of the keys that grant a scope, the one with the fewest scopes is used, and the first of equal ones."""
     random = Random(7)
@@ -141,6 +142,7 @@ def test_a_variable_that_is_not_set_is_named() -> None:
         Keyring([NARROW], {}).secret_for(scopes.INGEST)
 
 
+@pytest.mark.proves("A secret appears in a log, an answer or an upstream's error")
 def test_the_secret_is_in_no_repr() -> None:
     """Logs may print a keyring, so its repr must hold no secret."""
     keyring = Keyring([NARROW], ENVIRON)

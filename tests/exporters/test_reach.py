@@ -111,6 +111,7 @@ def test_what_an_address_shows_by_itself_is_said_where_it_is_stated(url: str, pr
     assert [problem] * (problem is not None) == list(problems_of_forbidden_url("url", url))
 
 
+@pytest.mark.proves("An account creates a channel into the network behind Tollhouse, or reads its answers")
 @pytest.mark.parametrize(
     "host",
     [
@@ -129,6 +130,7 @@ async def test_no_spelling_of_an_address_gets_through(host: str, resolve: Resolv
             await client.send(url, b"", content_type="text/plain")
 
 
+@pytest.mark.proves("An account creates a channel into the network behind Tollhouse, or reads its answers")
 async def test_a_name_that_leads_elsewhere_the_next_time_is_checked_again(resolve: Resolve) -> None:
     """
     The client connects to the address that it checked, so a changed DNS answer does not help an attacker.
@@ -174,6 +176,7 @@ KEPT = (
 )
 
 
+@pytest.mark.proves("An account creates a channel into the network behind Tollhouse, or reads its answers")
 @pytest.mark.parametrize("settings", KEPT, ids=lambda each: f"{each.type}-{each.tls}")
 async def test_every_channel_of_an_account_is_checked(
     settings: StoredChannelSettings, resolve: Resolve

@@ -15,6 +15,7 @@ from exporters.settings import DestinationSettings
 ADDRESS = "https://hooks.example.com/services/T024BE7LD/B01ABCDEF/x%2Fyz-Qw3rtyUiop?sig=a%2Bb_c4d5e6f7&v=1"
 
 
+@pytest.mark.proves("A secret appears in a log, an answer or an upstream's error")
 @pytest.mark.parametrize(
     "said",
     [

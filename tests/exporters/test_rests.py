@@ -153,6 +153,7 @@ async def lake_that_is_verified_daily(clock: SteppingClock, border: float, _: Pa
     return await watch.check_if_due_and_return_wait_s()
 
 
+@pytest.mark.proves("a retry that sleeps too long")
 @pytest.mark.parametrize("border", BORDERS)
 @pytest.mark.parametrize(
     "rest",

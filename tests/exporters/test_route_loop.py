@@ -394,6 +394,7 @@ class Choking(Capture):
         return await super().send(delivery, entries)
 
 
+@pytest.mark.proves("one record that always fails")
 @pytest.mark.parametrize(("status", "delivered"), [(500, 99), (503, 0)])
 async def test_a_quiet_route_looks_for_the_record_that_is_answered_with_500(
     spool: Spooled, clock: StoppedClock, status: int, delivered: int

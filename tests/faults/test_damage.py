@@ -74,6 +74,7 @@ def judge(trial: Trial, directory: Path, calls: Calls, rng: random.Random, said:
     trial.count(acknowledged=len(calls.acknowledged), lost=lost, duplicates=repeats)
 
 
+@pytest.mark.proves("Nothing is dropped silently")
 @pytest.mark.fault("F9")
 def test_damage_at_rest(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
     """

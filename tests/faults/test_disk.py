@@ -83,6 +83,7 @@ def wait_until_forwarded(site: FaultSite) -> None:
     wait_until(lambda: archive.read_bytes().count(b"\n") >= len(names), "the archive is drained")
 
 
+@pytest.mark.proves("A 2xx means the record is on disk")
 @pytest.mark.fault("F5")
 def test_a_disk_that_fills_up_under_load(trial: Trial, sites: Sites) -> None:
     """

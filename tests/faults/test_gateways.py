@@ -24,6 +24,7 @@ from tests.waiting import wait_until
 TAKEOVER_S = 15.0 if IS_LONG else 60.0
 
 
+@pytest.mark.proves("One call, one record")
 @pytest.mark.fault("F29")
 @pytest.mark.timeout(1800)
 def test_gateways_killed_and_frozen(trial: Trial, cluster: Server, tmp_path: Path) -> None:
@@ -76,6 +77,7 @@ def _break_one(site: SharedSite, rng: random.Random, *, is_holder: bool, is_kill
     return took
 
 
+@pytest.mark.proves("With PostgreSQL, a 2xx survives the loss of a machine")
 @pytest.mark.fault("F30")
 @pytest.mark.timeout(1800)
 def test_primary_killed(trial: Trial, pair: Pair, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.fault("F1")
 CLAUDE_CODE = Path(__file__).parents[1] / "cases/otlp/claude_code"
 
 
+@pytest.mark.proves("A 2xx means the record is on disk")
 def test_kill_under_load(trial: Trial, sites: Sites) -> None:
     """
     After rounds of SIGKILL, acknowledged records are in the upstream and in the record file exactly once, and the

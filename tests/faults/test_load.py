@@ -158,6 +158,7 @@ def resident_mib(status: Path) -> int:
     )
 
 
+@pytest.mark.proves("Nothing is dropped silently")
 @pytest.mark.fault("F18")
 def test_a_full_spool_refuses_and_loses_nothing(trial: Trial, sites: Sites) -> None:
     """
@@ -185,6 +186,7 @@ def test_a_full_spool_refuses_and_loses_nothing(trial: Trial, sites: Sites) -> N
         site.close(trial, since=began)
 
 
+@pytest.mark.proves("A 2xx means the record is on disk")
 @pytest.mark.fault("F21")
 def test_signals_under_load(trial: Trial, sites: Sites) -> None:
     """

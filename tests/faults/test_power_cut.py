@@ -175,6 +175,7 @@ def test_a_power_cut_within_a_salvage(trial: Trial, sites: Sites, recorder: Path
             verdict.check()
 
 
+@pytest.mark.proves("A 2xx means the record is on disk")
 @pytest.mark.fault("F2")
 def test_every_acknowledged_call_outlives_a_power_cut(
     trial: Trial, sites: Sites, recorder: Path, tmp_path: Path
@@ -234,6 +235,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.proves("A 2xx means the record is on disk")
 @pytest.mark.parametrize("mutant", [name for name, short in MUTANTS.items() if short or IS_LONG])
 def test_a_broken_promise_is_seen(sites: Sites, recorder: Path, tmp_path: Path, mutant: str) -> None:
     """If Tollhouse flushes too little, some cut loses acknowledged records or breaks the start."""

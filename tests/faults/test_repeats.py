@@ -21,6 +21,7 @@ HALF, BATCH = (20_000, 1000) if IS_LONG else (2000, 100)
 MOST_MIB = 250  # memory limit of the server in MiB, for a backlog of any size
 
 
+@pytest.mark.proves("One call, one record")
 @pytest.mark.fault("F3")
 def test_killed_between_the_answer_and_our_mark(trial: Trial, sites: Sites) -> None:
     """
@@ -96,6 +97,7 @@ def load_for_half(site: FaultSite, url: str) -> None:
         wait_until(lambda: len(site.oracle.acknowledged) >= enough, "senders are answered")
 
 
+@pytest.mark.proves("One call, one record")
 @pytest.mark.fault("F19")
 def test_a_storm_of_duplicates(trial: Trial, sites: Sites) -> None:
     """

@@ -48,6 +48,7 @@ FAILURES = (
 )
 
 
+@pytest.mark.proves("Nothing is dropped silently")
 @pytest.mark.fault("F13")
 def test_any_failure_in_any_order(trial: Trial, sites: Sites) -> None:
     """Half of the responses are random failures. Every record arrives once."""
@@ -131,6 +132,7 @@ def test_one_poison_record(trial: Trial, sites: Sites, status: int) -> None:
         assert {chosen} == poison.calls.keys() - site.upstream.taken.keys()
 
 
+@pytest.mark.proves("Least privilege")
 @pytest.mark.fault("F14")
 @pytest.mark.parametrize("status", [401, 403], ids=str)
 def test_refused_key_pauses_the_route_until_it_is_replaced(trial: Trial, sites: Sites, status: int) -> None:

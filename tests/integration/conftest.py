@@ -36,6 +36,7 @@ from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
+from tests import proved
 from tests.declared_answers import answer_problems
 from tests.integration.certificates import Certificates
 from tests.spool.disks.flushing import flushed as flushed
@@ -188,6 +189,23 @@ def declared_answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(admission, "answer_with_etag", with_etag)
     yield
     assert not found
+
+
+@pytest.fixture(autouse=True, scope="session")
+def recorded_answers() -> Iterator[None]:
+    """Record the operation and the status of each answer that a server sends (tests/verdict.py)."""
+
+    async def prepare(request: web.Request, response: web.StreamResponse) -> None:
+        resource = request.match_info.route.resource
+        row = _documented_rows().get((request.method, resource.canonical)) if resource else None
+        if row is not None:
+            proved.ANSWERS.add((row.operation_ids_by_method[request.method], response.status))
+        await hook(request, response)
+
+    hook = web.Request._prepare_hook
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(web.Request, "_prepare_hook", prepare)
+        yield
 
 
 @cache

@@ -265,6 +265,7 @@ async def test_a_month_of_usual_length_shows_a_plant(tmp_path: Path, word: str) 
     await found_at_least(tmp_path, (word,), days=30, seed=1)
 
 
+@pytest.mark.proves("all planted findings of a demo")
 @pytest.mark.parametrize(
     "words",
     part(

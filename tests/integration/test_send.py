@@ -393,6 +393,7 @@ async def test_the_courier_gives_up_in_the_end(
     assert upload.ATTEMPTS == len(seen)
 
 
+@pytest.mark.proves("times, rejected lines, `--json`")
 async def test_rejected_items_are_named_by_line(send: Send, serving: Serving, tmp_path: Path) -> None:
     """
     A rejected item is named by line and reason, never by value, in text and in JSON. Blank lines count, and

@@ -271,6 +271,7 @@ async def test_streams_that_are_defined_twice_at_once(
     assert total.dimensions == {"Region": ["eu"]}
 
 
+@pytest.mark.proves("insights at two gateways")
 async def test_an_insight_is_one_whichever_gateway_looks(gateways: tuple[Serving, Serving]) -> None:
     """The inspection may run on either gateway. Both find the same insights, and none ends and reopens."""
     one, other = gateways

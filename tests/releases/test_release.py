@@ -64,8 +64,8 @@ def test_a_version_that_the_changelog_does_not_name_is_refused(tmp_path: Path) -
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_workflows_are_pinned_and_have_few_rights(path: Path) -> None:
     """
-    Each action is pinned to a commit, rights are read-only by default, and tests run through .ci/run. Each workflow
-    builds a release and upgrades to it.
+    Each action is pinned to a commit, rights are read-only by default, and tests run through .ci. Each workflow but
+    the one at night builds a release and upgrades to it.
     """
     workflow: dict[str, Any] = yaml.safe_load(path.read_text())
     assert {"contents": "read"} == workflow["permissions"]
@@ -74,8 +74,37 @@ def test_workflows_are_pinned_and_have_few_rights(path: Path) -> None:
             assert "uses" in step or "run" in step
             assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step.get("uses", "a/b@" + 40 * "0"))
     runs = [step.get("run", "") for job in workflow["jobs"].values() for step in job["steps"]]
-    for command in ("bash .ci/run", "make release", "make test-upgrade FROM="):
+    others = (
+        ("bash .ci/proofs",) if path.name == "night.yaml" else ("make release", "make test-upgrade FROM=")
+    )
+    for command in ("bash .ci/run", *others):
         assert any(run.startswith(command) for run in runs)
+
+
+def test_every_part_runs_at_full_size_at_night() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/night.yaml").read_text())
+    parts = re.search(r"^PARTS := ((?:.*\\\n)*.*)", (ROOT / "tests/tests.mk").read_text(), re.MULTILINE)
+    assert parts
+    named = {name.removeprefix("test-") for name in parts[1].split() if name not in ("\\", "lint")}
+    assert named == set(workflow["jobs"]["proofs"]["strategy"]["matrix"]["part"])
+
+
+def test_a_release_needs_proofs_of_its_code() -> None:
+    """A release is refused if product code changed since `make proofs` passed."""
+    code = """
+import release
+commits = [release.git("rev-parse", name).decode().strip() for name in ("HEAD", "HEAD:docs")]
+passed = [f"passed on 1 May 2026 at commit `{each}`: 9 tests" for each in commits]
+for words in ("has not run as a whole yet.", *passed):
+    print(release.unproved(f"Words.\\n\\n`make proofs` {words}\\n"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT / "deploy", capture_output=True, text=True, check=True
+    )
+    never, unchanged, changed = done.stdout.split("\n")[:3]
+    assert "`make proofs` has not passed as a whole" == never
+    assert "" == unchanged
+    assert re.fullmatch(r"`make proofs` has not run since .*exporters/__init__\.py.* changed", changed)
 
 
 @pytest.mark.parametrize(

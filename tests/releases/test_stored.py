@@ -50,6 +50,7 @@ def stored(request: pytest.FixtureRequest) -> Path:
     return made
 
 
+@pytest.mark.proves("data directory, PostgreSQL schema, backup, archive")
 def test_this_build_opens_all_parts_with_equal_totals(stored: Path, tmp_path: Path) -> None:
     """The data directory, the backup and the archive have the totals of the manifest, and the settings are equal."""
     manifest = manifest_of(stored)
@@ -76,6 +77,7 @@ def test_this_build_opens_all_parts_with_equal_totals(stored: Path, tmp_path: Pa
     killed.run("lake", "verify", "--data")
 
 
+@pytest.mark.proves("data directory, PostgreSQL schema, backup, archive")
 def test_this_build_opens_the_dump_with_equal_totals(stored: Path, tmp_path: Path) -> None:
     if not (stored / DUMP).exists():
         pytest.skip("it was made on a machine without PostgreSQL")
@@ -138,6 +140,12 @@ wire tollhouse.cost
 """
 
 
+@pytest.mark.proves("attributes that Tollhouse sends to another Tollhouse (`tollhouse.*`)")
+@pytest.mark.proves("columns of the data lake")
+@pytest.mark.proves("`tollhouse.toml` and settings as files")
+@pytest.mark.proves("names and labels of metrics, fields and `action` of log lines")
+@pytest.mark.proves("operator API, `--json`, commands, options and exit codes")
+@pytest.mark.proves("published API, scopes, addresses of receivers")
 def test_a_removed_name_of_each_kind_is_reported() -> None:
     now = public.names()
     assert {name.split()[0] for name in now} == {name.split()[0] for name in NAMES.split("\n") if name}

@@ -95,6 +95,7 @@ def test_rare_field_appears_only_in_records_that_have_it(name: str, told: int | 
     assert told == record_to_json(record)[name]
 
 
+@pytest.mark.proves("times, rejected lines, `--json`")
 @pytest.mark.parametrize(
     ("at", "text"),
     [

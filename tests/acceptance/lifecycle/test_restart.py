@@ -128,6 +128,7 @@ ENDS: dict[str, Callable[[Tollhouse], None]] = {
 }  # fmt: skip
 
 
+@pytest.mark.proves("known ids after a stop")
 @pytest.mark.parametrize("end", ENDS)
 def test_a_restart_knows_what_was_counted(installations: Installations, end: str) -> None:
     """

@@ -45,6 +45,7 @@ def accepted(gateway: Tollhouse) -> int:
     return found
 
 
+@pytest.mark.proves("two releases side by side")
 @pytest.mark.timeout(600)
 def test_an_upgrade_gateway_by_gateway(unmade_schema: Schema, tmp_path: Path) -> None:
     """

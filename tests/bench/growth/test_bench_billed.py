@@ -12,6 +12,7 @@ MORE_MIB = (
 )
 
 
+@pytest.mark.proves("memory does not grow with the number of calls")
 @pytest.mark.bench
 def test_bills_are_divided_in_memory_that_calls_do_not_bound() -> None:
     """

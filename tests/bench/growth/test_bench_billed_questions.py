@@ -64,6 +64,7 @@ def asked(question: Question, cost_type: str) -> CostQuery:
     return replace(question.query(cost_type), derived=derived)
 
 
+@pytest.mark.proves("no query reads more than 1.3 times the sums of the same query of counted costs")
 @pytest.mark.bench
 async def test_questions_of_billed_money_go_through_as_few_sums(tmp_path: Path) -> None:
     """

@@ -87,6 +87,7 @@ def test_a_record_is_read_back(format: FileFormat, records: list[Record]) -> Non
     assert expected == found
 
 
+@pytest.mark.proves("columns of the data lake")
 @pytest.mark.parametrize(
     "format", [each for each in FORMATS.values() if not each.is_focus], ids=lambda format: format.name
 )

@@ -36,6 +36,7 @@ ROWS = (("keys", "name"), ("devices", "id"), ("connections", "id"), ("documents"
 Way = Callable[[Pair, random.Random], AbstractContextManager[None]]
 
 
+@pytest.mark.proves("a deleted key works again")
 @pytest.mark.fault("A10")
 @pytest.mark.timeout(7200)
 def test_deletion_response_matches_the_state_after_a_takeover(trial: Trial, tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ def emptied(lagging: LaggingPair) -> None:
     lagging.outlasts_the_hold()
 
 
+@pytest.mark.proves("calls that vanish with a primary")
 @pytest.mark.fault("F46")
 def test_cut_off(trial: Trial, tmp_path: Path) -> None:
     """Calls wait for a standby that is cut off; then it takes over without them."""

@@ -86,6 +86,7 @@ def waits(site: SharedSite) -> bool:
     return any(reason.startswith("waits: ") for reason in reasons)
 
 
+@pytest.mark.proves("deliveries that exist on one machine")
 @pytest.mark.fault("A2")
 def test_nothing_leaves_that_may_be_on_one_machine(trial: Trial, tmp_path: Path) -> None:
     """The upstream recovers while no standby confirms anything. Routes wait, and nothing is sent twice."""
@@ -104,6 +105,7 @@ def test_nothing_leaves_that_may_be_on_one_machine(trial: Trial, tmp_path: Path)
                 assert len(site.upstream.taken) <= IN_HAND
 
 
+@pytest.mark.proves("standbys named for milliseconds")
 @pytest.mark.fault("A9")
 def test_nothing_is_acknowledged_that_is_on_one_machine(trial: Trial, tmp_path: Path) -> None:
     """Three senders send all the time. Each sender is refused until the standby has taken over."""

@@ -20,6 +20,7 @@ ALL = [f"{way}/{name}" for way, names in FILES.items() for name in names]
 TIMEOUT_S = 1800
 
 
+@pytest.mark.proves("A small file uses much memory (Parquet, CSV, JSON, lists, rates)")
 @pytest.mark.parametrize("file", ALL if IS_LONG else SHORT)
 def test_no_file_uses_more_memory_than_permitted(tmp_path: Path, file: str) -> None:
     """Measure the peak memory of the process that reads the file, and of each process that it starts."""

@@ -51,6 +51,7 @@ def places(rng: Random) -> list[str]:
     return [*rng.choices(victim.PLACES[:-1], k=KILLS), victim.PLACES[-1]]
 
 
+@pytest.mark.proves("One call, one record")
 @pytest.mark.fault("F50")
 @pytest.mark.parametrize("kind", ["file", "s3"])
 def test_kills_at_the_places_of_a_landing(trial: Trial, kind: str, tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ def sums(made: list[dict[str, str]], column: str, name: str) -> dict[str, Decima
     return dict(found)
 
 
+@pytest.mark.proves("the rows of an export add up to the invoice")
 def test_all_of_a_bill_is_in_its_rows() -> None:
     """
     Rows add up to each invoice exactly. Restated amounts of closed months belong to no invoice, and fees go

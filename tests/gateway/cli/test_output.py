@@ -20,6 +20,9 @@ def test_no_cell_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed.replace("\n", "").isprintable()
 
 
+@pytest.mark.proves(
+    "A team's or a model's name adds mail headers, mentions people in a chat, or controls a terminal"
+)
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_no_name_reaches_a_terminal_as_more_than_text(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Names are escaped in tables, single objects, JSON and error messages."""

@@ -143,6 +143,7 @@ ADDRESSES = {
 }
 
 
+@pytest.mark.proves("an address with a user name")
 @pytest.mark.parametrize("name", ADDRESSES)
 @pytest.mark.parametrize("user", ["ann:hunter2", "ann", ""])
 def test_no_address_holds_a_user(tmp_path: Path, name: str, user: str) -> None:

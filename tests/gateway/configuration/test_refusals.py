@@ -11,6 +11,8 @@ from gateway.configuration.sections import ConfigError
 from tests.approved import approved
 
 
+@pytest.mark.proves("`tollhouse.toml` and settings as files")
+@pytest.mark.proves("Somebody reads the traffic")
 @pytest.mark.parametrize(("title", "text", "words"), approved(Path(__file__).with_name("refusals.txt")))
 def test_each_mistake_has_its_sentence(tmp_path: Path, title: str, text: str, words: list[str]) -> None:
     """

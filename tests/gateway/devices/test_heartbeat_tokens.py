@@ -58,6 +58,7 @@ def test_lost_answers_and_repeats_are_no_copies() -> None:
             assert not is_copy
 
 
+@pytest.mark.proves("The disk of a laptop is copied")
 @pytest.mark.parametrize("seed", range(50))
 def test_every_copy_is_noticed(seed: int) -> None:
     """

@@ -15,6 +15,7 @@ import pytest_asyncio
 from aiohttp import ClientSession, web
 from backports import zstd
 
+from gateway.configuration.sections import ServerSettings
 from gateway.core.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.inflight_bytes import InflightBytes
@@ -110,11 +111,11 @@ def test_a_zstd_window_over_8_mib_is_refused() -> None:
 
 
 def test_pieces_are_small_however_much_one_byte_holds() -> None:
-    """The inflater never returns more than `PIECE` bytes at a time."""
+    """The inflater never returns more than 256 KiB at a time."""
     packed = gzip.compress(b"\0" * 20 * MIB)
     open_inflater = bodies.inflater_for("gzip")
     assert open_inflater is not None
-    assert bodies.PIECE >= max(len(piece) for piece in open_inflater().feed(packed))
+    assert 256 * 1024 >= max(len(piece) for piece in open_inflater().feed(packed))
 
 
 @dataclass
@@ -160,6 +161,7 @@ async def bench() -> AsyncIterator[Bench]:
     await listener.stop()
 
 
+@pytest.mark.proves("A small request uses much memory or time")
 async def test_a_gzip_bomb_of_1_gib_stops_at_the_limit(bench: Bench) -> None:
     """While it streams, 1 GiB of zeros in 1 MiB of gzip is refused with 413, in bounded memory."""
     first, more = (zlib.compressobj(9, zlib.DEFLATED, bits) for bits in (31, -15))
@@ -180,6 +182,24 @@ async def test_a_gzip_bomb_of_1_gib_stops_at_the_limit(bench: Bench) -> None:
         tracemalloc.stop()
     assert peak < 8 * MIB
     assert 0 == bench.inflight.held_bytes
+
+
+@pytest.mark.proves("A small request uses much memory or time")
+@pytest.mark.parametrize(("size", "status"), [(2 * MIB, 200), (2 * MIB + 1, 413)])
+async def test_a_compressed_body_ends_at_the_limit(bench: Bench, size: int, status: int) -> None:
+    """The limit counts bytes after decompression, to the byte."""
+    async with (
+        ClientSession() as client,
+        client.post(
+            bench.url, data=gzip.compress(bytes(size)), headers={"Content-Encoding": "gzip"}
+        ) as response,
+    ):
+        assert status == response.status
+
+
+@pytest.mark.proves("A small request uses much memory or time")
+def test_a_server_accepts_64_mib_by_default() -> None:
+    assert 64 * 2**20 == ServerSettings().max_body_bytes == ServerSettings().max_inflight_bytes
 
 
 async def test_a_declared_size_over_the_limit_is_refused_before_the_body(bench: Bench) -> None:

@@ -63,6 +63,7 @@ async def test_grpc_on_the_http_port_is_400_and_a_log_line(
     assert ["grpc_on_http_port"] == [getattr(record, "action", None) for record in caplog.records]
 
 
+@pytest.mark.proves("Requests are smuggled, or error answers quote them")
 @pytest.mark.parametrize(
     "data", [b"th_secret /\r\n\r\n", b"GET / HTTP/1.1\r\nAuthorization\x00: th_secret\r\n\r\n"]
 )

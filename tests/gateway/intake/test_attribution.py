@@ -127,6 +127,7 @@ def test_sources_that_do_not_count() -> None:
     assert [True, True, False] == [record.shadow for record in records]
 
 
+@pytest.mark.proves("An e-mail address becomes a user id")
 def test_emails_are_hashed() -> None:
     """
     An e-mail address in any field or tag becomes a stable pseudonym. Similar values, such as Git addresses, stay.

@@ -614,6 +614,7 @@ def test_never_negative_and_monotone(
         assert costs[2] is None or costs[2] >= costs[0]
 
 
+@pytest.mark.proves("a price mode without a first price")
 def test_every_mode_has_a_price_for_a_call_of_a_year_ago() -> None:
     """
     Every processing mode has a price for a call of a year ago. A price applies from the day on which the

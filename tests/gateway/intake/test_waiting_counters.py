@@ -481,6 +481,7 @@ def test_too_many_are_decided_early(limits: dict[str, int]) -> None:
     run(test, Running(limits=limits))
 
 
+@pytest.mark.proves("tables that one key fills")
 @pytest.mark.parametrize("limits", [{"max_items": 8}, {"max_bytes": 1200}])
 @pytest.mark.parametrize("nodes", [1, 2])
 @pytest.mark.parametrize("name", ["codex", "gemini_cli"])

@@ -10,6 +10,7 @@ from gateway.mcp.writing import did_you_mean, format_cell, markdown_table
 from tests.hostile_names import HOSTILE_NAMES, UNPRINTABLE
 
 
+@pytest.mark.proves("names as Markdown")
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

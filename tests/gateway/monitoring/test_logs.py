@@ -57,6 +57,9 @@ def test_an_exception_is_its_type_and_place(lines: io.StringIO) -> None:
     assert "secret" not in lines.getvalue()
 
 
+@pytest.mark.proves(
+    "A team's or a model's name adds mail headers, mentions people in a chat, or controls a terminal"
+)
 @pytest.mark.parametrize("name", [*HOSTILE_NAMES, pytest.param("half a \ud83d character", id="half")])
 def test_a_name_neither_ends_a_line_nor_moves_a_cursor(name: str) -> None:
     """A hostile name cannot break a log line, and a terminal shows it as plain text."""

@@ -69,6 +69,8 @@ DOORS = pytest.mark.parametrize("door", [of_spans, of_a_format, of_langfuse, of_
 Door = Callable[[Mapping[str, object], ReadOptions], tuple[Mapping[str, str], int]]
 
 
+@pytest.mark.proves("content under a free name")
+@pytest.mark.proves("A prompt reaches the disk under an unexpected name")
 @DOORS
 def test_what_may_be_a_text_is_left_out_and_counted(door: Door) -> None:
     """

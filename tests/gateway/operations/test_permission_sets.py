@@ -219,6 +219,7 @@ def calls_of(*roles: str) -> set[str]:
     return {line.strip() for role in roles for line in CALLS[role].strip().splitlines()}
 
 
+@pytest.mark.proves("A Member changes something")
 @pytest.mark.parametrize("role", OPENED_BY)
 def test_a_role_of_an_account_opens_what_it_opened_before(role: str) -> None:
     """Accounts that had a role before permission sets keep exactly the same calls."""

@@ -328,6 +328,7 @@ async def test_invalid_address_or_ca_file_pauses_the_route(tmp_path: Path) -> No
                 await client.send("https://127.0.0.1:1", b"", content_type="x/y")
 
 
+@pytest.mark.proves("accepted, but answered with 500")
 @pytest.mark.parametrize(("status", "keys"), [(500, 1), (502, 1), (503, 2)])
 async def test_repeat_after_500_or_502_has_the_same_key(
     spool: Spooled, upstream: FakeUpstream, status: int, keys: int

@@ -232,6 +232,7 @@ async def test_a_disabled_key_parks_and_a_new_secret_resumes(site: Site) -> None
     assert ids(calls(1, 100)) == site.upstream.ids
 
 
+@pytest.mark.proves("The upstream redirects the key to another server")
 @pytest.mark.parametrize("status", [307, 401])
 async def test_answers_that_blame_key_or_address_park(site: Site, status: int) -> None:
     """

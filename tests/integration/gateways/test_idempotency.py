@@ -100,6 +100,7 @@ def counts(answer: Answer) -> tuple[int, bytes, str]:
     return answer.status, answer.body, answer.headers["Tollhouse-Receipt"].partition("; ")[2]
 
 
+@pytest.mark.proves("one idempotency key, two bodies")
 @pytest.mark.parametrize("door", DOORS)
 async def test_idempotency_key_belongs_to_one_body(serve: Serve, tmp_path: Path, door: str) -> None:
     """

@@ -42,6 +42,7 @@ async def gateways(new_schema: Callable[[], Schema], serve: Serve, tmp_path: Pat
     return one, await serve(config=config, key_name="other sender", grpc_listen="127.0.0.1:0")
 
 
+@pytest.mark.proves("a key that is newer than the cache")
 async def test_a_change_of_a_key_opens_at_the_other_gateway_at_once(
     gateways: tuple[Serving, Serving],
 ) -> None:
@@ -84,6 +85,7 @@ async def registries(new_schema: Callable[[], Schema]) -> AsyncIterator[tuple[Re
         yield opened[0], opened[1]
 
 
+@pytest.mark.proves("a key that is newer than the cache")
 async def test_guesses_buy_no_look(
     registries: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch
 ) -> None:

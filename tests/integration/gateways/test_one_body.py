@@ -14,6 +14,7 @@ from tests.integration.test_two_gateways import shared_config
 from tests.spool.postgres_cluster import Schema
 
 
+@pytest.mark.proves("one idempotency key, two bodies")
 @pytest.mark.parametrize("door", ["billing drop", "unit cost", "usage event"])
 async def test_one_of_two_bodies_under_one_key_is_stored(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, door: str

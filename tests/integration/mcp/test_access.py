@@ -74,6 +74,7 @@ async def test_calls_of_tools_are_limited_by_key(open_assistant: OpenAssistant, 
     assert 200 == (await assistant.post(CALL, key=other)).status
 
 
+@pytest.mark.proves("messages of assistants")
 async def test_every_message_is_limited_by_key(open_assistant: OpenAssistant) -> None:
     """Lists and pings cost a tenth of a call. Beyond the limit only this key gets 429."""
     assistant = await open_assistant(Config(mcp=McpSettings(calls_per_minute=1), spool=SpoolSettings(hold=0)))

@@ -50,6 +50,7 @@ async def flood(door: Door, forged: list[str]) -> list[int]:
     return [answer.status for answer in await asyncio.gather(*map(door.ask, forged))]
 
 
+@pytest.mark.proves("Forged tokens keep the gateway busy")
 @pytest.mark.parametrize("kid", ["one", None])
 async def test_a_flood_of_forged_tokens_is_verified_a_few_times(
     door: Door, verified: list[str], kid: str | None
@@ -99,6 +100,7 @@ async def test_a_token_is_verified_once_while_the_keys_hold(door: Door, verified
     assert 1 == len(verified)
 
 
+@pytest.mark.proves("A refresh token opens the tools of assistants")
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 async def test_only_access_tokens_open_the_tools(door: Door, kind: dict[str, Any]) -> None:
     """A refresh token cannot open the tools, because it is only for the provider."""
@@ -114,6 +116,7 @@ async def test_providers_name_access_tokens_in_their_own_words(door: Door, named
     assert 200 == (await door.ask(door.provider.access_token_of(named))).status
 
 
+@pytest.mark.proves("Forged tokens keep the gateway busy")
 async def test_forged_logout_tokens_are_limited(door: Door, verified: list[str]) -> None:
     """
     Forged tokens are verified off the event loop, but a provider that ends many sessions at once is not limited.

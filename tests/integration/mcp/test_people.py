@@ -181,6 +181,9 @@ FORGED: dict[str, Forge] = {
 }
 
 
+@pytest.mark.proves(
+    "A token for another purpose, or of a person who lost a right, opens the tools of assistants"
+)
 async def test_a_token_that_proves_nothing_is_refused(door: Door) -> None:
     """
     An invalid token gets a 401 that names the failed check and quotes nothing of the token. No operator is added.
@@ -252,6 +255,9 @@ async def test_new_keys_of_the_provider_are_found_and_old_ones_last_an_hour(door
 # -- who the person is, and what each sees --------------------------------------------------------------------
 
 
+@pytest.mark.proves(
+    "A token for another purpose, or of a person who lost a right, opens the tools of assistants"
+)
 async def test_two_people_get_their_own_answers(door: Door) -> None:
     """
     If two people send the same query at the same moment, each gets the answer for their own role. A removed role
@@ -325,6 +331,9 @@ async def test_a_disabled_operator_is_out_and_a_removed_one_stays_out(door: Door
     assert 200 == (await door.ask(door.provider.access_token())).status
 
 
+@pytest.mark.proves(
+    "A token for another purpose, or of a person who lost a right, opens the tools of assistants"
+)
 @pytest.mark.parametrize(
     ("ended", "token", "status"),
     [({"sid": "s1"}, {}, 401), ({"sid": "s2"}, {}, 200), ({"sid": "s1"}, {"sid": None}, 401),

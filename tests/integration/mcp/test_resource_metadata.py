@@ -27,6 +27,7 @@ async def enrol(assistant: Assistant, id: str, **report: Any) -> None:
     await lifecycle.enrol_or_update(DeviceReport(id=id, fingerprint="finger-print", **report), FLEET, "")
 
 
+@pytest.mark.proves("resource metadata for assistants")
 async def test_each_kind_is_there(assistant: Assistant) -> None:
     """
     Each kind of resource has the same entries as its own list. Without a kind, the answer has only counts.

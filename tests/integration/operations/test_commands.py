@@ -391,6 +391,7 @@ def test_a_console_link_is_printed(run: Run) -> None:
     assert run("console", "link").stdout.startswith("http://127.0.0.1:4318/console/#link=")
 
 
+@pytest.mark.proves("the actor of a command")
 def test_as_names_the_actor(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """--as EMAIL names the actor. Without it, TOLLHOUSE_AS does, or else the system user at this machine."""
     assert (

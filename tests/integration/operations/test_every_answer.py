@@ -115,6 +115,7 @@ def read_on_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return watch_rows(monkeypatch)
 
 
+@pytest.mark.proves("answers without a limit")
 async def test_every_answer_has_a_most(
     serve: Serve,
     tmp_path: Path,

@@ -87,6 +87,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "store"
 
 
+@pytest.mark.proves("times, rejected lines, `--json`")
 def test_every_json_is_as_lists_are(directory: Path) -> None:
     """
     Commands with `--json` print lists in the envelope, and times in one form. A new command

@@ -92,6 +92,7 @@ async def test_a_stream_more_than_the_limit_is_refused(server: OperatorServer) -
                 pass
 
 
+@pytest.mark.proves("event streams of one person")
 async def test_one_person_leaves_streams_to_others(server: OperatorServer) -> None:
     """
     If one person opens too many pages, their oldest stream ends with an instruction to reconnect late. An
@@ -113,6 +114,7 @@ async def test_one_person_leaves_streams_to_others(server: OperatorServer) -> No
             assert "changed" == (await stream.event())[0]
 
 
+@pytest.mark.proves("A removed operator stays signed in")
 async def test_it_ends_with_the_session(server: OperatorServer) -> None:
     """The stream ends with a sign-out or idle timeout. Listening does not keep a session alive."""
     cookie = await signed_in(server)
@@ -125,6 +127,7 @@ async def test_it_ends_with_the_session(server: OperatorServer) -> None:
         assert await stream.ends()
 
 
+@pytest.mark.proves("A withdrawn right stays in effect")
 async def test_it_ends_when_rights_change(server: OperatorServer) -> None:
     """The stream ends when a role takes rights away. Other people's roles do not end it."""
     roles, actor = server.registry.roles, Actor("root", "here")

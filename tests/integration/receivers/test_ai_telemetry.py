@@ -400,6 +400,7 @@ async def test_without_its_signing_secret_the_server_does_not_start(
         await serve(config=signing(file))
 
 
+@pytest.mark.proves("A prompt reaches the disk under an unexpected name")
 async def test_no_prompt_is_stored_answered_or_logged(
     serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -54,6 +54,7 @@ def _name_shown(address: str, certificates: Certificates) -> object:
     return dict(pair for part in found["subject"] for pair in part)["commonName"]  # type: ignore[misc]
 
 
+@pytest.mark.proves("Somebody reads the traffic")
 async def test_the_public_operator_side_has_tls(
     serve: Serve, certificates: Certificates, tmp_path: Path
 ) -> None:

@@ -255,6 +255,7 @@ async def test_device_key_without_fingerprint_is_in_only_one_answer(serving: Ser
     assert "key" not in said(await ask(serving, "enroll", known, key))
 
 
+@pytest.mark.proves("A laptop moves another's spend, or gets its key")
 async def test_facts_change_with_the_fingerprint_or_the_own_key(serving: Serving) -> None:
     """
     Every laptop has the fleet's key. Without the fingerprint, that key cannot assign another device's spend
@@ -278,6 +279,8 @@ async def test_facts_change_with_the_fingerprint_or_the_own_key(serving: Serving
     assert "ben" == found(serving).user
 
 
+@pytest.mark.proves("heartbeats for others")
+@pytest.mark.proves("Somebody keeps a lost laptop alive, or takes over a cluster")
 async def test_nobody_else_speaks_for_a_device_that_used_its_own_key(serving: Serving) -> None:
     """
     With the fleet's key, heartbeat, ping and enrolment get 403. The last-seen times of the device and of its
@@ -330,6 +333,7 @@ async def test_a_key_without_a_fingerprint_is_its_devices_alone(serving: Serving
     assert "" == found(serving).fingerprint
 
 
+@pytest.mark.proves("the key of a first contact")
 async def test_a_device_of_first_contact_keeps_its_key_from_strangers(tmp_path: Path) -> None:
     """
     If telemetry enrolled a device, a stranger cannot get its key: an hour later, the device gets its first key only
@@ -372,6 +376,7 @@ async def test_a_device_key_opens_what_is_its_own(serving: Serving, id: str) -> 
     assert [id] == [record.device for record in await serving.records()]
 
 
+@pytest.mark.proves("A lost laptop keeps sending")
 async def test_a_revoked_device(serving: Serving) -> None:
     """
     A revoked device's key is refused at once, even on an open connection. Earlier records stay. An approval
@@ -470,6 +475,7 @@ async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> Non
     assert [] == serving.app.services.topics.devices.table.unenrolled_names()
 
 
+@pytest.mark.proves("A laptop moves another's spend, or gets its key")
 async def test_telemetry_naming_a_device_under_a_strangers_key(serving: Serving) -> None:
     """
     If telemetry names a device under another device's key, its record has no `device`, only the tag

@@ -68,6 +68,7 @@ def filled(path: str) -> str:
     return re.sub(r"{\w+(?::(\w+)[^}]*)?}", lambda place: place[1] or "word", path)
 
 
+@pytest.mark.proves("An enrolment token leaks from an MDM or a ticket")
 async def test_a_token_enrols_as_many_devices_as_it_has_uses(serving: Serving) -> None:
     """
     Each device gets its own key and the token's labels. A repeat of the same device is no use, even if the token
@@ -94,6 +95,7 @@ async def test_a_token_enrols_as_many_devices_as_it_has_uses(serving: Serving) -
     assert all(token.rpartition("_")[2] not in str(row) for row in await audit_rows(registry))
 
 
+@pytest.mark.proves("An enrolment token leaks from an MDM or a ticket")
 async def test_a_token_opens_no_other_address(serve: Serve) -> None:
     """
     Every other address of senders answers 401 or 403, and the operator API does not know the token. At the address
@@ -148,6 +150,7 @@ async def test_a_wrong_secret_and_an_ended_token(serve: Serve) -> None:
     assert 1 == len(tokens(server).all())
 
 
+@pytest.mark.proves("A leaked token is used for another machine")
 async def test_a_token_for_a_serial_number(serving: Serving) -> None:
     """
     A token for a serial number refuses a device that states another one. A device that states none counts as the
@@ -174,6 +177,7 @@ async def test_deleting_a_device_gives_no_use_back(serving: Serving) -> None:
     assert (403, "token_used_up") == error(await enrol(serving, token, "laptop-2", fingerprint="another"))
 
 
+@pytest.mark.proves("A leaked token is used for another machine")
 async def test_a_token_does_not_touch_other_devices(serve: Serve) -> None:
     """
     A token does not open devices of others: a device that another key enrolled belongs to its fingerprint. A device
@@ -238,6 +242,7 @@ async def test_only_expected_machines_enrol(serve: Serve) -> None:
     assert "key" in said(await enrol(server, fleet, "early", serial="C02B"))
 
 
+@pytest.mark.proves("An enrolment token leaks from an MDM or a ticket")
 async def test_two_gateways_share_the_count(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ async def held(serving: Serving, n: int) -> None:
     await until(lambda: inflight.held_bytes > n)
 
 
+@pytest.mark.proves("One sender locks out all others")
 @pytest.mark.parametrize("coding", ["gzip", "identity"])
 async def test_endless_upload_causes_no_refusal_of_other_keys(serve: Serve, coding: str) -> None:
     """

@@ -131,6 +131,7 @@ async def test_metrics_count_what_was_sent(serving: Serving) -> None:
         assert f"\n{name} " in text
 
 
+@pytest.mark.proves("Senders reach the operator API through their port")
 async def test_on_a_public_address_the_operators_side_is_elsewhere(serve: Serve) -> None:
     """
     On 0.0.0.0, a server offers health without a body and no operator address, because the operator API is on
@@ -147,6 +148,7 @@ async def test_on_a_public_address_the_operators_side_is_elsewhere(serve: Serve)
         assert 404 == response.status
 
 
+@pytest.mark.proves("images, locks, the metrics listener")
 async def test_metrics_have_a_listener_of_their_own(serve: Serve) -> None:
     """The metrics listener serves metrics and health but no operator API, which stays on loopback."""
     serving = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0", metrics_listen="0.0.0.0:0")

@@ -119,6 +119,7 @@ async def test_no_header_but_authorization_holds_a_key_unless_it_is_set(serve: S
     assert 401 == other.status, "a wrong key in the header must not fall back to Authorization"
 
 
+@pytest.mark.proves("A header with a key opens more than telemetry, or hides a second key")
 async def test_hostile_headers_are_refused_without_a_trace_of_the_key(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -149,6 +150,7 @@ async def test_hostile_headers_are_refused_without_a_trace_of_the_key(
     assert not any(key in record.getMessage() or key in str(vars(record)) for record in caplog.records)
 
 
+@pytest.mark.proves("A header with a key opens more than telemetry, or hides a second key")
 async def test_the_header_opens_only_addresses_for_telemetry(serve: Serve) -> None:
     """
     The configured header for keys is accepted only at addresses for telemetry, on a shared and on a separate
@@ -212,6 +214,7 @@ async def test_a_reload_applies_to_open_connections(serve: Serve) -> None:
 # --- Addresses from which a key may be used -------------------------------------------------------------------
 
 
+@pytest.mark.proves("A platform's key is stolen and used from elsewhere")
 @pytest.mark.parametrize(
     ("networks", "expected"),
     [
@@ -291,6 +294,7 @@ async def test_ipv6_listeners_see_the_same_addresses(
         assert (grpc.StatusCode.OK if is_accepted else grpc.StatusCode.PERMISSION_DENIED) == reply.code
 
 
+@pytest.mark.proves("A sender claims an allowed address")
 @pytest.mark.parametrize(
     ("proxies", "forwarded", "expected"),
     [
@@ -326,6 +330,7 @@ async def test_a_proxy_states_the_address_only_if_it_is_trusted(
     assert (grpc.StatusCode.PERMISSION_DENIED if refused else grpc.StatusCode.OK) == reply.code
 
 
+@pytest.mark.proves("A platform's key is stolen and used from elsewhere")
 async def test_every_use_of_a_key_is_restricted(serve: Serve) -> None:
     """
     Every use of a key is restricted by its addresses: patterns, keys of devices and the API for keys follow the

@@ -19,6 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
@@ -356,6 +357,7 @@ async def assert_came_true(expected: Expected, record_log: RecordLog) -> None:
     await assert_books_balance(record_log)
 
 
+@pytest.mark.proves("One call, one record")
 @seed(SEED)
 @settings(max_examples=8 * ORDERS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=histories())

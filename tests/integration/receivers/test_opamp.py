@@ -158,6 +158,7 @@ async def test_an_admitted_agent_belongs_to_its_first_key(serve: Serve) -> None:
     assert 0 == read(await post(server, agent.message(full=True), key)).flags
 
 
+@pytest.mark.proves("An OpAMP client sends secrets in its configuration or errors")
 async def test_health_of_components(serve: Serve) -> None:
     """Two levels and 64 names are stored. Error texts are not, because they may quote a request."""
     server, key = await started(serve)
@@ -184,6 +185,7 @@ async def test_health_of_components(serve: Serve) -> None:
         assert canary not in heartbeat
 
 
+@pytest.mark.proves("An OpAMP client sends huge, nested, endless or slow messages")
 async def test_many_attributes(serve: Serve) -> None:
     """
     Of a collector's attributes, 128 are read and 32 become labels. Those that identify the collector are never left
@@ -221,6 +223,7 @@ async def test_collectors_of_one_machine_keep_their_devices(serve: Serve) -> Non
     assert list(decode_instances(find(server, first.id).heartbeat)) == [str(first.uid)]
 
 
+@pytest.mark.proves("An OpAMP client sends secrets in its configuration or errors")
 async def test_what_holds_secrets_is_not_read(serve: Serve) -> None:
     """
     The effective configuration of a collector, which may hold secrets, and other unknown fields are skipped.
@@ -504,6 +507,7 @@ async def test_messages_that_are_no_opamp(serve: Serve) -> None:
     assert devices_of(server) == []
 
 
+@pytest.mark.proves("An OpAMP client sends huge, nested, endless or slow messages")
 async def test_limits_of_connections(serve: Serve) -> None:
     """A key may hold half of the free OpAMP connections, so that another key can still connect."""
     server, key = await started(serve, max_opamp_connections=4)

@@ -125,6 +125,7 @@ async def test_a_message_in_pieces(serve: Serve) -> None:
     assert find(server, agent.id).hostname == "mill"
 
 
+@pytest.mark.proves("An OpAMP client sends huge, nested, endless or slow messages")
 @pytest.mark.parametrize(
     ("data", "code"),
     [
@@ -217,6 +218,7 @@ async def test_other_work_continues_during_a_flood_of_frames(
     assert max(handled.values()) == FRAMES_A_TURN
 
 
+@pytest.mark.proves("An OpAMP client sends huge, nested, endless or slow messages")
 async def test_slow_peers(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection is cut if a message does not end, if the peer answers no ping, or if it reads nothing."""
     for name, seconds in (
@@ -274,6 +276,7 @@ async def test_a_peer_that_answers_pings_stays(serve: Serve, monkeypatch: pytest
                 await peer.send(frame(b"", PONG))
 
 
+@pytest.mark.proves("An OpAMP client sends huge, nested, endless or slow messages")
 @pytest.mark.parametrize("seed", range(2))
 async def test_random_messages(serve: Serve, seed: int) -> None:
     """Random bytes, and valid messages with changed bytes, are answered or refused, and never with a 500."""

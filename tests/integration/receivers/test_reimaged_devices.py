@@ -67,6 +67,7 @@ async def found(server: Serving) -> list[str]:
     return [row.title for row in rows if row.present and ("copied" in row.title or "hardware" in row.title)]
 
 
+@pytest.mark.proves("A laptop takes over another by claiming its serial number or hardware id")
 async def test_a_machine_that_was_installed_again(serving: Serving) -> None:
     """
     If a machine was installed again, a token for its serial number lets the new device replace the earlier one,
@@ -94,6 +95,7 @@ async def test_a_machine_that_was_installed_again(serving: Serving) -> None:
     assert ("device.replace", "laptop-1") in await actions(serving)
 
 
+@pytest.mark.proves("A laptop takes over another by claiming its serial number or hardware id")
 @pytest.mark.parametrize("serial", ["", "C02B"])
 async def test_a_claimed_hardware_id_ends_nothing(serving: Serving, serial: str) -> None:
     """
@@ -152,6 +154,7 @@ async def test_what_is_no_hardware_id(serving: Serving, hardware_id: object) -> 
         assert (200, "enrolled") == (answer.status, said(answer)["device"]["state"])
 
 
+@pytest.mark.proves("The disk of a laptop is copied")
 async def test_a_copied_disk(serve: Serve) -> None:
     """
     A copied disk is noticed: two machines have one key and one word, and one of them returns an older word. Both

@@ -28,6 +28,7 @@ def request(path: str, names: tuple[str, str], values: tuple[str, str], *more: s
     return head.encode() + body
 
 
+@pytest.mark.proves("Two programs on the path read different headers of one request")
 async def test_two_keys_are_no_key(serving: Serving) -> None:
     """
     A request with two keys gets a 400 on every address, whichever key is valid and whatever the case of
@@ -44,6 +45,7 @@ async def test_two_keys_are_no_key(serving: Serving) -> None:
 X: Sequence[str] = sorted(SINGLE)
 
 
+@pytest.mark.proves("Two programs on the path read different headers of one request")
 async def test_repeated_header_that_is_read_is_refused(serving: Serving) -> None:
     """
     Every header that Tollhouse reads may appear only once. For some of them, the HTTP parser itself

@@ -164,6 +164,7 @@ async def send_spans(serving: Serving, way: str, span: dict[str, Any], key: str)
     assert grpc.StatusCode.OK == reply.code
 
 
+@pytest.mark.proves("A laptop changes or claims calls of others through its agent")
 @pytest.mark.parametrize("hold", [0, 2])
 @pytest.mark.parametrize("way", ["json", "protobuf", "grpc"])
 async def test_a_laptops_own_key_changes_no_call_of_others(serve: Serve, way: str, hold: int) -> None:

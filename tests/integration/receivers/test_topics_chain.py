@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import orjson
+import pytest
 
 from exporters import marked_call
 from exporters.settings import UpstreamKey, UpstreamSettings
@@ -56,6 +57,7 @@ async def ids(serving: Serving, topic: str) -> list[bytes]:
     return [one.id for one in records if not (isinstance(one, UnitCostOperation) and one.operation == "drop")]
 
 
+@pytest.mark.proves("attributes that Tollhouse sends to another Tollhouse (`tollhouse.*`)")
 async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) -> None:
     """
     Records of all topics pass through two gateways: ids, totals, order and bytes are equal in both. A repeat at the
@@ -104,6 +106,7 @@ async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) ->
         assert [] == list((await serving.app.services.storage.log.verify()).imbalances)
 
 
+@pytest.mark.proves("records of another Tollhouse")
 async def test_by_default_no_key_brings_records_of_another_tollhouse(serve: Serve) -> None:
     """
     By default, records of another Tollhouse are rejected. Otherwise a sender could choose the key, user and
@@ -117,6 +120,7 @@ async def test_by_default_no_key_brings_records_of_another_tollhouse(serve: Serv
     assert bytes.fromhex("ab" * 16) not in {record.id for record in await serving.records()}
 
 
+@pytest.mark.proves("A sender claims another sender's calls as records of another Tollhouse")
 async def test_only_keys_that_may_chain_bring_records_of_another_tollhouse(serve: Serve) -> None:
     """
     Only keys in server.chain_keys may send records of another Tollhouse. Otherwise anybody with an

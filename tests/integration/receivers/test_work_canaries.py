@@ -76,6 +76,7 @@ def found_in(text: str, ids: Collection[str]) -> list[str]:
     return [id for id in ids if id in text]
 
 
+@pytest.mark.proves("Ids of sessions and runs leave the log")
 async def test_ids_are_only_in_the_log(
     serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -195,6 +196,7 @@ async def pages(
     return found
 
 
+@pytest.mark.proves("Ids of sessions and runs leave the log")
 @pytest.mark.parametrize("emails", ["hash", "drop"])
 async def test_addresses_in_units_follow_the_setting(serve: Serve, tmp_path: Path, emails: str) -> None:
     """

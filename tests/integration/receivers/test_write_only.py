@@ -79,6 +79,7 @@ class Said(NamedTuple):
     body: Any
 
 
+@pytest.mark.proves("A write-only key reads data")
 @pytest.mark.parametrize("use_case", [SEND_AI_TELEMETRY, SEND_BILLING_DATA])
 async def test_equal_submissions_get_equal_answers_whatever_is_stored(serve: Serve, use_case: str) -> None:
     """

@@ -163,6 +163,7 @@ def append_as(
     return asyncio.create_task(append())
 
 
+@pytest.mark.proves("One sender locks out all others")
 async def test_one_party_does_not_fill_a_group_while_others_wait() -> None:
     """
     The party that used less comes first, with only a small part of the busy party's records. The rest follows
@@ -328,6 +329,7 @@ class OvertakenGroups(HeldGroups):
         return answers
 
 
+@pytest.mark.proves("one key floods")
 async def test_a_running_group_of_a_busy_party_gives_way_once() -> None:
     """
     A running group of a busy party gives way once, to a party that used far less. The second time it is committed,

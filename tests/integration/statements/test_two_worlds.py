@@ -167,6 +167,7 @@ def _without_ids(payload: Any) -> Any:
     return [_without_ids(each) for each in payload] if isinstance(payload, list) else payload
 
 
+@pytest.mark.proves("bills of others change no answer for people with restricted access")
 @pytest.mark.parametrize(
     "role",
     [

@@ -116,6 +116,7 @@ async def test_simultaneous_reports_lose_nothing(rows: ClusterRows, clock: Moved
     assert kept.k8s_version == "1.32"
 
 
+@pytest.mark.proves("tables that one key fills")
 async def test_a_key_that_brings_made_up_clusters_leaves_room_for_others(
     rows: ClusterRows, clock: MovedClock
 ) -> None:

@@ -214,6 +214,7 @@ PAIRS = [*permutations(TOPICS, 2)]
 CASES = [*product(STOPS, PAIRS, SIZES)]
 
 
+@pytest.mark.proves("known ids after a stop")
 @pytest.mark.parametrize(("ends", "topics", "sizes"), part(CASES, every=13))
 async def test_what_a_stop_knew_the_start_knows(
     installation: Installation,

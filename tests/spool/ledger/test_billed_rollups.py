@@ -170,6 +170,7 @@ STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
 }
 
 
+@pytest.mark.proves("rollups change no answer")
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(
     max_examples=6 if IS_LONG else 2,

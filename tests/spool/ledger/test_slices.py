@@ -104,6 +104,7 @@ slices = st.builds(
 )
 
 
+@pytest.mark.proves("A person with restricted access sees other calls")
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(
     max_examples=4,
@@ -175,6 +176,7 @@ async def test_no_question_names_the_slice(ledgers: Ledgers) -> None:
                 await ledger.costs(replace(WHOLE, group_by=("(slice)",)))
 
 
+@pytest.mark.proves("A finding or a joint sum reveals what others spent")
 async def test_joint_sums_are_in_no_slice_that_would_have_to_divide_them(ledgers: Ledgers) -> None:
     """
     A merged sum of several users or teams contains calls that the person may not see, so it is left out.

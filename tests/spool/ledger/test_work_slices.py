@@ -129,6 +129,7 @@ async def sums_of(ledger: SlicedLedger, *by: str, **query: Any) -> Sums:
     return {row.group: (row.calls, Decimal(row.cost)) for row in rows}
 
 
+@pytest.mark.proves("A person with restricted access sees other calls")
 @pytest.mark.parametrize("seed", LOGS)
 async def test_each_answer_is_the_recount_of_the_visible_calls(ledgers: Ledgers, seed: int) -> None:
     """

@@ -112,6 +112,7 @@ def name_standbys(connection: psycopg.Connection[tuple[object, ...]], names: str
     connection.execute("SELECT pg_reload_conf()")
 
 
+@pytest.mark.proves("standbys named for milliseconds")
 @pytest.mark.parametrize(
     ("role", "pooled"),
     part([("seeing", False), ("seeing", True), ("blind", False), ("blind", True)], every=3),

@@ -52,6 +52,7 @@ def standbys() -> Iterator[TwoStandbys]:
             made.stop()
 
 
+@pytest.mark.proves("two standbys")
 async def test_each_of_two_standbys_could_take_over(standbys: TwoStandbys) -> None:
     """
     While one standby is away, nothing is acknowledged. After the primary is killed under load, each standby

@@ -56,6 +56,7 @@ async def followed(open_log: LogOpener, clock: MovedClock, *, hold: int) -> Post
     return reads
 
 
+@pytest.mark.proves("calls that vanish with a primary")
 @pytest.mark.parametrize("hold", [10, 0])
 async def test_records_under_a_vanished_number_are_counted(
     open_log: LogOpener, clock: MovedClock, hold: int

@@ -50,6 +50,7 @@ def killed_behind(number: int) -> Iterator[list[str]]:
         WatchedConnection.execute = execute  # type: ignore[method-assign]
 
 
+@pytest.mark.proves("a copy that was killed")
 async def test_kill_after_any_statement_leaves_no_usable_schema(places: Places, receipt: str) -> None:
     """
     After each kill the target has no schema or an unfinished copy, and never a schema that a gateway would use.

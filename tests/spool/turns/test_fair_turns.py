@@ -97,6 +97,8 @@ async def test_many_parties_that_used_little_wait_for_nobody() -> None:
     await asyncio.gather(*requests)
 
 
+@pytest.mark.proves("one key floods")
+@pytest.mark.proves("One sender locks out all others")
 async def test_who_used_less_is_done_first() -> None:
     """A short request of one party is done before the earlier long requests of another."""
     turns, order = FairTurnScheduler(), list[str]()

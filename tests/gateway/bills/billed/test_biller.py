@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
+import pytest
 
 from gateway.bills.billed.biller import BilledCostCalculator
 from gateway.bills.billed.details import billed_cost_details
@@ -147,6 +148,7 @@ async def test_sellers_without_a_bill_are_independent_of_the_dimensions() -> Non
     assert [[{"provider": "openai", "real_cost": str(counted)}]] * 3 == shown_lists
 
 
+@pytest.mark.proves("an unchanged day is not written again")
 async def test_a_day_is_made_again_where_something_changed() -> None:
     """A late call or a restated amount recomputes the costs of its day, and of no other day."""
     world = await World().open()

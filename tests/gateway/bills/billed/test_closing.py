@@ -121,6 +121,7 @@ async def test_tax_that_only_the_invoice_has_is_divided_by_usage() -> None:
     assert Decimal("2.50") == sum(within.values())
 
 
+@pytest.mark.proves("a closed month plus its entries equals the recalculated month")
 async def test_late_calls_and_newer_bills_are_entries_of_the_day_on_which_they_were_found() -> None:
     """
     The closed month plus its restatements equals the month computed from scratch, in every cost type and
@@ -238,6 +239,7 @@ async def looked(world: ClosedWorld, days: int = 0) -> None:
     assert 0 == await world.biller.recalculate_changed_months()
 
 
+@pytest.mark.proves("if the provider bills a change itself, its entry is reversed")
 @pytest.mark.parametrize(
     ("amount", "days", "left"),
     [("-4", 1, "0"), ("-4", 5, "0"), ("-6", 1, "0"), ("-1", 1, "-3"), ("2", 1, "-4")],

@@ -12,6 +12,7 @@ from fractions import Fraction
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -131,6 +132,9 @@ def rows_of(drawn: Any) -> list[StatementRow]:
     return all_rows
 
 
+@pytest.mark.proves(
+    "by provider and month, `billed_cost` equals `discounted_cost`, and the two amortized types are equal"
+)
 @settings(max_examples=examples(120), deadline=None)
 @given(Uses, bills, st.randoms(use_true_random=False))
 def test_every_cost_type_is_the_bill(used: list[Any], drawn: Any, random: Random) -> None:
@@ -150,6 +154,7 @@ def test_every_cost_type_is_the_bill(used: list[Any], drawn: Any, random: Random
     assert sums == divided_month(rows, uses, DAYS)
 
 
+@pytest.mark.proves("over its term, the parts of a fee add up to the fee")
 @settings(max_examples=examples(60), deadline=None)
 @given(Uses, fee)
 def test_a_fee_is_all_of_its_parts(used: list[Any], drawn: tuple[int, int, str]) -> None:
@@ -167,6 +172,7 @@ def test_a_fee_is_all_of_its_parts(used: list[Any], drawn: tuple[int, int, str])
     assert all(key[0].kind == BILLED and key[2] == UNALLOCATED for key in alone)
 
 
+@pytest.mark.proves("without fees and discounts, all cost types are equal in every row")
 @settings(max_examples=examples(60), deadline=None)
 @given(Uses, st.lists(usage, max_size=5), st.lists(metered, max_size=4), st.lists(line, max_size=5))
 def test_without_layers_all_cost_types_are_equal(
@@ -178,6 +184,7 @@ def test_without_layers_all_cost_types_are_equal(
     assert all(billed_sum.arranged == EVERY for billed_sum in sums)
 
 
+@pytest.mark.proves("the same for a whole bill")
 @settings(max_examples=examples(60), deadline=None)
 @given(Uses, bills)
 def test_a_bill_that_is_given_back_leaves_nothing(used: list[Any], drawn: Any) -> None:
@@ -193,6 +200,7 @@ def row_of_back(given: StatementRow) -> StatementRow:
     return row(given.kind, -given.amount, **{**edges, **dimensions})
 
 
+@pytest.mark.proves("restricted access cuts every cost type in the same way")
 @settings(max_examples=examples(60), deadline=None)
 @given(Uses, bills)
 def test_slices_cut_each_cost_type_alike(used: list[Any], drawn: Any) -> None:

@@ -196,6 +196,7 @@ TOGETHER = {
 OF_CLUSTERS = ("some nodes", "nowhere", "several days", "given back", "others", "crowded")
 
 
+@pytest.mark.proves("every grouping has the same total, and a closed month equals its invoice to the cent")
 async def test_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Five providers have five causes each, and clusters have bills, prices, or both. Every dimension and pair

@@ -77,6 +77,7 @@ class ClusterMonth:
                 assert abs(expected_amount - found_by[key]) < NEAR, (cost_type, key)
 
 
+@pytest.mark.proves("the same for clusters with billed nodes, priced nodes, or both")
 @pytest.mark.parametrize("cause", CAUSES)
 async def test_one_cause(cause: str) -> None:
     """With one planted cause, nothing is counted twice and nothing is missing."""

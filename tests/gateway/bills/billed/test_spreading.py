@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +29,9 @@ class NoFloat(int):
     __rtruediv__ = __truediv__
 
 
+@pytest.mark.proves(
+    "shares and rest add up to the amount and have its sign; the rest is less than one unit per share"
+)
 @given(amounts, weights, quantities)
 def test_all_of_an_amount_is_somewhere(amount: int, by: dict[int, int], quantity: int | None) -> None:
     """
@@ -41,6 +45,7 @@ def test_all_of_an_amount_is_somewhere(amount: int, by: dict[int, int], quantity
     assert 0 <= sign * result.unreported and 0 <= sign * result.rest <= len(by) + 1
 
 
+@pytest.mark.proves("a share is rounded down; a weight of 0 has no share")
 @given(amounts, weights, quantities)
 def test_a_share_is_the_floor_of_its_part(amount: int, by: dict[int, int], quantity: int | None) -> None:
     """
@@ -55,6 +60,7 @@ def test_a_share_is_the_floor_of_its_part(amount: int, by: dict[int, int], quant
         assert (-size if amount < 0 else size) == result.shares.get(key, 0)
 
 
+@pytest.mark.proves("the order of rows, or another row of weight 0, changes no share")
 @given(amounts, weights, quantities, st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(
     amount: int, by: dict[int, int], quantity: int | None, random: Random
@@ -67,6 +73,7 @@ def test_the_order_of_rows_does_not_matter(
     )
 
 
+@pytest.mark.proves("an amount and its refund cancel out in every row")
 @given(amounts, weights, quantities)
 def test_a_refund_of_a_charge_leaves_nothing(amount: int, by: dict[int, int], quantity: int | None) -> None:
     paid, back = (
@@ -78,6 +85,7 @@ def test_a_refund_of_a_charge_leaves_nothing(amount: int, by: dict[int, int], qu
     assert paid.rest + back.rest == 0
 
 
+@pytest.mark.proves("if the bill states the quantity, no share depends on the calls of others")
 @given(st.integers(0, 10**30), counts, weights, counts, counts)
 def test_a_team_pays_the_billed_rate_whatever_others_use(
     price: int, mine: int, others: dict[int, int], more: int, unreported: int
@@ -93,6 +101,7 @@ def test_a_team_pays_the_billed_rate_whatever_others_use(
     assert first.shares.get("mine", 0) == second.shares.get("mine", 0) == price * mine
 
 
+@pytest.mark.proves("no step uses floating point")
 @given(amounts, weights, quantities)
 def test_no_step_computes_with_floats(amount: int, by: dict[int, int], quantity: int | None) -> None:
     """Weights that refuse to become floats give the same shares."""

@@ -46,6 +46,7 @@ def compared(counts: Counts, rows: Sequence[StatementRow], billed: str, own: str
     return reconcile(BEDROCK, named, replace(counts, by_provider={BEDROCK: uses}))
 
 
+@pytest.mark.proves("a model under another name")
 @pytest.mark.parametrize(
     ("billed", "own"),
     [

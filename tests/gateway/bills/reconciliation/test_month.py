@@ -272,6 +272,7 @@ SILENT: Mapping[str, Callable[[Call], bool]] = {
 }
 
 
+@pytest.mark.proves("time without telemetry")
 @pytest.mark.parametrize(("provider", "silent"), part([*product(PROVIDERS, SILENT)], every=3))
 async def test_time_without_telemetry(provider: str, silent: str) -> None:
     """
@@ -290,6 +291,7 @@ async def test_time_without_telemetry(provider: str, silent: str) -> None:
     assert sum(sum(call.tokens.values()) for call in lost) == claims[0].tokens
 
 
+@pytest.mark.proves("time without telemetry")
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_share_of_the_calls_is_missing(provider: str) -> None:
     """
@@ -325,6 +327,7 @@ async def test_days_that_were_not_billed() -> None:
     assert -cost([call for call in of(BEDROCK) if call.day in free]) == dollars(claim.amount)
 
 
+@pytest.mark.proves("a grant is a credit")
 @pytest.mark.parametrize(
     ("kind", "amount", "cause"),
     [
@@ -355,6 +358,7 @@ DEAR_DAYS = {
 }
 
 
+@pytest.mark.proves("days at another price")
 @pytest.mark.parametrize(("provider", "days"), part([*product(PROVIDERS, DEAR_DAYS)], every=3))
 async def test_days_at_another_price(provider: str, days: str) -> None:
     """

@@ -115,6 +115,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.proves("two causes on one day")
 @pytest.mark.parametrize(("provider", "first", "second"), part(PAIRS, every=3))
 async def test_two_causes(provider: str, first: str, second: str) -> None:
     """

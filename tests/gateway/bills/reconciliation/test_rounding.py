@@ -74,6 +74,7 @@ def discounted(row: StatementRow) -> Decimal:
     return row.amount * Decimal("0.95") if row.unit == "usd" and row.tier == "batch" else row.amount
 
 
+@pytest.mark.proves("money shown as rounding")
 @pytest.mark.parametrize("lines", [1, 100])
 @pytest.mark.parametrize("change", [twice, discounted])
 async def test_real_money_is_no_rounding(counts: Counts, lines: int, change: Change) -> None:
@@ -96,6 +97,7 @@ async def test_amounts_of_two_digits(counts: Counts, lines: int) -> None:
     assert {AGREES} == set(states(result))
 
 
+@pytest.mark.proves("an expensive day that agrees")
 @pytest.mark.parametrize("factor", ["1.3", "1.02"])
 async def test_days_at_a_higher_price(counts: Counts, factor: str) -> None:
     """A day with a claimed cause counts as different, however small the amount."""

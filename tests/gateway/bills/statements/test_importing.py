@@ -257,6 +257,7 @@ def twice(path: Path) -> bytes:
     return content + b"".join([head, *lines] if path.suffix == ".ndjson" else lines)
 
 
+@pytest.mark.proves("rows that appear twice")
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_repeated_rows_count_once_or_are_reported(path: Path) -> None:
     """
@@ -281,6 +282,7 @@ def test_repeated_rows_count_once_or_are_reported(path: Path) -> None:
     assert once.read == file.repeated > 0
 
 
+@pytest.mark.proves("rows that appear twice")
 @pytest.mark.parametrize("files", [1, 2])
 def test_lines_with_an_id_count_once(files: int) -> None:
     """

@@ -405,6 +405,7 @@ async def test_one_budget_does_not_wait_for_the_others(monkeypatch: pytest.Monke
     await asyncio.wait([running])
 
 
+@pytest.mark.proves("insights about deleted things")
 async def test_the_insight_of_a_deleted_budget_is_not_open() -> None:
     """
     After the next evaluation, the insight of the deleted budget is closed. Insights of other budgets stay.

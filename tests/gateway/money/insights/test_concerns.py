@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import pytest
+
 from gateway.money.insights.detector_facts import PeriodSpend
 from gateway.money.insights.detectors.calls import retry_storm
 from gateway.money.insights.detectors.spending import spend_spike, view_anomaly
@@ -26,6 +28,7 @@ def passing(spends: list[PeriodSpend], finding: Finding) -> list[PeriodSpend]:
     ]
 
 
+@pytest.mark.proves("A finding or a joint sum reveals what others spent")
 def test_a_spike_of_a_team_is_of_its_calls() -> None:
     """A spike of one team concerns the calls of that team. A spike over all teams has no `concerns`."""
     days = [

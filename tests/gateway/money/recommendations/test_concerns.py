@@ -32,6 +32,7 @@ def of_team(record: Inference, team: str) -> Inference:
     return msgspec.structs.replace(record, team=team, user=f"{team}-user")
 
 
+@pytest.mark.proves("A finding or a joint sum reveals what others spent")
 @pytest.mark.parametrize(
     ("type", "calls"),
     [

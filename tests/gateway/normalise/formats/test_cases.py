@@ -41,6 +41,7 @@ def cut(instant: str) -> str:
     return f"{whole}.{fraction[:6]:0<6}+00:00"
 
 
+@pytest.mark.proves("The numbers are right")
 @pytest.mark.parametrize("named", [True, False], ids=["named", "found"])
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.format}/{case.name}")
 def test_the_case_becomes_the_expected_records(case: Case, named: bool) -> None:
@@ -64,6 +65,7 @@ def test_case_is_recognized_as_its_own_format(case: Case) -> None:
     assert expected == recognise_format(case.body)
 
 
+@pytest.mark.proves("The numbers are right")
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.format}/{case.name}")
 def test_every_number_is_explained(case: Case) -> None:
     """With `explain`, each record names the payload fields of its tokens and cost."""

@@ -202,6 +202,7 @@ def test_a_number_beyond_any_number_breaks_no_format(format: str) -> None:
                 assert_sound(outcome)
 
 
+@pytest.mark.proves("A prompt reaches the disk under an unexpected name")
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())

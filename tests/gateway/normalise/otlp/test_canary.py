@@ -193,6 +193,7 @@ def loaded(path: Path, *changes: Callable[[dict[str, Any]], None]) -> dict[str, 
     return payload
 
 
+@pytest.mark.proves("Content is dropped by name while decoding")
 @every_case
 def test_no_canary_gets_into_an_outcome(key: str, path: Path) -> None:
     """No canary appears in an outcome: in its records, tags, templates, reasons, rejects and shapes."""
@@ -201,6 +202,8 @@ def test_no_canary_gets_into_an_outcome(key: str, path: Path) -> None:
     assert CANARY not in repr(outcome)
 
 
+@pytest.mark.proves("Content is dropped by name while decoding")
+@pytest.mark.proves("A prompt reaches the disk under an unexpected name")
 @every_case
 def test_no_canary_hides_under_a_free_name(key: str, path: Path) -> None:
     """Metadata named by callers is checked word by word, as single attributes and in one object."""

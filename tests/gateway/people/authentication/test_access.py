@@ -128,6 +128,7 @@ async def test_a_bearer_prefix(registry: Registry, clock: MovedClock, prefix: st
     assert "search team" == lenient.admit(secret, INGEST, address=HERE).name
 
 
+@pytest.mark.proves("A write-only key reads data")
 async def test_a_missing_scope(registry: Registry, clock: MovedClock) -> None:
     """
     A key without the required scope gets 403. The error names the scope and the use case that grants it, or
@@ -145,6 +146,7 @@ async def test_a_missing_scope(registry: Registry, clock: MovedClock) -> None:
         assert words in refusal.message
 
 
+@pytest.mark.proves("Somebody guesses a key")
 async def test_secrets_are_compared_in_constant_time(
     registry: Registry, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +203,7 @@ async def test_a_known_key_is_admitted_until_something_changes(registry: Registr
     assert 401 == refused(access, secret).status
 
 
+@pytest.mark.proves("Somebody guesses a key")
 async def test_guesses_are_limited_by_address(registry: Registry, clock: MovedClock) -> None:
     """
     After a burst of unknown keys, the address gets 429 with Retry-After. Valid keys and other addresses

@@ -6,6 +6,8 @@ import ast
 import dataclasses
 from pathlib import Path
 
+import pytest
+
 import gateway
 from gateway.people.authentication.bearer import AuthenticatedKey
 
@@ -45,6 +47,7 @@ def test_a_bearer_of_nothing_but_a_name_may_do_nothing() -> None:
     assert [] == [name for name in RIGHTS if getattr(bearer, name)]
 
 
+@pytest.mark.proves("A laptop changes or claims calls of others through its agent")
 def test_each_way_to_a_bearer_grants_what_it_is_to_grant() -> None:
     """A new function that creates bearers, or that grants another right, must be added to the table."""
     made: dict[tuple[str, str], set[str]] = {}

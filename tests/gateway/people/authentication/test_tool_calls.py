@@ -74,6 +74,7 @@ async def test_zero_is_any_number_and_a_reload_counts_at_once() -> None:
     assert 2 == await passed(calls, "a", 5)
 
 
+@pytest.mark.proves("a limit admits one too many")
 async def test_limit_admits_exactly_its_number_of_long_calls() -> None:
     """
     However long calls take, a limit admits exactly as many as it says, because a fraction of a refilled

@@ -59,6 +59,7 @@ def echo(request: Received) -> Reply:
     )
 
 
+@pytest.mark.proves("A secret appears in a log, an answer or an upstream's error")
 @pytest.mark.parametrize("type", sorted(set(TYPES) - {"email"}))
 @pytest.mark.parametrize("status", [400, 403, 503])
 async def test_no_channel_repeats_a_secret(type: str, status: int, tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ async def test_it_encrypts_and_signs_in(tmp_path: Path) -> None:
         assert "horse" not in str(refused.value)
 
 
+@pytest.mark.proves("A mail password is sent unencrypted")
 async def test_a_server_without_encryption_parks_a_channel_that_wants_it(mailbox: Mailbox) -> None:
     """
     If the mail server does not encrypt, the channel is paused. Neither the password nor the mail is

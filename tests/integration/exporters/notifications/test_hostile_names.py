@@ -148,6 +148,9 @@ async def test_every_channel_has_a_reader() -> None:
     assert set(TYPES) == {*READERS, "email"}
 
 
+@pytest.mark.proves(
+    "A team's or a model's name adds mail headers, mentions people in a chat, or controls a terminal"
+)
 @pytest.mark.parametrize("type", sorted(READERS))
 async def test_a_name_is_a_name_in_every_message(type: str, tmp_path: Path) -> None:
     """In the messages of every channel, a hostile name creates no mention, markup, link or extra field."""
@@ -160,6 +163,9 @@ async def test_a_name_is_a_name_in_every_message(type: str, tmp_path: Path) -> N
     assert len(HOSTILE_NAMES) == len(receiver.requests)
 
 
+@pytest.mark.proves(
+    "A team's or a model's name adds mail headers, mentions people in a chat, or controls a terminal"
+)
 async def test_a_name_writes_no_header_and_no_body_of_a_mail() -> None:
     """
     A hostile name writes neither a header nor a part of a mail's body. An encoded word once wrote a header. Python

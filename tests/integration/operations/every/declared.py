@@ -207,7 +207,10 @@ class World:
         headers = {"Content-Type": next(iter(operation.row.takes), JSON), **headers}
         url = URL(f"{self.serving.url}{path}", encoded=True)
         async with self.serving.client.request(operation.method, url, data=data, headers=headers) as answer:
-            return Answer(answer.status, json.loads(await answer.text() or "{}"))
+            body = await answer.read()
+            return Answer(
+                answer.status, json.loads(body or b"{}") if answer.content_type == JSON else repr(body)
+            )
 
     async def grant_the_rest(self) -> None:
         """Grant the person at the socket what only a role can grant."""

@@ -25,6 +25,7 @@ def without(permission_set: str) -> list[str]:
     return [each.id for each in PERMISSION_SETS.values() if permission_set not in (each.id, *each.includes)]
 
 
+@pytest.mark.proves("A Member changes something")
 @pytest.mark.parametrize("permission_set", PERMISSION_SETS)
 async def test_a_permission_set_opens_its_operations(world: World, permission_set: str) -> None:
     """
@@ -61,3 +62,13 @@ async def test_another_page_changes_nothing(world: World) -> None:
             wanted = "foreign_origin" if headers in foreign else "csrf"
             assert answer.status == 403, (operation.name, headers, answer.said)
             assert answer.payload["error"]["type"] == wanted, (operation.name, headers, answer.said)
+
+
+async def test_no_operation_that_needs_a_right_answers_a_stranger(world: World) -> None:
+    """
+    Without a key and a sign-in, each operation that needs a right is refused. OpAMP, which is off, has its own tests.
+    """
+    needing = [each for each in OPERATIONS if each.row.security and each.row.guard is None]
+    assert len(needing) > 300
+    answers = {each.name: await world.over_http(each, world.path(each)) for each in needing}
+    assert {} == {name: answer for name, answer in answers.items() if answer.status not in (401, 403)}

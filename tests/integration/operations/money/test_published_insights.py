@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import pytest
+
 from spool.registry.insights import Finding, InsightDraft
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.spool.kept import audit_rows
@@ -137,6 +139,7 @@ async def test_sorting(serve: Serve) -> None:
         assert expected == [same.get(title, title) for title in await reading.titles(("sort_key", key))]
 
 
+@pytest.mark.proves("`hide_resolved`")
 async def test_filtering(serve: Serve) -> None:
     """
     A filter parameter takes one value and may be repeated. The answer lists the applied filters.

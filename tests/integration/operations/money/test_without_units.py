@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiohttp
+import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
@@ -107,6 +108,7 @@ async def outputs(server: OperatorServer, directory: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.proves("Units of work change another figure")
 async def test_units_change_no_other_figure(tmp_path: Path) -> None:
     prices = book()
     both = []

@@ -113,6 +113,7 @@ async def app(tmp_path: Path) -> AsyncIterator[TollhouseApp]:
     await app.stop()
 
 
+@pytest.mark.proves("A change leaves no trace")
 async def test_every_change_is_audited(app: TollhouseApp, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Each operator address with a method other than GET leaves an audit row under the actor's name. every/test_life.py

@@ -93,6 +93,8 @@ async def sign_in(
         return answer.status, answer.headers.get("Set-Cookie", "")
 
 
+@pytest.mark.proves("behind a proxy")
+@pytest.mark.proves("An attacker behind a shared proxy locks everybody out")
 @pytest.mark.parametrize("proxies", [[], [PROXY]], ids=["not named", "named"])
 async def test_a_stranger_locks_nobody_out(tmp_path: Path, proxies: list[str]) -> None:
     """
@@ -116,6 +118,8 @@ async def test_a_stranger_locks_nobody_out(tmp_path: Path, proxies: list[str]) -
         assert (OWNER if proxies else PROXY) == session["address"]
 
 
+@pytest.mark.proves("behind a proxy")
+@pytest.mark.proves("A sender forges the address that limits it")
 @pytest.mark.parametrize("proxies", [[], [PROXY]], ids=["none is named", "another is named"])
 async def test_who_is_not_named_is_not_believed(tmp_path: Path, proxies: list[str]) -> None:
     """

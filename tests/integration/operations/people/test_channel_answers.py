@@ -36,6 +36,7 @@ answers = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.proves("An account creates a channel into the network behind Tollhouse, or reads its answers")
 @answers
 async def test_members_see_the_status_of_an_answer_and_no_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, status: str

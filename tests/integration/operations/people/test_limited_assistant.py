@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gateway.core.visibility import SLICED
 from gateway.mcp.resources import VIEW_URI
 from gateway.mcp.tools.list import TOOLS
@@ -92,6 +94,7 @@ def content(line: str) -> Any:
     return result["structuredContent"]
 
 
+@pytest.mark.proves("An assistant shows calls that its user may not see")
 async def test_what_is_hidden_changes_no_answer(tmp_path: Path) -> None:
     """
     After more calls, views, budgets, insights and savings of another team, every answer is the same to the

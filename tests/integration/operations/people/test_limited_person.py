@@ -376,6 +376,7 @@ WORDS = (
 SHOWN_TO_ALL_ALONE = ("-subject", "-type", " key", "-cluster", " note", " word")
 
 
+@pytest.mark.proves("A person with restricted access sees other calls")
 @pytest.mark.parametrize("role", ROLES)
 async def test_a_limited_person_sees_nothing_of_another_team(tmp_path: Path, role: str) -> None:
     """
@@ -464,6 +465,7 @@ def said(text: str) -> str:
     return json.dumps(answer)
 
 
+@pytest.mark.proves("names of dimensions")
 async def test_a_dimension_of_ones_own_is_shown_to_whom_a_role_or_a_view_names_it(tmp_path: Path) -> None:
     """
     A limited person cannot read definitions. Neither queries nor errors reveal a dimension, unless a role or
@@ -575,6 +577,7 @@ async def test_the_session_says_what_one_may_see(tmp_path: Path) -> None:
         assert root.payload["rights"]["is_limited"] is False
 
 
+@pytest.mark.proves("A person with restricted access sees other calls")
 async def test_who_sees_no_calls_sees_no_figures(tmp_path: Path) -> None:
     """
     With data access `none`, lists are empty, sums are zero, and nothing can be created because no

@@ -150,6 +150,7 @@ async def test_cookies_are_for_the_browser_alone(house: House) -> None:
     assert kept["path"] == ""
 
 
+@pytest.mark.proves("Somebody puts an operator's e-mail address into a profile at the provider")
 async def test_a_local_account_stays_its_own(house: House) -> None:
     """
     A person with a local account's e-mail address at the provider is refused unless the settings join both.
@@ -312,6 +313,7 @@ def mangled(provider: OpenIdProvider) -> None:
     provider.id_token = f"{head}.{encoded(b'[' * 100_000)[:40_000]}.{signature}"
 
 
+@pytest.mark.proves("A token of the OpenID provider is forged, or meant for another application")
 @pytest.mark.parametrize(
     "bend",
     [
@@ -410,6 +412,7 @@ async def test_an_audience_of_several_needs_the_party(house: House) -> None:
     assert 200 == await house.status(await house.sign_in())
 
 
+@pytest.mark.proves("A token of the OpenID provider is forged, or meant for another application")
 async def test_keys_are_rotated(house: House) -> None:
     """
     A token that names a new key fetches the keys again, also for another algorithm. Invented key ids cause
@@ -442,6 +445,7 @@ async def test_keys_are_rotated_under_the_same_id(house: House, kid: str | None)
     assert 200 == await house.status(await house.sign_in())
 
 
+@pytest.mark.proves("A sign-in code is used twice, or signs in another person")
 async def test_a_code_works_once(house: House) -> None:
     """
     The code of a sign-in works once. A used code is refused by Tollhouse, and under a new state also by the
@@ -456,6 +460,7 @@ async def test_a_code_works_once(house: House) -> None:
     assert "code" == outcome(await house.finish({**brought, "state": state}, cookie))
 
 
+@pytest.mark.proves("A sign-in code is used twice, or signs in another person")
 async def test_a_sign_in_ends_in_the_browser_that_began_it(house: House) -> None:
     """
     Only the browser that began a sign-in may finish it. Otherwise an attacker could sign somebody in under
@@ -482,6 +487,7 @@ async def test_an_answer_of_another_provider_is_refused(house: House) -> None:
     assert "denied" == outcome(await house.finish({"error": "access_denied", "state": state}, cookie))
 
 
+@pytest.mark.proves("A sign-in link leads to another site")
 async def test_no_parameter_redirects_the_browser_elsewhere(house: House) -> None:
     """No parameter can redirect the browser elsewhere. It always returns to the console."""
     answer = await house.get("/oidc", {"next": "https://evil.example"})
@@ -497,6 +503,7 @@ async def test_no_parameter_redirects_the_browser_elsewhere(house: House) -> Non
     assert answer.headers["Location"] == "../"
 
 
+@pytest.mark.proves("The provider stops answering, or answers endlessly")
 @pytest.mark.parametrize("name", ["discovery", "keys", "token"])
 @pytest.mark.parametrize("how", ["down", "giant"])
 async def test_a_provider_that_does_not_answer_is_said(house: House, name: str, how: str) -> None:
@@ -510,6 +517,7 @@ async def test_a_provider_that_does_not_answer_is_said(house: House, name: str, 
     assert 201 == local.status
 
 
+@pytest.mark.proves("The provider stops answering, or answers endlessly")
 async def test_a_slow_provider_is_given_up(house: House) -> None:
     """The provider gets `timeout` seconds. Other requests are answered meanwhile."""
     await house.reconfigure(timeout=0.2)
@@ -519,6 +527,7 @@ async def test_a_slow_provider_is_given_up(house: House) -> None:
     assert "down" == await signing_in
 
 
+@pytest.mark.proves("A sign-in link leads to another site")
 @pytest.mark.parametrize(
     "document",
     [
@@ -568,6 +577,7 @@ async def test_who_begins_often_forgets_own_beginnings(house: House, monkeypatch
     assert outcome(await house.finish(brought, f"tollhouse-oidc={browser}")).startswith("tollhouse=")
 
 
+@pytest.mark.proves("A person who left the organization stays signed in")
 async def test_the_provider_ends_sessions(house: House) -> None:
     """
     The provider can end sessions with a logout token, which names the sign-in or the person. Each logout token
@@ -626,6 +636,7 @@ NO_LOGOUTS: Sequence[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.proves("Somebody ends the sessions of others")
 async def test_a_token_that_is_no_logout_ends_nothing(house: House) -> None:
     """
     An ID token is refused, and so is a token without the logout event, with a nonce, or that has expired.
@@ -664,6 +675,7 @@ async def test_recheck_queries_the_provider_whether_a_session_may_continue(house
     assert 200 == await house.status(cookie)
 
 
+@pytest.mark.proves("A person who left the organization stays signed in")
 @pytest.mark.parametrize("what", ["gone", "group", "role", "restart"])
 async def test_what_changed_at_the_provider_ends_the_session(house: House, what: str) -> None:
     """
@@ -729,6 +741,7 @@ async def test_notes_about_checks_of_ended_sessions_are_deleted(house: House) ->
     assert [True, True] == noted
 
 
+@pytest.mark.proves("The default role of the OpenID provider grants what a role denies")
 async def test_a_group_of_a_role_signs_in_without_a_role_of_its_own(house: House) -> None:
     """
     A person without a role of their own, whose group is in a role, can sign in and gets exactly the rights of this
@@ -756,6 +769,7 @@ async def test_a_group_of_a_role_signs_in_without_a_role_of_its_own(house: House
     assert "admin" == (await house.operator())["role"]
 
 
+@pytest.mark.proves("The default role of the OpenID provider grants what a role denies")
 async def test_new_role_replaces_the_default_role_in_live_sessions(house: House) -> None:
     """
     A new role replaces the default role with the next request, even in a session from before the role. A role

@@ -222,6 +222,7 @@ async def test_the_values_of_a_preview_are_bounded(server: OperatorServer) -> No
     assert users["left_out"] > 0
 
 
+@pytest.mark.proves("A person who manages keys creates one that changes roles")
 async def test_keys_that_change_roles_need_administration(server: OperatorServer) -> None:
     """
     A person who manages only keys can neither create nor take over a key that could give them more rights.

@@ -56,6 +56,7 @@ def headers_of(answer: Answer) -> dict[str, str]:
     }
 
 
+@pytest.mark.proves("A console user makes the server read or write files of a chosen path")
 async def test_a_session_opens_the_api_until_it_is_signed_out(server: OperatorServer) -> None:
     """
     A session opens the API until it is signed out. A change carries the operator's name. The cookie is hidden from
@@ -126,6 +127,7 @@ CHANGES_NOTHING: tuple[tuple[Mapping[str, str | None], int, str], ...] = (
 )
 
 
+@pytest.mark.proves("A web page in an operator's browser changes something")
 async def test_a_page_elsewhere_changes_nothing(server: OperatorServer) -> None:
     """
     Token, Origin, Sec-Fetch-Site and media type are checked, also for the sign-in (login CSRF). Reads do
@@ -146,6 +148,7 @@ async def test_a_page_elsewhere_changes_nothing(server: OperatorServer) -> None:
     assert 201 == (await server.over_http("POST", "/keys", body, headers={**signed, **own})).status
 
 
+@pytest.mark.proves("A web page in an operator's browser changes something")
 async def test_a_rebound_host_name_gets_nothing(server: OperatorServer) -> None:
     """
     Against DNS rebinding, only IP addresses, localhost and configured names are accepted as host. Requests to
@@ -165,6 +168,7 @@ async def test_a_wrong_key_is_refused_with_a_reason(server: OperatorServer) -> N
     assert (401, "sign_in", "the e-mail or the password is wrong") == wrong.error == unknown.error
 
 
+@pytest.mark.proves("Somebody guesses a password, or locks an operator out by guessing")
 async def test_wrong_passwords_are_limited(server: OperatorServer) -> None:
     """After a burst of wrong passwords, even the right one has to wait. Right passwords do not count."""
     await account(server)
@@ -178,6 +182,7 @@ async def test_wrong_passwords_are_limited(server: OperatorServer) -> None:
     assert 201 == (await tried(server, PASSWORD)).status
 
 
+@pytest.mark.proves("Somebody guesses a password, or locks an operator out by guessing")
 async def test_guesses_from_elsewhere_lock_nobody_out(server: OperatorServer) -> None:
     """Wrong passwords block only their own address. The account's owner can sign in from another."""
     await account(server)
@@ -202,6 +207,7 @@ async def test_guesses_from_everywhere_are_limited_by_account(server: OperatorSe
     assert (429, "too_many_attempts") == answer.error[:2]
 
 
+@pytest.mark.proves("A removed operator stays signed in")
 async def test_who_came_with_a_link_makes_none(server: OperatorServer) -> None:
     """
     A session from a link cannot create links. Otherwise links could create links forever, even after the
@@ -214,6 +220,7 @@ async def test_who_came_with_a_link_makes_none(server: OperatorServer) -> None:
     assert "tollhouse console link" in answer.error[2]
 
 
+@pytest.mark.proves("A removed operator stays signed in")
 async def test_a_removed_account_ends_its_links_too(server: OperatorServer) -> None:
     """Links of a removed account are invalid, used or not."""
     headers = await signed_in(server)
@@ -282,6 +289,7 @@ async def test_nobody_removes_oneself(server: OperatorServer) -> None:
         assert answer.status == 409, change
 
 
+@pytest.mark.proves("A withdrawn right stays in effect")
 @pytest.mark.parametrize("change", [{"role": "viewer"}, {"status": "Disabled"}, None])
 async def test_rights_are_those_of_when_the_body_is_here(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch, change: dict[str, str] | None
@@ -320,6 +328,7 @@ async def test_last_owner_is_protected_on_the_socket_as_well(server: OperatorSer
         assert "no other Admin is enabled. Make another account an Admin" in answer.error[2]
 
 
+@pytest.mark.proves("A withdrawn right stays in effect")
 async def test_a_role_document_holds_from_the_next_request_on(server: OperatorServer) -> None:
     """
     Rights that a role document gives or removes apply to the next request. An account without a role of its
@@ -343,6 +352,7 @@ async def test_a_role_document_holds_from_the_next_request_on(server: OperatorSe
     assert [200, 403, 403, 403] == await opened()
 
 
+@pytest.mark.proves("A withdrawn right stays in effect")
 async def test_a_role_document_makes_no_links(server: OperatorServer) -> None:
     """
     A link would outlive the role document, so it gives no right to create links. A link never carries its
@@ -392,6 +402,7 @@ async def test_a_console_link_signs_in_once(server: OperatorServer) -> None:
     assert (401, "sign_in") == again.error[:2]
 
 
+@pytest.mark.proves("Another user of the machine opens the operator socket")
 async def test_what_is_no_account_and_no_sign_in_is_refused(server: OperatorServer) -> None:
     """
     A sign-in needs e-mail and password, or a link. A password needs twelve characters, and each address

@@ -56,6 +56,7 @@ def cursors(page: dict[str, Any]) -> Iterator[str]:
         yield urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("utf-8", "replace")
 
 
+@pytest.mark.proves("A finding or a joint sum reveals what others spent")
 async def test_calls_of_others_between_two_own_ones_cannot_be_counted(tmp_path: Path) -> None:
     """Log numbers rise by one with every call of anybody, so no row and no cursor shows them."""
     async with place(tmp_path, ROLES["is"]) as there:
@@ -120,6 +121,7 @@ async def foreign_calls(there: Place) -> None:
         await add(there.server.services.spool.log, *kept)
 
 
+@pytest.mark.proves("counting the calls of others")
 @pytest.mark.usefixtures("short_looks")
 async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path) -> None:
     """Every read of own and foreign objects is equal to the last byte after 2,500 calls of others."""
@@ -151,6 +153,7 @@ async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path) -> None:
         assert [] == [path for path in before if before[path] != after[path]]
 
 
+@pytest.mark.proves("timing reveals changes of others")
 @pytest.mark.usefixtures("short_looks")
 async def test_tail_and_changes_do_not_depend_on_calls_of_others(tmp_path: Path) -> None:
     """
@@ -177,6 +180,7 @@ async def test_tail_and_changes_do_not_depend_on_calls_of_others(tmp_path: Path)
             assert "budgets" in (await changes.event())[1]["what"]
 
 
+@pytest.mark.proves("A finding or a joint sum reveals what others spent")
 async def test_budget_reveals_nothing_of_earlier_calls_of_its_view(tmp_path: Path) -> None:
     """
     If a budget's view changes from another team's calls to the person's own ones, the budget shows no figure until
@@ -208,6 +212,7 @@ async def told_of(there: Place, budget: str) -> tuple[int | None, int | None, li
     return listed["percent"], shown["percent"], owner["fired"], [each["percent"] for each in alerts]
 
 
+@pytest.mark.proves("A finding or a joint sum reveals what others spent")
 async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +257,7 @@ async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
         assert rates["records"] == 1
 
 
+@pytest.mark.proves("A person with restricted access learns names of hidden views, budgets, reports or plans")
 async def test_name_in_use_reveals_nothing_about_objects_of_others(tmp_path: Path) -> None:
     """
     A name that a hidden view, budget or report of others already has is answered like a free name, and then means
@@ -291,6 +297,7 @@ async def test_name_in_use_reveals_nothing_about_objects_of_others(tmp_path: Pat
         assert 201 == (await send("POST", "/budgets", hidden))[0]
 
 
+@pytest.mark.proves("A person with restricted access learns names of hidden views, budgets, reports or plans")
 async def test_what_hangs_on_a_view_is_named_only_to_who_sees_it(tmp_path: Path) -> None:
     """Only people who see all calls may see plans, so a refusal to others does not name the plan."""
     async with place(tmp_path, ROLES["is"]) as there:

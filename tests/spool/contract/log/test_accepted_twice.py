@@ -40,6 +40,7 @@ def forgotten(submission: Submission) -> Submission:
     )
 
 
+@pytest.mark.proves("known ids after a stop")
 async def test_an_id_that_was_accepted_twice_is_found(open_spool: Opener, clock: MovedClock) -> None:
     """
     A recount finds repeated ids in each topic, among open and closed records, and in runs. The

@@ -91,6 +91,7 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
     }
 
 
+@pytest.mark.proves("a change without effect")
 async def test_what_changes_nothing_leaves_no_trace(registry: Registry, clock: MovedClock) -> None:
     """If another person repeats an edit later, no time, name or audit row changes."""
     for name, edit in (await edits(registry)).items():

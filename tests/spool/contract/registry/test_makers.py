@@ -101,6 +101,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recommendation_table, "MAX_COMMENTS", MOST)
 
 
+@pytest.mark.proves("tables that one key fills")
 @pytest.mark.parametrize(
     ("table", "limit"),
     [

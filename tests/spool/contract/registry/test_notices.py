@@ -102,6 +102,9 @@ async def test_too_many_that_wait(registry: Registry) -> None:
     assert "already wait for this channel" in over.error
 
 
+@pytest.mark.proves(
+    "A team's or a model's name adds mail headers, mentions people in a chat, or controls a terminal"
+)
 def test_words_that_others_chose_are_cut() -> None:
     """
     In texts that other people choose, a line break cannot start a header, a link must lead to a web page, and

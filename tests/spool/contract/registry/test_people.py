@@ -66,6 +66,7 @@ async def test_who_decides_the_role(registry: Registry) -> None:
     assert [session] == await registry.operators.live_sessions()
 
 
+@pytest.mark.proves("Somebody puts an operator's e-mail address into a profile at the provider")
 async def test_existing_name_is_refused_for_a_different_provider_id(registry: Registry) -> None:
     """A different id at the provider cannot use a name that exists, and neither can a disabled operator."""
     await came(registry)
@@ -97,6 +98,7 @@ async def test_sessions_have_their_own_end(registry: Registry, clock: MovedClock
     assert [1, 0] == ended
 
 
+@pytest.mark.proves("A withdrawn right stays in effect")
 @pytest.mark.parametrize(
     "change", [{"disabled": True}, {"role": VIEWER}, {"password": "another long word"}, None]
 )

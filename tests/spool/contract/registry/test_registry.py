@@ -311,6 +311,7 @@ async def test_a_key_opens_until_it_expires(open_registry: RegistryOpener, clock
     assert now + 60 in told[0] and None in told[1]
 
 
+@pytest.mark.proves("A key is used after its expiry date")
 async def test_no_secret_outlasts_its_key(registry: Registry, clock: MovedClock) -> None:
     """
     A rotation keeps the key's expiry date, and the overlap ends at that date. If the date is

@@ -167,6 +167,7 @@ async def test_a_dimension_must_be_known(registry: Registry) -> None:
         await registry.roles.change(made.id, {"filters": DRAFT.filters}, **gone)
 
 
+@pytest.mark.proves("A change of roles locks everybody out")
 @pytest.mark.parametrize("how", ["role", "disabled", "removed"])
 async def test_the_last_organizer_stays(registry: Registry, how: str) -> None:
     """
@@ -213,6 +214,7 @@ async def test_without_an_organizer_nothing_is_held(registry: Registry) -> None:
     await change(registry, made.id, groups=())
 
 
+@pytest.mark.proves("A change of roles locks everybody out")
 @pytest.mark.parametrize(
     "changes",
     [{"members": ()}, {"permission_sets": (VIEW_COSTS,)}, {"data_access": LIMITED, "filters": (SEARCH,)}],

@@ -141,6 +141,7 @@ async def test_a_day_is_replaced_whole_and_only_if_it_differs(ledgers: Ledgers) 
     assert {("search",): HUGE} == await sums(ledger, asked(1, "team"))
 
 
+@pytest.mark.proves("counted costs are the same with and without bills")
 async def test_counted_money_does_not_change(ledgers: Ledgers) -> None:
     """Counted money is exact usage. Names that occur only in bills are no values of the ledger."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -290,6 +291,7 @@ async def check_sums(ledger: Ledger) -> None:
             assert parts == found, names
 
 
+@pytest.mark.proves("a query without dimensions equals the sum of a query with dimensions")
 async def test_a_question_without_dimensions_reads_sums_of_days(ledgers: Ledgers) -> None:
     """
     A query without dimensions reads the sums of days. These equal the rows, even after a day is replaced or

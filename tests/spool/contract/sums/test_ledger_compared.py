@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import HOUR_S, WIDTH
@@ -27,6 +29,7 @@ async def words(ledger: Ledger, log: FakeLog) -> list[str]:
     return list((await ledger.compare_and_note_differences(log)).problem_sentences())
 
 
+@pytest.mark.proves("the totals differ from the log")
 async def test_a_call_that_is_not_counted_is_named(ledgers: Ledgers) -> None:
     """
     The test removes a call directly from the sums of an hour whose records are all stored, and the comparison

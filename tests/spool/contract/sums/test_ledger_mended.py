@@ -112,6 +112,7 @@ async def test_a_call_that_is_not_counted_is_counted(
     assert ["ledger_mended"] == [getattr(each, "action", "") for each in caplog.records]
 
 
+@pytest.mark.proves("the totals differ from the log")
 async def test_numbers_that_were_passed_over_are_counted(ledgers: Ledgers) -> None:
     """
     After the recount nothing is missing and the report is complete. Records that arrive meanwhile count once.

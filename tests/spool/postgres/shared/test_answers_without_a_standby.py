@@ -101,6 +101,7 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
     }
 
 
+@pytest.mark.proves("a deleted key works again")
 async def test_unconfirmed_deletion_is_not_answered_as_done(strict: Database, cluster: Server) -> None:
     """
     If a row of each table is deleted while the standby is away, the deletion is unconfirmed. A repeat is

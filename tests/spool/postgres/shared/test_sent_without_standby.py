@@ -75,6 +75,7 @@ async def cut(database: Database) -> tuple[int, int]:
     return row[0], row[1]
 
 
+@pytest.mark.proves("deliveries that exist on one machine")
 async def test_route_without_a_standby_shows_the_reason(node: Node, strict: Database) -> None:
     """Without a standby, the route shows the reason on every gateway, and continues by itself."""
     with pytest.raises(SpoolUnavailable, match=GONE):

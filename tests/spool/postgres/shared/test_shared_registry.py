@@ -156,6 +156,7 @@ async def test_changes_of_both_processes_are_serialized(nodes: tuple[Registry, R
     assert list(range(1, 8)) == sorted(row.id for row in await audit_rows(nodes[0]))
 
 
+@pytest.mark.proves("edits at two gateways at once")
 async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry, Registry]) -> None:
     """
     Simultaneous changes of different fields are both stored. If two processes change one list from the same

@@ -185,6 +185,7 @@ def test_a_crash_between_record_and_file_is_no_foreign_file(
     assert files_of(root) == {RECORD}
 
 
+@pytest.mark.proves("Somebody changes managed settings on their way to laptops")
 @pytest.mark.parametrize("folder", ["etc", "etc/gemini-cli", GEMINI, "var/lib/tollhouse-policy"])
 def test_no_link_is_followed(tmp_path: Path, root: Path, folder: str) -> None:
     """
@@ -249,6 +250,7 @@ def too_large(directory: Path) -> None:
     (directory / MANIFEST).write_bytes(b" " * (applied.MOST_BYTES + 1))
 
 
+@pytest.mark.proves("Somebody changes managed settings on their way to laptops")
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -281,6 +283,7 @@ def resigned(directory: Path, file: str, content: bytes, old: str, new: str) -> 
     (directory / SIGNATURE).write_bytes(SIGNING_KEY.sign(signed))
 
 
+@pytest.mark.proves("Somebody changes managed settings on their way to laptops")
 def test_a_signed_bundle_writes_only_known_paths(tmp_path: Path, root: Path) -> None:
     """Even the signing key cannot make a machine write another path, or a file that is malformed."""
     directory = write_bundle(tmp_path / "policy", "gemini-cli")

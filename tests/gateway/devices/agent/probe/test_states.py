@@ -15,8 +15,9 @@ from gateway.devices.agent.probe.states import (
     worst_home_state,
 )
 from gateway.devices.fleet.heartbeat_facts import CAUSES
-from gateway.devices.fleet.uses import RECENT_S, RememberedAssistantUses
+from gateway.devices.fleet.uses import RememberedAssistantUses
 
+RECENT_S = 14 * 86_400  # docs/coverage.md: within 14 days
 NOW = 1_000_000_000.0
 FINE = AssistantFacts(
     is_enabled=True, is_ours=True, enabled_by=SettingsSource.FILE, endpoint_by=SettingsSource.FILE

@@ -62,6 +62,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.proves("A small request uses much memory or time")
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_before_it_unfolds(name: str) -> None:
     """

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
+import pytest
 import pytest_asyncio
 
 from gateway.configuration.sections import AllocationSettings, AnswerSettings
@@ -105,6 +106,7 @@ async def test_top_is_worked_out_without_a_row_for_every_group(server: OperatorS
 TOO_MUCH: Sequence[dict[str, str]] = [{}, {"format": "csv"}, {"by": "user,team", "compare": "previous"}]
 
 
+@pytest.mark.proves("answers without a limit")
 async def test_a_question_that_adds_up_to_too_much_is_refused(server: OperatorServer) -> None:
     """
     A query that sums too many rows is refused while it is summed. The error names what to query instead.
@@ -154,6 +156,7 @@ async def test_a_diff_of_too_many_elements_is_refused_before_it_is_worked_out(se
 PERIODS: Sequence[str] = ["daily", "weekly", "monthly", "quarterly", "yearly"]
 
 
+@pytest.mark.proves("a period that the query cuts")
 async def test_a_cut_period_is_the_same_period(server: OperatorServer) -> None:
     """
     A period that the range cuts keeps its usual start, so two answers can be joined. The answer lists it as cut.

@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+import pytest
 import pytest_asyncio
 
 from gateway.core.paths import OPERATOR_API
@@ -188,6 +189,7 @@ async def test_csv_is_for_spreadsheets(server: OperatorServer) -> None:
     assert {"model": "'=cmd", "cost": "1", "calls": "1", "previous_cost": "3", "previous_calls": "1"} == row
 
 
+@pytest.mark.proves("formulas in CSV")
 async def test_a_group_is_one_line_for_every_reader(server: OperatorServer) -> None:
     """Whatever names senders choose, each group is one row, and no cell starts like a formula."""
     named = ("request_model", "team", "user", "api_key", "device", "source")

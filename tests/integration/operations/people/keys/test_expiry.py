@@ -39,6 +39,7 @@ async def expiring(serving: Serving, in_s: float) -> str:
     return secret
 
 
+@pytest.mark.proves("A key is used after its expiry date")
 async def test_it_is_refused_on_open_connections(serve: Serve) -> None:
     """
     An expired key is refused at the exact moment, on a kept-alive connection and on an open gRPC channel,
@@ -78,6 +79,7 @@ async def test_it_is_refused_on_open_connections(serve: Serve) -> None:
     assert 401 == (await serving.send("/v1/traces", span(), key=secret)).status
 
 
+@pytest.mark.proves("A key is used after its expiry date")
 async def test_it_is_refused_at_every_gateway(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path
 ) -> None:

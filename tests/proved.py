@@ -1,0 +1,125 @@
+"""
+A plugin that records what a part of `make test` proved. `tests/verdict.py` reads the records of all parts.
+
+    pytest -p tests.proved --record FILE   writes outcome, processor time and promises of each test to FILE
+    pytest -p tests.proved --promise NAME  runs only the tests that prove a promise
+
+Processor time includes the processes that a test started and waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.promises import changed_promises, promises
+
+PASSED, SKIPPED, FAILED = "passed", "skipped", "failed"
+
+# Operations and statuses of the answers that servers in this process have sent.
+ANSWERS: set[tuple[str, int]] = set()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record", metavar="FILE", help="write what each test of this run proved to FILE")
+    parser.addoption("--promise", metavar="NAME", default="", help="run only the tests of this promise")
+    parser.addoption(
+        "--changed", metavar="COMMIT", default="", help="... of promises whose code differs from COMMIT"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    name = config.getoption("record")
+    if name:
+        config.pluginmanager.register(Recorder(Path(name)))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect tests of other promises."""
+    name, commit = config.getoption("promise"), config.getoption("changed")
+    if not name and not commit:
+        return
+    wanted = {*([name] if name else ()), *(changed_promises(commit) if commit else ())}
+    if unknown := wanted - promises().keys():
+        raise pytest.UsageError(f"no document promises: {', '.join(unknown)}")
+    others = [item for item in items if wanted.isdisjoint(promises_of(item))]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if not wanted.isdisjoint(promises_of(item))]
+
+
+def promises_of(item: pytest.Item) -> list[str]:
+    return [promise for mark in item.iter_markers("proves") for promise in mark.args]
+
+
+class Recorder:
+    """Writes a line for each test, and at the end the answers of operations and the time of the whole run."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("w")
+        self._process = os.getpid()
+        self._started_s = time.monotonic()
+        self._reports: dict[str, list[pytest.TestReport]] = defaultdict(list)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._reports[report.nodeid].append(report)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        cpu_s, wall_s = processor_s(), time.monotonic()
+        result = yield
+        reports = self._reports.pop(item.nodeid, [])
+        self._write(
+            id=item.nodeid,
+            outcome=outcome_of(reports),
+            failure=failure_of(reports),
+            cpu_s=round(processor_s() - cpu_s, 3),
+            wall_s=round(time.monotonic() - wall_s, 3),
+            promises=promises_of(item),
+            seeds=seeds_of(reports),
+        )
+        return result
+
+    def pytest_sessionfinish(self) -> None:
+        if os.getpid() == self._process:
+            self._write(answers=sorted(ANSWERS))
+            self._write(cpu_s=round(processor_s(), 3), wall_s=round(time.monotonic() - self._started_s, 3))
+            self._file.close()
+
+    def _write(self, **line: Any) -> None:
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+
+
+def processor_s() -> float:
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+def outcome_of(reports: Iterable[pytest.TestReport]) -> str:
+    outcomes = {report.outcome for report in reports}
+    return FAILED if FAILED in outcomes else SKIPPED if SKIPPED in outcomes else PASSED
+
+
+def seeds_of(reports: Sequence[pytest.TestReport]) -> list[str]:
+    """Return the seeds that a test printed. The last report has the output of all."""
+    return [
+        seed for report in reports[-1:] for seed in re.findall(r"TOLLHOUSE_\w*SEED=\d+", report.capstdout)
+    ]
+
+
+def failure_of(reports: Iterable[pytest.TestReport]) -> str:
+    """Return the first line of the error of the first failed report."""
+    for report in reports:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        if report.failed and crash is not None:
+            return str(crash.message).partition("\n")[0]
+    return ""
