@@ -32,10 +32,12 @@ USER, SECOND_NAME = "user", f"tag:{USER_EMAIL}"  # the dimensions that name a pe
 _OF_PEOPLE = frozenset((USER, SECOND_NAME, "owner", "subject"))
 MAX_REMEMBERED = 32_768  # maximum texts whose hashes are in memory, up to 10 MB
 KEEP, HASH, DROP = "keep", "hash", "drop"  # values of the setting `privacy.emails`
+# Bytes of an address hash. A sender knows its own key, so it could search for two addresses with one shorter hash.
+HASH_BYTES = 16
 
 # matches only a whole text, so "git@host:path" and "package@1.2.3" are no addresses
 _ADDRESS = re.compile(r"[\w.%+'&!#$*/=?^{|}~-]+@(?:[\w-]+\.)+(?:[^\W\d_]{2,}|xn--[\w-]+)")
-_HASH = re.compile(r"email:[0-9a-f]{16}")
+_HASH = re.compile(r"email:[0-9a-f]{32}")
 ERASED = "(erased)"  # the name that reports show for all erased people
 _PSEUDONYM = re.compile(r"erased:[0-9a-f]{16}")  # the name of an erased person in records
 BRANCH = "branch"  # names of branches may name people; see `work.branch`
@@ -221,6 +223,10 @@ class People:
         """Return the hash of an address, and any other text unchanged."""
         return self._hash_if_address(text) or text
 
+    def hash_key_digest(self, key: bytes) -> str:
+        """Return the digest by which this installation stores a sender's hash key."""
+        return blake2b(key, key=self.secret, person=b"hash key", digest_size=16).hexdigest()
+
     def _hash_if_address(self, text: str) -> str | None:
         return _address_hash_cache(self.secret)[text] if "@" in text else None
 
@@ -354,7 +360,7 @@ def _address_hash_cache(secret: bytes) -> CachedResults[str | None]:
 
 
 def _hash_address(address: str, secret: bytes) -> str:
-    return f"email:{blake2b(address.encode(), key=secret, digest_size=8).hexdigest()}"
+    return f"email:{blake2b(address.encode(), key=secret, digest_size=HASH_BYTES).hexdigest()}"
 
 
 @lru_cache(maxsize=8)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,7 +23,7 @@ from exporters.settings import UpstreamSettings
 from spool import erasure
 from spool.clock import Clock
 from spool.erasure import MAX_FILE_BYTES, Erasure
-from spool.errors import SpoolError
+from spool.errors import Invalid, SpoolError
 from spool.people import People
 from spool.registry.tables.persons import MAX_NAME, PersonTable
 
@@ -36,6 +37,18 @@ RETRY_S = 60.0
 POLL_S = 900.0  # seconds between two requests for erasures
 
 _log = logging.getLogger(__name__)
+
+
+class _WaitingAddress(NamedTuple):
+    """An address that the upstream does not know: the time of its newest call, and when it was first met."""
+
+    newest_call_at: int
+    since: float
+
+
+class _LinkedAddresses(msgspec.Struct):
+    waiting: list[int] = []
+    left_out: int = 0
 
 
 class UpstreamPeopleExchange:
@@ -62,7 +75,7 @@ class UpstreamPeopleExchange:
         self._clock = clock
         self._installation = installation
         self._erase = erase
-        self._waiting: dict[str, int] = {}  # address -> time of the newest call with it
+        self._waiting: dict[str, _WaitingAddress] = {}
         self._known: set[str] = set()  # hashes of addresses that were sent upstream
         self._known_since = clock.monotonic()
         self._reasons: dict[str, str] = {}  # why requests fail, by action
@@ -80,33 +93,54 @@ class UpstreamPeopleExchange:
         is_more = len(self._waiting) >= MAX_WAITING and address not in self._waiting
         if is_more or len(address) > MAX_NAME:
             return
-        self._waiting[address] = max(at, self._waiting.get(address, 0))
+        known = self._waiting.get(address, _WaitingAddress(0, self._clock.monotonic()))
+        self._waiting[address] = known._replace(newest_call_at=max(at, known.newest_call_at))
         self._loop.call_soon_threadsafe(self._met.set)
 
     async def _send_addresses_upstream(
         self, hash_keys: Sequence[bytes], newest_call_at_by_address: Mapping[str, int]
-    ) -> None:
+    ) -> Collection[str]:
         """
         Send addresses of this gateway or of gateways below it to the upstream, with the keys that hash them:
-        this gateway's, and `hash_keys`. Raises SendError.
+        `hash_keys`, and this gateway's, which is the last. Return those that wait there, because none of their calls
+        has arrived yet. Raises SendError.
         """
-        if newest_call_at_by_address:
-            all_keys = [key.hex() for key in (*hash_keys, self._people.secret)]
-            await self._send_with_new_client(
-                ADDRESSES, {"keys": all_keys, "addresses": newest_call_at_by_address}
+        if not newest_call_at_by_address:
+            return ()
+        all_keys = [key.hex() for key in (*hash_keys, self._people.secret)]
+        answer = await self._send_with_new_client(
+            ADDRESSES, {"keys": all_keys, "addresses": newest_call_at_by_address}
+        )
+        if answer is None:
+            return ()
+        try:
+            linked = msgspec.json.decode(answer.body, type=_LinkedAddresses)
+        except msgspec.DecodeError as error:
+            raise Invalid("the answer of the Tollhouse above cannot be read") from error
+        if linked.left_out:
+            _log.warning(
+                "%d people are not linked at the Tollhouse above: it has no room for more names of this sender "
+                "(privacy.max_names)",
+                linked.left_out,
+                extra={"action": "people_not_linked"},
             )
+        waiting = set(linked.waiting)
+        return [name for position, name in enumerate(newest_call_at_by_address) if position in waiting]
 
     async def try_send_addresses_upstream(
         self, hash_keys: Sequence[bytes], newest_call_at_by_address: Mapping[str, int]
-    ) -> bool:
-        return (
-            await self._try_request_and_return_wait_s(
-                "people_not_linked", self._send_addresses_upstream(hash_keys, newest_call_at_by_address)
-            )
-            is None
-        )
+    ) -> Collection[str] | None:
+        """Return the addresses that wait at the upstream, or None if it cannot be reached."""
+        waiting = list[str]()
+
+        async def send() -> None:
+            waiting.extend(await self._send_addresses_upstream(hash_keys, newest_call_at_by_address))
+
+        rest_s = await self._try_request_and_return_wait_s("people_not_linked", send())
+        return waiting if rest_s is None else None
 
     async def send_addresses_forever(self) -> None:
+        unsent_s = RETRY_S
         while True:
             await self._met.wait()
             await asyncio.sleep(GATHER_S)
@@ -114,20 +148,32 @@ class UpstreamPeopleExchange:
             rest_s = await self._try_request_and_return_wait_s(
                 "people_not_linked", self._send_waiting_addresses()
             )
-            if rest_s is not None:
-                await asyncio.sleep(rest_s)
-                self._met.set()
+            if rest_s is None and not self._waiting:
+                unsent_s = RETRY_S
+                continue
+            if rest_s is None:  # their calls have not arrived at the upstream
+                rest_s, unsent_s = unsent_s, min(unsent_s * 2, POLL_S)
+            await asyncio.sleep(rest_s)
+            self._met.set()
 
     async def _send_waiting_addresses(self) -> None:
-        while self._waiting:
-            some = dict(list(self._waiting.items())[:MAX_AT_ONCE])
-            await self._send_addresses_upstream((), some)
+        now = self._clock.monotonic()
+        addresses = list(self._waiting.items())
+        for begin in range(0, len(addresses), MAX_AT_ONCE):
+            some = addresses[begin : begin + MAX_AT_ONCE]
+            waiting = {
+                *await self._send_addresses_upstream(
+                    (), {address: each.newest_call_at for address, each in some}
+                )
+            }
             if len(self._known) >= MAX_KNOWN or self._clock.monotonic() >= self._known_since + AGAIN_S:
                 self._known.clear()
                 self._known_since = self._clock.monotonic()
-            self._known.update(map(self._people.hash_address, some))
-            for address in some:
-                self._waiting.pop(address, None)
+            for address, each in some:
+                if address not in waiting:
+                    self._known.add(self._people.hash_address(address))
+                if address not in waiting or now >= each.since + AGAIN_S:
+                    self._waiting.pop(address, None)
 
     async def follow_erasures(self) -> None:
         """Erase the people whom the upstream has erased, as it reports them, until cancelled."""

@@ -77,7 +77,7 @@ class InitAnswers:
     type=Choice(EMAILS),
     help=(
         "Treatment of e-mail addresses that name users: keep them, drop them, or hash them (reports then "
-        f"show codes such as email:f2712dd8eb4fbcfd); default: {PrivacySettings().emails}."
+        f"show codes such as email:f271...); default: {PrivacySettings().emails}."
     ),
 )
 @click.option(

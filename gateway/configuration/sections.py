@@ -491,7 +491,20 @@ class PrivacySettings:
     max_names: int = setting(
         50_000,
         "maximum number of stored names of people: [names of people](people.md)",
-        edge="409 for a further name; delete some names",
+        edge="409 for a further name; delete some names. Senders together add at most a quarter",
+        least=1,
+    )
+    max_hash_keys: int = setting(
+        8,
+        "maximum number of hash keys of a gateway below: its own, and those of "
+        "[agents and gateways behind it](people.md#behind-agents-and-gateways)",
+        edge="an operator decides about a further key: `tollhouse people conflicts`",
+        least=1,
+    )
+    max_name_conflicts: int = setting(
+        1000,
+        "maximum number of [conflicts of names](people.md#conflicts) that wait for an operator",
+        edge="a further conflict is left out until the sender reports it again",
         least=1,
     )
     min_group: int = setting(

@@ -33,6 +33,9 @@ from spool.record import AiRecord, Inference, UsageEvent
 # user name that opencode sends with each call if its settings name no user
 _OPENCODE, _NOBODY = "opencode", "unknown"
 _IDS = ("user", "api_key", "session", "team", "run", "parent_run")
+_MAY_NAME = frozenset(
+    ("user", "api_key", "team")
+)  # the other ids name work, so the Tollhouse above links none of them
 
 
 class RecordAttributor:
@@ -192,9 +195,9 @@ class RecordAttributor:
         for name in _IDS:
             value = getattr(record, name, None)
             if value is not None and "@" in value:
-                setattr(record, name, self._people.text_for_record(value, at))
+                setattr(record, name, self._people.text_for_record(value, at if name in _MAY_NAME else None))
         if ancestors is not None and isinstance(record, Inference):
-            carried = (self._people.text_for_record(name, at) for name in ancestors.split())
+            carried = map(self._people.text_for_record, ancestors.split())
             record.ancestors = " ".join(filter(None, carried)) or None
         if any("@" in value for value in record.tags.values()):
             record.tags = self._people.texts_for_record(record.tags, at)

@@ -81,7 +81,7 @@ class StoredRecord(msgspec.Struct, kw_only=True):
     user: Annotated[
         str | UnsetType | None,
         words("The person or service that made the calls."),
-        example("email:419600c11ba4cfdd"),
+        example("email:419600c11ba4cfdd5d2f0b7a93c4e681"),
     ] = UNSET
     team: Annotated[str | UnsetType | None, words("The team that made the calls."), example("search")] = UNSET
     session: Annotated[str | UnsetType | None, words("The session of the call."), example(None)] = UNSET

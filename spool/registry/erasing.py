@@ -22,7 +22,15 @@ from spool.registry.operators import Actor, Operator
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.tables import enforcers
 from spool.registry.tables.operators import delete_operators
-from spool.registry.tables.persons import ERASURE, KIND, NAME, KnownPeople, read_people, stored_erasures
+from spool.registry.tables.persons import (
+    CONFLICTS,
+    ERASURE,
+    KIND,
+    NAME,
+    KnownPeople,
+    read_people,
+    stored_erasures,
+)
 
 # fields, and dimensions in filters, that contain people
 PEOPLE = frozenset(
@@ -131,6 +139,9 @@ class _RegistryErasure:
             if any(self.replace_name(name) != name for name in person.names)
         ]
         self._labels += [person.label for person in gone if person.label]
+        for conflict in CONFLICTS.all(self._rows).values():
+            if any(self.replace_name(name) != name for name in conflict.names):
+                CONFLICTS.delete(self._rows, conflict.id)
         known = KnownPeople(self._rows, self._people)
         known.remove_people(known.find_people(person.names[0] for person in gone))
         known.store_changes()

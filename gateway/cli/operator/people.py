@@ -307,6 +307,39 @@ list_command(
     help="List who saw figures of which person. Needs a role that grants answer_privacy_requests.",
 )
 
+list_command(
+    people,
+    "conflicts",
+    root="name_conflicts",
+    path="/people/conflicts",
+    columns=("id", "kind", "sender", "names", "state", "reported"),
+    filters={
+        "user": "Filter by one of the names.",
+        "sender": "Filter by the agent or gateway that reported it.",
+        "kind": "Filter by kind: names or hash_key.",
+        "state": "Filter by state: open or apart.",
+    },
+    shown=lambda row: {**row, "names": "; ".join(row["names"])},
+    help="List what agents and gateways reported about names and you decide: two people as one, or a further key.",
+)
+
+
+@people.command("decide")
+@click.argument("ids", nargs=-1, required=True)
+@click.option(
+    "--accept/--apart",
+    "accept",
+    required=True,
+    default=None,
+    help="Link the two names, or allow the hash key; or keep them apart.",
+)
+@with_client
+def decide_conflicts(client: OperatorClient, ids: tuple[str, ...], accept: bool) -> None:
+    """Decide conflicts of `people conflicts`, by id. Linking two names may widen what people with roles see."""
+    payload = client.request("POST", "/people/conflicts/decide", body={"ids": list(ids), "accept": accept})
+    click.echo(f"{payload['people']['decided']} conflicts decided")
+
+
 add_commands(
     people,
     request_command("split USER", "POST /people/split", "Take a name out of its person, to show it as one of its own.",

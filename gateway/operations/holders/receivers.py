@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -40,8 +40,8 @@ async def no_verdicts(device: Device) -> OwnVerdicts | None:
     return None
 
 
-async def relay_to_nobody(keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
-    return True
+async def relay_to_nobody(keys: Sequence[bytes], addresses: Mapping[str, int]) -> Collection[str] | None:
+    return ()
 
 
 @dataclass(kw_only=True)
@@ -80,7 +80,7 @@ class TopicServices:
 
     `is_unmapped` returns whether a type of events is not sent because its line in [upstream.events] is missing.
     `own_verdicts` returns the verdicts that a device may know, or None. `relay_addresses` passes addresses of people
-    on to the Tollhouse above, and returns whether it has them.
+    on to the Tollhouse above, and returns those that wait there, or None if it cannot be reached.
     """
 
     storage: Storage
@@ -92,7 +92,9 @@ class TopicServices:
     billing_connections: BillingConnections
     is_unmapped: Callable[[str], bool] = lambda _: False
     own_verdicts: Callable[[Device], Awaitable[OwnVerdicts | None]] = no_verdicts
-    relay_addresses: Callable[[Sequence[bytes], Mapping[str, int]], Awaitable[bool]] = relay_to_nobody
+    relay_addresses: Callable[[Sequence[bytes], Mapping[str, int]], Awaitable[Collection[str] | None]] = (
+        relay_to_nobody
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,9 +20,16 @@ from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid
 from spool.people import is_address_hash, is_hash_address_or_pseudonym
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, VIEW_NAMES
-from spool.registry.tables.persons import LIMIT, LinkedPerson
+from spool.registry.tables.persons import (
+    CONFLICT_KINDS,
+    CONFLICT_STATES,
+    LIMIT,
+    LinkedPerson,
+    NameConflict,
+)
 
 MAX_AT_ONCE = 5000
 GIVEN, ACCOUNT = "given", "account"
@@ -79,11 +86,13 @@ PEOPLE: ListDefinition[ListedPerson] = ListDefinition(
 
 
 class PersonItem(msgspec.Struct, kw_only=True):
-    user: Annotated[str, words("The name that reports show."), example("email:419600c11ba4cfdd")]
+    user: Annotated[
+        str, words("The name that reports show."), example("email:419600c11ba4cfdd5d2f0b7a93c4e681")
+    ]
     names: Annotated[
         list[str],
         words("All names of the person in records."),
-        example(["email:419600c11ba4cfdd", "ada-lovelace"]),
+        example(["email:419600c11ba4cfdd5d2f0b7a93c4e681", "ada-lovelace"]),
     ]
     name: Annotated[str, words("The name that the console shows, or empty."), example("Ada Lovelace")]
     origin: Annotated[
@@ -191,3 +200,107 @@ async def forget_people(request: OperatorRequest[PeopleServices, ForgottenPeople
         raise Invalid("use either users or all, not both")
     gone = await request.registry.persons.delete_people(body.users, actor=request.actor)
     return {"people": {"forgotten": gone}}
+
+
+# -- conflicts: what senders stated about names, and an operator decides ---------------------------------------
+
+
+NAME_CONFLICTS: ListDefinition[NameConflict] = ListDefinition(
+    root="name_conflicts",
+    shows_people=True,
+    show=lambda row: {
+        "id": row.id,
+        "kind": row.kind,
+        "sender": row.sender,
+        "names": row.names,
+        "state": row.state,
+        "reported": utc_iso(row.at),
+    },
+    identity=Sort(value=lambda row: row.id),
+    sorts={"reported": Sort(value=lambda row: row.at), "sender": Sort(value=lambda row: row.sender)},
+    default_sort=("reported", "desc"),
+    filters={
+        "user": Filter(values=lambda row: row.names, is_open=True, names_people=True),
+        "sender": Filter(values=lambda row: (row.sender,), is_open=True),
+        "kind": Filter(values=lambda row: (row.kind,), valid_values=CONFLICT_KINDS),
+        "state": Filter(values=lambda row: (row.state,), valid_values=CONFLICT_STATES),
+    },
+)
+
+
+class NameConflictItem(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the conflict."), example("5f1c2b9a77d04e3f8a6b0c1d2e3f4a5b")]
+    kind: Annotated[
+        str,
+        words(
+            "`names` if a sender reports two names as one person, and they belong to two people here. `hash_key` if a "
+            "sender hashes e-mail addresses with a further key."
+        ),
+        example("names"),
+    ]
+    sender: Annotated[str, words("The agent or gateway that reported it."), example("device laptop-1")]
+    names: Annotated[
+        list[str],
+        words("The two names in records. Empty for a key."),
+        example(["email:419600c11ba4cfdd5d2f0b7a93c4e681", "ada-lovelace"]),
+    ]
+    state: Annotated[
+        str, words("`open`, or `apart` if an operator decided against the sender."), example("open")
+    ]
+    reported: Annotated[str, words("The time of the first report."), example("2026-11-20T09:00:00Z")]
+
+
+class DecidedConflicts(RequestBody):
+    """Conflicts of names, and the decision about them."""
+
+    ids: Annotated[list[str], words("The ids of the conflicts.")]
+    accept: Annotated[
+        bool,
+        words(
+            "Whether the sender is right: the two names become one person, or the key may be used. Otherwise they stay "
+            "apart."
+        ),
+    ]
+
+
+class DecidedCount(msgspec.Struct, kw_only=True):
+    decided: Annotated[int, words("The number of decided conflicts."), example(1)]
+
+
+class DecideConflictsAnswer(msgspec.Struct, kw_only=True):
+    people: Annotated[DecidedCount, words("The number of decided conflicts.")]
+
+
+@operator_call(
+    "GET",
+    "/people/conflicts",
+    ORGANIZATION_ADMINISTRATION,
+    "List conflicts of names",
+    lists=NAME_CONFLICTS,
+    item=NameConflictItem,
+)
+async def list_name_conflicts(request: OperatorRequest[PeopleServices, None]) -> Result:
+    """
+    List what agents and gateways below reported about names, and Tollhouse did not do: join two people, or use a
+    further hash key.
+    """
+    return await request.list_page(NAME_CONFLICTS, MemoryRows(await request.registry.persons.conflicts()))
+
+
+@operator_call(
+    "POST",
+    "/people/conflicts/decide",
+    ORGANIZATION_ADMINISTRATION,
+    "Decide conflicts of names",
+    answers=DecideConflictsAnswer,
+)
+async def decide_name_conflicts(request: OperatorRequest[PeopleServices, DecidedConflicts]) -> Result:
+    """Decide about each conflict. Linking two names may widen what people with roles see."""
+    body = request.body
+    if not 1 <= len(body.ids) <= MAX_AT_ONCE:
+        raise Invalid(f"ids must have 1 to {MAX_AT_ONCE} entries")
+    for id in dict.fromkeys(body.ids):
+        await request.registry.persons.decide_conflict(
+            id, is_accepted=body.accept, max_names=request.shared.most(LIMIT), actor=request.actor
+        )
+    return {"people": {"decided": len({*body.ids})}}

@@ -74,7 +74,7 @@ class StatedNameItem(msgspec.Struct, kw_only=True):
     address: Annotated[
         str,
         words("The address that calls of the account state, as records have it."),
-        example("email:419600c11ba4cfdd"),
+        example("email:419600c11ba4cfdd5d2f0b7a93c4e681"),
     ]
     calls: Annotated[int, words("The number of calls that state both names."), example(120)]
     calls_of_user: Annotated[int, words("The number of all calls of the account."), example(120)]

@@ -45,7 +45,7 @@ class ViewingItem(msgspec.Struct, kw_only=True):
     user: Annotated[
         str,
         words("The person whose costs were shown, or `(several people)`."),
-        example("email:419600c11ba4cfdd"),
+        example("email:419600c11ba4cfdd5d2f0b7a93c4e681"),
     ]
     face: Annotated[str, words("`command`, `console`, `api` or `mcp`."), example("console")]
     page: Annotated[str, words("The page, command or operation."), example("/report")]

@@ -7,6 +7,9 @@ Of an address, only the link between its hashes is stored, and no answer contain
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
@@ -21,14 +24,19 @@ from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.erasure import erasure_order_for_lower_installations, erasures_to_json
-from spool.people import LATEST, People, hash_address_with_key, is_address
+from spool.ledger.queries import TAG, TOTAL, CostQuery, next_full_hour
+from spool.ledger.sums import OTHER
+from spool.people import LATEST, SECOND_NAME, USER, People, hash_address_with_key, is_address
+from spool.record import NS
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
-from spool.registry.tables.persons import LIMIT, MAX_NAME
+from spool.registry.tables.persons import CONFLICT_LIMIT, KEY_LIMIT, LIMIT, MAX_NAME, ReportedForms
 
 MAX_ADDRESSES = 1000
 MAX_KEYS = 8  # maximum gateways in a chain
 MAX_DONE = 10_000
+SEARCHED_S = 92 * 86_400.0  # age of calls in which the names of a sender are looked for
+AHEAD_S = 2 * 86_400.0  # how far the clock of a sender may be ahead
 
 Time = Annotated[int, Meta(ge=0, le=LATEST)]
 Key = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
@@ -63,32 +71,114 @@ class ConfirmedErasures(msgspec.Struct, kw_only=True):
     endpoint="people/addresses",
     scope=INGEST,
     gives={
-        200: {JSON: closed_object_schema({"accepted": {**COUNT, "description": "The number of addresses."}})}
+        200: {
+            JSON: closed_object_schema(
+                {
+                    "accepted": {**COUNT, "description": "The number of addresses in the request."},
+                    "waiting": {
+                        **array_schema(COUNT),
+                        "description": "The positions of addresses of which no call of the sender has arrived yet. "
+                        "Send them again later.",
+                    },
+                    "left_out": {
+                        **COUNT,
+                        "description": "The number of addresses that were not linked, because the sender used up its "
+                        "share of `privacy.max_names`, or a person has 100 names.",
+                    },
+                }
+            )
+        }
     },
     refusals=WRITE,
 )
 async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) -> Result:
     """
-    Link the hashes of each e-mail address from lower Tollhouses with the form here, and pass the addresses to
-    the Tollhouse above. An address whose calls are all erased is left out.
+    Add the hashes of each e-mail address from lower Tollhouses to its person here, and pass the addresses to the
+    Tollhouse above. An address whose calls are all erased is left out, and so is one of which the sender sent no call.
     """
-    _require_downstream_sender(request.bearer)
+    sender = _require_downstream_sender(request.bearer)
     body, people, registry = request.body, request.shared.people, _require_registry(request.services)
     if not all(map(is_address, body.addresses)):
         raise BadPayload("addresses must be e-mail addresses.")
+    most = request.shared.most
+    max_conflicts = most(CONFLICT_LIMIT)
+    keys = await registry.persons.accepted_hash_keys(
+        sender,
+        [bytes.fromhex(key) for key in body.keys],
+        max_keys=1 if request.bearer.device is not None else most(KEY_LIMIT),
+        max_conflicts=max_conflicts,
+        actor=request.actor,
+    )
     addresses = {name: at for name, at in body.addresses.items() if not _was_erased_after(people, name, at)}
-    keys = [bytes.fromhex(key) for key in body.keys]
-    names = [
-        (people.recorded_name_or_hash(name), *(hash_address_with_key(key, name) for key in keys))
+    reported = {
+        name: ReportedForms(
+            people.recorded_name_or_hash(name), [hash_address_with_key(key, name) for key in keys]
+        )
         for name in addresses
-    ]
-    # senders may use half of the limit; the other half is for operators
-    most = request.shared.most(LIMIT) // 2
-    await registry.persons.link_address_forms(names, max_names=most, actor=request.actor)
-    if not await request.services.relay_addresses(keys, addresses):
+    }
+    named = (
+        await _names_in_calls_of_sender(request, reported.values(), addresses.values())
+        if keys
+        else frozenset()
+    )
+    sent = {name: at for name, at in addresses.items() if not named.isdisjoint(reported[name].hashes)}
+    left_out = await registry.persons.link_address_forms(
+        [reported[name] for name in sent],
+        sender=sender,
+        max_names=most(LIMIT),
+        max_conflicts=max_conflicts,
+        actor=request.actor,
+    )
+    waiting_above = await request.services.relay_addresses(keys, sent)
+    if waiting_above is None:
         raise Refusal(503, "upstream_waits", "The Tollhouse above cannot be reached.", retry_after_s=60)
+    waiting = {*waiting_above, *(addresses.keys() - sent.keys() if keys else ())}
     # return the number of addresses, because the number of new links would show which links exist
-    return {"accepted": len(body.addresses)}
+    return {
+        "accepted": len(body.addresses),
+        "waiting": [position for position, name in enumerate(body.addresses) if name in waiting],
+        "left_out": left_out,
+    }
+
+
+async def _names_in_calls_of_sender(
+    request: KeyRequest[TopicServices, StatedAddresses],
+    reported: Collection[ReportedForms],
+    call_starts_ns: Collection[int],
+) -> frozenset[str]:
+    """
+    Return those hashes that name the user, the team, the key or a tag of a call which the sender sent. If the totals
+    joined further users of the sender in OTHER, every hash may be one of them.
+    """
+    forms = [name for each in reported for name in each.hashes]
+    if not forms:
+        return frozenset()
+    ledger, now = request.services.storage.ledger, request.shared.clock.now()
+    await ledger.catch_up(request.services.storage.log)
+    first, last = (min(at / NS, now + AHEAD_S) for at in (min(call_starts_ns), max(call_starts_ns)))
+    since = datetime.fromtimestamp(max(first, now - SEARCHED_S), UTC)
+    bearer = request.bearer
+    is_device = bearer.device is not None and not bearer.may_chain
+    query = CostQuery(
+        since=since.replace(hour=0, minute=0, second=0, microsecond=0),
+        until=next_full_hour(max(last, now)),
+        granularity=TOTAL,
+        measures=("calls",),
+        stated_names=True,
+        include={
+            "device" if is_device else "sender": ((bearer.device if is_device else bearer.sender) or "",)
+        },
+    )
+    found = set[str]()
+    tags = [f"{TAG}{name}" for name in ledger.tags]
+    for dimensions in ((USER, SECOND_NAME), ("team",), ("api_key",), *((tag,) for tag in tags)):
+        rest = tuple(name for name in forms if name not in found)
+        if not rest:
+            break
+        include = {**query.include, dimensions[0]: (*rest, OTHER)}
+        rows = await ledger.costs(replace(query, group_by=dimensions, include=include))
+        found.update(name for row in rows for name in row.group if name is not None)
+    return frozenset(forms) if OTHER in found else frozenset(found)
 
 
 @ApiAddress(

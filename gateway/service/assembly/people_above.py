@@ -6,7 +6,7 @@ people.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -57,8 +57,10 @@ class UpstreamPeopleLink:
         )
         return self.above
 
-    async def try_send_addresses_upstream(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
-        return self.above is None or await self.above.try_send_addresses_upstream(keys, addresses)
+    async def try_send_addresses_upstream(
+        self, keys: Sequence[bytes], addresses: Mapping[str, int]
+    ) -> Collection[str] | None:
+        return () if self.above is None else await self.above.try_send_addresses_upstream(keys, addresses)
 
     async def run(self) -> None:
         await wait_until_configured(lambda: self._tollhouse_upstream() is not None)

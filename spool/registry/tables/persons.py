@@ -9,8 +9,11 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
 from itertools import chain
 from typing import Any, NamedTuple
+
+import msgspec
 
 from spool.erasure import Erasure, erasure_from_json, pseudonyms_by_digest
 from spool.errors import Invalid, NotAllowed, NotThere, RowDamaged
@@ -18,17 +21,25 @@ from spool.ledger.sums import OTHER
 from spool.linked_names import LinkedNames
 from spool.people import ERASED, People, is_address_hash, is_pseudonym, names_of_erased
 from spool.registry.changes import RegistryChangeWriter
-from spool.registry.documents import split_into_portions
+from spool.registry.documents import DocumentCollection, split_into_portions
 from spool.registry.following import DOCUMENTS, PERSON, ChangedRowId
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_text
+from spool.shares import is_within_share
 
 # Kinds of documents. The id of a person is the first name. Each further name has a document that refers to it.
 # All names in ids and bodies have a stored form, because a name with an e-mail hash then takes up half as much.
 KIND, NAME, ERASURE, BELOW = PERSON, "name", "erasure", "erases_below"
+# The hash keys of an agent or a gateway below, with the number of names that it linked; and what operators decide.
+SENDER, CONFLICT = "name_sender", "name_conflict"
+NAMES, HASH_KEY = CONFLICT_KINDS = ("names", "hash_key")
+OPEN, APART = CONFLICT_STATES = ("open", "apart")
 SIZE = "names"  # kind and id of the document with the number of names
-LIMIT = "privacy.max_names"
+LIMIT, KEY_LIMIT = "privacy.max_names", "privacy.max_hash_keys"
+CONFLICT_LIMIT = "privacy.max_name_conflicts"
+# A reported hash comes with at most one name of its person here, so senders together fill at most half of the limit.
+_REPORTED_PART = 4
 MAX_NAME = 200
 MAX_LINKED = 100  # maximum names of one person, because a filter lists them all
 _SHOWN = 100  # maximum names in one audit row
@@ -43,6 +54,44 @@ class LinkedPerson:
 
     names: tuple[str, ...]
     label: str = ""
+
+
+class ReportedForms(NamedTuple):
+    """An e-mail address that a sender reports: its name in records here, and its hashes under the sender's keys."""
+
+    name: str
+    hashes: Sequence[str]
+
+
+class NameConflict(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What a sender stated about names, and only an operator may decide.
+
+    `kind`: NAMES if the two `names` belong to different people here, HASH_KEY if the sender uses a hash key that it may
+    not use yet. `state`: APART if an operator decided against the sender.
+    """
+
+    id: str
+    kind: str
+    sender: str
+    at: float
+    names: Sequence[str] = ()
+    key: str = ""  # digest of the hash key
+    state: str = OPEN
+
+
+CONFLICTS = DocumentCollection(CONFLICT, NameConflict, "conflict of names")
+
+
+class _SenderRow(msgspec.Struct, frozen=True, kw_only=True):
+    """`keys`: digests of the sender's hash keys. `names`: the number of names that it linked."""
+
+    id: str
+    keys: Sequence[str] = ()
+    names: int = 0
+
+
+_SENDERS = DocumentCollection(SENDER, _SenderRow, "sender of names")
 
 
 class PersonTable:
@@ -132,35 +181,118 @@ class PersonTable:
         )
         return count
 
+    async def accepted_hash_keys(
+        self, sender: str, keys: Sequence[bytes], *, max_keys: int, max_conflicts: int, actor: Actor
+    ) -> Sequence[bytes]:
+        """
+        Return the keys with which this sender may hash addresses. Its first `max_keys` keys are fixed, the last of
+        `keys`, its own, first. An operator decides about further keys.
+        """
+        digests = {self._people.hash_key_digest(key): key for key in reversed(keys)}
+        row = await self._changes.read(lambda rows: _SENDERS.find(rows, sender))
+        if row is None or not digests.keys() <= {*row.keys}:
+
+            def fix_keys(registry_rows: RegistryRows) -> _SenderRow:
+                registry_rows.require_valid_actor_key(actor)
+                row = _SENDERS.find(registry_rows, sender) or _SenderRow(id=sender)
+                new = [digest for digest in digests if digest not in row.keys]
+                fixed = new[: max(0, max_keys - len(row.keys))]
+                if fixed:
+                    row = msgspec.structs.replace(row, keys=[*row.keys, *fixed])
+                    _SENDERS.store_row(registry_rows, row)
+                room = _ConflictRoom(registry_rows, max_conflicts, actor, self._changes.now())
+                for digest in new[len(fixed) :]:
+                    room.add(HASH_KEY, sender, key=digest)
+                return row
+
+            row = await self._changes.change_rows(fix_keys, lambda _: None)
+        return [key for key in keys if self._people.hash_key_digest(key) in row.keys]
+
     async def link_address_forms(
-        self, people: Iterable[tuple[str, ...]], *, max_names: int, actor: Actor
+        self,
+        reported: Iterable[ReportedForms],
+        *,
+        sender: str,
+        max_names: int,
+        max_conflicts: int,
+        actor: Actor,
     ) -> int:
         """
-        Link the forms in which gateways store an address, as far as `max_names` and MAX_LINKED allow. Names that
-        operators separated are left out. Return the number of links.
+        Add the hashes of each address to its person. Names that operators separated are left out. A hash that belongs
+        to another person is a conflict, and joins nobody.
+
+        Return the number of addresses that were not linked whole, because the sender's share of `max_names`
+        or MAX_LINKED is used up.
         """
-        new = [own for own in people if len(set(map(self._people.person_identity, own))) > 1]
+        identity = self._people.person_identity
+        new = [
+            each for each in reported if any(identity(name) != identity(each.name) for name in each.hashes)
+        ]
         if not new:
             return 0
         now = self._changes.now()
 
-        def join_new_address_forms(registry_rows: RegistryRows) -> tuple[int, PeopleChange]:
+        def add_forms(registry_rows: RegistryRows) -> tuple[int, PeopleChange]:
+            registry_rows.require_valid_actor_key(actor)
             known = KnownPeople(registry_rows, self._people)
-            joined = []
+            room = _ConflictRoom(registry_rows, max_conflicts, actor, now)
+            linked, left_out = list[str](), 0
             for portion in split_into_portions(new):
-                known.find_people(chain(*portion))
-                joined += [own for own in portion if known.link_names_if_allowed(own, max_names)]
+                known.find_people(chain.from_iterable((each.name, *each.hashes) for each in portion))
+                for each in portion:
+                    added = known.add_reported_forms(each, sender, max_names)
+                    linked += (each.name, *added.linked) if added.linked else ()
+                    left_out += added.lacks_room
+                    for name in added.of_others:
+                        room.add(NAMES, sender, names=(each.name, name))
             change = known.store_changes()
-            if joined:
-                registry_rows.add_audit(
-                    now, actor, "person.join", "names", after=_audited_names([*chain(*joined)])
-                )
-            return len(joined), change
+            if linked:
+                registry_rows.add_audit(now, actor, "person.join", "names", after=_audited_names(linked))
+            return left_out, change
 
         count, _ = await self._changes.change_rows(
-            join_new_address_forms, lambda result: self._apply_people_change(result[1])
+            add_forms, lambda result: self._apply_people_change(result[1])
         )
         return count
+
+    async def conflicts(self) -> Sequence[NameConflict]:
+        return await self._changes.read(lambda rows: [*CONFLICTS.all(rows).values()])
+
+    async def decide_conflict(
+        self, conflict_id: str, *, is_accepted: bool, max_names: int, actor: Actor
+    ) -> NameConflict:
+        """
+        Link the two names of a conflict, or accept the sender's hash key. If not `is_accepted`, they stay apart for
+        ever. Raises NotThere and NotAllowed.
+        """
+        now = self._changes.now()
+
+        def decide(registry_rows: RegistryRows) -> tuple[NameConflict, PeopleChange]:
+            conflict = CONFLICTS.find(registry_rows, conflict_id)
+            if conflict is None:
+                raise NotThere(f"no conflict of names has the id {conflict_id[:MAX_NAME]}")
+            change = PeopleChange((), ())
+            if not is_accepted:
+                conflict = msgspec.structs.replace(conflict, state=APART)
+                CONFLICTS.store_row(registry_rows, conflict)
+            else:
+                CONFLICTS.delete(registry_rows, conflict_id)
+                if conflict.kind == NAMES:
+                    known = KnownPeople(registry_rows, self._people)
+                    known.link_names(LinkedPerson(names=tuple(conflict.names)), max_names)
+                    change = known.store_changes()
+                else:
+                    row = _SENDERS.find(registry_rows, conflict.sender) or _SenderRow(id=conflict.sender)
+                    keys = [*row.keys, conflict.key]
+                    _SENDERS.store_row(registry_rows, msgspec.structs.replace(row, keys=keys))
+            action = "conflict.accept" if is_accepted else "conflict.reject"
+            registry_rows.add_audit(now, actor, action, conflict_id, after=_audited_conflict(conflict))
+            return conflict, change
+
+        conflict, _ = await self._changes.change_rows(
+            decide, lambda result: self._apply_people_change(result[1])
+        )
+        return conflict
 
     async def unlink_name(self, name: str, *, actor: Actor) -> None:
         """Separate a name from its person. Raises NotThere if it is linked with no other name."""
@@ -273,6 +405,51 @@ class PeopleChange(NamedTuple):
         return cls(sorted(removed - added), sorted(added - removed))
 
 
+class _ConflictRoom:
+    """
+    The place for conflicts within one change. A sender may fill half of what other senders leave free; what it states
+    beyond is left out until it states it again.
+    """
+
+    def __init__(self, registry_rows: RegistryRows, max_conflicts: int, actor: Actor, now: float) -> None:
+        self._rows = registry_rows
+        self._most = max_conflicts
+        self._actor = actor
+        self._now = now
+        self._known: dict[str, NameConflict] | None = None
+
+    def add(self, kind: str, sender: str, *, names: Sequence[str] = (), key: str = "") -> None:
+        if self._known is None:
+            self._known = CONFLICTS.all(self._rows)
+        # a conflict of names is the same for all senders
+        id = _conflict_id(sorted(names) if names else (sender, key))
+        if id in self._known:
+            return
+        still_open = [each.sender for each in self._known.values() if each.state == OPEN]
+        if not is_within_share(still_open.count(sender), len(still_open), 1, self._most):
+            return
+        conflict = NameConflict(id=id, kind=kind, sender=sender, at=self._now, names=names, key=key)
+        self._known[id] = conflict
+        CONFLICTS.store_row(self._rows, conflict)
+        self._rows.add_audit(self._now, self._actor, "conflict.report", id, after=_audited_conflict(conflict))
+
+
+def _conflict_id(parts: Sequence[str]) -> str:
+    return blake2b("\n".join(parts).encode(errors="replace"), digest_size=16).hexdigest()
+
+
+def _audited_conflict(conflict: NameConflict) -> Mapping[str, object]:
+    return {"kind": conflict.kind, "sender": conflict.sender, "names": list(conflict.names)}
+
+
+class AddedForms(NamedTuple):
+    """`of_others`: hashes that belong to other people. `lacks_room`: whether a limit left out a hash."""
+
+    linked: Sequence[str] = ()
+    of_others: Sequence[str] = ()
+    lacks_room: bool = False
+
+
 class KnownPeople:
     """The people within one change. Only people that the change concerns are read."""
 
@@ -287,6 +464,9 @@ class KnownPeople:
         self._stored_firsts: dict[str, str] = {}
         self._firsts: dict[str, str | None] = {}
         self._stored_size = self.size = _read_name_count(registry_rows)
+        self._reporters: dict[str, str] = {}  # the sender that reported a new name
+        self._senders: dict[str, _SenderRow] = {}
+        self._reported_count = _read_name_count(registry_rows, "reported")
 
     @property
     def has_more_names_than_stored(self) -> bool:
@@ -335,15 +515,36 @@ class KnownPeople:
         self.remove_people(found)
         self._remember_person(LinkedPerson(names=(*names.values(),), label=label))
 
-    def link_names_if_allowed(self, names: tuple[str, ...], max_names: int) -> bool:
-        free = tuple(name for name in names if not self._is_unlinked_by_operator(name))
-        if len({self._firsts[self._key(name)] or name for name in free}) < 2:
-            return False
+    def add_reported_forms(self, reported: ReportedForms, sender: str, max_names: int) -> AddedForms:
+        """Add hashes that nobody has to the person with the reported name, as far as the limits allow."""
+        if self._is_unlinked_by_operator(reported.name):
+            return AddedForms()
+        free = [name for name in dict.fromkeys(reported.hashes) if not self._is_unlinked_by_operator(name)]
+        own = self._first_name(reported.name)
+        of_others = [name for name in free if self._first_name(name) not in (None, own)]
+        new = [name for name in free if self._first_name(name) is None and name != reported.name]
+        if not new:
+            return AddedForms(of_others=of_others)
+        if not is_within_share(
+            self._sender(sender).names, self._reported_count, len(new), max_names // _REPORTED_PART
+        ):
+            return AddedForms(of_others=of_others, lacks_room=True)
         try:
-            self.link_names(LinkedPerson(names=free), max_names)
+            self.link_names(LinkedPerson(names=(reported.name, *new)), max_names)
         except NotAllowed:
-            return False
-        return True
+            return AddedForms(of_others=of_others, lacks_room=True)
+        self._reporters |= dict.fromkeys(map(self._key, new), sender)
+        self._count_for_sender(sender, len(new))
+        return AddedForms(linked=new, of_others=of_others)
+
+    def _first_name(self, name: str) -> str | None:
+        self.find_people([name])
+        return self._firsts[self._key(name)]
+
+    def _sender(self, sender: str) -> _SenderRow:
+        if sender not in self._senders:
+            self._senders[sender] = _SENDERS.find(self._rows, sender) or _SenderRow(id=sender)
+        return self._senders[sender]
 
     def _is_unlinked_by_operator(self, name: str) -> bool:
         return any(len(person.names) == 1 and not person.label for person in self.find_people([name]))
@@ -372,21 +573,47 @@ class KnownPeople:
             if person is not None and self._stored.get(first) != person
         )
         rows.put_documents(KIND, changed)
-        free, leads = [], dict[str, str]()
+        leads, stored_leads = dict[str, str](), list[str]()
         for name, named in self._firsts.items():
             before = self._stored_firsts.get(name, name)
             after = name if named is None else named
-            if after != name and after != before:
+            if after != before:
                 leads[name] = after
-            elif after == name and before != name:
-                free.append(name)
-        led = ((_encode_name(name), {"first": _encode_name(first)}) for name, first in leads.items())
-        rows.put_documents(NAME, led)
-        rows.delete_documents(NAME, map(_encode_name, free))
-        if self.size != self._stored_size:
-            rows.put_document(SIZE, SIZE, {"count": self.size})
+                stored_leads += [name] if before != name else []
+        reporters = self._stored_reporters(stored_leads) | self._reporters
+        for name in leads.keys() & reporters.keys():
+            if (
+                leads[name] == name
+            ):  # a name that is nobody's, or somebody's first, no longer counts for its sender
+                self._count_for_sender(reporters.pop(name), -1)
+        rows.put_documents(
+            NAME,
+            (
+                (_encode_name(name), _body_of_name(first, reporters.get(name)))
+                for name, first in leads.items()
+                if first != name
+            ),
+        )
+        rows.delete_documents(NAME, [_encode_name(name) for name in stored_leads if leads[name] == name])
+        for sender in self._senders.values():
+            _SENDERS.store_row(rows, sender)
+        if self.size != self._stored_size or self._senders:
+            rows.put_document(SIZE, SIZE, {"count": self.size, "reported": self._reported_count})
         people = (person.names for person in self._people.values() if person is not None)
         return PeopleChange.between((person.names for person in self._stored.values()), people)
+
+    def _stored_reporters(self, names: Iterable[str]) -> dict[str, str]:
+        bodies = {
+            _decode_name(id): body
+            for portion in split_into_portions(names)
+            for id, body in self._rows.documents(NAME, map(_encode_name, portion)).items()
+        }
+        return {name: str(body["by"]) for name, body in bodies.items() if "by" in body}
+
+    def _count_for_sender(self, sender: str, names: int) -> None:
+        row = self._sender(sender)
+        self._senders[sender] = msgspec.structs.replace(row, names=max(0, row.names + names))
+        self._reported_count = max(0, self._reported_count + names)
 
     def _remember_person(self, person: LinkedPerson) -> None:
         self._people[person.names[0]] = person
@@ -429,8 +656,8 @@ def read_people(registry_rows: RegistryRows) -> Iterator[LinkedPerson]:
     return (_decode_person(_decode_name(id), body) for id, body in registry_rows.each_document(KIND))
 
 
-def _read_name_count(registry_rows: RegistryRows) -> int:
-    return int((registry_rows.document(SIZE, SIZE) or {"count": 0})["count"])
+def _read_name_count(registry_rows: RegistryRows, name: str = "count") -> int:
+    return int((registry_rows.document(SIZE, SIZE) or {}).get(name, 0))
 
 
 def _first_name_of_each(registry_rows: RegistryRows) -> Iterator[str]:
@@ -448,8 +675,13 @@ def _encode_person(person: LinkedPerson) -> Mapping[str, Any]:
     return {"names": names, "label": person.label} if person.label else {"names": names}
 
 
+def _body_of_name(first: str, sender: str | None) -> Mapping[str, str]:
+    """Return the document of a name: its person's first name, and the sender that linked it."""
+    return {"first": _encode_name(first)} | ({"by": sender} if sender is not None else {})
+
+
 def _encode_name(name: str) -> str:
-    """Encode a name for storage: a hash in 12 characters instead of 22, any other name after a mark."""
+    """Encode a name for storage: a hash in 23 characters instead of 38, any other name after a mark."""
     if not is_address_hash(name):
         return f"={name}"
     return "#" + urlsafe_b64encode(bytes.fromhex(name.removeprefix("email:"))).decode().rstrip("=")
@@ -459,6 +691,6 @@ def _decode_name(stored: str) -> str:
     if stored.startswith("="):
         return stored[1:]
     try:
-        return f"email:{urlsafe_b64decode(f'{stored[1:]}=').hex()}"
+        return f"email:{urlsafe_b64decode(f'{stored[1:]}==').hex()}"
     except ValueError as error:
         raise RowDamaged(f"a stored name cannot be read: {error}") from error

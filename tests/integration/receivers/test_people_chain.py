@@ -19,14 +19,16 @@ import pytest_asyncio
 from exporters.service import people_above
 from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
 from gateway.cli.agent_run import config_with_gateway_as_upstream
-from gateway.configuration.sections import AgentSettings, Config
+from gateway.configuration.sections import AgentSettings, Config, PrivacySettings
 from gateway.devices.agent.identity import KEY_FILE
 from gateway.people.authentication.bearer import AuthenticatedKey
 from gateway.service.app import TollhouseApp
 from spool import erasing
 from spool.errors import SpoolUnavailable
 from spool.people import ERASED, HASH, People, hash_address_with_key
+from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
+from spool.registry.tables.persons import ReportedForms
 from spool.settings import SpoolSettings
 from tests.exporters.upstream import FakeUpstream, Received, Reply
 from tests.integration.conftest import Serve, Serving
@@ -40,6 +42,7 @@ from tests.waiting import awaited, until
 ADDRESS, LOGIN = "Canary.Person@example.com", "canary-login-7q"
 SPOOL = SpoolSettings(hold=0, counter_wait=0)
 SCOPES = (ENROLL, HEARTBEAT, INGEST)
+ROOT = Actor("root@example.com", "local")
 LAPTOP = AuthenticatedKey("this machine", frozenset({INGEST}), device="laptop-1", is_local=True)
 
 
@@ -113,7 +116,9 @@ async def is_confirmed(chain: Chain) -> bool:
     return not await pending(chain)
 
 
-async def call_at(serving: Serving, chance: random.Random, *, ago_s: float = 3600.0, **named: str) -> None:
+async def call_at(
+    serving: Serving, chance: random.Random, *, ago_s: float = 3600.0, key: str | None = None, **named: str
+) -> None:
     """Send a call to a server."""
     start = int((datetime.now(UTC) - timedelta(seconds=ago_s)).timestamp()) * 10**9
     span = json_span(
@@ -125,7 +130,7 @@ async def call_at(serving: Serving, chance: random.Random, *, ago_s: float = 360
     span["attributes"] += [
         {"key": name.replace("__", "."), "value": {"stringValue": value}} for name, value in named.items()
     ]
-    assert 200 == (await serving.send("/v1/traces", json_traces(span))).status
+    assert 200 == (await serving.send("/v1/traces", json_traces(span), key=key or serving.key)).status
 
 
 async def delivered(chain: Chain) -> None:
@@ -275,7 +280,14 @@ async def test_an_erasure_reaches_every_server_below(chain: Chain) -> None:
         assert {"bob"} == {user for user in users if not str(user).startswith("erased:")}
 
 
-BODY = {"keys": ["ab" * 32], "addresses": {"ada@example.com": 1}}
+KEY, OTHER_KEY = b"\xab" * 32, b"\xcd" * 32
+BODY = {"keys": [KEY.hex()], "addresses": {"ada@example.com": 1}}
+
+
+def stating(*addresses: str, keys: Sequence[bytes] = (KEY,), at_s: float = 0.0) -> Mapping[str, Any]:
+    """Return a report of addresses whose newest call began at a time, by default an hour ago."""
+    start = int((at_s or datetime.now(UTC).timestamp() - 3600) * 10**9)
+    return {"keys": [key.hex() for key in keys], "addresses": dict.fromkeys(addresses, start)}
 
 
 async def told(serving: Serving, path: str, body: object, key: str) -> Any:
@@ -289,7 +301,9 @@ async def test_only_agents_and_named_gateways_may_send_links(serve: Serve) -> No
     """
     serving = await serve(chain_keys=("site",))
     site = await serving.make_key("site", scopes=SCOPES)
-    for path, body in (("addresses", BODY), ("erasures", {"installation": "ab" * 16})):
+    await call_at(serving, random.Random(8), key=site, user__id=hash_address_with_key(KEY, "ada@example.com"))
+    known = stating("ada@example.com")
+    for path, body in (("addresses", known), ("erasures", {"installation": "ab" * 16})):
         assert 403 == (await told(serving, path, body, serving.key)).status
         answers = [await told(serving, path, body, site) for _ in range(2)]
         assert [200, 200] == [answer.status for answer in answers]
@@ -304,7 +318,7 @@ async def test_only_agents_and_named_gateways_may_send_links(serve: Serve) -> No
     ):
         assert 400 == (await told(serving, "addresses", wrong, site)).status
     stored = b"".join(contents_of(serving.app.config.data_dir).values())
-    assert hash_address_with_key(bytes.fromhex("ab" * 32), "ada@example.com").encode() in stored
+    assert hash_address_with_key(KEY, "ada@example.com").encode() in stored
     assert b"ada@example.com" not in stored
 
 
@@ -317,15 +331,144 @@ async def test_an_address_of_an_erased_person_is_not_linked_again(serve: Serve) 
     site, world = await serving.make_key("site", scopes=SCOPES), world_at(serving)
     await allow(world)
     await call_at(serving, random.Random(3), user__id="ada@example.com")
+    hashed = hash_address_with_key(KEY, "ada@example.com")
+    await call_at(serving, random.Random(3), key=site, user__id=hashed)
     storage = serving.app.services.storage
     await storage.ledger.catch_up(storage.log)
-    await told(serving, "addresses", BODY, site)
+    await told(serving, "addresses", stating("ada@example.com"), site)
+    assert 2 == len(names_at(serving, "ada@example.com"))
     checked(await world.ask("POST", "/people/ada@example.com/erase", {"confirm": "ada@example.com"}))
-    assert 200 == (await told(serving, "addresses", BODY, site)).status
+    assert 200 == (await told(serving, "addresses", stating("ada@example.com"), site)).status
     assert () == names_at(serving, "ada@example.com")
-    later = {**BODY, "addresses": {"ada@example.com": int(datetime.now(UTC).timestamp() + 60) * 10**9}}
+    await call_at(serving, random.Random(3), key=site, ago_s=-60, user__id=hashed)
+    later = stating("ada@example.com", at_s=datetime.now(UTC).timestamp() + 60)
     assert 200 == (await told(serving, "addresses", later, site)).status
     assert 2 == len(names_at(serving, "ada@example.com"))
+
+
+@dataclass
+class Office:
+    """A gateway with a member's and a victim's calls, and the key of the member's laptop."""
+
+    gateway: Serving
+    laptop: str
+    honest: str
+
+    @property
+    def world(self) -> World:
+        return world_at(self.gateway)
+
+    async def state(self, key: str, *addresses: str, keys: Sequence[bytes] = (KEY,)) -> Mapping[str, Any]:
+        answer = await told(self.gateway, "addresses", stating(*addresses, keys=keys), key)
+        assert 200 == answer.status, answer
+        return dict(json.loads(answer.body))
+
+    async def answers_about(self, *addresses: str) -> Sequence[object]:
+        """Return what reports say about these people, and who they are."""
+        lines_of = [await lines(self.world, "model", where=f"user={address}") for address in addresses]
+        return [lines_of, [names_at(self.gateway, address) for address in addresses]]
+
+    async def conflicts(self) -> list[dict[str, Any]]:
+        return list(checked(await self.world.ask("GET", "/people/conflicts"))["name_conflicts"])
+
+
+MEMBER, VICTIM = "m@example.com", "victim@example.com"
+
+
+@pytest_asyncio.fixture
+async def office(serve: Serve) -> Office:
+    privacy = PrivacySettings(max_names=80, max_name_conflicts=8)
+    gateway = await serve(config=Config(spool=SPOOL, privacy=privacy), chain_keys=("site",))
+    fleet = await gateway.make_key("fleet", scopes=SCOPES)
+    keys = []
+    for device in ("laptop-m", "laptop-h"):
+        body = {"device_id": device, "want_key": True, "fingerprint": device}
+        enrolled = await gateway.send("/v1/ai-control-plane/enroll", json.dumps(body).encode(), key=fleet)
+        keys.append(json.loads(enrolled.body)["key"])
+    for address, calls in ((MEMBER, 3), (VICTIM, 5)):
+        for number in range(calls):
+            await call_at(gateway, random.Random(number), user__id=address)
+    return Office(gateway, *keys)
+
+
+async def test_a_laptop_cannot_make_two_people_one(office: Office) -> None:
+    """
+    A laptop whose keys give a member and a victim one hash changes no answer about either, and an operator sees what
+    it tried, and decides. (Such keys are made by hand here: the second report states the first one's hash.)
+    """
+    world, persons = office.world, office.gateway.app.services.storage.registry
+    assert persons is not None
+    own = hash_address_with_key(KEY, MEMBER)
+    await call_at(office.gateway, random.Random(1), key=office.laptop, user__id=own)
+    assert {"accepted": 1, "waiting": [], "left_out": 0} == await office.state(office.laptop, MEMBER)
+    before = await office.answers_about(MEMBER, VICTIM)
+    assert {own, world.people.hash_address(MEMBER)} == {*names_at(office.gateway, MEMBER)}
+    victim = world.people.hash_address(VICTIM)
+    await persons.persons.link_address_forms(
+        [ReportedForms(victim, [own])], sender="device laptop-m", max_names=80, max_conflicts=8, actor=ROOT
+    )
+    assert before == await office.answers_about(MEMBER, VICTIM)
+    [conflict] = await office.conflicts()
+    assert ("names", "device laptop-m", [victim, own], "open") == tuple(
+        conflict[name] for name in ("kind", "sender", "names", "state")
+    )
+    assert checked(await world.ask("GET", "/audit", action="conflict.report"))["audit"]
+    further = await office.state(office.laptop, MEMBER, VICTIM, keys=[KEY, OTHER_KEY])
+    assert {"accepted": 2, "waiting": [1], "left_out": 0} == further
+    assert hash_address_with_key(OTHER_KEY, MEMBER) not in names_at(office.gateway, MEMBER)
+    kinds = [each["kind"] for each in await office.conflicts()]
+    assert ["hash_key", "names"] == sorted(kinds)
+    decide = {"ids": [conflict["id"]], "accept": True}
+    checked(await world.ask("POST", "/people/conflicts/decide", decide))
+    assert names_at(office.gateway, MEMBER) == names_at(office.gateway, VICTIM) != ()
+    assert 404 == (await world.ask("POST", "/people/conflicts/decide", decide)).status
+
+
+async def test_an_erasure_deletes_the_conflicts_of_a_person(office: Office) -> None:
+    """Conflicts name people, so an erasure deletes those of the person, and no file has the name."""
+    persons, victim = office.gateway.app.services.storage.registry, office.world.people.hash_address(VICTIM)
+    assert persons is not None
+    await allow(office.world)
+    member = office.world.people.hash_address(MEMBER)
+    for pair in ((member, "m-login"), (victim, "v-login")):
+        checked(await office.world.ask("POST", "/people", {"people": [{"users": list(pair)}]}))
+    for own, other in ((member, "v-login"), (victim, "m-login")):
+        await persons.persons.link_address_forms(
+            [ReportedForms(own, [other])], sender="device a", max_names=80, max_conflicts=8, actor=ROOT
+        )
+    assert 2 == len(await office.conflicts())
+    checked(await office.world.ask("POST", f"/people/{VICTIM}/erase", {"confirm": VICTIM}))
+    assert [] == await office.conflicts()
+    stored = b"".join(contents_of(office.gateway.app.config.data_dir).values())
+    assert b"v-login" not in stored and victim.encode() not in stored
+
+
+async def test_a_laptop_links_only_names_of_its_own_calls(office: Office) -> None:
+    """
+    A laptop states made-up addresses, a victim's address and further keys. It links what its own calls name, within its
+    share of the room, and another laptop's honest hash is linked in spite of it.
+    """
+    before = await office.answers_about(MEMBER, VICTIM)
+    invented = [f"a{number}@example.com" for number in range(100)]
+    told_back = await office.state(office.laptop, *invented, VICTIM)
+    assert [*range(101)] == told_back["waiting"]
+    for number in range(12):
+        await office.state(office.laptop, VICTIM, keys=[bytes([number]) * 32] * 8)
+    assert before == await office.answers_about(MEMBER, VICTIM)
+    for name in invented[:30]:
+        hashed = hash_address_with_key(KEY, name)
+        await call_at(office.gateway, random.Random(1), key=office.laptop, user__id=hashed)
+    told_back = await office.state(office.laptop, *invented)
+    assert ([*range(30, 100)], 20) == (told_back["waiting"], told_back["left_out"])
+    await call_at(
+        office.gateway,
+        random.Random(1),
+        key=office.honest,
+        user__id=hash_address_with_key(OTHER_KEY, VICTIM),
+    )
+    assert [] == (await office.state(office.honest, VICTIM, keys=[OTHER_KEY]))["waiting"]
+    assert hash_address_with_key(OTHER_KEY, VICTIM) in names_at(office.gateway, VICTIM)
+    assert len(await office.conflicts()) <= 4, "half of the room for conflicts"
 
 
 async def test_a_gateway_waits_for_the_one_above_it(chain: Chain) -> None:

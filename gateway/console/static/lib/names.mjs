@@ -2,7 +2,7 @@
 import {get} from "./api.mjs";
 import {useEffect, useState} from "./html.mjs";
 
-const HASH = /^email:[0-9a-f]{16}$/;
+const HASH = /^email:[0-9a-f]{32}$/;
 const MOST = 200;
 const known = new Map(); // by hash; null while the request runs, and for hashes without a name
 let sees = false;

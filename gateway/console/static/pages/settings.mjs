@@ -143,9 +143,27 @@ const STATED = {
   ],
 };
 
+const decide = (accept) => (row) => send("POST", "/people/conflicts/decide", {ids: [row.id], accept}).then(() => null);
+
+const CONFLICTS = {
+  path: "/people/conflicts", root: "name_conflicts", at: PATH, caption: "conflicts", what: ["keys"],
+  identity: (row) => row.id, heading: (row) => row.names.join(" and ") || `Hash key of ${row.sender}`,
+  columns: [{title: "What", value: (row) => (row.kind === "names" ? "two people as one" : "a further hash key")}, plain("Sender", "sender", true),
+    {title: "Names in records", value: (row) => html`<code>${row.names.join("; ")}</code>`}, {title: "State", value: (row) => html`<${State} word=${row.state} kind="plain" />`},
+    moment("Reported", "reported", true)],
+  Before: () => html`<p class="faint">Agents and gateways report e-mail addresses, so that each person has one line. What would join two people, or uses a further key, waits for your decision.</p>`,
+  actions: [
+    {title: "Accept", needs: "organization_administration", run: decide(true),
+      text: (row) => (row.kind === "names" ? "The two names become one person. This may widen what people with roles see." : `${row.sender} may use this key from its next report on.`)},
+    {title: "Keep apart", needs: "organization_administration", when: (row) => row.state === "open", run: decide(false), text: () => "Further reports change nothing."},
+  ],
+  empty: html`<h2>No conflicts</h2><p>No agent or gateway reported two people as one.</p>`,
+};
+
 const PARTS = [["configuration", "Configuration", CONFIGURATION, "operate_spool"], ["operators", "Operators", OPERATORS, "organization_administration"],
   ["sessions", "Sessions", SESSIONS, "organization_administration"], ["assistants", "Assistants", TOOLS, "organization_administration"],
   ["names", "Names of people", PEOPLE, "view_names"], ["stated", "Stated names", STATED, "organization_administration"],
+  ["conflicts", "Conflicts of names", CONFLICTS, "organization_administration"],
   ["audit", "Audit", AUDIT, "organization_administration"]];
 
 export function Page(given) {

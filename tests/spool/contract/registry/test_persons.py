@@ -13,14 +13,14 @@ from spool.errors import Invalid, NotAllowed, NotThere
 from spool.people import KEEP, hash_address_with_key
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.tables.persons import MAX_LINKED, LinkedPerson
+from spool.registry.tables.persons import MAX_LINKED, LinkedPerson, ReportedForms
 from spool.sql.registry import SqlRegistryRows
 from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows
 
 ROOT = Actor("root@example.com", "local")
 # texts, and hashes, which have another form in the table; some texts look like this form
-NAMES = ("a", "#b", "=c", "#AAAAAAAAAAA", "email:00000000000000ff", "email:fffefdfcfbfaf9f8", "g", "h")
+NAMES = ("a", "#b", "=c", "#AAAAAAAAAAAAAAAAAAAAAA", f"email:{255:032x}", f"email:{'fffefdfc' * 4}", "g", "h")
 
 pytestmark = pytest.mark.rule
 
@@ -210,50 +210,185 @@ async def test_names_are_bounded(registry: Registry) -> None:
         await link(registry, ("a", "b\n\x00c"))
 
 
+KEYS = [bytes([number]) * 32 for number in range(1, 9)]
+
+
+def reported(registry: Registry, address: str, *keys: bytes) -> ReportedForms:
+    """Return what a sender with these keys reports about an address."""
+    return ReportedForms(
+        registry.people.recorded_name_or_hash(address), [hash_address_with_key(key, address) for key in keys]
+    )
+
+
+async def report(
+    registry: Registry,
+    *addresses: ReportedForms,
+    sender: str = "laptop",
+    most: int = 1000,
+    most_conflicts: int = 9,
+) -> int:
+    return await registry.persons.link_address_forms(
+        addresses, sender=sender, max_names=most, max_conflicts=most_conflicts, actor=ROOT
+    )
+
+
+async def conflicts(registry: Registry) -> set[tuple[str, ...]]:
+    return {tuple(each.names) for each in await registry.persons.conflicts() if each.state == "open"}
+
+
+async def actions(registry: Registry, word: str) -> int:
+    return len([row for row in await audit_rows(registry) if row.action == word])
+
+
 @pytest.mark.every_engine
 async def test_hashes_of_one_address_are_joined_once(open_registry: RegistryOpener) -> None:
     """
     The hashes of one address are joined once: a repeat writes nothing, names that an operator took apart stay
     apart, and limits hold for each person.
     """
-    registry = await open_registry()
-    people, ann = registry.people, "ann@example.com"
-    ours, laptop, site = (
-        people.recorded_name_or_hash(ann),
-        hash_address_with_key(b"a" * 32, ann),
-        hash_address_with_key(b"b" * 32, " ANN@example.com "),
+    registry, ann = await open_registry(), "ann@example.com"
+    laptop, site = KEYS[:2]
+    ours, from_laptop, from_site = (
+        registry.people.recorded_name_or_hash(ann),
+        hash_address_with_key(laptop, ann),
+        hash_address_with_key(site, " ANN@example.com "),
     )
-    assert 3 == len({ours, laptop, site})
-    join = partial(registry.persons.link_address_forms, actor=ROOT)
-    assert 1 == await join([(ours, laptop)], max_names=4)
-    assert 1 == await join([(ours, laptop, site)], max_names=4)
-    assert 0 == await join([(ours, site), (laptop, ours)], max_names=4)
-    other, others = (
-        people.recorded_name_or_hash("bob@example.com"),
-        hash_address_with_key(b"a" * 32, "bob@example.com"),
-    )
-    assert 0 == await join([(other, others)], max_names=4), "a fifth name"
+    assert 3 == len({ours, from_laptop, from_site})
+    assert 0 == await report(registry, reported(registry, ann, laptop))
+    assert 0 == await report(registry, reported(registry, ann, laptop, site))
+    assert 0 == await report(registry, reported(registry, ann, site), reported(registry, ann, laptop))
     await registry.close()
     registry = await open_registry()
-    assert [(ours, laptop, site)] == linked(registry)
-    assert 2 == len([row for row in await audit_rows(registry) if row.action == "person.join"])
-    await registry.persons.unlink_name(laptop, actor=ROOT)
-    assert 0 == await registry.persons.link_address_forms([(ours, laptop, site)], max_names=4, actor=ROOT)
-    assert [(ours, site)] == linked(registry)
-    await link(registry, (ours, laptop))
+    assert [(ours, from_laptop, from_site)] == linked(registry)
+    assert 2 == await actions(registry, "person.join")
+    await registry.persons.unlink_name(from_laptop, actor=ROOT)
+    assert 0 == await report(registry, reported(registry, ann, laptop, site))
+    assert [(ours, from_site)] == linked(registry)
+    await link(registry, (ours, from_laptop))
     assert 3 == len(registry.people.linked_names(ann))
-    many = [hash_address_with_key(bytes([number]) * 32, ann) for number in range(MAX_LINKED)]
-    assert 0 == await registry.persons.link_address_forms([(ours, *many)], max_names=1000, actor=ROOT)
-    assert [(ours, site, laptop)] == linked(registry)
+    many = [bytes([number]) * 32 for number in range(MAX_LINKED)]
+    assert 1 == await report(registry, reported(registry, ann, *many))
+    assert [(ours, from_site, from_laptop)] == linked(registry)
+    assert set() == await conflicts(registry)
+
+
+@pytest.mark.every_engine
+async def test_a_report_never_joins_two_people(open_registry: RegistryOpener) -> None:
+    """
+    Random reports in any order, some of which state a hash of somebody else, among links of operators: who was apart
+    before a report is apart after it, and each hash of somebody else is a conflict, until an operator decides.
+    """
+    registry, chance = await open_registry(), random.Random(2)
+    addresses = [f"p{number}@example.com" for number in range(6)]
+    for number in range(4):
+        await link(registry, (registry.people.recorded_name_or_hash(addresses[number]), f"login-{number}"))
+    forms = [hash_address_with_key(key, address) for key in KEYS[:4] for address in addresses]
+    identity = registry.people.person_identity
+    names = [*addresses, *forms, *(f"login-{number}" for number in range(4))]
+    for _ in range(30):
+        address, key = chance.choice(addresses), chance.choice(KEYS[:4])
+        stated = reported(registry, address, key)
+        if chance.random() < 0.4:  # as if the sender had found two addresses with one hash
+            stated = stated._replace(hashes=[chance.choice(forms)])
+        before = {name: identity(name) for name in names}
+        linked_before = {name for name in names if len(registry.people.linked_names(name)) > 1}
+        is_of_other = any(name in linked_before and before[name] != before[address] for name in stated.hashes)
+        assert 0 == await report(registry, stated, most_conflicts=100)
+        for one in linked_before:
+            for other in linked_before:
+                assert (before[one] == before[other]) == (identity(one) == identity(other)), (one, other)
+        if is_of_other:
+            assert (stated.name, *stated.hashes) in await conflicts(registry)
+            assert identity(stated.name) != identity(stated.hashes[0])
+    found = list(await registry.persons.conflicts())
+    assert len(found) > 2 and len(found) == await actions(registry, "conflict.report")
+    decide = partial(registry.persons.decide_conflict, max_names=1000, actor=ROOT)
+    await decide(found[0].id, is_accepted=True)
+    await decide(found[1].id, is_accepted=False)
+    assert identity(found[0].names[0]) == identity(found[0].names[1])
+    await registry.close()
+    registry = await open_registry()
+    assert found[0].id not in {each.id for each in await registry.persons.conflicts()}
+    assert 0 == await report(registry, ReportedForms(found[1].names[0], [found[1].names[1]]))
+    assert tuple(found[1].names) not in await conflicts(registry), "an operator decided already"
+    with pytest.raises(NotThere, match="no conflict"):
+        await registry.persons.decide_conflict(found[0].id, is_accepted=True, max_names=1000, actor=ROOT)
+
+
+@pytest.mark.every_engine
+async def test_the_keys_of_a_sender_are_fixed_at_first_use(open_registry: RegistryOpener) -> None:
+    """
+    The first key of a device counts, and the first keys of a gateway, its own before those of others. A further key is
+    a conflict, once, until an operator accepts it.
+    """
+    registry = await open_registry()
+
+    async def accepted(sender: str, *keys: bytes, most: int) -> Sequence[bytes]:
+        return await registry.persons.accepted_hash_keys(
+            sender, keys, max_keys=most, max_conflicts=9, actor=ROOT
+        )
+
+    assert [KEYS[0]] == [*await accepted("device a", KEYS[0], most=1)]
+    assert [] == [*await accepted("device a", KEYS[1], most=1)]
+    assert [KEYS[0]] == [*await accepted("device a", KEYS[1], KEYS[0], most=1)]
+    assert [KEYS[1]] == [*await accepted("device b", KEYS[1], most=1)]
+    assert [KEYS[5], KEYS[6]] == [*await accepted("gateway", KEYS[4], KEYS[5], KEYS[6], most=2)]
+    await registry.close()
+    registry = await open_registry()
+    assert [] == [*await accepted("device a", KEYS[1], most=1)]
+    waiting = {each.sender: each for each in await registry.persons.conflicts()}
+    assert {"device a", "gateway"} == {*waiting} and 2 == await actions(registry, "conflict.report")
+    assert {"hash_key"} == {each.kind for each in waiting.values()}
+    assert KEYS[1].hex() not in str(waiting), "the key itself is not stored"
+    decide = partial(registry.persons.decide_conflict, max_names=9, actor=ROOT)
+    await decide(waiting["device a"].id, is_accepted=True)
+    await decide(waiting["gateway"].id, is_accepted=False)
+    assert [KEYS[1]] == [*await accepted("device a", KEYS[1], most=1)]
+    assert [KEYS[6]] == [*await accepted("gateway", KEYS[4], KEYS[6], most=2)]
+    assert ["apart"] == [each.state for each in await registry.persons.conflicts()]
+
+
+@pytest.mark.every_engine
+async def test_a_sender_has_only_its_share_of_the_room(open_registry: RegistryOpener) -> None:
+    """
+    A sender links made-up addresses until its share is used up. Others still have room, also for conflicts, and what
+    is deleted makes room again.
+    """
+    registry = await open_registry()
+
+    def made_up(start: int, count: int) -> list[ReportedForms]:
+        return [
+            reported(registry, f"n{number}@example.com", KEYS[0]) for number in range(start, start + count)
+        ]
+
+    assert 40 == await report(registry, *made_up(0, 50), sender="hostile", most=80)
+    assert 10 == len(linked(registry)), "half of a quarter"
+    assert 1 == await report(registry, *made_up(60, 1), sender="hostile", most=80)
+    assert 0 == await report(
+        registry, reported(registry, "ann@example.com", KEYS[1]), sender="honest", most=80
+    )
+    assert 11 == len(linked(registry))
+    await registry.close()
+    registry = await open_registry()
+    assert 1 == await report(registry, *made_up(60, 1), sender="hostile", most=80)
+    await registry.persons.delete_people(["n0@example.com", "n1@example.com"], actor=ROOT)
+    await registry.persons.unlink_name(hash_address_with_key(KEYS[0], "n2@example.com"), actor=ROOT)
+    assert 1 == await report(registry, *made_up(70, 4), sender="hostile", most=80)
+    for number in range(20):
+        await link(registry, (f"a{number}", registry.people.recorded_name_or_hash(f"c{number}@example.com")))
+        stated = ReportedForms(registry.people.recorded_name_or_hash("n5@example.com"), [f"a{number}"])
+        assert 0 == await report(registry, stated, sender="hostile")
+    assert 5 == len(await conflicts(registry))
+    await link(registry, ("b", registry.people.recorded_name_or_hash("bob@example.com")))
+    stated = ReportedForms(registry.people.recorded_name_or_hash("ann@example.com"), ["b"])
+    assert 0 == await report(registry, stated, sender="honest")
+    assert 6 == len(await conflicts(registry))
 
 
 async def test_an_address_that_records_keep_is_joined(registry: Registry) -> None:
     registry.set_email_policy(KEEP)
-    people, hashed = registry.people, hash_address_with_key(b"a" * 32, "ann@example.com")
-    assert 1 == await registry.persons.link_address_forms(
-        [(people.recorded_name_or_hash("ann@example.com"), hashed)], max_names=9, actor=ROOT
-    )
+    people, hashed = registry.people, hash_address_with_key(KEYS[0], "ann@example.com")
+    assert 0 == await report(registry, reported(registry, "ann@example.com", KEYS[0]))
     assert "ann@example.com" == people.shown_name(hashed)
-    assert 0 == await registry.persons.link_address_forms(
-        [(people.recorded_name_or_hash("ann@example.com"), hashed)], max_names=9, actor=ROOT
-    )
+    assert 0 == await report(registry, reported(registry, "ann@example.com", KEYS[0]))
+    assert 1 == await actions(registry, "person.join")
