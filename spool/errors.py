@@ -61,6 +61,10 @@ class LedgerLost(SpoolUnavailable):
     """
 
 
+class TotalsIncomplete(SpoolUnavailable):
+    """Raised while the totals are counted again. The message has the counted share. Repeat the query later."""
+
+
 class TakenOver(SpoolError):
     """Another worker has taken the delivery. This worker must not send it."""
 

@@ -28,7 +28,7 @@ from exporters.settings import UpstreamSettings
 from spool.billing import BillingPlan, SentBillingHours, SentHour
 from spool.clock import Clock
 from spool.deliveries.values import PARKED, RUNNING, RouteState
-from spool.errors import NotAllowed, SpoolError
+from spool.errors import NotAllowed, SpoolError, TotalsIncomplete
 from spool.ledger.ledger import HOURS_KEPT_S, Ledger
 from spool.ledger.queries import EVERY_METER, CostQuery, CostRow
 
@@ -127,8 +127,7 @@ class BillingSync:
 
         Older hours are sent again only if they were sent before, have changed and are still stored.
         """
-        if not await self._ledger.has_all_counted_records():
-            return 0
+        self._ledger.require_caught_up()
         until = _hour_start(self._clock.now() - SETTLE_S)
         month = until.replace(day=1, hour=0)
         last_month = (month - timedelta(days=1)).replace(day=1)
@@ -202,6 +201,9 @@ class BillingSync:
                 _log.warning("%s is paused: %s", NAME, error, extra=fields)
             self._state, self._reason = PARKED, str(error)
             return PARKED_RETRY_S if isinstance(error, Misconfigured) else HELD_RETRY_S
+        except TotalsIncomplete as error:
+            _log.info("%s: nothing is sent now: %s", NAME, error, extra={"action": "sync_waits"})
+            return CHECK_EVERY_S
         except SpoolError:
             _log.exception("%s: the storage failed", NAME, extra={"action": "sync_fault"})
             return PARKED_RETRY_S

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gateway.core.errors import ASKED_TOO_MUCH, REPAIR_RETRY_S, Refusal
+from gateway.core.errors import ASKED_TOO_MUCH, RECOUNT_RETRY_S, REPAIR_RETRY_S, Refusal
 from gateway.monitoring.logs import innermost_frames
 from gateway.people.authentication.bearer import key_ended_refusal
 from spool.errors import (
@@ -27,6 +27,7 @@ from spool.errors import (
     SpoolError,
     SpoolFull,
     SpoolUnavailable,
+    TotalsIncomplete,
 )
 from spool.registry.registry import Registry
 
@@ -70,6 +71,7 @@ _ROWS = (
     ),
     _ErrorRow(SpoolFull, 503, "spool_full", message="Nothing was stored: {error}."),
     _ErrorRow(NotCertain, 503, "spool_unavailable", "unavailable", _NOT_CERTAIN, retry_after_s=1),
+    _ErrorRow(TotalsIncomplete, 503, "totals_incomplete", retry_after_s=RECOUNT_RETRY_S),
     _ErrorRow(SpoolUnavailable, 503, "spool_unavailable", "unavailable", _UNAVAILABLE, retry_after_s=1),
 )
 

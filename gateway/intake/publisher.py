@@ -82,8 +82,7 @@ class UnitCostPublisher:
         Store unit-cost operations for the values of a publication rule that changed since they were last
         stored.
         """
-        if not await self._ledger.has_all_counted_records():
-            return 0
+        self._ledger.require_caught_up()
         complete_since = await self._ledger.start_of_complete_hours()
         sums = await self._read_costs_to_publish(rule)
         operations = await asyncio.to_thread(lambda: list(self._operations_from_sums(rule, sums)))

@@ -40,7 +40,7 @@ from gateway.mcp.tool import ANSWERED, MISTAKEN, McpTool, ToolAnswer, ToolCallCo
 from gateway.mcp.tools.list import TOOLS, encode_tools_list, is_tool_enabled, permitted_tools
 from gateway.money.costs.reader import hidden_cost_types_refusal
 from gateway.operations.services import OperatorServices
-from spool.errors import AskedTooMuch, NotAllowed, NotThere
+from spool.errors import AskedTooMuch, NotAllowed, NotThere, TotalsIncomplete
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import COUNTED_TYPES
 from spool.viewed_people import set_viewed_page
@@ -231,7 +231,7 @@ async def _call_tool(
         return _tool_error_result(_missing_right_message(tool, call_context))
     try:
         arguments = msgspec.convert(call_parameters.arguments, tool.takes)
-        await call_context.visible_ledger.catch_up(call_context.services.spool.log)
+        await call_context.visible_ledger.require_complete_totals(call_context.services.spool.log)
         registry = call_context.shared.registry
         statuses = OF_WHAT_IS_THERE if tool.writes else NOT_THERE
         tool_answer = await delay_refusal_until_durable(
@@ -239,7 +239,7 @@ async def _call_tool(
         )
     except msgspec.ValidationError as error:
         mistake = f"invalid arguments for {tool.name}: {error}"
-    except (AskedTooMuch, NotAllowed, NotThere) as error:
+    except (AskedTooMuch, NotAllowed, NotThere, TotalsIncomplete) as error:
         mistake = str(error)
     except Refusal as error:
         mistake = error.message

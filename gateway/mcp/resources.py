@@ -27,7 +27,7 @@ from gateway.mcp.tools import cost_data, org_context
 from gateway.mcp.tools.list import permitted_tools
 from gateway.mcp.writing import remove_hidden_characters
 from gateway.operations.services import OperatorServices
-from spool.errors import AskedTooMuch, Invalid, NotThere
+from spool.errors import AskedTooMuch, Invalid, NotThere, TotalsIncomplete
 from spool.listing import text_sort_key
 from spool.registry.views import SavedView
 
@@ -92,14 +92,15 @@ async def read_resource(
         raise McpError(code, "there is no such resource; list them with resources/list", data={"uri": uri})
     tool, arguments = target
     await call_context.charge()
-    await call_context.visible_ledger.catch_up(call_context.services.spool.log)
     try:
+        await call_context.visible_ledger.require_complete_totals(call_context.services.spool.log)
         answer = await tool.run_with_services(arguments, call_context)
     except (
         AskedTooMuch,
         Invalid,
         NotThere,
         Refusal,
+        TotalsIncomplete,
     ) as error:  # for example, the view has a dimension that no longer exists
         call_context.told(tool.name, MISTAKEN)
         raise McpError(INVALID_PARAMS, str(error)) from None

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from spool.clock import Clock
+from spool.errors import TotalsIncomplete
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.periods import period_beginning
@@ -164,18 +165,17 @@ class SpendSeries:
         while True:
             wait_s = EVERY_S
             try:
-                if not await self.read_totals():
-                    wait_s = LOOK_S
+                await self.read_totals()
+            except TotalsIncomplete:
+                wait_s = LOOK_S
             except Exception:  # noqa: BLE001 - the supervised loop
                 _log.exception(
                     "cost and tokens on /metrics could not be updated", extra={"action": "spend_put_off"}
                 )
             await asyncio.sleep(wait_s)
 
-    async def read_totals(self) -> bool:
-        """Read the totals now. Return False while they are recounted, because they are incomplete then."""
-        if not await self._ledger.has_all_counted_records():
-            return False
+    async def read_totals(self) -> None:
+        self._ledger.require_caught_up()
         now = self._clock.now()
         month = period_beginning(datetime.fromtimestamp(now, UTC), "monthly")
         rows = await self._ledger.costs(
@@ -187,7 +187,4 @@ class SpendSeries:
                 measures=_MEASURES,
             )
         )
-        if not await self._ledger.has_all_counted_records():
-            return False
         await asyncio.to_thread(self.counts.count_growth_of_totals, rows, month)
-        return True

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any
 
+from spool.errors import TotalsIncomplete
 from spool.ledger.ledger_rows import LedgerRows, TagList, WorkSum, new_data_version
 from spool.ledger.sums import (
     AHEAD_S,
@@ -59,6 +60,7 @@ def read_state(ledger_rows: LedgerRows) -> dict[str, int]:
     values = {
         "reach": 1,
         "rebuilding": 0,
+        "rebuilding_from": 0,  # first record number of the last rebuild
         "daily": 0,
         "hourly": 0,
         "missed": 0,
@@ -78,6 +80,18 @@ def read_state(ledger_rows: LedgerRows) -> dict[str, int]:
     }
     stored = ledger_rows.state_values()
     return {name: stored.get(name, value) for name, value in values.items()}
+
+
+def require_no_rebuild(ledger_rows: LedgerRows) -> None:
+    """Raise TotalsIncomplete while a rebuild runs."""
+    state = read_state(ledger_rows)
+    if state["rebuilding"]:
+        first = state["rebuilding_from"]
+        # a percentage, because people with limited access may not see the number of records
+        share = 100 * (state["reach"] - first) // (state["rebuilding"] - first)
+        raise TotalsIncomplete(
+            f"The totals are counted again, and {share} % is done. Repeat the request when this is finished."
+        )
 
 
 def new_data_versions_by_month(
@@ -443,7 +457,9 @@ def begin_rebuild_and_count_periods(
     border = max((start + width for width, start in frozen), default=0)
     if lowest_stored_number < state["reach"]:
         # Records that will be read again no longer count as missed. Deleted records stay missed.
-        ledger_rows.set_state(reach=lowest_stored_number, rebuilding=state["reach"])
+        ledger_rows.set_state(
+            reach=lowest_stored_number, rebuilding=state["reach"], rebuilding_from=lowest_stored_number
+        )
         store_tag_list(ledger_rows, TagList(lowest_stored_number, border, tags))
         lower_missed_record_count(ledger_rows, new_count=lowest_stored_number - 1)
     else:  # all counted records are deleted from the log

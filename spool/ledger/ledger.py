@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from spool.clock import Clock, conservative_now_for_deletion
 from spool.erasure import rename_person_in_tags
-from spool.errors import Invalid, LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
+from spool.errors import Invalid, LedgerLost, NotAllowed, NotClosed, SpoolUnavailable, TotalsIncomplete
 from spool.ledger import comparing, counting
 from spool.ledger.checked_sums import PeriodStart
 from spool.ledger.comparing import LedgerComparison, compare_log_with_totals, max_records_at_once
@@ -73,6 +73,8 @@ RETRY_S = 10.0
 # Pause after a run, as a multiple of the run's duration, and the longest pause in seconds. The flush of each
 # run delays commits.
 REST, MOST_REST_S = 8.0, 0.03
+# seconds without progress after which another process continues a rebuild
+ABANDONED_S = 3.0
 # Attempts, and seconds between them, to read records that other processes are about to close.
 TRIES, RETRY_CLOSED_S = 5, 0.05
 # seconds after the end of a day, when most late records have arrived
@@ -196,8 +198,9 @@ class Ledger:
         self._packed = native
         self._turn = asyncio.Lock()
         self._reach = 1
-        # whether all closed records were counted since the load or a restart
+        # whether all closed records were counted since the load or a loss
         self._is_caught_up = False
+        self._is_lost = False  # whether the totals were lost, and the log is not counted again yet
         self._work = work
         self._has_made_rollup = False
         self._unchecked_work = work.ids_per_month  # sums of units of work since their limit was last checked
@@ -251,53 +254,94 @@ class Ledger:
         return False
 
     async def track_other_processes(self, record_log: ReadableLog) -> None:
-        """Track how far other processes have counted, until cancelled."""
-        async for _ in record_log.watermark_changes(AI_TELEMETRY):
-            is_behind = True
-            while is_behind:  # other processes count even while the log is idle
-                try:
-                    is_behind = await self._refresh_and_check_if_behind(record_log)
-                except SpoolUnavailable as error:
-                    _log.warning("the totals cannot be read: %s", error, extra={"action": "ledger_waits"})
-                    await asyncio.sleep(RETRY_S)
-                await asyncio.sleep(PAUSE_S)
+        """
+        Track how far other processes have counted, until cancelled. Continue a rebuild that no process counts
+        anymore, because its process ended.
+        """
+        reach, moved_at = 0, time.monotonic()
+        while True:  # other processes count and rebuild even while the log is idle
+            try:
+                is_rebuilding = await self._refresh_reach(record_log)
+            except SpoolUnavailable as error:
+                _log.warning("the totals cannot be read: %s", error, extra={"action": "ledger_waits"})
+                await asyncio.sleep(RETRY_S)
+                continue
+            now = time.monotonic()
+            if self._reach != reach:
+                reach, moved_at = self._reach, now
+            elif is_rebuilding and now - moved_at >= ABANDONED_S:
+                await self._try_to_count(record_log)
+            await asyncio.sleep(PAUSE_S)
 
-    async def _refresh_and_check_if_behind(self, record_log: ReadableLog) -> bool:
+    async def _refresh_reach(self, record_log: ReadableLog) -> bool:
+        """Read how far the log is counted, by any process. Return whether a rebuild runs."""
         async with self._turn:
-            self._reach = (await self._read_state())["reach"]
-            is_behind = self._reach < record_log.lowest_open_number(AI_TELEMETRY)
-            self._is_caught_up |= not is_behind
-            return is_behind
+            state = await self._read_state()
+            self._reach = state["reach"]
+            self._is_caught_up |= self._reach >= record_log.lowest_open_number(AI_TELEMETRY)
+            return bool(state["rebuilding"])
 
     async def catch_up(self, record_log: ReadableLog) -> int:
         """
-        Count all records that are closed when this call gets its turn. Return the reach (the next number to
-        count).
+        Count all records that are closed when this call first gets its turn, and continue a rebuild. Return
+        the reach (the next number to count).
 
-        Later records wait, because under constant load the turn would never end. A caller that used far more
+        Later records wait, because under constant load this call would never end. A caller that used far more
         processor time than another active caller pauses first.
         """
+        return await self._count_closed_records(record_log, continues_rebuild=True)
+
+    async def require_complete_totals(self, record_log: ReadableLog) -> None:
+        """
+        Count all closed records before a query. Raises TotalsIncomplete while a rebuild runs, without waiting
+        for it.
+        """
+        if self._turn.locked():  # perhaps by a transaction of a rebuild, which takes seconds
+            await self._read_rows(counting.require_no_rebuild)
+        await self._count_closed_records(record_log, continues_rebuild=False)
+
+    def require_caught_up(self) -> None:
+        """
+        Raise TotalsIncomplete after a start or a loss of the totals, until the log is counted. Background tasks
+        that do not count records call this before they read.
+        """
+        if not self._is_caught_up:
+            raise TotalsIncomplete(
+                "The totals are counted after a start. Repeat the request when this is finished."
+            )
+
+    async def _count_closed_records(self, record_log: ReadableLog, *, continues_rebuild: bool) -> int:
         await self._yield_to_lighter_work()
-        async with self._turn:
-            if (below := record_log.lowest_open_number(AI_TELEMETRY)) < self._reach:
-                # If sums and log share a database, a restore affects both, so another process has counted
-                # further. If they are separate files, the log was lost or restored.
-                if self.is_shared:
-                    self._reach = (await self._read_state())["reach"]
-                else:
-                    await self._restart_at_replaced_log(below)
-            tries, limit, began = 0, record_log.lowest_open_number(AI_TELEMETRY), time.monotonic()
-            while self._reach < (below := min(limit, record_log.lowest_open_number(AI_TELEMETRY))):
+        tries, limit, began = 0, 0, 0.0
+        while True:
+            # between two transactions of a rebuild, queries get their turn and are refused
+            async with self._turn:
+                if not limit:
+                    await self._find_reach(record_log)
+                    limit, began = record_log.lowest_open_number(AI_TELEMETRY), time.monotonic()
+                below = min(limit, record_log.lowest_open_number(AI_TELEMETRY))
+                if self._reach >= below:
+                    self._is_caught_up, self._is_lost = True, False
+                    now = time.monotonic()
+                    self._not_before = max(self._not_before, now + min(MOST_REST_S, REST * (now - began)))
+                    return self._reach
+                if not continues_rebuild:
+                    await self._read_rows(counting.require_no_rebuild)
                 try:
                     await self._count_next_records(record_log, below)
+                    continue
                 except NotClosed:  # wait, because the watermark has fallen
                     if (tries := tries + 1) == TRIES:
                         raise
-                    await asyncio.sleep(RETRY_CLOSED_S)
-            self._is_caught_up = True
-            now = time.monotonic()
-            self._not_before = max(self._not_before, now + min(MOST_REST_S, REST * (now - began)))
-            return self._reach
+            await asyncio.sleep(RETRY_CLOSED_S)
+
+    async def _find_reach(self, record_log: ReadableLog) -> None:
+        below = record_log.lowest_open_number(AI_TELEMETRY)
+        if self.is_shared:
+            # Other processes count and rebuild. Sums and log share a database, so a restore affects both.
+            self._reach = (await self._read_state())["reach"]
+        elif below < self._reach:  # sums and log are separate files, so the log was lost or restored
+            await self._restart_at_replaced_log(below)
 
     async def _yield_to_lighter_work(self) -> None:
         work = current_work()
@@ -617,10 +661,13 @@ class Ledger:
         each with calls since. None if the sums do not reach back to that time or are incomplete.
         """
         since = int(conservative_now_for_deletion(self._clock) - self._work.retention_units_s)
-        span = await self.stored_span()
-        if span is None or span[0].timestamp() > since or not await self.has_all_counted_records():
+        try:
+            span = await self.stored_span()
+            if span is None or span[0].timestamp() > since:
+                return None
+            return since, await self._read_totals(lambda rows: rows.pull_requests_and_tickets_since(since))
+        except TotalsIncomplete:
             return None
-        return since, await self._read_rows(lambda rows: rows.pull_requests_and_tickets_since(since))
 
     async def has_units_merged_into_other(self) -> bool:
         return bool(await self.count_of_merges_into_other())
@@ -643,7 +690,7 @@ class Ledger:
                 for unit, listed in ledger_rows.individual_unit_count_by_kind(start, END_OF_TIME).items()
             }
 
-        return await self._read_rows(count_units)
+        return await self._read_totals(count_units)
 
     async def is_unit_merged_into_other(self, unit_kind: str, id: int) -> bool:
         return bool(await self._read_rows(lambda rows: rows.ids_merged_into_other(unit_kind, [id])))
@@ -755,6 +802,7 @@ class Ledger:
         start = since.timestamp()
 
         def reprice_sums_and_store(ledger_rows: LedgerRows) -> Repriced:
+            counting.require_no_rebuild(ledger_rows)
             spans.check_no_sum_is_split(ledger_rows, read_state(ledger_rows)["hourly"], [start])
             done = reprice_sums(ledger_rows, self._placement, pricer, int(start))
             self.books.store_recalculation(ledger_rows, pricer, since_s=int(start))
@@ -782,7 +830,7 @@ class Ledger:
                 return self._remembered_costs.costs(ledger_rows, query, limit, self.rates, now)
             return query_costs(ledger_rows, query, limit, self.rates)
 
-        return await self._read_rows(lambda rows: [answer_cost_query(rows, query) for query in prepared])
+        return await self._read_totals(lambda rows: [answer_cost_query(rows, query) for query in prepared])
 
     async def run_lineage(
         self,
@@ -794,7 +842,7 @@ class Ledger:
         limiting_query: CostQuery | None = None,
     ) -> Sequence[RunLineage]:
         asked = [self.digests.to_digest(unit_kind, name) for name in names] if unit_kind in TREES else names
-        return await self._read_rows(
+        return await self._read_totals(
             lambda rows: rows.run_lineage(
                 unit_kind,
                 asked,
@@ -811,10 +859,10 @@ class Ledger:
         limit, now = limit_of_running_query(), self._clock.now()
         prepared = self._prepare_queries(queries, now)
         if not all(map(self._has_only_cacheable_dimensions, prepared)):
-            return await self._read_rows(
+            return await self._read_totals(
                 lambda rows: list(usages_by_group(rows, prepared, limit, self.rates))
             )
-        return await self._read_rows(
+        return await self._read_totals(
             lambda rows: self._remembered_costs.usages(rows, prepared, limit, self.rates, now)
         )
 
@@ -910,7 +958,7 @@ class Ledger:
         """
         Return the most expensive sums of a day (epoch seconds), at most `max_sums`, as `priceable_day_sums` does.
         """
-        return await self._read_rows(lambda rows: priceable_day_sums(rows, day, max_sums, chosen))
+        return await self._read_totals(lambda rows: priceable_day_sums(rows, day, max_sums, chosen))
 
     async def sums_of_days(
         self, days: Sequence[int], *, max_sums: int, chosen: Callable[[Dimensions], bool] | None = None
@@ -919,14 +967,14 @@ class Ledger:
         Return the `max_sums` most expensive sums of each UTC day, one list per set of dimensions, all read at one
         moment.
         """
-        return await self._read_rows(lambda rows: day_sums_by_dimensions(rows, days, max_sums, chosen))
+        return await self._read_totals(lambda rows: day_sums_by_dimensions(rows, days, max_sums, chosen))
 
     async def usage_of_day(self, day: int) -> Sequence[UsageSum]:
         """Return the calls of a day (epoch seconds) that a provider may have billed."""
-        return await self._read_rows(lambda rows: day_usage(rows, day))
+        return await self._read_totals(lambda rows: day_usage(rows, day))
 
     async def detailed_usage_of_day(self, day: int) -> Sequence[UsageSum]:
-        return await self._read_rows(lambda rows: day_usage(rows, day, whole=True))
+        return await self._read_totals(lambda rows: day_usage(rows, day, whole=True))
 
     async def store_billed_days(self, billed_days: Sequence[tuple[BilledDay, Sequence[BilledSum]]]) -> int:
         """Replace the billed costs of days in one transaction. A day whose digest is unchanged stays."""
@@ -952,14 +1000,6 @@ class Ledger:
     async def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:
         return await self._read_rows(lambda rows: rows.billed_sums(day, provider))
 
-    async def has_all_counted_records(self) -> bool:
-        """
-        Return False while counted records are missing from the sums: during a rebuild, and after a start or a
-        loss of the totals, until the log is counted again. Meanwhile, files exported from the sums must not
-        be replaced.
-        """
-        return self._is_caught_up and not (await self._read_state())["rebuilding"]
-
     async def count_records_lost_before_counting(self) -> int:
         return (await self._read_state())["missed"]
 
@@ -984,7 +1024,7 @@ class Ledger:
         def read_span_bounds(ledger_rows: LedgerRows) -> list[int]:
             return [start for width in (DAY_S, HOUR_S) for start in ledger_rows.first_and_last_start(width)]
 
-        starts = await self._read_rows(read_span_bounds)
+        starts = await self._read_totals(read_span_bounds)
         if not starts:
             return None
         return datetime.fromtimestamp(min(starts), UTC), datetime.fromtimestamp(max(starts), UTC)
@@ -999,7 +1039,7 @@ class Ledger:
             )
             return min((start for start in starts if start is not None), default=None)
 
-        start = await self._read_rows(read_first_known)
+        start = await self._read_totals(read_first_known)
         return None if start is None else datetime.fromtimestamp(start, UTC)
 
     async def values(self, dimension: str | DerivedDimension, max_values: int = MOST_VALUES) -> Sequence[str]:
@@ -1132,6 +1172,21 @@ class Ledger:
             self._placement.forget_numbers()
             raise
 
+    async def _read_totals(self, read: Callable[[LedgerRows], T]) -> T:
+        """
+        Read complete totals. Raises TotalsIncomplete during a rebuild, and after a loss of the totals until the
+        log is counted.
+        """
+        if self._is_lost:
+            self.require_caught_up()
+
+        def read_complete_totals(ledger_rows: LedgerRows) -> T:
+            # in the transaction of the read, because another process may begin a rebuild at any time
+            counting.require_no_rebuild(ledger_rows)
+            return read(ledger_rows)
+
+        return await self._read_rows(read_complete_totals)
+
     async def _read_rows(self, read: Callable[[LedgerRows], T]) -> T:
         try:
             return await self._store.read(read)
@@ -1142,7 +1197,7 @@ class Ledger:
     def _restart_counting(self) -> None:
         self._placement.forget_numbers()
         self._reach = 1
-        self._is_caught_up = False
+        self._is_caught_up, self._is_lost = False, True
 
 
 def _filter_by_user_or_email(query: CostQuery, shown_name_of: Callable[[str], str]) -> CostQuery:

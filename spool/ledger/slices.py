@@ -74,8 +74,8 @@ class SlicedLedger:
     def slice_sources(self) -> frozenset[str]:
         return frozenset[str]().union(*(part.sources for part in self._parts))
 
-    async def catch_up(self, record_log: ReadableLog) -> int:
-        return await self._ledger.catch_up(record_log)
+    async def require_complete_totals(self, record_log: ReadableLog) -> None:
+        await self._ledger.require_complete_totals(record_log)
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
         [result] = await self.costs_of_queries([query])

@@ -131,7 +131,7 @@ class BilledCostCalculator:
         infos = await self._sources.statements.statements()
         this = CalendarMonth.at(self._clock.now())
         if infos or self._marks:
-            await self._sources.ledger.catch_up(self._sources.log)
+            await self._sources.ledger.require_complete_totals(self._sources.log)
         months = (
             {calendar_month.name: calendar_month for calendar_month in (this.previous, this)}
             if infos or self._marks
@@ -156,10 +156,7 @@ class BilledCostCalculator:
     async def _recalculate_if_changed(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> int:
         mark = self._month_inputs_fingerprint(month, infos)
         rates = await asyncio.to_thread(self._exchange_rates_in_month, month)
-        if (
-            self._marks.get(month.name) == (mark, rates)
-            or not await self._sources.ledger.has_all_counted_records()
-        ):
+        if self._marks.get(month.name) == (mark, rates):
             return 0
         changed = await self.recalculate_month(month)
         mark = self._month_inputs_fingerprint(month, infos)
@@ -274,7 +271,7 @@ class BilledCostCalculator:
 
     async def _rebuild_and_count_changed_days(self, month: CalendarMonth) -> int:
         sources, now = self._sources, self._clock.now()
-        await sources.ledger.catch_up(sources.log)
+        await sources.ledger.require_complete_totals(sources.log)
         known = await sources.statements.statements()
         infos = [info for info in known if _overlaps_month(info, month)]
         frozen = await self._read_frozen_months(month)

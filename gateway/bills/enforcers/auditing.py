@@ -20,7 +20,7 @@ from gateway.bills.enforcers.source import EnforcerType
 from gateway.bills.enforcers.types.list import TYPES
 from gateway.configuration.sections import EnforcerSettings
 from spool.clock import Clock
-from spool.errors import NotKept
+from spool.errors import NotKept, TotalsIncomplete
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.sums import HOUR_S
@@ -83,9 +83,11 @@ class EnforcerAuditor:
             states = [(each, await self._sources.table.state(each.name)) for each in enforcers]
             last = self._last
             if last is None or last.states != states or not 0 <= now - last.at < FRESH_S:
-                if not await self._sources.ledger.has_all_counted_records():
+                try:
+                    self._sources.ledger.require_caught_up()
+                    last = self._last = _AuditResult(now, states, await self._audit_all(now))
+                except TotalsIncomplete:
                     return ()
-                last = self._last = _AuditResult(now, states, await self._audit_all(now))
             return last.audits
 
     async def _audit_all(self, now: float) -> Sequence[LimitAudit]:

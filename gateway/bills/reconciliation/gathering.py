@@ -103,7 +103,7 @@ async def catch_up_and_read_inputs(
     sources: StatementSources, month: CalendarMonth, *, now: float
 ) -> tuple[ReconciliationInputs, PriceBook]:
     """Count the closed records, and return the inputs of a month with the price book."""
-    await sources.ledger.catch_up(sources.log)
+    await sources.ledger.require_complete_totals(sources.log)
     known = await sources.statements.statements()
     book = await asyncio.to_thread(sources.prices)
     edges = (datetime.fromtimestamp(at, UTC) for at in (month.start - DAY_S, month.end + DAY_S))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from spool.errors import TotalsIncomplete
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, next_full_hour
@@ -31,10 +32,11 @@ async def sum_session_cost(session: str, ledger: Ledger, record_log: RecordLog, 
     )
     while True:
         closed_below = record_log.lowest_open_number(AI_TELEMETRY)
-        await ledger.catch_up(record_log)
-        if not await ledger.has_all_counted_records():
+        try:
+            await ledger.require_complete_totals(record_log)
+            rows = await ledger.costs(query)
+        except TotalsIncomplete:
             return None
-        rows = await ledger.costs(query)
         last = record_log.next_number(AI_TELEMETRY) - 1
         entries = await record_log.read(AI_TELEMETRY, closed_below, last, includes_open_records=True)
         # records closed meanwhile would be in both sums or in neither, so repeat

@@ -78,7 +78,7 @@ async def answer_group_costs(
     arguments: GroupCostsQuestion, call_context: ToolCallContext[MoneyServices]
 ) -> ToolAnswer:
     registry, services = call_context.shared.require_registry(), call_context.services
-    await services.ledger.catch_up(services.log)
+    await services.ledger.require_complete_totals(services.log)
     groups = await visible_groups(
         services.ledger, registry, call_context.rights, call_context.shared.clock.now()
     )

@@ -85,13 +85,11 @@ class ContextAnswer(ToolOutput):
     budgets: list[str]
     budget_count: int
     price_book: str
-    is_complete: bool
     org_context: OrgNotes | None
     notes: list[str]
 
 
 async def answer_org_context(_: ContextQuestion, call_context: ToolCallContext[MoneyServices]) -> ToolAnswer:
-    ledger = call_context.services.ledger
     registry = call_context.shared.registry
     sees = await call_context.cost_reader.read_visibility()
     now = call_context.shared.clock.now()
@@ -116,10 +114,11 @@ async def answer_org_context(_: ContextQuestion, call_context: ToolCallContext[M
             if sees.can_see_budget(budget)
         ]
     )
-    is_complete = await ledger.has_all_counted_records()
-    notes = [] if is_complete else ["the totals are being counted again and lack calls until that is done"]
-    if registry is None:
-        notes.append("the registry cannot be read, so views and budgets are unknown at the moment")
+    notes = (
+        []
+        if registry is not None
+        else ["the registry cannot be read, so views and budgets are unknown at the moment"]
+    )
     content = ContextAnswer(
         currency=CURRENCY_UNIT,
         zone=ZONE,
@@ -141,7 +140,6 @@ async def answer_org_context(_: ContextQuestion, call_context: ToolCallContext[M
         budgets=[remove_hidden_characters_or_none(name) or "" for name in budgets[:_NAMES]],
         budget_count=len(budgets),
         price_book=call_context.services.prices().version,
-        is_complete=is_complete,
         org_context=await _fetch_organization_notes(registry)
         if registry is not None and call_context.visible_ledger.is_whole
         else None,

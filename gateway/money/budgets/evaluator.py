@@ -27,6 +27,7 @@ from gateway.money.budgets.verdict_events import VerdictEvents
 from gateway.money.budgets.verdicts import ACTING, BudgetVerdictBoard, build_verdict_table
 from gateway.monitoring.snapshot import BudgetGauge
 from spool.clock import Clock
+from spool.errors import TotalsIncomplete
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostsLedger
@@ -144,21 +145,23 @@ class BudgetEvaluator:
         self._woken.set()
 
     async def evaluate_all(self) -> BudgetRun:
+        try:
+            return await self._evaluate_all_on_complete_totals()
+        except TotalsIncomplete:
+            return _WAITING
+
+    async def _evaluate_all_on_complete_totals(self) -> BudgetRun:
         async with self._turn:
             self._basis = None
             self._alone = {}
-            await self._ledger.catch_up(self._log)
+            await self._ledger.require_complete_totals(self._log)
             basis = self._current_evaluation_inputs()
-            if not await self._ledger.has_all_counted_records():
-                return _WAITING
             books = self.budget_ledger()
             registry = self._registry
             figures = {
                 budget.id: await books.read_figures(budget, registry.views.find(budget.view_id))
                 for budget in registry.declared_table(BudgetTable).all()
             }
-            if not await self._ledger.has_all_counted_records():
-                return _WAITING
             judged = await self._judge_and_store(
                 lambda: {
                     id: budget_figures for id, budget_figures in figures.items() if id not in self._alone
@@ -187,12 +190,11 @@ class BudgetEvaluator:
             return (await self.evaluate_all()).waits is None
         self.request_evaluation()
         async with self._single_turn:
-            await self._ledger.catch_up(self._log)
-            if not await self._ledger.has_all_counted_records():
-                return False
-            books = self.budget_ledger()
-            figures = await books.read_figures(budget, self._registry.views.find(budget.view_id))
-            if not await self._ledger.has_all_counted_records():
+            try:
+                await self._ledger.require_complete_totals(self._log)
+                books = self.budget_ledger()
+                figures = await books.read_figures(budget, self._registry.views.find(budget.view_id))
+            except TotalsIncomplete:
                 return False
             self._alone[budget.id] = None
             await self._judge_and_store(lambda: {budget.id: figures}, books.now)

@@ -28,7 +28,7 @@ from gateway.money.budgets.judging import planned_limit, rules_digest
 from gateway.money.budgets.opa_bundle import build_bundle
 from gateway.money.budgets.overshoot import highest_spend_in_span
 from spool.clock import Clock
-from spool.errors import SpoolError
+from spool.errors import SpoolError, TotalsIncomplete
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TAG
@@ -303,8 +303,11 @@ class BudgetVerdictBoard:
         compared_at = kept.compared_at if kept else float("-inf")
         table = await self._read_stored_table(name, kept)
         if now - compared_at >= REFRESH_S:
-            new = await self._compute_in_background(name)
-            if new is not None:
+            try:
+                new = await self._compute_in_background(name)
+            except TotalsIncomplete:
+                pass  # the stored table stays in force
+            else:
                 compared_at = now
                 table = await self._store_if_changed(name, new, table)
         if table is None:
@@ -347,20 +350,18 @@ class BudgetVerdictBoard:
         tag = blake2b(body, digest_size=16).hexdigest()
         return SignedTable(body=body, signature=self.signing_key.sign(body), tag=f'"{tag}"')
 
-    async def _compute_in_background(self, name: str) -> BudgetVerdicts | None:
+    async def _compute_in_background(self, name: str) -> BudgetVerdicts:
         """Compute a table as background work, behind requests, because all readers share the result."""
         work = current_work()
         making = self._compute_table(name)
         return await (making if work is None else run_in_background(work.turns, making))
 
-    async def _compute_table(self, name: str) -> BudgetVerdicts | None:
+    async def _compute_table(self, name: str) -> BudgetVerdicts:
         """
-        Compute a table of budget verdicts from the current totals. Return None while the totals are being
+        Compute a table of budget verdicts from the current totals. Raises TotalsIncomplete while the totals are
         counted again.
         """
-        await self._ledger.catch_up(self._log)
-        if not await self._ledger.has_all_counted_records():
-            return None
+        await self._ledger.require_complete_totals(self._log)
         books = self._books()
         of_views = [
             (budget, self._registry.views.find(budget.view_id))
@@ -371,8 +372,6 @@ class BudgetVerdictBoard:
         )
         figures = [await books.read_running_figures(budget, view) for budget, view in of_views]
         self._owners = {each.budget.id: each.periods[0].owner_count for each in figures if each.periods}
-        if not await self._ledger.has_all_counted_records():
-            return None
         table = await asyncio.to_thread(build_verdict_table, figures, name, books.now)
         delays = await self.remeasure_source_delays_if_due()
         listed = {row.budget for row in table.rows}

@@ -138,7 +138,7 @@ class FactSources:
 
 async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float = 0.0) -> InsightFacts:
     """Read all facts, after the ledger has counted every closed (final) record."""
-    await sources.ledger.catch_up(sources.log)
+    await sources.ledger.require_complete_totals(sources.log)
     ledger = SpendReader(sources.ledger, now)
     soundness = await sources.ledger.comparison_state()
     stats = await sources.log.stats()

@@ -25,6 +25,7 @@ from gateway.money.insights.detectors import (
 from gateway.money.insights.findings import MAX_FINDINGS
 from gateway.money.insights.gathering import FactSources, gather_facts, gather_states
 from spool.clock import Clock, clock_ahead_and_deletion_delay_s
+from spool.errors import TotalsIncomplete
 from spool.registry.insights import Finding, FindingMergeCounts
 from spool.registry.notices import CRITICAL, WARNING
 from spool.registry.tables.insights import InsightTable
@@ -196,6 +197,9 @@ class InsightUpdater:
                 if self._clock.monotonic() >= due or await self.has_changed_state():
                     due = self._clock.monotonic() + EVERY_S
                     await self.find_and_store_insights()
+            except TotalsIncomplete as error:
+                due = self._clock.monotonic()
+                _log.info("the insights wait: %s", error, extra={"action": "inspection_put_off"})
             except Exception:  # noqa: BLE001 - the supervised loop
                 _log.exception(
                     "the insights could not be updated; the next run tries again",

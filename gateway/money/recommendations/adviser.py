@@ -20,6 +20,7 @@ from gateway.money.recommendations.gathering import (
 )
 from gateway.money.recommendations.list import TYPES
 from spool.clock import Clock
+from spool.errors import TotalsIncomplete
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
@@ -28,6 +29,7 @@ from spool.registry.recommendations import Realized, Recommendation, Saving
 from spool.registry.tables.recommendations import RecommendationTable
 
 EVERY_S = 3600.0
+RETRY_S = 60.0  # seconds until the next try while totals are counted again
 
 _log = logging.getLogger(__name__)
 LEAST_DAYS = 14  # minimum whole days after a recommendation was addressed, before its effect is measured
@@ -108,14 +110,18 @@ class RecommendationUpdater:
     async def run(self) -> None:
         """Look for savings periodically. Log failures and continue with the next run."""
         while True:
+            wait_s = EVERY_S
             try:
                 await self.find_and_store_savings()
+            except TotalsIncomplete as error:
+                wait_s = RETRY_S
+                _log.info("the recommendations wait: %s", error, extra={"action": "look_put_off"})
             except Exception:  # noqa: BLE001 - the supervised loop
                 _log.exception(
                     "the recommendations could not be updated; the next run tries again",
                     extra={"action": "look_put_off"},
                 )
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(wait_s)
 
     async def _read_known(self) -> StoredAdvice:
         recommendations = {

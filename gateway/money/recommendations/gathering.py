@@ -60,7 +60,7 @@ async def gather_saving_facts(
     """
     Return the facts of the last thirty days for the chosen uses, and the price book with which they are priced.
     """
-    await sources.ledger.catch_up(sources.log)
+    await sources.ledger.require_complete_totals(sources.log)
     book = await asyncio.to_thread(sources.prices)
     today = int(now) // DAY_S * DAY_S
     uses: list[DailyUse] = []

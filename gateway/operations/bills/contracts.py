@@ -101,7 +101,7 @@ async def costs_of_contracts(request: OperatorRequest[MoneyServices, None]) -> R
     query = request.http.query
     currency = query.get("currency", CURRENCY)
     check_one_of("currency", currency, DECIMALS)
-    await request.ledger.catch_up(request.services.log)
+    await request.ledger.require_complete_totals(request.services.log)
     prices, now = await asyncio.to_thread(request.services.prices), request.now()
     asking = ContractQuestion(
         reader=contract_charge_reader(request.whole_ledger, request.registry, prices, now),

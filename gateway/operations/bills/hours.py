@@ -60,7 +60,7 @@ async def preview_billing_rows(request: OperatorRequest[MoneyServices, None]) ->
     if len(query) < 2:
         raise Invalid("from and to are required")
     since, until = _parse_span(query["from"], query["to"])
-    await request.services.ledger.catch_up(request.services.log)
+    await request.services.ledger.require_complete_totals(request.services.log)
     return {
         "billing": _describe_billing_plan(since, until, await request.services.billing.preview(since, until))
     }
@@ -76,7 +76,7 @@ async def push(request: OperatorRequest[MoneyServices, Push]) -> Result:
     services = request.services
     body = request.body
     since, until = _parse_span(body.since, body.until)
-    await services.ledger.catch_up(services.log)
+    await services.ledger.require_complete_totals(services.log)
     if body.dry_run:
         plan = await services.billing.preview(since, until)
     else:

@@ -224,7 +224,7 @@ async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     now = request.now()
     currency = query.get("currency", CURRENCY)
     check_one_of("currency", currency, DECIMALS)
-    await request.ledger.catch_up(request.services.log)
+    await request.ledger.require_complete_totals(request.services.log)
     asking = PlanQuestion(
         ledger=request.ledger,
         whole=request.whole_ledger,

@@ -150,7 +150,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     join_definitions({**other_namespaces, draft.namespace: drafted}, limits)
     before = in_force.part_in_namespace(draft.namespace)
     sources = sources_read_by(before, drafted)
-    await ledger.catch_up(services.log)
+    await ledger.require_complete_totals(services.log)
     query = CostQuery(
         since=since,
         until=until,

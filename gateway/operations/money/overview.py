@@ -273,7 +273,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     time is counted completely.
     """
     services = request.services
-    await request.ledger.catch_up(services.money.log)
+    await request.ledger.require_complete_totals(services.money.log)
     now = datetime.fromtimestamp(request.now(), UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     first = midnight.replace(day=1)

@@ -103,7 +103,7 @@ async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Re
         book = await asyncio.to_thread(services.prices)
     except CardUnreadable as error:
         raise Invalid(str(error)) from error
-    await services.ledger.catch_up(services.log)
+    await services.ledger.require_complete_totals(services.log)
     now = request.now()
     days = days_within(now - (DAYS - 1) * DAY_S, now)
     override = to_price_override(price)

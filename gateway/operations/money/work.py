@@ -167,7 +167,7 @@ async def show_status(request: OperatorRequest[MoneyServices, None]) -> Result:
     its agent's run.
     """
     services, most = request.services, request.shared.most
-    await services.ledger.catch_up(services.log)
+    await services.ledger.require_complete_totals(services.log)
     now = datetime.fromtimestamp(request.now(), UTC)
     month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     counts = await services.ledger.count_listed_and_unlisted_units(month)
@@ -213,7 +213,7 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     question = CostQuestion(since=since, until=until, zone=zone, include={unit: (name,)}, measures=_MEASURES)
     question.check_span()
     reads = request.cost_reader
-    await reads.ledger.catch_up(request.services.log)
+    await reads.ledger.require_complete_totals(request.services.log)
     make = partial(_work_unit_answer, request, question.query, unit, name)
     return await repeat_while_listing_changes(reads.whole, question.query, make)
 

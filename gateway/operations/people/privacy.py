@@ -533,7 +533,7 @@ def _person_query(
 async def _months_with_calls(
     request: OperatorRequest[OperatorServices, Any], person: KnownPerson
 ) -> Sequence[tuple[str, int, str]]:
-    await request.whole_ledger.catch_up(request.services.money.log)
+    await request.whole_ledger.require_complete_totals(request.services.money.log)
     rows = await request.whole_ledger.costs(_person_query(request, person, "monthly"))
     return [(f"{row.start:%Y-%m}", row.calls, row.cost) for row in rows if row.calls]
 

@@ -376,7 +376,7 @@ async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]
     holder = await _previewed_holder(request)
     rights = _previewed_rights(request, holder)
     sliced = SlicedLedger(request.services.money.ledger, rights.slice)
-    await sliced.catch_up(request.services.spool.log)
+    await sliced.require_complete_totals(request.services.spool.log)
     return {
         "preview": {
             "person": holder.person or None,

@@ -143,7 +143,7 @@ async def link_accounts_with_stated_addresses(request: OperatorRequest[MoneyServ
 async def _read_account_address_pairs_of_calls(
     request: OperatorRequest[MoneyServices, None],
 ) -> list[AccountWithStatedAddress]:
-    await request.ledger.catch_up(request.services.log)
+    await request.ledger.require_complete_totals(request.services.log)
     by_pair = replace(
         _account_address_pairs_query(request),
         group_by=(USER, SECOND_NAME, "source"),

@@ -14,6 +14,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
 from spool.sqlite.ledger import SqliteLedger, SqliteLedgerRows, open_ledger
 from tests.spool.contract.test_ledger import Interrupted, everything, hourly, total
+from tests.spool.ledger.rebuilding import are_totals_complete
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call, recount
 
 BEGINNING = datetime.fromtimestamp(BEGIN, UTC)
@@ -126,10 +127,10 @@ async def test_damage_that_a_reader_meets_while_calls_are_counted(opened: Opener
     log.add([call(user="late")])
 
     async def ask() -> None:
-        assert await ledger.has_all_counted_records()
+        assert await are_totals_complete(ledger)
         with pytest.raises(SpoolUnavailable):
             await ledger.costs(everything("user"))
-        assert not await ledger.has_all_counted_records()
+        assert not await are_totals_complete(ledger)
 
     log.meanwhile = ask
     await ledger.catch_up(log)

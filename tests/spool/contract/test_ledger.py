@@ -34,6 +34,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite import in_memory
 from tests.rounds import examples
 from tests.spool.ledger.engines import ENGINES, POOLED, POSTGRES, SQLITE, Ledgers
+from tests.spool.ledger.rebuilding import are_totals_complete
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, FakePrices, call, recount, recount_meter
 from tests.spool.postgres_cluster import BEHIND_POOLER
 from tests.waiting import limited, until
@@ -1137,7 +1138,7 @@ async def test_two_processes_count_one_log(ledgers: Ledgers) -> None:
         (user, (await total(other, include={"user": [user]})).calls) for user in ("new", "u0", "u1", "u2")
     ]
     await one.catch_up(log)
-    assert await one.has_all_counted_records()
+    assert await are_totals_complete(one)
 
 
 @pytest.mark.parametrize("ledgers", [POSTGRES, POOLED], indirect=True)
@@ -1148,10 +1149,10 @@ async def test_later_follower_has_nothing_to_count(ledgers: Ledgers) -> None:
     behind = FakeLog.of(log, upto=0)
     one, other = await ledgers.open(), await ledgers.open()
     assert 4 == await one.catch_up(log)
-    assert not await other.has_all_counted_records()
+    assert not await are_totals_complete(other)
     behind.add([call()])
     watching = asyncio.create_task(other.track_other_processes(behind))
-    await until(other.has_all_counted_records)
+    await until(lambda: are_totals_complete(other))
     watching.cancel()
     assert 4 == other.lowest_needed_number(AI_TELEMETRY) == await other.catch_up(behind)
     assert (await total(other)).calls == 3
@@ -1171,7 +1172,7 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
     log.add([call(), call(), call()])
     one, other = await ledgers.open(), await ledgers.open()
     looked = asyncio.Event()
-    look = other._refresh_and_check_if_behind
+    look = other._refresh_reach
 
     async def looking(record_log: ReadableLog) -> bool:
         try:
@@ -1179,7 +1180,7 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
         finally:
             looked.set()
 
-    monkeypatch.setattr(other, "_refresh_and_check_if_behind", looking)
+    monkeypatch.setattr(other, "_refresh_reach", looking)
     watching = asyncio.create_task(other.track_other_processes(log))
     await looked.wait()
     assert 4 == await one.catch_up(log)

@@ -249,7 +249,7 @@ async def compare_costs(request: OperatorRequest[MoneyServices, None]) -> Result
     cost_type = parameters.get("cost_type", REAL_COST)
     check_one_of("cost_type", cost_type, COMPARED_KINDS)
     ledger = reads.ledger_for_cost_types((cost_type, *COUNTED_TYPES))
-    await ledger.catch_up(services.log)
+    await ledger.require_complete_totals(services.log)
     known = await reads.visible_dimensions(cost_type, within=ledger, includes_work_units=True)
     question = replace(await read_question(request, known), cost_type=cost_type)
     top = parse_top(parameters.get("top", str(DEFAULT_TOP)))

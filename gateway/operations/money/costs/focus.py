@@ -51,7 +51,7 @@ async def focus(request: OperatorRequest[MoneyServices, None]) -> Result:
     Export the days `from` to `to` (UTC) as `tollhouse export focus` does, with only the calls that the person
     may see. The header Tollhouse-Warnings names what is left out.
     """
-    await request.ledger.catch_up(request.services.log)
+    await request.ledger.require_complete_totals(request.services.log)
     span = await _parse_span(request)
     async with request.shared.questions.open_export(f"person {request.actor.name}") as run:
         export = await _make_export(request, span, run)

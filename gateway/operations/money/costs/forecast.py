@@ -66,7 +66,7 @@ async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     parameters = request.http.query
     ledger = request.ledger
-    await ledger.catch_up(request.services.log)
+    await ledger.require_complete_totals(request.services.log)
     per = parameters.get("per", MONTHLY)
     check_one_of("per", per, PERIODS)
     query = (

@@ -125,7 +125,7 @@ async def group_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     them, and never change. A part with too few people is joined with the next part.
     """
     services, registry = request.services, request.registry
-    await services.ledger.catch_up(services.log)
+    await services.ledger.require_complete_totals(services.log)
     groups = await visible_groups(services.ledger, registry, request.rights, request.now())
     rows = _GroupRows(groups)
     answer = await request.list_page(GROUP_COSTS, rows)

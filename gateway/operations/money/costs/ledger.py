@@ -174,7 +174,7 @@ async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
         book = services.prices()
     except CardUnreadable as error:
         raise Invalid(str(error)) from error
-    await ledger.catch_up(services.log)
+    await ledger.require_complete_totals(services.log)
     basis = {"since": since.isoformat(), "price_book": book.version}
     async with request.audited_change("ledger.reprice", "ledger", basis):
         done = await ledger.reprice(book, since=since)

@@ -74,7 +74,7 @@ async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
     Annotations of a view appear in queries of this view and in queries without a view. Filters by units of
     work do not limit the notes.
     """
-    await request.ledger.catch_up(request.services.log)
+    await request.ledger.require_complete_totals(request.services.log)
     query = (
         await read_question(request, await request.cost_reader.visible_dimensions(includes_work_units=True))
     ).query

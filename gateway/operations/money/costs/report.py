@@ -224,7 +224,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     all costs get `last_records`.
     """
     services, reads = request.services, request.cost_reader
-    await reads.ledger.catch_up(services.log)
+    await reads.ledger.require_complete_totals(services.log)
     known = await reads.visible_dimensions(request.http.query.get("cost_type", ""), includes_work_units=True)
     dimensions = [name for name in known if name not in UNITS]
     question, form = await read_report_question(request, known)

@@ -90,7 +90,7 @@ async def preview_scheduled_report(request: OperatorRequest[OperatorServices, No
     Return the report of the last whole period, with the data that the requester may see. Nothing is sent.
     """
     report = await _find_report(request)
-    await request.ledger.catch_up(request.services.money.log)
+    await request.ledger.require_complete_totals(request.services.money.log)
     due = report.latest_scheduled_at(request.now())
     try:
         notice = await make_report_sender(request.services).build_notice(
@@ -113,7 +113,7 @@ async def preview_scheduled_report(request: OperatorRequest[OperatorServices, No
 async def send_scheduled_report(request: OperatorRequest[OperatorServices, SendReport]) -> Result:
     """Send the report of the last whole period to all its recipients. The schedule does not change."""
     report, writer = await _find_report(request), make_report_sender(request.services)
-    await request.ledger.catch_up(request.services.money.log)
+    await request.ledger.require_complete_totals(request.services.money.log)
     due = report.latest_scheduled_at(request.now())
     addressed, problem = await writer.build_notices(report, due, id=f"{report.id}-now-{secrets.token_hex(8)}")
     if not addressed:

@@ -127,7 +127,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     services = request.services
     ledger = request.ledger
-    await ledger.catch_up(services.log)
+    await ledger.require_complete_totals(services.log)
     query = (await read_question(request, await request.cost_reader.visible_dimensions())).query
     model = request.http.query.get("model", "")
     now = request.now()

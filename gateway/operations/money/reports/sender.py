@@ -41,7 +41,7 @@ from gateway.operations.money.reports.declared import (
 from gateway.operations.money.reports.readers import IsDefault, NotReadable, recipient_rights
 from gateway.operations.money.reports.report_text import TOP, ReportFigures
 from spool.clock import Clock
-from spool.errors import NotKept
+from spool.errors import NotKept, TotalsIncomplete
 from spool.ledger import money
 from spool.ledger.costs import periods_of_query
 from spool.ledger.queries import BILLED_TYPES, CostQuery, CostRow, CostsLedger
@@ -73,6 +73,8 @@ class ReportSender:
         while True:
             try:
                 await self.send_due()
+            except TotalsIncomplete as error:
+                _log.info("scheduled reports wait: %s", error, extra={"action": "scheduled_reports_put_off"})
             except Exception:  # noqa: BLE001 - the supervised loop
                 _log.exception(
                     "scheduled reports could not be sent; trying again",
@@ -86,10 +88,7 @@ class ReportSender:
         for report in self._report_table.all():
             due = report.last_due_at(now)
             if due > report.done:
-                await self.services.ledger.catch_up(self.services.log)
-                if not await self.services.ledger.has_all_counted_records():
-                    # Send no report now, because the sums are too low while totals are counted again.
-                    return sent
+                await self.services.ledger.require_complete_totals(self.services.log)
                 addressed, problem = await self.build_notices(report, due, id=f"{report.id}-{int(due)}")
                 sent += await self._report_table.store_notices_once(report, due, addressed, problem)
         return sent

@@ -25,6 +25,7 @@ from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings
 from tests.gateway.normalise.otlp.payloads import attribute
 from tests.integration.conftest import Serve, Serving
+from tests.spool.ledger.rebuilding import rebuild_without_end
 
 LOCAL = AuthenticatedKey("this machine", frozenset({INGEST}), device="laptop-1", is_local=True)
 PATIENT_S = 600.0
@@ -158,12 +159,9 @@ async def test_no_verdict_while_totals_are_counted_again(
     agent = await _agent(serve)
     await _report(agent, call_of("a-session", 30))
 
-    async def is_complete() -> bool:
-        return False
-
-    monkeypatch.setattr(agent.app.services.storage.ledger, "has_all_counted_records", is_complete)
     asked = json.dumps({"session_id": "a-session", "session_limit": "0.1"}).encode()
-    answer = await agent.send(PATH, asked, key=None)
-    assert (503, "60") == (answer.status, answer.headers["Retry-After"])
-    assert "" == await _refusal(agent, "a-session", "0.1")
-    assert "refuses without one" in await _refusal(agent, "a-session", "0.1", is_closed=True)
+    async with rebuild_without_end(agent.app.services.storage.ledger):
+        answer = await agent.send(PATH, asked, key=None)
+        assert (503, "60") == (answer.status, answer.headers["Retry-After"])
+        assert "" == await _refusal(agent, "a-session", "0.1")
+        assert "refuses without one" in await _refusal(agent, "a-session", "0.1", is_closed=True)

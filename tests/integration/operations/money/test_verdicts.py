@@ -17,6 +17,7 @@ from spool.registry.scopes import ENROLL
 from tests.integration.conftest import Answer
 from tests.integration.operations.money.test_published_budgets import CALL, Asking, asking
 from tests.integration.receivers.test_devices import PLANE
+from tests.spool.ledger.rebuilding import rebuild_without_end
 
 __all__ = ["asking"]
 URL = "/v2/budgets/verdicts"
@@ -131,17 +132,14 @@ async def test_opa_reads_a_bundle(asking: Asking) -> None:
     assert 403 == (await read(asking, asking.serving.key, BUNDLE)).status
 
 
-async def test_reader_learns_when_to_retry(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reader_learns_when_to_retry(asking: Asking) -> None:
     """While totals are counted again and no table exists yet, the answer has the seconds until a retry."""
     key = await reader(asking)
 
-    async def is_complete() -> bool:
-        return False
-
-    monkeypatch.setattr(asking.serving.app.services.storage.ledger, "has_all_counted_records", is_complete)
-    for path in (URL, BUNDLE):
-        answer = await read(asking, key, path)
-        assert (503, "60") == (answer.status, answer.headers["Retry-After"])
+    async with rebuild_without_end(asking.serving.app.services.storage.ledger):
+        for path in (URL, BUNDLE):
+            answer = await read(asking, key, path)
+            assert (503, "60") == (answer.status, answer.headers["Retry-After"])
 
 
 async def test_sending_and_device_keys_get_no_verdict(asking: Asking) -> None:
