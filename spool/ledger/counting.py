@@ -82,9 +82,8 @@ def read_state(ledger_rows: LedgerRows) -> dict[str, int]:
     return {name: stored.get(name, value) for name, value in values.items()}
 
 
-def require_no_rebuild(ledger_rows: LedgerRows) -> None:
-    """Raise TotalsIncomplete while a rebuild runs."""
-    state = read_state(ledger_rows)
+def require_no_rebuild(state: Mapping[str, int]) -> None:
+    """Raise TotalsIncomplete if a rebuild runs in this state."""
     if state["rebuilding"]:
         first = state["rebuilding_from"]
         # a percentage, because people with limited access may not see the number of records

@@ -243,8 +243,8 @@ class Ledger:
         try:
             await self.catch_up(record_log)
             await self.sum_up_and_delete_hours()
-        except NotClosed as error:
-            _log.info("the totals wait for records to close: %s", error, extra={"action": "ledger_waits"})
+        except (NotClosed, TotalsIncomplete) as error:  # another process may have begun a rebuild
+            _log.info("the totals wait: %s", error, extra={"action": "ledger_waits"})
             await asyncio.sleep(PAUSE_S)
         except SpoolUnavailable:
             _log.exception("the totals cannot be written", extra={"action": "ledger_waits"})
@@ -297,7 +297,7 @@ class Ledger:
         for it.
         """
         if self._turn.locked():  # perhaps by a transaction of a rebuild, which takes seconds
-            await self._read_rows(counting.require_no_rebuild)
+            counting.require_no_rebuild(await self._read_state())
         await self._count_closed_records(record_log, continues_rebuild=False)
 
     def require_caught_up(self) -> None:
@@ -316,8 +316,15 @@ class Ledger:
         while True:
             # between two transactions of a rebuild, queries get their turn and are refused
             async with self._turn:
+                state = await self._read_state()
+                if not continues_rebuild:
+                    counting.require_no_rebuild(state)
+                if self.is_shared:  # other processes count and rebuild as well
+                    self._reach = state["reach"]
+                elif record_log.lowest_open_number(AI_TELEMETRY) < self._reach and not limit:
+                    # sums and log are separate files, so the log was lost or restored
+                    await self._restart_at_replaced_log(record_log.lowest_open_number(AI_TELEMETRY))
                 if not limit:
-                    await self._find_reach(record_log)
                     limit, began = record_log.lowest_open_number(AI_TELEMETRY), time.monotonic()
                 below = min(limit, record_log.lowest_open_number(AI_TELEMETRY))
                 if self._reach >= below:
@@ -325,8 +332,6 @@ class Ledger:
                     now = time.monotonic()
                     self._not_before = max(self._not_before, now + min(MOST_REST_S, REST * (now - began)))
                     return self._reach
-                if not continues_rebuild:
-                    await self._read_rows(counting.require_no_rebuild)
                 try:
                     await self._count_next_records(record_log, below)
                     continue
@@ -334,14 +339,6 @@ class Ledger:
                     if (tries := tries + 1) == TRIES:
                         raise
             await asyncio.sleep(RETRY_CLOSED_S)
-
-    async def _find_reach(self, record_log: ReadableLog) -> None:
-        below = record_log.lowest_open_number(AI_TELEMETRY)
-        if self.is_shared:
-            # Other processes count and rebuild. Sums and log share a database, so a restore affects both.
-            self._reach = (await self._read_state())["reach"]
-        elif below < self._reach:  # sums and log are separate files, so the log was lost or restored
-            await self._restart_at_replaced_log(below)
 
     async def _yield_to_lighter_work(self) -> None:
         work = current_work()
@@ -585,7 +582,7 @@ class Ledger:
                 now=now,
                 month=month,
             )
-            for unit, ids in await self._read_rows(choose):
+            for unit, ids in await self._read_totals(choose):
                 for first in range(0, len(ids), MOST_UNLISTED):
                     unlist = partial(
                         _merge_units_into_other, unit_kind=unit, ids=ids[first : first + MOST_UNLISTED]
@@ -802,7 +799,7 @@ class Ledger:
         start = since.timestamp()
 
         def reprice_sums_and_store(ledger_rows: LedgerRows) -> Repriced:
-            counting.require_no_rebuild(ledger_rows)
+            counting.require_no_rebuild(read_state(ledger_rows))
             spans.check_no_sum_is_split(ledger_rows, read_state(ledger_rows)["hourly"], [start])
             done = reprice_sums(ledger_rows, self._placement, pricer, int(start))
             self.books.store_recalculation(ledger_rows, pricer, since_s=int(start))
@@ -1182,7 +1179,7 @@ class Ledger:
 
         def read_complete_totals(ledger_rows: LedgerRows) -> T:
             # in the transaction of the read, because another process may begin a rebuild at any time
-            counting.require_no_rebuild(ledger_rows)
+            counting.require_no_rebuild(read_state(ledger_rows))
             return read(ledger_rows)
 
         return await self._read_rows(read_complete_totals)
