@@ -19,6 +19,7 @@ from tests.spool.contract.test_ledger import ALL, Flat, everything, hourly
 from tests.spool.ledger.engines import POOLED, POSTGRES, Ledgers
 from tests.spool.ledger.rebuilding import are_totals_complete, rebuild_without_end
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call, recount
+from tests.waiting import limited, until
 
 QUERY = CostQuery(since=ALL[0], until=ALL[1], granularity=TOTAL)
 two_processes = pytest.mark.parametrize("ledgers", [POSTGRES, POOLED], indirect=True)
@@ -125,12 +126,9 @@ async def test_a_rebuild_without_its_process_is_continued(
     one, other = await ledgers.open(chunk=3), await ledgers.open(chunk=3)
     await one.catch_up(log)
     watching = asyncio.create_task(other.track_other_processes(log))
-    async with asyncio.timeout(120):
-        while not await are_totals_complete(other):  # noqa: ASYNC110 - the task tells nobody
-            await asyncio.sleep(0)
-        await one.rebuild(log)  # and no word from it afterwards
-        while not await are_totals_complete(other):  # noqa: ASYNC110 - the task tells nobody
-            await asyncio.sleep(0)
+    await until(lambda: are_totals_complete(other))
+    await one.rebuild(log)  # and no word from it afterwards
+    await until(lambda: are_totals_complete(other))
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
     assert recount(log) == await hourly(other)
@@ -147,7 +145,7 @@ async def test_a_query_does_not_wait_for_a_rebuild(ledgers: Ledgers) -> None:
     log.reached.clear()
     log.goes_on.clear()
     counting = asyncio.create_task(ledger.catch_up(log))
-    async with asyncio.timeout(120):
+    async with limited():
         await log.reached.wait()
         for query in (ledger.costs(everything()), ledger.require_complete_totals(log)):
             with pytest.raises(TotalsIncomplete):
