@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spool.erasure import Renaming
 from spool.errors import SpoolError
 from spool.ledger.work import WorkUnitHasher
 from spool.people import People
@@ -110,6 +111,11 @@ async def open_log_in_memory(settings: SpoolSettings, clock: Clock) -> RecordLog
     return await open_log(settings, clock)
 
 
-async def import_damaged_file(options: StorageOptions, file: Path, *, engine: str = SQLITE) -> RecoveryResult:
-    """Import the readable records of a damaged file. No server may have the directory open."""
-    return await load_engine(engine).recover(options, file)
+async def import_damaged_file(
+    options: StorageOptions, file: Path, *, renaming: Renaming | None = None, engine: str = SQLITE
+) -> RecoveryResult:
+    """
+    Import the readable records of a damaged file. No server may have the directory open. `renaming`: of people who
+    were erased.
+    """
+    return await load_engine(engine).recover(options, file, renaming)

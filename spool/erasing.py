@@ -15,12 +15,20 @@ from functools import partial
 
 from spool.clock import Clock
 from spool.devices.device import Device, change_for_existing_device
-from spool.erasure import EVER, NO_RECORDS, Erasure, RenamedRecords, pseudonyms_by_digest
+from spool.erasure import (
+    NO_RECORDS,
+    TOPICS_OF_PEOPLE,
+    Erasure,
+    RenamedRecords,
+    Renaming,
+    pseudonyms_by_digest,
+)
 from spool.errors import SpoolError, SpoolUnavailable
 from spool.ledger.sums import OTHER
 from spool.log.partial_reports import COUNTED, COUNTERS, PARTS
 from spool.log.pending_spans import KEPT_S
-from spool.people import People
+from spool.people import STORED_BEFORE, People
+from spool.record import AI_TELEMETRY
 from spool.registry.audit import AuditedChange
 from spool.registry.erasing import ErasedRows, find_pseudonym
 from spool.registry.operators import Actor
@@ -88,15 +96,22 @@ async def _finish_erasure(
     *,
     overwrites_remains: bool = True,
 ) -> ErasureResult:
-    renaming = _pseudonym_function(registry.people, erasure)
+    named = partial(find_pseudonym, registry.people, pseudonyms_by_digest([erasure]))
+
+    async def rename_records_below(number: int) -> RenamedRecords:
+        numbers = {topic: await storage.log.newest_number(topic) for topic in TOPICS_OF_PEOPLE}
+        numbers[AI_TELEMETRY] = max(numbers[AI_TELEMETRY], number)
+        numbered = await registry.persons.store_numbers_at_erasure(erasure, numbers)
+        return await storage.rename_records(_pseudonym_function(registry.people, numbered))
+
     await storage.ledger.catch_up(storage.log)
-    records = partial(storage.rename_records, renaming)
-    sums, renamed = await storage.ledger.rename_people(lambda name: renaming(name, EVER), records)
+    sums, renamed = await storage.ledger.rename_people(
+        _name_function(registry.people, erasure), rename_records_below
+    )
     if erasure.devices:
         await _erase_devices(
             storage, device_ids_of_person(storage, registry.people, erasure), revoke_device, actor
         )
-        named = partial(find_pseudonym, registry.people, pseudonyms_by_digest([erasure]))
         await _rename_person_in_labels(storage, named, actor)
     remains = await overwrite_deleted_data(storage) if overwrites_remains else ()
     # stored last, so that a start after a crash repeats everything
@@ -145,12 +160,14 @@ async def continue_due_erasures(
             await _finish_erasure(storage, registry, erasure, revoke_device, Actor("erasure", ""))
             continue
         is_last = not await _has_partial_reports_before(storage, erasure)
-        renamed = await storage.rename_records(_pseudonym_function(registry.people, erasure))
-        if renamed != NO_RECORDS:
+        rename = partial(storage.rename_records, _pseudonym_function(registry.people, erasure))
+        late = await rename(is_trial=True)
+        if late.records:
             # names in the totals may belong to a new person, so the calls are counted again
-            await storage.ledger.rebuild(storage.log)
             await storage.ledger.catch_up(storage.log)
-        if is_last or renamed != NO_RECORDS:
+            await storage.ledger.rebuild(storage.log, rename)
+            await storage.ledger.catch_up(storage.log)
+        if is_last or late.records:
             await overwrite_deleted_data(storage)
         if is_last:
             await registry.persons.store_finished_renaming(erasure)
@@ -168,13 +185,6 @@ async def _has_partial_reports_before(storage: Storage, erasure: Erasure) -> boo
         for kind in (PARTS, COUNTERS, COUNTED)
     ]
     return any(found)
-
-
-async def reapply_erasures_to_records(storage: Storage) -> None:
-    """Apply all erasures again, because imported records may have the names from before."""
-    registry = _require_registry(storage)
-    if registry.persons.erasures:
-        await storage.rename_records(registry.people.pseudonym)
 
 
 def device_ids_of_person(storage: Storage, people: People, erasure: Erasure) -> Sequence[str]:
@@ -198,15 +208,19 @@ async def agents_and_gateways_that_must_erase(
     agents = {name for name in below if name.startswith(DEVICE)}
     if not agents:
         return sorted(below)
-    renaming = _pseudonym_function(registry.people, erasure)
     await storage.ledger.catch_up(storage.log)
-    used = await storage.ledger.devices_of_renamed(lambda name: renaming(name, EVER))
+    used = await storage.ledger.devices_of_renamed(_name_function(registry.people, erasure))
     concerned = agents if OTHER in used else {DEVICE + device for device in (*devices_of_person, *used)}
     return sorted(name for name in below if name in concerned or name not in agents)
 
 
-def _pseudonym_function(people: People, erasure: Erasure) -> Callable[[str, int], str]:
+def _pseudonym_function(people: People, erasure: Erasure) -> Renaming:
     return partial(people.pseudonym, erased=pseudonyms_by_digest([erasure]))
+
+
+def _name_function(people: People, erasure: Erasure) -> Callable[[str], str]:
+    """Return a function that returns the pseudonym of a name which is stored without the time of a call."""
+    return partial(people.pseudonym, call=STORED_BEFORE, erased=pseudonyms_by_digest([erasure]))
 
 
 async def _erase_devices(

@@ -11,24 +11,44 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 from spool.errors import Invalid
-from spool.people import ERASED, LATEST, USER_EMAIL, Pseudonyms, is_hash_address_or_pseudonym, is_pseudonym
-from spool.record import CONTRACT_MARK, NS, Correction, Inference, Record, UsageEvent, UsageMetric
+from spool.people import (
+    ERASED,
+    LATEST,
+    STORED_BEFORE,
+    USER_EMAIL,
+    CallTime,
+    ErasedName,
+    Pseudonyms,
+    is_hash_address_or_pseudonym,
+    is_pseudonym,
+)
+from spool.record import (
+    AI_TELEMETRY,
+    CONTRACT_MARK,
+    NS,
+    USAGE_EVENTS,
+    Correction,
+    Inference,
+    Record,
+    UsageEvent,
+    UsageMetric,
+)
 
 FORMAT = 1  # version of the file of erasures
 MAX_FILE_BYTES = 64 << 20
-# Times assumed for calls that state none: stored calls precede every erasure, arriving calls follow all erasures.
-EVER, NEVER = 0, LATEST
+TOPICS_OF_PEOPLE = (AI_TELEMETRY, USAGE_EVENTS)
 _HEX = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"[\w@.:+%'-]+")
 _LAST = ".:'-"  # after a name, these characters belong to the sentence
 _KEY = re.compile(r"([0-9a-f]{64})?")
+_OF_THIS_STORAGE = ("passes", "stored")  # fields that mean nothing in another storage
 
-# Returns the pseudonym of a name in a call that began at a time in nanoseconds, or the name itself.
-Renaming = Callable[[str, int], str]
+# Returns the pseudonym of a name in a call, or the name itself.
+Renaming = Callable[[str, CallTime], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +56,8 @@ class Erasure:
     """
     The erasure of one person. `at`: epoch seconds. `names`: pseudonyms by digest. `texts`: names in free
     texts are replaced as well. `devices`: the person's devices are revoked and lose user, hostname and serial
-    number. `passes`: how often the records of this storage were renamed.
+    number. `passes`: how often the records of this storage were renamed. `stored`: the next record number of
+    each topic of this storage when its totals were renamed; all earlier records are the erased person's.
 
     `below`: agents and gateways that have not confirmed the erasure. `key`: hex key of the digests if a
     Tollhouse above ordered the erasure, else "".
@@ -48,6 +69,7 @@ class Erasure:
     texts: bool = False
     devices: bool = False
     passes: int = 0
+    stored: Mapping[str, int] = field(default_factory=dict)
     below: Sequence[str] = ()
     key: str = ""
 
@@ -60,47 +82,63 @@ def new_erasure(
 
 
 def pseudonyms_by_digest(erasures: Iterable[Erasure]) -> Pseudonyms:
-    """
-    Return the pseudonyms of each digest, the oldest first. Each applies to calls that began before its time
-    (nanoseconds).
-    """
-    found: dict[str, tuple[tuple[int, str], ...]] = {}
+    found: dict[str, tuple[ErasedName, ...]] = {}
     keys = dict[bytes, None]()
     for erasure in sorted(erasures, key=lambda each: (each.at, each.id)):
         keys[bytes.fromhex(erasure.key)] = None
         for digest, pseudonym in erasure.names.items():
-            found[digest] = (*found.get(digest, ()), (int(erasure.at * NS), pseudonym))
+            erased_name = ErasedName(int(erasure.at * NS), erasure.stored, pseudonym)
+            found[digest] = (*found.get(digest, ()), erased_name)
     return Pseudonyms(found, (*keys,))
 
 
 # -- records -------------------------------------------------------------------------------------------------
 
 
-def rename_person(record: Record, renaming: Renaming, *, time_if_unknown: int) -> bool:
+def time_of_new_call(record: Record, *, arrived_ns: int = LATEST) -> CallTime:
+    """Return the time of a call that is not stored yet. A start after the arrival counts as the arrival."""
+    return CallTime(arrived_ns if record.start_time is None else min(record.start_time, arrived_ns))
+
+
+def time_of_stored_call(record: Record, topic: str, number: int) -> CallTime:
+    """
+    Return the time of a record's call. A correction, and a record that takes back another, is about the call of
+    that record.
+    """
+    stated = getattr(record, "corrects_number", None) or getattr(record, "reverses_number", None)
+    return time_of_new_call(record)._replace(topic=topic, number=stated or number)
+
+
+def rename_person(record: Record, renaming: Renaming, call: CallTime) -> bool:
     """
     Replace erased names in a record, including a contract's name. Changes the record. Return whether it
     changed.
 
-    `time_if_unknown`: the time of a call that states none. Sessions and runs keep names, because they identify work.
-    Unit costs and billing files keep names, because they are sent as they arrived.
+    Sessions and runs keep names, because they identify work. Unit costs and billing files keep names, because
+    they are sent as they arrived.
     """
     if isinstance(record, Correction):
-        changes = [
-            rename_person(call, renaming, time_if_unknown=time_if_unknown)
-            for call in (record.before, record.after)
-        ]
+        changes = [rename_person(state, renaming, call) for state in (record.before, record.after)]
         return any(changes)
     if not isinstance(record, Inference | UsageMetric | UsageEvent):
         return False
-    at = record.start_time if record.start_time is not None else time_if_unknown
-    fields = _renamed_fields(record, lambda name: renaming(name, at))
+    fields = _renamed_fields(record, lambda name: renaming(name, call))
     for name, value in fields.items():
         setattr(record, name, value)
     return bool(fields)
 
 
-def rename_person_in_fields(fields: dict[str, Any], renaming: Renaming, at: int) -> bool:
-    changed = _renamed_fields(fields, lambda name: renaming(name, at))
+def states_erased_name(record: Record, renaming: Renaming) -> bool:
+    """Return whether a record states a name that was erased, before or after its call."""
+    if isinstance(record, Correction):
+        return any(states_erased_name(state, renaming) for state in (record.before, record.after))
+    if not isinstance(record, Inference | UsageMetric | UsageEvent):
+        return False
+    return bool(_renamed_fields(record, lambda name: renaming(name, STORED_BEFORE)))
+
+
+def rename_person_in_fields(fields: dict[str, Any], renaming: Renaming, call: CallTime) -> bool:
+    changed = _renamed_fields(fields, lambda name: renaming(name, call))
     fields.update(changed)
     return bool(changed)
 
@@ -161,13 +199,14 @@ def rename_words(text: str, rename: Callable[[str], str]) -> str:
 
 class RenamedRecords(NamedTuple):
     """
-    The number of renamed records, of deliveries with new idempotency keys, and of entries that could not be
-    read.
+    The number of renamed records, of deliveries with new idempotency keys, of entries that could not be read,
+    and of records that keep the name, because it is that of a later person.
     """
 
     records: int = 0
     deliveries: int = 0
     unreadable: int = 0
+    later: int = 0
 
     def plus(self, other: RenamedRecords) -> RenamedRecords:
         return RenamedRecords(*map(sum, zip(self, other, strict=True)))
@@ -176,13 +215,23 @@ class RenamedRecords(NamedTuple):
 NO_RECORDS = RenamedRecords()
 
 
+class RenameRecords(Protocol):
+    """Rename people in all records. With `is_trial`, records are only counted, and nothing changes."""
+
+    async def __call__(self, renaming: Renaming, *, is_trial: bool = False) -> RenamedRecords: ...
+
+
 # -- a file, for the restore of a backup
 # -------------------------------------------------------------------------
 
 
 def erasures_to_json(erasures: Iterable[Erasure]) -> dict[str, Any]:
     """Return the digests and pseudonyms of the erasures, without names."""
-    return {"format": FORMAT, "erasures": [asdict(replace(erasure, passes=0)) for erasure in erasures]}
+    return {"format": FORMAT, "erasures": [_erasure_to_json(erasure) for erasure in erasures]}
+
+
+def _erasure_to_json(erasure: Erasure) -> dict[str, Any]:
+    return {name: value for name, value in asdict(erasure).items() if name not in _OF_THIS_STORAGE}
 
 
 def read_erasures(text: bytes) -> list[Erasure]:
@@ -217,7 +266,7 @@ def _is_valid_erasure(erasure: Erasure) -> bool:
         _HEX.fullmatch(erasure.id) is not None
         and isinstance(erasure.at, int | float)
         and 0 <= erasure.at < 1e12
-        and erasure.passes == 0
+        and not (erasure.passes or erasure.stored)
         and {type(erasure.texts), type(erasure.devices)} == {bool}
         and all(isinstance(name, str) for name in erasure.below)
         and _KEY.fullmatch(erasure.key) is not None

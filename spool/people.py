@@ -79,13 +79,41 @@ def filter_values_of_dimension(dimension: str, find_value: Callable[[str], str])
 LATEST = sys.maxsize  # a call without a time counts as later than all erasures when it arrives
 
 
-class Pseudonyms(NamedTuple):
+class CallTime(NamedTuple):
     """
-    The pseudonyms by digest of a name (see spool.erasure.pseudonyms_by_digest). `keys`: the digests' keys,
-    b"" for this installation's key.
+    When a call began (nanoseconds), and the number of its record in `topic`. A call that is not stored yet has
+    a number above all records.
     """
 
-    by_digest: Mapping[str, Sequence[tuple[int, str]]] = {}
+    start_ns: int
+    topic: str = ""
+    number: int = LATEST
+
+
+STORED_BEFORE = CallTime(0)  # of a name that is stored without a time: each erasure is later
+
+
+class ErasedName(NamedTuple):
+    """
+    The pseudonym of a name in the calls from before an erasure: records below `stored`, the next record
+    number of each topic at the erasure, whatever their start, and later ones that began before `until_ns`.
+    """
+
+    until_ns: int
+    stored: Mapping[str, int]
+    pseudonym: str
+
+    def is_in(self, call: CallTime) -> bool:
+        return call.start_ns < self.until_ns or call.number < self.stored.get(call.topic, 0)
+
+
+class Pseudonyms(NamedTuple):
+    """
+    The erased names by digest, the oldest erasure first (see spool.erasure.pseudonyms_by_digest). `keys`: the
+    digests' keys, b"" for this installation's key.
+    """
+
+    by_digest: Mapping[str, Sequence[ErasedName]] = {}
     keys: Sequence[bytes] = ()
 
 
@@ -172,16 +200,16 @@ class People:
         """
         return _erasure_digest(fold_address(name), key or self.erasure_key)
 
-    def pseudonym(self, name: str, call_start_ns: int, erased: Pseudonyms | None = None) -> str:
+    def pseudonym(self, name: str, call: CallTime, erased: Pseudonyms | None = None) -> str:
         """
-        Return the person's pseudonym if the person was erased after a call at `call_start_ns` (nanoseconds), else the
-        name. `erased`: default all erasures.
+        Return the person's pseudonym if the person was erased after the call, else the name. `erased`:
+        default all erasures.
         """
         erased = self.persons.erased if erased is None else erased
         for key in erased.keys:
-            for until, pseudonym in erased.by_digest.get(self.erasure_digest(name, key), ()):
-                if call_start_ns < until:
-                    return pseudonym
+            for erased_name in erased.by_digest.get(self.erasure_digest(name, key), ()):
+                if erased_name.is_in(call):
+                    return erased_name.pseudonym
         return name
 
     def text_for_record(self, text: str, call_start_ns: int | None = None) -> str | None:
@@ -202,7 +230,7 @@ class People:
         if (
             meets is not None
             and call_start_ns is not None
-            and self.pseudonym(hashed, call_start_ns) == hashed
+            and self.pseudonym(hashed, CallTime(call_start_ns)) == hashed
         ):
             meets(fold_address(text), hashed, call_start_ns)
         return hashed

@@ -16,7 +16,7 @@ from spool.clusters import ClusterTable
 from spool.container_files.files import ContainerFiles
 from spool.deliveries.protocols import Deliveries
 from spool.devices.table import DeviceTable
-from spool.erasure import RenamedRecords, Renaming
+from spool.erasure import RenameRecords, Renaming
 from spool.errors import NotAllowed
 from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import CHUNK, Ledger
@@ -144,7 +144,7 @@ class Storage:
     close: Callable[[], Awaitable[None]]
     is_damage: Callable[[Exception], Awaitable[bool]] = _no_error_is_damage
     copy: Callable[[Path], Awaitable[None]] = _refuse_to_copy_files
-    rename_records: Callable[[Renaming], Awaitable[RenamedRecords]]
+    rename_records: RenameRecords
     overwrite_deleted_data: Callable[[], Awaitable[str]]
     health: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
 
@@ -169,7 +169,9 @@ def _accept_any_schema(directory: Path) -> None:
     """Do nothing, because there are no files."""
 
 
-async def _nothing_to_recover(options: StorageOptions, file: Path) -> RecoveryResult:
+async def _nothing_to_recover(
+    options: StorageOptions, file: Path, renaming: Renaming | None
+) -> RecoveryResult:
     raise NotAllowed(f"{file} cannot be read, because this storage engine stores no files")
 
 
@@ -212,7 +214,9 @@ class StorageEngine:
     version: Callable[[], str]
     known_faults: Callable[[], Sequence[str]] = tuple
     check_schema: Callable[[Path], None] = _accept_any_schema
-    recover: Callable[[StorageOptions, Path], Awaitable[RecoveryResult]] = _nothing_to_recover
+    recover: Callable[[StorageOptions, Path, Renaming | None], Awaitable[RecoveryResult]] = (
+        _nothing_to_recover
+    )
     administration: Administration | None = None
     tables: Callable[[StorageOptions], Awaitable[OpenTables]] | None = None
     take_over: Callable[[StorageOptions, OpenTables, Progress], Awaitable[UnfinishedStorageCopy]] | None = (

@@ -16,11 +16,12 @@ from gateway.devices.fleet.heartbeat_facts import assistant_of_source
 from gateway.normalise.reading.repositories import NAMED, unify_work_tags
 from gateway.normalise.reading.tags import put_label_unless_content
 from gateway.people.authentication.bearer import NO_LABELS, Labels
-from spool.erasure import NEVER, Renaming, rename_person
+from spool.erasure import Renaming, rename_person, time_of_new_call
 from spool.log.pending_spans import GivenValues, SpanStep
 from spool.people import (
     BRANCH,
     KEEP,
+    LATEST,
     USER_EMAIL,
     People,
     PersonNameLinks,
@@ -94,7 +95,7 @@ class RecordAttributor:
         if self._branches != KEEP and BRANCH in record.tags:
             record.tags = self._tags_with_hashed_or_no_git_branch(record.tags)
         if renaming := self.erased_name_renaming:
-            rename_person(record, renaming, time_if_unknown=NEVER)
+            rename_person(record, renaming, time_of_new_call(record))
 
     def attribute_steps(self, steps: list[SpanStep]) -> list[SpanStep]:
         """
@@ -167,7 +168,7 @@ class RecordAttributor:
             del event.data[name]
         event.data.update(protected)
         if renaming := self.erased_name_renaming:
-            rename_person(event, renaming, time_if_unknown=NEVER)
+            rename_person(event, renaming, time_of_new_call(event))
 
     def _tags_with_hashed_or_no_git_branch(self, tags: Mapping[str, str]) -> dict[str, str]:
         protected = dict(tags)
@@ -273,7 +274,7 @@ def _is_known_and_passes(test: Callable[[str], bool], value: str | None) -> bool
 
 
 def _start_time_ns(record: AiRecord | UsageEvent) -> int:
-    return NEVER if record.start_time is None else record.start_time
+    return LATEST if record.start_time is None else record.start_time
 
 
 def _name_if_one_word(name: str | None) -> str | None:

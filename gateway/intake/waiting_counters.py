@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from gateway.intake.reversals import CountedCounterGroup, RetractableCounters
 from gateway.intake.shadows import CallReporters, ReportedCallers, reporters_of_record
 from spool.clock import Clock, elapsed_s
-from spool.erasure import NEVER, Renaming, rename_person
+from spool.erasure import Renaming, rename_person, time_of_new_call
 from spool.errors import SpoolError
 from spool.identity import RecordIdentity
 from spool.log.partial_reports import (
@@ -489,8 +489,9 @@ class WaitingCounters:
             reporters = waiting.reporters
             have_heard = self._shadows.has_any_reported_calls(reporters, waiting.at)
             if renaming := self._renaming():
+                arrived_ns = int(waiting.at * NS)
                 for record in group.records_and_point_templates():
-                    rename_person(record, renaming, time_if_unknown=NEVER)
+                    rename_person(record, renaming, time_of_new_call(record, arrived_ns=arrived_ns))
                 reporters = reporters_of_record(next(iter(group.records_and_point_templates())))
                 have_heard = have_heard or self._shadows.has_any_reported_calls(reporters, waiting.at)
             if have_heard:

@@ -40,6 +40,9 @@ CHANGED_BY = "changed_by"  # state key: mark of the process that made the last c
 ROW_TAGS = "row_tags"
 # state keys: marks of changes that may affect any month
 EVERY, EVERY_BILLED = "changed", "billed"
+RENAMED = (
+    "renamed"  # state key: mark of the last renaming of people; records that were read before are outdated
+)
 RECALCULATED = "recalculated"  # state key: mark of the stored recalculations; 0 without any
 MAX_TEXT = 256  # maximum characters of a dimension's value
 MOST_NUMBERS = 100_000  # maximum sets of dimensions whose numbers are in memory
@@ -74,6 +77,7 @@ def read_state(ledger_rows: LedgerRows) -> dict[str, int]:
         "compared": 0,  # when the totals were last compared with the log
         "differing": 0,  # number of periods that differed in that comparison
         "left": 0,
+        RENAMED: 0,
         "charged": 0,  # 1 after the first amount in another currency than dollars
         RECALCULATED: 0,
         TAGGED: 0,

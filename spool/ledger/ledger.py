@@ -22,7 +22,7 @@ from spool.ledger.costs import query_costs
 from spool.ledger.counting import DimensionNumbering, MissedNumbers, read_state
 from spool.ledger.days import spans
 from spool.ledger.days.usage import DaySum, UsageSum, day_sums_by_dimensions, day_usage, priceable_day_sums
-from spool.ledger.ledger_rows import LedgerRows, LedgerStore
+from spool.ledger.ledger_rows import LedgerRows, LedgerStore, new_data_version
 from spool.ledger.queries import (
     DIMENSIONS,
     TAG,
@@ -592,19 +592,28 @@ class Ledger:
         self._unchecked_work -= unchecked
 
     async def rename_people(
-        self, new_name_of: Callable[[str], str], rename_records: Callable[[], Awaitable[T]]
+        self, new_name_of: Callable[[str], str], rename_records_below: Callable[[int], Awaitable[T]]
     ) -> tuple[int, T]:
         """
-        Rename people in all sums and, by `rename_records`, in the log. Meanwhile nothing is counted, so no old name
-        is added. Return the number of changed sets of dimensions and the result of `rename_records`.
+        Rename people in all sums and, by `rename_records_below`, in the log. It is called with a record number
+        up to which it must rename at least, and a second time if another process has counted further meanwhile.
+        Return the number of changed sets of dimensions and the last result.
+
+        This process counts nothing meanwhile. Records that another process has read before are not counted.
         """
+
+        def rename_sums(rows: LedgerRows) -> tuple[int, int]:
+            _mark_records_as_renamed(rows)
+            renamed = rows.rename_dimensions(partial(_rename_in_dimensions, renamed=new_name_of))
+            return renamed, read_state(rows)["reach"]
+
         async with self._turn:
-            result = await rename_records()
+            result = await rename_records_below(self._reach)
             self._placement.forget_numbers()
-            count = await self._change_rows(
-                lambda rows: rows.rename_dimensions(partial(_rename_in_dimensions, renamed=new_name_of))
-            )
+            count, reach = await self._change_rows(rename_sums)
             self._remembered_costs.forget()
+            if reach > self._reach:
+                result = await rename_records_below(reach)
             return count, result
 
     async def devices_of_renamed(self, renamed: Callable[[str], str]) -> set[str]:
@@ -622,12 +631,15 @@ class Ledger:
         async with self._turn:
             return await self._store.overwrite_deleted_data()
 
-    async def rebuild(self, record_log: ReadableLog) -> Rebuilt:
+    async def rebuild(
+        self, record_log: ReadableLog, change_records: Callable[[], Awaitable[object]] | None = None
+    ) -> Rebuilt:
         """
         Reset every hour of which the log has all records, to be counted again. Other hours stay.
 
         This returns at once: `catch_up` counts, also after a restart. Until then, these hours show only what
-        is counted again. Raises NotAllowed while another rebuild runs.
+        is counted again. `change_records` changes the log before a record is counted again; a crash in between
+        leaves no old sum. Raises NotAllowed while another rebuild runs.
         """
         async with self._turn:
             if (await self._read_state())["rebuilding"]:
@@ -638,6 +650,9 @@ class Ledger:
             )
             self._placement.forget_numbers()
             self._reach = min(first, self._reach)
+            if change_records is not None:
+                await change_records()
+                await self._change_rows(_mark_records_as_renamed)
         return Rebuilt(periods=periods, kept=spans, border=_datetime_or_none(border), first=first)
 
     async def apply_links(self, unit_links: WorkUnitLinks) -> None:
@@ -1234,6 +1249,11 @@ def _person_match_dimension(
         )
 
     return DerivedDimension(name=name, label="", sources=(USER, SECOND_NAME), value=yes_if_person_wanted)
+
+
+def _mark_records_as_renamed(ledger_rows: LedgerRows) -> None:
+    """Refuse the sums of records that another process has read before they were renamed."""
+    ledger_rows.set_state(**{counting.RENAMED: new_data_version()})
 
 
 def _rename_in_dimensions(dimensions: Dimensions, renamed: Callable[[str], str]) -> Dimensions:

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from spool.erasure import Renaming, rename_person, time_of_new_call
 from spool.identity import RecordIdentity
 from spool.log.partial_reports import RECOVERED, PartialReport
 from spool.log.values import Submission
-from spool.record import Record, further_dedup_keys
+from spool.record import NS, Record, further_dedup_keys
 
 _ranges = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
@@ -26,6 +27,15 @@ def imported_ranges_key(*of: str) -> bytes:
 
 def imported_ranges(report: PartialReport) -> list[tuple[int, int]]:
     return _ranges.decode(report.body)
+
+
+def rename_erased_person(record: Record, renaming: Renaming | None, *, arrived_at: float) -> None:
+    """
+    Rename people who were erased after the record first arrived (epoch seconds). Its new number is higher than
+    at the erasure.
+    """
+    if renaming is not None:
+        rename_person(record, renaming, time_of_new_call(record, arrived_ns=int(arrived_at * NS)))
 
 
 def build_import_submission(

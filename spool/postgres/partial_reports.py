@@ -88,7 +88,7 @@ _NOTE = f"""
 # rows of spans have no version, because no submission relies on one
 STORED_SPANS = StoredSpans(
     f"""
-    SELECT key, body FROM {{schema}}.partial_reports
+    SELECT key, body, at FROM {{schema}}.partial_reports
      WHERE shard = {SHARD} AND key > :after AND key < CAST('spans0' AS bytea) ORDER BY key LIMIT :most""",
     f"UPDATE {{schema}}.partial_reports SET body = :packed WHERE shard = {SHARD} AND key = :key",
     SPANS,

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from spool.erasure import EVER, Erasure, erased_word_if_renamed, pseudonyms_by_digest, rename_words
+from spool.erasure import Erasure, erased_word_if_renamed, pseudonyms_by_digest, rename_words
 from spool.errors import NotAllowed
-from spool.people import ERASED, SECOND_NAME, USER, USER_EMAIL, People, Pseudonyms, is_address
+from spool.people import ERASED, SECOND_NAME, STORED_BEFORE, USER, USER_EMAIL, People, Pseudonyms, is_address
 from spool.registry.changes import RegistryChangeWriter
 from spool.registry.file_owners import FILE_OWNERS, owner_document_id
 from spool.registry.operators import Actor, Operator
@@ -230,9 +230,9 @@ class _RegistryErasure:
 
 def find_pseudonym(people: People, erased: Pseudonyms, name: str) -> str:
     """Return a name's pseudonym, even if the erasure only knows the hash of the address."""
-    pseudonym = people.pseudonym(name, EVER, erased)
+    pseudonym = people.pseudonym(name, STORED_BEFORE, erased)
     if pseudonym == name and is_address(name):
         hashed = people.hash_address(name)
-        pseudonym = people.pseudonym(hashed, EVER, erased)
+        pseudonym = people.pseudonym(hashed, STORED_BEFORE, erased)
         return name if pseudonym == hashed else pseudonym
     return pseudonym

@@ -8,25 +8,39 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from spool.deliveries.rules import new_idempotency_key
-from spool.erasure import EVER, NO_RECORDS, RenamedRecords, Renaming, rename_person, rename_person_in_fields
+from spool.erasure import (
+    NO_RECORDS,
+    TOPICS_OF_PEOPLE,
+    RenamedRecords,
+    Renaming,
+    rename_person,
+    rename_person_in_fields,
+    states_erased_name,
+    time_of_stored_call,
+)
 from spool.errors import EntryUnreadable
 from spool.log.entries import codec
 from spool.log.entries.codec import EntryBody
 from spool.log.pending_spans import GivenValues
-from spool.record import AI_TELEMETRY, USAGE_EVENTS, pack_records, unpack_records
+from spool.people import STORED_BEFORE, CallTime
+from spool.record import NS, pack_records, unpack_records
 from spool.sql.connection import SqlConnection, SqlTransactions
+
+T = TypeVar("T")
 
 ENTRIES_AT_ONCE = 16
 AMENDMENTS_AT_ONCE = 1000
 SPANS_AT_ONCE = 256  # rows of spans per step
-TOPICS_OF_PEOPLE = (AI_TELEMETRY, USAGE_EVENTS)
 
 _ENTRIES = """
     SELECT first, count, version, checksum, body FROM {schema}.entries
      WHERE %s AND first > :after ORDER BY first LIMIT :most"""
+_ENTRY_OF_RECORD = """
+    SELECT first, count, version, checksum, body FROM {schema}.entries
+     WHERE %s AND first <= :number AND first + count > :number"""
 _PUT_ENTRY = """
     UPDATE {schema}.entries SET version = :version, checksum = :checksum, body = :body
      WHERE %s AND first = :first AND checksum = :before"""
@@ -40,23 +54,31 @@ _DELIVERIES = """
      WHERE kept IS NULL AND first <= :last AND last >= :first
        AND route IN (SELECT name FROM {schema}.routes WHERE topic = :topic)"""
 _NEW_KEY = "UPDATE {schema}.deliveries SET idempotency_key = :key WHERE id = :id"
-_KEPT = "SELECT id, kept FROM {schema}.deliveries WHERE kept IS NOT NULL"
+_KEPT = "SELECT id, kept, route, first FROM {schema}.deliveries WHERE kept IS NOT NULL"
 _PUT_KEPT = "UPDATE {schema}.deliveries SET kept = :record, idempotency_key = :key WHERE id = :id"
-_DEAD = "SELECT id, record FROM {schema}.dead"
+_DEAD = "SELECT id, record, route, number FROM {schema}.dead"
 _PUT_DEAD = "UPDATE {schema}.dead SET record = :record WHERE id = :id"
 
 
 class StoredSpans(NamedTuple):
     """
-    A table with packed spans, which only a renaming of people rewrites. `select`: reads keys and spans with
-    keys above `:after`, which starts as `before_first`. `put`: replaces the spans of a key. `change`: returns
-    packed spans with a change applied to their values.
+    A table with packed spans, which only a renaming of people rewrites. `select`: reads keys, spans and their
+    arrival with keys above `:after`, which starts as `before_first`. `put`: replaces the spans of a key.
+    `change`: returns packed spans with a change applied to their values.
     """
 
     select: str
     put: str
     before_first: bytes | int
     change: Callable[[bytes, Callable[[GivenValues], GivenValues]], bytes]
+
+
+class _TrialRolledBack(Exception):
+    """Raised to undo the transaction of a trial."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__("nothing was changed")
+        self.result = result
 
 
 class SqlPersonEraser:
@@ -80,24 +102,38 @@ class SqlPersonEraser:
         self._lock = lock
         self._spans = spans
 
-    async def rename_records(self, renaming: Renaming) -> RenamedRecords:
+    async def rename_records(self, renaming: Renaming, *, is_trial: bool = False) -> RenamedRecords:
         """
         Rename people in records. A delivery with a changed body gets a new idempotency key.
 
-        Each step is a transaction. After an interruption, call this again.
+        Each step is a transaction. After an interruption, call this again. With `is_trial`, records are only
+        counted.
         """
-        for stored in self._spans:
-            await self._rename_spans(stored, renaming)
-        renamed = await self._transactions.transaction(
-            partial(_rename_in_set_aside_records, renaming=renaming)
+        if not is_trial:
+            for stored in self._spans:
+                await self._rename_spans(stored, renaming)
+        renamed = await self._in_transaction(
+            partial(_rename_in_set_aside_records, renaming=renaming), is_trial=is_trial
         )
         for topic in TOPICS_OF_PEOPLE:
             after = 0
-            while step := await self._rename_some_entries(topic, after, renaming):
+            while step := await self._rename_some_entries(topic, after, renaming, is_trial=is_trial):
                 after, count = step
                 renamed = renamed.plus(count)
-            renamed = renamed.plus(await self._rename_all_amendments(topic, renaming))
+            renamed = renamed.plus(await self._rename_all_amendments(topic, renaming, is_trial=is_trial))
         return renamed
+
+    async def _in_transaction(self, change: Callable[[SqlConnection], T], *, is_trial: bool) -> T:
+        def change_and_roll_back(tables: SqlConnection) -> T:
+            raise _TrialRolledBack(change(tables))
+
+        if not is_trial:
+            return await self._transactions.transaction(change)
+        try:
+            return await self._transactions.transaction(change_and_roll_back)
+        except _TrialRolledBack as trial:
+            result: T = trial.result
+            return result
 
     async def _rename_spans(self, stored_spans: StoredSpans, renaming: Renaming) -> None:
         def read_some_spans(tables: SqlConnection, after: bytes | int) -> list[tuple[Any, ...]]:
@@ -112,7 +148,7 @@ class SqlPersonEraser:
             after = rows[-1][0]
 
     async def _rename_some_entries(
-        self, topic: str, after_number: int, renaming: Renaming
+        self, topic: str, after_number: int, renaming: Renaming, *, is_trial: bool
     ) -> tuple[int, RenamedRecords] | None:
         """
         Rename people in the entries of a topic after a number. Return the number of the last entry read, or
@@ -126,7 +162,7 @@ class SqlPersonEraser:
         if not rows:
             return None
         changed, count = await asyncio.to_thread(_rename_in_entries, topic, rows, renaming)
-        if changed:
+        if changed and not is_trial:
             keys = await self._transactions.transaction(
                 partial(self._write_entries_and_renew_deliveries, topic=topic, changed=changed)
             )
@@ -143,12 +179,14 @@ class SqlPersonEraser:
         tables.run_each(_NEW_KEY, [{"id": id, "key": new_idempotency_key()} for id in sorted(deliveries)])
         return len(deliveries)
 
-    async def _rename_all_amendments(self, topic: str, renaming: Renaming) -> RenamedRecords:
+    async def _rename_all_amendments(
+        self, topic: str, renaming: Renaming, *, is_trial: bool
+    ) -> RenamedRecords:
         after: int | None = 0
         renamed = NO_RECORDS
         while after is not None:
             work = partial(self._rename_amendments, topic=topic, after_number=after, renaming=renaming)
-            after, count = await self._transactions.transaction(work)
+            after, count = await self._in_transaction(work, is_trial=is_trial)
             renamed = renamed.plus(RenamedRecords(count))
         return renamed
 
@@ -165,8 +203,10 @@ class SqlPersonEraser:
                 fields = codec.unpack_checked_fields(topic, number, checksum, bytes(packed))
             except EntryUnreadable:
                 continue
-            # reports rarely state a call's time, so any time counts
-            if rename_person_in_fields(fields, renaming, EVER):
+            if not rename_person_in_fields({**fields}, renaming, STORED_BEFORE):
+                continue
+            call = self._time_of_amended_call(tables, topic, number)
+            if call is not None and rename_person_in_fields(fields, renaming, call):
                 data = codec.pack_fields(fields)
                 checksum = codec.checksum_bound_to_location(data, codec.amendment_location(topic, number))
                 put = _PUT_AMENDMENT % self._rows
@@ -174,23 +214,38 @@ class SqlPersonEraser:
                 count += 1
         return (rows[-1][0] if rows else None), count
 
+    def _time_of_amended_call(self, tables: SqlConnection, topic: str, number: int) -> CallTime | None:
+        """Return the time of the record's call, or None if the record is deleted or damaged."""
+        rows = tables.all(_ENTRY_OF_RECORD % self._rows, topic=self._code(topic), number=number)
+        for first, count, version, checksum, body in rows:
+            try:
+                raws, _ = codec.unpack_entry(EntryBody(version, checksum, bytes(body)), topic, first, count)
+                return time_of_stored_call(codec.decode_record(raws[number - first]), topic, number)
+            except EntryUnreadable:
+                return CallTime(STORED_BEFORE.start_ns, topic, number)
+        return None
+
 
 def _rename_in_spans(
     stored_spans: StoredSpans, rows: Iterable[Sequence[Any]], renaming: Renaming
 ) -> list[Mapping[str, Any]]:
-    change = partial(_rename_in_given_values, renaming=renaming)
-    changed = ((key, bytes(packed), stored_spans.change(bytes(packed), change)) for key, packed in rows)
-    return [{"key": key, "packed": after} for key, before, after in changed if after != before]
+    changed = list[Mapping[str, Any]]()
+    for key, packed, at in rows:
+        # spans rarely state a call's time, so their arrival counts
+        change = partial(_rename_in_given_values, renaming=renaming, call=CallTime(int(at * NS)))
+        after = stored_spans.change(bytes(packed), change)
+        if after != bytes(packed):
+            changed.append({"key": key, "packed": after})
+    return changed
 
 
 def _put_spans(tables: SqlConnection, statement: str, rows: Iterable[Mapping[str, Any]]) -> None:
     tables.run_each(statement, rows)
 
 
-def _rename_in_given_values(given_values: GivenValues, renaming: Renaming) -> GivenValues:
+def _rename_in_given_values(given_values: GivenValues, renaming: Renaming, call: CallTime) -> GivenValues:
     fields = {**given_values._asdict(), "tags": dict(given_values.tags)}
-    # spans rarely state a call's time, so any time counts
-    rename_person_in_fields(fields, renaming, EVER)
+    rename_person_in_fields(fields, renaming, call)
     return GivenValues(**{**fields, "tags": (*fields["tags"].items(),)})
 
 
@@ -198,7 +253,7 @@ def _rename_in_entries(
     topic: str, rows: Iterable[Sequence[Any]], renaming: Renaming
 ) -> tuple[list[Mapping[str, Any]], RenamedRecords]:
     changed: list[Mapping[str, Any]] = []
-    records = unreadable = 0
+    records = unreadable = later = 0
     for first, count, version, checksum, body in rows:
         try:
             raws, _ = codec.unpack_entry(EntryBody(version, checksum, bytes(body)), topic, first, count)
@@ -206,9 +261,16 @@ def _rename_in_entries(
         except EntryUnreadable:
             unreadable += 1
             continue
-        renamed = [record for record in decoded if rename_person(record, renaming, time_if_unknown=EVER)]
+        renamed = 0
+        for number, record in enumerate(decoded, first):
+            if not states_erased_name(record, renaming):
+                continue
+            if rename_person(record, renaming, time_of_stored_call(record, topic, number)):
+                renamed += 1
+            else:
+                later += 1
         if renamed:
-            records += len(renamed)
+            records += renamed
             sealed = codec.compress_entry(
                 codec.encode_records(decoded), codec.entry_location(topic, first, count)
             )
@@ -220,15 +282,18 @@ def _rename_in_entries(
                 "body": sealed.data,
             }
             changed.append({"entry": entry, "span": {"first": first, "last": first + count - 1}})
-    return changed, RenamedRecords(records, 0, unreadable)
+    return changed, RenamedRecords(records, unreadable=unreadable, later=later)
 
 
 def _rename_in_set_aside_records(tables: SqlConnection, renaming: Renaming) -> RenamedRecords:
     renamed = NO_RECORDS
     for select, put in ((_DEAD, _PUT_DEAD), (_KEPT, _PUT_KEPT)):
-        for id, packed in tables.all(select):
-            records = unpack_records(bytes(packed))
-            changed = [rename_person(record, renaming, time_if_unknown=EVER) for record in records]
+        for id, packed, route, number in tables.all(select):
+            records, (_, _, topic) = unpack_records(bytes(packed)), route.rpartition("/")
+            changed = [
+                rename_person(record, renaming, time_of_stored_call(record, topic, number))
+                for record in records
+            ]
             if any(changed):
                 key = {"key": new_idempotency_key()} if put is _PUT_KEPT else {}
                 tables.run(put, id=id, record=pack_records(records), **key)

@@ -28,7 +28,7 @@ _FIND = "SELECT key, at, body FROM pending WHERE key = ?"
 _UNDER = "SELECT key, at, body FROM pending WHERE key >= ? AND substr(key, 1, ?) = ?"
 
 STORED_SPANS = StoredSpans(
-    "SELECT key, body FROM pending WHERE key > :after AND key < CAST('spans0' AS BLOB) ORDER BY key LIMIT :most",
+    "SELECT key, body, at FROM pending WHERE key > :after AND key < CAST('spans0' AS BLOB) ORDER BY key LIMIT :most",
     "UPDATE pending SET body = :packed WHERE key = :key",
     SPANS,
     change_given_values,

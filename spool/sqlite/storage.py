@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spool.erasure import Renaming
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
 from spool.sqlite.directory import SPOOL, require_finished_copy
@@ -116,12 +117,12 @@ async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registr
     return registry
 
 
-async def _recover_records(options: StorageOptions, file: Path) -> RecoveryResult:
+async def _recover_records(options: StorageOptions, file: Path, renaming: Renaming | None) -> RecoveryResult:
     from spool.sqlite.damage.recovering import recover_records
 
     require_finished_copy(options.directory)
     await asyncio.to_thread(_check_schemas, options.directory)
-    return await recover_records(options.directory, options.settings, options.clock, file)
+    return await recover_records(options, file, renaming)
 
 
 async def _tables_to_copy(options: StorageOptions) -> OpenTables:

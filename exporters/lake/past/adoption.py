@@ -32,9 +32,15 @@ from exporters.lake.verification import ReadManifest, read_manifests
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries, LakeDeliveries
 from spool.deliveries.values import Delivery, LakeDelivery, Settlement
+from spool.erasure import Renaming
 from spool.errors import NotAllowed
 from spool.ledger import money
-from spool.log.imported import build_import_submission, imported_ranges, imported_ranges_key
+from spool.log.imported import (
+    build_import_submission,
+    imported_ranges,
+    imported_ranges_key,
+    rename_erased_person,
+)
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import RecordLog
 from spool.record import AI_TELEMETRY, NS, Record, decimal_text, utc_iso
@@ -219,7 +225,7 @@ class LakeAdoption:
     """
     An adoption: a log that was restored from a backup takes over later records from its data lake
     (`destination`). No server may use the storage meanwhile. Files are fetched into folders of `directory`.
-    `writer`: see `FileFormat`. `batch_records`: limit of a delivery.
+    `writer`: see `FileFormat`. `batch_records`: limit of a delivery. `renaming`: of people who were erased.
     """
 
     store: LakeStore
@@ -233,6 +239,7 @@ class LakeAdoption:
     batch_records: int
     directory: Path
     records: TopicRecords = RECORDS[AI_TELEMETRY]
+    renaming: Renaming | None = None
 
     @property
     def _topic(self) -> str:
@@ -436,6 +443,8 @@ class LakeAdoption:
                 counts.brought += 1
                 restored.seen.add(record.id)
                 if record.id not in restored.ids:
+                    arrived_at = (time_ns(row["committed_at"]) or 0) / NS
+                    rename_erased_person(record, self.renaming, arrived_at=arrived_at)
                     waiting.append(record)
             if len(waiting) >= _AT_ONCE and not dry_run:
                 await self._append_to_log(waiting, restored)

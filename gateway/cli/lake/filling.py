@@ -19,7 +19,6 @@ from gateway.configuration.sections import Config
 from gateway.service.assembly.storage import open_storage
 from spool.clock import SystemClock
 from spool.deliveries.protocols import LANDINGS
-from spool.erasing import reapply_erasures_to_records
 from spool.errors import NotAllowed, SpoolError
 from spool.registry.operators import Actor
 
@@ -60,10 +59,10 @@ async def adopt_lake(
                 batch_records=settings.batch_records or USUAL_RECORDS,
                 directory=Path(directory),
                 records=RECORDS[topic],
+                renaming=storage.registry.people.pseudonym,
             )
             result = await adoption.adopt_records(leaves_in_lake=leaves_records_only_in_lake, dry_run=dry_run)
             if not dry_run:
-                await reapply_erasures_to_records(storage)
                 actor = Actor(local_address(config), "command line")
                 await storage.registry.audit_change(
                     actor, "lake.adopt", settings.name, after={"topic": topic, **asdict(result)}

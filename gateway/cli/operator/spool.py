@@ -20,6 +20,7 @@ from gateway.cli.parameters import Moment
 from gateway.configuration.sections import Config
 from spool import engines
 from spool.clock import SystemClock
+from spool.erasure import Renaming
 from spool.errors import SpoolError
 from spool.log.accounting import (
     ACCEPTED,
@@ -194,9 +195,11 @@ def recover_data_directory(
     """
     settings = load_config_with_data(config, data)
     try:
+        problem, renaming = asyncio.run(
+            _salvage_storage_and_check_registry(settings, new_registry=new_registry)
+        )
         if file is not None:
-            _show_recovery(asyncio.run(_recover_database_file(settings, file)))
-        problem = asyncio.run(_salvage_storage_and_check_registry(settings, new_registry=new_registry))
+            _show_recovery(asyncio.run(_recover_database_file(settings, file, renaming)))
     except (SpoolError, OSError) as error:
         exit_because_of(error)
     if problem:
@@ -213,25 +216,25 @@ def _show_recovery(recovered: RecoveryResult) -> None:
         )
 
 
-async def _recover_database_file(config: Config, file: Path) -> RecoveryResult:
+async def _recover_database_file(config: Config, file: Path, renaming: Renaming | None) -> RecoveryResult:
     from spool.storage import StorageOptions
 
     options = StorageOptions(directory=config.data_dir, settings=config.spool, clock=SystemClock())
-    return await engines.import_damaged_file(options, file)
+    return await engines.import_damaged_file(options, file, renaming=renaming)
 
 
-async def _salvage_storage_and_check_registry(config: Config, *, new_registry: bool) -> str:
+async def _salvage_storage_and_check_registry(
+    config: Config, *, new_registry: bool
+) -> tuple[str, Renaming | None]:
     """
-    Open and close the storage once, which salvages it, and rename people in it who were erased. Return the
-    problem of the registry, or "".
+    Open and close the storage once, which salvages it. Return the problem of the registry, or "", and the
+    renaming of people who were erased.
     """
     from gateway.service.assembly.storage import open_storage
-    from spool.erasing import reapply_erasures_to_records
 
     async with open_storage(config, clock=SystemClock(), new_registry=new_registry) as storage:
-        if storage.registry is not None:
-            await reapply_erasures_to_records(storage)
-        return storage.registry_problem
+        renaming = None if storage.registry is None else storage.registry.people.pseudonym
+        return storage.registry_problem, renaming
 
 
 @spool.command("replay")

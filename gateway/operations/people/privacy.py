@@ -135,9 +135,6 @@ class StoredErasure(msgspec.Struct, kw_only=True):
     ]
     texts: Annotated[bool, words("Whether free texts with a name were replaced."), example(True)]
     devices: Annotated[bool, words("Whether devices of the person were revoked and erased."), example(False)]
-    passes: Annotated[
-        int, words("How often this storage renamed the records. Always 0 in an exported file."), example(0)
-    ]
     below: Annotated[
         list[str], words("The agents and gateways that still have to erase the person."), example([])
     ]
@@ -374,7 +371,8 @@ def _erasure_receipt_places(
         place="records",
         state=PENDING if records.unreadable else DONE,
         count=None if body.dry_run else records.records,
-        what=f"stored records; {records.deliveries} deliveries got new idempotency keys"
+        what=f"stored records; {records.deliveries} deliveries got new idempotency keys; {records.later} later "
+        "calls have the name and stay, because they belong to a new person"
         + (
             f"; {records.unreadable} damaged entries stay until spool.retention ends"
             if records.unreadable

@@ -26,7 +26,7 @@ from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.erasure import erasure_order_for_lower_installations, erasures_to_json
 from spool.ledger.queries import TAG, TOTAL, CostQuery, next_full_hour
 from spool.ledger.sums import OTHER
-from spool.people import LATEST, SECOND_NAME, USER, People, hash_address_with_key, is_address
+from spool.people import LATEST, SECOND_NAME, USER, CallTime, People, hash_address_with_key, is_address
 from spool.record import NS
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
@@ -229,7 +229,8 @@ def _require_downstream_sender(bearer: AuthenticatedKey) -> str:
 
 
 def _was_erased_after(people: People, address: str, call_start_ns: int) -> bool:
-    return any(people.pseudonym(form, call_start_ns) != form for form in people.all_recorded_names(address))
+    call = CallTime(call_start_ns)
+    return any(people.pseudonym(form, call) != form for form in people.all_recorded_names(address))
 
 
 def _require_registry(services: TopicServices) -> Registry:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from spool.erasure import NEVER, rename_person_in_fields
+from spool.erasure import rename_person, rename_person_in_fields, time_of_new_call, time_of_stored_call
 from spool.identity import (
     ANY_SCOPE,
     NestedReport,
@@ -65,6 +65,7 @@ from spool.log.planning.relayed_reports import RelayedReportSearch
 from spool.log.planning.relayed_reports import relayed_pair_dedup_flag as relay_name
 from spool.log.planning.sibling_spans import MOST_BESIDE, can_be_one_call, pair_reports
 from spool.log.values import Submission
+from spool.people import CallTime
 from spool.record import DEVICE_KEYS, NS, Correction, Inference, Record
 
 _GUESSED = "guessed"
@@ -230,6 +231,7 @@ class KnownCalls:
                 return record, log_position
             known = self.current_record(topic, number)
             if isinstance(record, Inference) and isinstance(known, Inference):
+                record = self._with_names_of_known_call(record, log_position)
                 # the report states only a cost, which is final
                 is_final = all(getattr(known, name) is None for name in TOKENS)
                 if is_final and known.sender_key == record.sender_key:
@@ -255,11 +257,13 @@ class KnownCalls:
             return log_position
         if identity.also or identity.links or identity.nesting or identity.relay:
             log_position = self._join_matches(record, identity, log_position, search_hours)
+        record = self._with_names_of_known_call(record, log_position)
         if self._read_record(log_position) == record:  # most frequent: the sender repeats a request
             return log_position
         known, corrections_so_far = self._current_record(log_position)
         if isinstance(known, Inference) and known.counted_by is not None:
             log_position = self._end_of_counted_by_chain(log_position)
+            record = self._with_names_of_known_call(record, log_position)
             known, corrections_so_far = self._current_record(log_position)
         if known is None:
             self._count_accounting_term(accounting.UNCOMPARED, record)
@@ -297,6 +301,22 @@ class KnownCalls:
             )
             self._store_further_dedup_keys(names, log_position, known, search_hours)
         return log_position
+
+    def _with_names_of_known_call(self, report: Inference, log_position: int) -> Inference:
+        """
+        Return the report without the name of a person who was erased after the known call. The report itself may
+        state a later start, or none.
+        """
+        known = self._read_record(log_position)
+        if self._renaming is None or known is None:
+            return report
+        renamed = replace_fields(report, {})  # a copy, because the caller may submit the report again
+        call = self._time_of_call(known, *duplicates.decode_log_position(log_position))
+        return renamed if rename_person(renamed, self._renaming, call) else report
+
+    def _time_of_call(self, record: Record, topic: str, record_number: int) -> CallTime:
+        is_stored = record_number < self._plan.first.get(topic, 1)
+        return time_of_stored_call(record, topic, record_number) if is_stored else time_of_new_call(record)
 
     def _cost_rules(self, search_hours: Iterable[int]) -> CostRules:
         return CostRules(lambda name: self.find_log_position(name, search_hours) is not None)
@@ -378,10 +398,6 @@ class KnownCalls:
         if not isinstance(known, Inference) or known.shadow:
             return
         fields: dict[str, Any] = values_to_add(known, values_above.given)
-        if self._renaming is not None:
-            rename_person_in_fields(
-                fields, self._renaming, NEVER if known.start_time is None else known.start_time
-            )
         fields |= run_fields_to_add((known.run, known.parent_run, known.ancestors), values_above.runs)
         if not fields:
             return
@@ -445,6 +461,9 @@ class KnownCalls:
         corrected = self._index.short_id(correction.corrects)
         if known_at := self._plan.ids.get(corrected) or self._index.find_log_position_in_memory(corrected):
             _, correction.corrects_number = duplicates.decode_log_position(known_at)
+        if self._renaming is not None:
+            number = correction.corrects_number or self._plan.first[topic]
+            rename_person(correction, self._renaming, self._time_of_call(correction, topic, number))
         self._plan.ids[self._index.short_id(correction.id)] = log_position
         self._plan.hours.append(hour)
         records.append(correction)
@@ -545,6 +564,9 @@ class KnownCalls:
         self, topic: str, record_number: int, known_record: Inference, fields: dict[str, Any]
     ) -> None:
         begin = self._plan.first.get(topic, 1)
+        if self._renaming is not None:
+            call = self._time_of_call(known_record, topic, record_number)
+            rename_person_in_fields(fields, self._renaming, call)
         # change a copy of a record that is not written yet, because the caller may submit its object again
         if record_number >= begin:
             self._plan.records[topic][record_number - begin] = replace_fields(known_record, fields)

@@ -53,7 +53,7 @@ ADD_COMMIT = """
 
 # other nodes load the spans at a start
 SPANS_OF_COMMITS = StoredSpans(
-    "SELECT id, ids FROM {schema}.commits WHERE shard = 0 AND id > :after ORDER BY id LIMIT :most",
+    "SELECT id, ids, at FROM {schema}.commits WHERE shard = 0 AND id > :after ORDER BY id LIMIT :most",
     "UPDATE {schema}.commits SET ids = :packed WHERE shard = 0 AND id = :key",
     0,
     change_packed_spans,

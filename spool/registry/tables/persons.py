@@ -111,15 +111,15 @@ class PersonTable:
     async def load(self) -> None:
         news = self._changes.news
         ids = None if news is None else news.changed_ids(KIND)
-        self.erasures, self.below, links, change = await self._changes.read(
+        erasures, self.below, links, change = await self._changes.read(
             lambda rows: (
                 stored_erasures(rows),
                 frozenset(rows.documents(BELOW)),
                 *self._read_links(rows, ids),
             )
         )
+        self._apply_erasures(erasures)
         persons = self._people.persons
-        persons.erased = pseudonyms_by_digest(self.erasures)
         erased = names_of_erased(
             [tuple(erasure.names.values()) for erasure in self.erasures if erasure.names]
         )
@@ -335,6 +335,11 @@ class PersonTable:
         )
         return count
 
+    async def store_numbers_at_erasure(self, erasure: Erasure, next_numbers: Mapping[str, int]) -> Erasure:
+        """Store the next record number of each topic: the erasure applies to all earlier records."""
+        await self._change_erasures([erasure.id], lambda known: replace(known, stored=next_numbers))
+        return replace(erasure, stored=next_numbers)
+
     async def store_finished_renaming(self, erasure: Erasure) -> None:
         """Store that the records of this storage were renamed once more."""
         await self._change_erasures([erasure.id], lambda known: replace(known, passes=erasure.passes + 1))
@@ -382,10 +387,11 @@ class PersonTable:
                     registry_rows.put_document(ERASURE, erasure.id, asdict(change(erasure)))
             return stored_erasures(registry_rows)
 
-        def keep_erasures_in_memory(erasures: Sequence[Erasure]) -> None:
-            self.erasures = erasures
+        await self._changes.change_rows(apply_change_to_erasures, self._apply_erasures)
 
-        await self._changes.change_rows(apply_change_to_erasures, keep_erasures_in_memory)
+    def _apply_erasures(self, erasures: Sequence[Erasure]) -> None:
+        self.erasures = erasures
+        self._people.persons.erased = pseudonyms_by_digest(erasures)
 
     def _apply_people_change(self, change: PeopleChange) -> None:
         self._people.persons.change_links(*change)

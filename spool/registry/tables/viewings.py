@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from spool.erasure import pseudonyms_by_digest
 from spool.listing import ListPage, ListQuery
+from spool.people import CallTime
 from spool.record import NS
 from spool.registry.changes import RegistryChangeWriter
 from spool.registry.registry_rows import RegistryRows
@@ -58,12 +59,12 @@ class ViewingTable:
         self, registry_rows: RegistryRows, viewings: Iterable[Viewing], viewed_at: float
     ) -> list[Viewing]:
         erased = pseudonyms_by_digest(stored_erasures(registry_rows))
-        people, began = self._changes.people, int(viewed_at * NS) - 1
+        people, viewed = self._changes.people, CallTime(int(viewed_at * NS) - 1)
         return [
             replace(
                 each,
-                viewer=people.pseudonym(each.viewer, began, erased),
-                person=people.pseudonym(each.person, began, erased),
+                viewer=people.pseudonym(each.viewer, viewed, erased),
+                person=people.pseudonym(each.person, viewed, erased),
             )
             for each in viewings
         ]

@@ -19,11 +19,16 @@ from pathlib import Path
 
 from spool.clock import Clock
 from spool.deliveries import ranges, rules
+from spool.erasure import Renaming
 from spool.errors import NotAllowed
-from spool.log.imported import build_import_submission, imported_ranges, imported_ranges_key
+from spool.log.imported import (
+    build_import_submission,
+    imported_ranges,
+    imported_ranges_key,
+    rename_erased_person,
+)
 from spool.log.partial_reports import RECOVERED, PartialReport
 from spool.record import TOPICS, Record
-from spool.settings import SpoolSettings
 from spool.sqlite import recovery
 from spool.sqlite.damage.notes import RecoveryNote
 from spool.sqlite.damage.salvage import salvage_rows
@@ -32,30 +37,29 @@ from spool.sqlite.deliveries.delivery_rows import lowest_number_needed_by_routes
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.log.entries import highest_accepted_number, lowest_stored_number, read_entries
 from spool.sqlite.spool import SqliteSpool, open_spool
-from spool.storage import RecoveryResult
+from spool.storage import RecoveryResult, StorageOptions
 
 DIRECTORY = "recover.tmp"
 STEP = 500  # records per commit
 
 
-async def recover_records(
-    directory: Path, settings: SpoolSettings, clock: Clock, file: Path
-) -> RecoveryResult:
+async def recover_records(options: StorageOptions, file: Path, renaming: Renaming | None) -> RecoveryResult:
     """
-    Add every record of the file that the log does not have.
+    Add every record of the file that the log does not have, without names of erased people.
 
     Raises NotAllowed for the log's own file, and for a file without readable rows. Raises SpoolFull if there
     is no space; records added before then stay, and the next run continues after them.
     """
+    directory, clock = options.directory, options.clock
     _require_file_other_than_current_log(file, directory)
-    spool = await open_spool(directory, settings=settings, clock=clock)
+    spool = await open_spool(directory, settings=options.settings, clock=clock)
     scratch = directory / DIRECTORY
     try:
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700)
         database = await _salvage_into_scratch(scratch / SPOOL, file)
         try:
-            return await _MissingRecordImport(spool, database, clock).import_missing_records()
+            return await _MissingRecordImport(spool, database, clock, renaming).import_missing_records()
         finally:
             await database.close()
     finally:
@@ -87,10 +91,11 @@ async def _salvage_into_scratch(scratch: Path, file: Path) -> Database:
 
 
 class _MissingRecordImport:
-    def __init__(self, spool: SqliteSpool, source: Database, clock: Clock) -> None:
+    def __init__(self, spool: SqliteSpool, source: Database, clock: Clock, renaming: Renaming | None) -> None:
         self._spool = spool
         self._source = source
         self._clock = clock
+        self._renaming = renaming
         self._counts: Counter[str] = Counter()
         self._ids = array("Q")
 
@@ -170,10 +175,13 @@ class _MissingRecordImport:
 
     async def _read_records(self, database: Database, topic: str, begin: int, end: int) -> dict[int, Record]:
         entries = await database.read(partial(read_entries, topic=topic, first_number=begin, last_number=end))
-        numbered = (
-            (number, record) for entry in entries for number, record in enumerate(entry.records, entry.first)
-        )
-        return {number: record for number, record in numbered if record is not None}
+        found = dict[int, Record]()
+        for entry in entries:
+            for number, record in enumerate(entry.records, entry.first):
+                if record is not None:
+                    rename_erased_person(record, self._renaming, arrived_at=entry.committed_at)
+                    found[number] = record
+        return found
 
     async def _highest_accepted_number(self, topic: str) -> int:
         return await self._spool.database.read(partial(highest_accepted_number, topic=topic))

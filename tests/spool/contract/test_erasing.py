@@ -21,7 +21,7 @@ from spool.errors import Invalid, NotAllowed
 from spool.identity import RecordIdentity
 from spool.ledger.queries import CostQuery
 from spool.log.values import Submission
-from spool.people import ERASED, USER, USER_EMAIL, People
+from spool.people import ERASED, USER, USER_EMAIL, CallTime, People
 from spool.record import (
     AI_TELEMETRY,
     NS,
@@ -169,8 +169,8 @@ async def test_a_late_report_brings_no_name_back(storage: Storage, clock: MovedC
     erasure = erasure_of(people, ["ada"], NOON)
     await erased(storage, erasure)
     [pseudonym] = erasure.names.values()
-    assert pseudonym == people.pseudonym("ada", int(NOON - 1) * NS)
-    assert "ada" == people.pseudonym("ada", int(NOON) * NS)
+    assert pseudonym == people.pseudonym("ada", CallTime(int(NOON - 1) * NS))
+    assert "ada" == people.pseudonym("ada", CallTime(int(NOON) * NS))
     clock.move(60)
     await store(storage, [call(id=b"2" * 16, user="ada", start_time=int(NOON + 30) * NS)])
     assert {(ERASED,), ("ada",)} == (await sums(storage, "user")).keys()

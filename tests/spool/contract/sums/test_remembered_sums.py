@@ -194,7 +194,7 @@ class Orders:
         self.erased.append((pseudonym,))
         self.people.replace_links(self.linked, self.erased)
 
-        async def records() -> None:
+        async def records(_: int) -> None:
             for entry in self.log.entries:
                 for record in entry.records:
                     if isinstance(record, Inference) and record.user == name:
