@@ -252,16 +252,21 @@ def add_retry_after(response: web.Response, error: Refusal) -> web.Response:
     return response
 
 
-def otlp_success(rejects: Sequence[RejectedPayloadItem], *, member: str, json: bool) -> bytes:
-    """Return the body of a successful OTLP answer, with the number of rejected items and the reasons."""
-    if not rejects:
+def otlp_success(
+    rejects: Sequence[RejectedPayloadItem], warnings: Sequence[str], *, member: str, json: bool
+) -> bytes:
+    """
+    Return the body of a successful OTLP answer, with the number of rejected items, the reasons, and warnings
+    about the other items.
+    """
+    if not rejects and not warnings:
         return b"{}" if json else b""
+    parts = [summarize_rejects(rejects), *warnings] if rejects else warnings
+    text = " ".join(parts)[:MAX_MESSAGE]
     if json:
         # int64 is text in proto3 JSON
-        return orjson.dumps(
-            {"partialSuccess": {member: str(len(rejects)), "errorMessage": summarize_rejects(rejects)}}
-        )
-    return b"\x0a" + _with_length_prefix(_encode_status(len(rejects), summarize_rejects(rejects)))
+        return orjson.dumps({"partialSuccess": {member: str(len(rejects)), "errorMessage": text}})
+    return b"\x0a" + _with_length_prefix(_encode_status(len(rejects), text))
 
 
 def summarize_rejects(rejects: Sequence[RejectedPayloadItem]) -> str:

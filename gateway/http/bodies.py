@@ -85,7 +85,8 @@ class _ZlibInflater:
                 yield from _inflate_pieces(self._member, data)
             except IsalError as error:  # type: ignore[misc]  # its stub says it is an instance
                 raise BadPayload(
-                    f"Content-Encoding {self._name}: the body is not valid {self._name}."
+                    f"Content-Encoding {self._name}: the body is not valid {self._name}. If it is not compressed, "
+                    "send it without Content-Encoding."
                 ) from error
             data = self._member.unused_data
 
@@ -135,7 +136,8 @@ class _ZstdInflater:
                 yield from self._inflate_pieces(data)
             except zstd.ZstdError as error:
                 raise BadPayload(
-                    "Content-Encoding zstd: the body is not valid zstd, or its window is larger than 8 MiB."
+                    "Content-Encoding zstd: the body is not valid zstd, or its window is larger than 8 MiB. If it is "
+                    "not compressed, send it without Content-Encoding."
                 ) from error
             data = self._frame.unused_data if self._frame.eof else b""
 

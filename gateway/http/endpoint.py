@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ from gateway.http.handler_services import RunningServices
 from gateway.http.listening.listener import HttpServerConnection, wait_for_turn
 from gateway.http.requests import AdmittedRequest, Result, check_parameters, services_type_of_handler
 from gateway.http.viewers import API, MCP, Viewer, record_viewings, viewing_reason
+from gateway.normalise.payload.first_bytes import describe_foreign_encoding
 from gateway.people.authentication.access import KEPT_UNDER
 from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.registry.scopes import AI_HUB
@@ -37,6 +39,11 @@ from spool.registry.scopes import AI_HUB
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _log = logging.getLogger(__name__)
+
+PATH_LOGGED = ("nowhere", "ai-telemetry")  # endpoints where the log line of a 404 has the path
+MAX_LOGGED_PATH = 120  # characters of a path in a log line
+# A segment that may be a key or a name is not logged: one that is long, has several digits, or begins like a key.
+_LOGGABLE_SEGMENT = re.compile(r"(?!th[de]?_|sk-)[A-Za-z._:-]{0,40}\d?[A-Za-z._:-]{0,24}")
 
 
 def build_endpoint(rows: Sequence[ApiAddress], services: RunningServices) -> Handler:
@@ -123,17 +130,17 @@ def build_endpoint(rows: Sequence[ApiAddress], services: RunningServices) -> Han
 
     def log_and_refuse(request: web.Request, error: Refusal) -> web.Response:
         receivers.metrics.count_refusal(error.type)
-        _log.log(
-            logging.ERROR if error.status == 500 else logging.WARNING,
-            "refused a request",
-            extra={
-                "action": "request_refused",
-                "endpoint": name,
-                "status": error.status,
-                "type": error.type,
-                "address": request.remote,
-            },
-        )
+        extra = {
+            "action": "request_refused",
+            "endpoint": name,
+            "status": error.status,
+            "type": error.type,
+            "address": request.remote,
+        }
+        if error.status == 404 and name in PATH_LOGGED:
+            extra["path"] = loggable_path(request.path)
+        level = logging.ERROR if error.status == 500 else logging.WARNING
+        _log.log(level, "refused a request", extra=extra)
         return error_form(request, error, receivers.clock.now())
 
     return handle_request
@@ -161,6 +168,14 @@ def build_unguarded_endpoint(served_address: ApiAddress, services: RunningServic
             return served_address.error_form(request, refusal, receivers.clock.now())
 
     return handle_request
+
+
+def loggable_path(path: str) -> str:
+    segments = (
+        segment if _LOGGABLE_SEGMENT.fullmatch(segment) else "..."
+        for segment in path[: 2 * MAX_LOGGED_PATH].split("/")
+    )
+    return "/".join(segments)[:MAX_LOGGED_PATH]
 
 
 class _AdmittedHead(NamedTuple):
@@ -280,7 +295,7 @@ def _decode_body(served_address: ApiAddress, body: bytes) -> object:
         body = b"{}"
     try:
         return msgspec.json.decode(body, type=served_address.body)
-    except UnicodeDecodeError:
-        raise BadPayload("The body does not match the schema of this address: it is not UTF-8.") from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BadPayload(f"The body does not match the schema of this address: {error}.") from None
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+        problem = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        problem = describe_foreign_encoding(body) or problem
+        raise BadPayload(f"The body does not match the schema of this address: {problem}.") from None

@@ -27,6 +27,9 @@ MERGED = "merged"  # reason: another item of the payload describes the same call
 DUPLICATE = "duplicate"
 GUARD = "guard"  # reason: a guardrail without a model; if it calls a model, that call has its own span
 TEST_SPAN = "test_span"  # reason: a product sent the span only to test its export
+NO_ITEMS = (
+    "no_items"  # reason: the body has none of the members that the address reads; it counts as one item
+)
 CHECK = "check"  # reason: the marked test call of the command `check` of another Tollhouse
 
 MOST_NAMES = 32  # maximum names that are listed for an unrecognized item
@@ -139,6 +142,7 @@ class ReadOutcome(msgspec.Struct):
     keep_tags: frozenset[str] = frozenset()
     stated: dict[Stated, int] = {}  # what calls state -> their number, before any record is changed
     agent: str = ""  # product of the User-Agent header, used as the version of senders that state none
+    warnings: list[str] = []  # sentences for the sender about items that are stored or ignored
 
     def add_record(
         self,
@@ -184,6 +188,14 @@ class ReadOutcome(msgspec.Struct):
         """
         if session is not None and session != record.session:
             self.sessions.setdefault((record.source, record.tags.get("service"), session), set()).add(device)
+
+    @property
+    def has_records_or_points(self) -> bool:
+        return bool(self.records or self.points or self.packed)
+
+    def note_body_without_items(self, warning: str) -> None:
+        self.received = self.ignored[NO_ITEMS] = 1
+        self.warnings.append(warning)
 
     def reject_item(self, item: int, reason: str, message: str) -> None:
         self.rejects.append(RejectedPayloadItem(item, reason, message))

@@ -19,6 +19,7 @@ import msgspec
 
 from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.payload.body_limits import TimeSliceClock
+from gateway.normalise.payload.first_bytes import describe_foreign_encoding
 from gateway.normalise.payload.items import UNREADABLE, refuse_too_many_containers
 from gateway.normalise.reading.values import decimal_or_text
 from spool.record import NS, UnitCostOperation
@@ -193,7 +194,7 @@ def _decode_object(body: bytes) -> dict[str, Any]:
     try:
         return _body.decode(body)
     except UNREADABLE as error:
-        raise BadPayload("The body is not a JSON object.") from error
+        raise BadPayload(describe_foreign_encoding(body) or "The body is not a JSON object.") from error
 
 
 def _add_operation(

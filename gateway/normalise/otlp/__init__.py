@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, Literal
 
+from gateway.core.errors import BadPayload
 from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder
 from gateway.normalise.otlp.decoding.pieces import ItemReader, PayloadPiece
+from gateway.normalise.otlp.decoding.signal_check import refuse_protobuf_of_other_signal
 from gateway.normalise.otlp.logs import OtlpLogReader
 from gateway.normalise.otlp.metrics import PointReader
 from gateway.normalise.otlp.spans.reader import SpanReader
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.normalise.payload.body_limits import BodyReadLimits, Hold, TimeSliceClock, reserve_nothing
+from gateway.normalise.payload.first_bytes import describe_foreign_encoding
 
 Signal = Literal["traces", "metrics", "logs"]
 
@@ -22,6 +25,22 @@ _READERS: dict[Signal, type[ItemReader[Any]]] = {
 }
 
 TURN = 16  # items read between two checks of the clock
+_LOOKED_AT = 1024  # bytes; an empty request is not longer
+
+_WITHOUT_ITEMS: dict[Signal, str] = {
+    "traces": (
+        'The body has no spans. Send {"resourceSpans": [{"scopeSpans": [{"spans": [...]}]}]}; logs of AI gateways '
+        "go to /v1/ai-telemetry."
+    ),
+    "metrics": (
+        'The body has no metrics. Send {"resourceMetrics": [{"scopeMetrics": [{"metrics": [...]}]}]}; logs of AI '
+        "gateways go to /v1/ai-telemetry."
+    ),
+    "logs": (
+        'The body has no log records. Send {"resourceLogs": [{"scopeLogs": [{"logRecords": [...]}]}]}; logs of AI '
+        "gateways go to /v1/ai-telemetry."
+    ),
+}
 
 
 def normalise_otlp(
@@ -37,6 +56,26 @@ def normalise_otlp(
     slices: Iterator[PayloadPiece[Any]] = getattr(decoder, signal)(
         body, BodyReadLimits(options.max_items, hold)
     )
+    try:
+        yield from _read_pieces(slices, reader, outcome)
+    except BadPayload as error:
+        if not json:
+            refuse_protobuf_of_other_signal(signal, body)
+        remedy = _describe_other_media_type(body, json=json) or describe_foreign_encoding(body)
+        if not remedy:
+            raise
+        raise BadPayload(f"{error.message}; {remedy}") from None
+    if not outcome.has_records_or_points:
+        if not json:
+            refuse_protobuf_of_other_signal(signal, body)
+        if not outcome.received and not _is_empty_request(body):
+            outcome.note_body_without_items(_WITHOUT_ITEMS[signal])
+    return outcome
+
+
+def _read_pieces(
+    slices: Iterator[PayloadPiece[Any]], reader: ItemReader[Any], outcome: ReadOutcome
+) -> Iterator[None]:
     for part in slices:
         outcome.received += part.received
         outcome.rejects += part.rejects
@@ -57,4 +96,16 @@ def normalise_otlp(
     for _ in reader.add_items_that_waited() or ():
         outcome.pack_finished_part_if_full()
         yield
-    return outcome
+
+
+def _describe_other_media_type(body: bytes, *, json: bool) -> str:
+    starts_like_json = body[:_LOOKED_AT].lstrip()[:1] in (b"{", b"[")
+    if json and body[:1] == b"\n" and not starts_like_json:
+        return "if it is protobuf, send Content-Type: application/x-protobuf"
+    if not json and starts_like_json:
+        return "if it is JSON, send Content-Type: application/json"
+    return ""
+
+
+def _is_empty_request(body: bytes) -> bool:
+    return len(body) < _LOOKED_AT and body.strip() in (b"", b"{}")

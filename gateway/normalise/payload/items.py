@@ -18,6 +18,7 @@ import msgspec
 
 from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.payload.body_limits import TURN, BodyReadLimits
+from gateway.normalise.payload.first_bytes import describe_foreign_encoding
 from gateway.normalise.payload.json_cut import find_bytes_in_windows
 from gateway.normalise.payload.json_pieces import (
     PASSED_OVER,
@@ -82,8 +83,6 @@ def items_of_body(body: bytes) -> Iterator[Raw]:
     incomplete.
     """
     body = remove_byte_order_mark(body)
-    if body.startswith(GZIP_MAGIC):
-        raise BadPayload("the body is gzip; send Content-Encoding: gzip")
     first = body.lstrip()[:1]
     if first == b"[":
         return _split_elements(body)
@@ -92,6 +91,10 @@ def items_of_body(body: bytes) -> Iterator[Raw]:
     # the first line may be null, which LiteLLM writes, or a greeting, as in some logs
     if _has_object_line(body):
         return _split_lines(body)
+    if foreign := describe_foreign_encoding(body):
+        raise BadPayload(foreign)
+    if not body:
+        raise BadPayload("the body is empty; send a JSON object, a JSON array or JSON lines")
     raise BadPayload("the body is not a JSON object, a JSON array or JSON lines")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from aiohttp import web
 
 from gateway.core.errors import not_found_refusal
+from gateway.core.first_use import import_in_thread
 from gateway.core.schemas import (
     BOOLEAN,
     OBJECT,
@@ -17,11 +18,12 @@ from gateway.core.schemas import (
     schema_with_description,
 )
 from gateway.http import answers
-from gateway.http.address import ApiAddress, addresses_of_handler
+from gateway.http.address import READING, ApiAddress, addresses_of_handler
 from gateway.http.answers import JSON
 from gateway.monitoring.health import ReadinessReport
 from gateway.monitoring.metrics import CONTENT_TYPE
 from gateway.operations.holders.receivers import StatusServices
+from gateway.operations.installation.nearest_address import advice_for_path
 from gateway.operations.requests.key_requests import KeyRequest
 
 # A function that creates the OpenAPI document as JSON only once, because the document is large. Only the
@@ -82,12 +84,17 @@ async def openapi(request: KeyRequest[StatusServices, None]) -> web.Response:
     endpoint="nowhere",
     checks_query=False,
 )
-async def nowhere(_: KeyRequest[StatusServices, None]) -> web.Response:
+async def nowhere(request: KeyRequest[StatusServices, None]) -> web.Response:
     """
-    Refuse with 404. A path with a trailing slash is not redirected to the path without it, because a redirect
-    would lose the body of a POST.
+    Refuse with 404. A sender gets the address that it probably meant. There is no redirect, because it would
+    lose the body of a POST.
     """
-    raise not_found_refusal()
+    if request.http.method in READING:
+        raise not_found_refusal()
+    await import_in_thread("gateway.normalise.formats.list")
+    from gateway.normalise.formats.list import BY_NAME
+
+    raise not_found_refusal(advice_for_path(request.http.path, tuple(BY_NAME)))
 
 
 def _health_response(is_healthy: bool, body: object) -> web.Response:

@@ -51,6 +51,7 @@ from gateway.normalise.formats.helicone import is_signed_by_helicone
 from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, FORMATS, recognise_format_or_refuse
 from gateway.normalise.otlp.decoding.json_schema import JsonTraces
 from gateway.operations.holders.receivers import ReceiverServices
+from gateway.operations.installation.nearest_address import advice_for_path
 from gateway.operations.receivers.otlp_http import otlp_address, store_export
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.registry.scopes import INGEST
@@ -70,8 +71,10 @@ SIGNATURE = "Helicone-Signature"
 def check_format(request: web.Request) -> None:
     """Raise Refusal 404 for an unknown format."""
     if request.match_info["format"] not in FORMAT_NAMES:
+        advice = advice_for_path(request.match_info["format"], tuple(BY_NAME))
         known_formats = ", ".join(FORMAT_NAMES)
-        raise Refusal(404, "unknown_format", f"This format is not known. Known formats: {known_formats}.")
+        message = f"This format is not known. {advice} Known formats: {known_formats}."
+        raise Refusal(404, "unknown_format", message)
 
 
 def find_key_in_header_of_format(request: web.Request) -> str | None:

@@ -6,6 +6,7 @@ The response has the encoding of the request. A refusal is a google.rpc.Status.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable
 from typing import Final
 
@@ -29,10 +30,12 @@ from gateway.http.turns import run_in_slices, run_with_pauses
 from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import json_schema
-from gateway.normalise.outcome import MALFORMED, ReadOutcome
+from gateway.normalise.outcome import MALFORMED, NO_ITEMS, ReadOutcome
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.registry.scopes import INGEST
+
+_log = logging.getLogger(__name__)
 
 # size in bytes from which a request is decoded on the thread; for a smaller request, switching to the thread
 # costs more than it saves
@@ -84,15 +87,17 @@ def otlp_address(
 ) -> ApiAddress:
     """Declare an address for one signal. `decoded` is the type of a JSON body."""
     # The API description lists only the outermost members, because opentelemetry-proto defines the inner ones.
-    members: tuple[str, ...] = decoded.__struct_fields__  # type: ignore[attr-defined]
+    name: str = decoded.__struct_fields__[0]  # type: ignore[attr-defined]
     member = {"type": ["array", "null"], "items": {"type": ["object", "null"]}}
     message = open_object_schema(
-        dict.fromkeys(members, schema_with_description(member, f"{signal.capitalize()}, as in OTLP."))
+        {name: schema_with_description(member, f"{signal.capitalize()}, as in OTLP.")}
     )
     partial_success = closed_object_schema(
         {
             MEMBERS[signal]: schema_with_description(TEXT, "The number of rejected items."),
-            "errorMessage": schema_with_description(TEXT, "Why items were rejected."),
+            "errorMessage": schema_with_description(
+                TEXT, "Why items were rejected, or a warning about stored or ignored items."
+            ),
         }
     )
     return ApiAddress(
@@ -113,7 +118,7 @@ def otlp_address(
                     {},
                     {
                         "partialSuccess": schema_with_description(
-                            partial_success, "Present if items were rejected."
+                            partial_success, "Present if items were rejected, or if there is a warning."
                         )
                     },
                 ),
@@ -151,7 +156,10 @@ async def store_export(signal: Signal, request: KeyRequest[ReceiverServices, byt
     receipt = await receivers.intake.store_outcome(outcome, request.bearer)
     if outcome.rejects:
         refuse_when_all_malformed(outcome)
-    answer = answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=json)
+    if NO_ITEMS in outcome.ignored:
+        extra = {"action": "no_items", "endpoint": f"otlp/{signal}", "address": request.http.remote}
+        _log.warning("a request has none of the members that its address reads", extra=extra)
+    answer = answers.otlp_success(outcome.rejects, outcome.warnings, member=MEMBERS[signal], json=json)
     return answers.bytes_response(answer, content_type=JSON if json else PROTOBUF, receipt=receipt)
 
 

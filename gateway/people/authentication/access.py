@@ -20,6 +20,7 @@ from gateway.configuration.values import Networks
 from gateway.core.errors import Refusal
 from gateway.core.rate_limits import TokenBuckets, address_network
 from gateway.people.authentication.bearer import AuthenticatedKey
+from gateway.people.authentication.key_forms import describe_wrong_form
 from gateway.people.authentication.legacy_key import DEPLOYMENT, LegacyKey
 from spool.caches import remove_oldest_eighth
 from spool.clock import Clock
@@ -534,11 +535,11 @@ class KeyAccess:
                     if self._matching_chain_key_patterns(bearer.name)
                     else bearer
                 )
-            raise self._refuse_guess(address)
+            raise self._refuse_guess(secret, address)
         if secret.startswith(enrolment_tokens.PREFIX) and self._registry is not None:
             token = self._registry.enrolment_tokens.find_by_text(secret)
             if token is None:
-                raise self._refuse_guess(address)
+                raise self._refuse_guess(secret, address)
             return self._token_bearer(self._registry, token, address)
         key = self._find_key(secret)
         if key is None:
@@ -551,7 +552,7 @@ class KeyAccess:
             if self._registry.keys.is_known_or_ended_secret(secret):
                 # not counted as a guess, because the installation had this key before
                 raise self._refuse_unknown()
-            raise self._refuse_guess(address)
+            raise self._refuse_guess(secret, address)
         if key.status == DISABLED:
             raise self._refuse_disabled()
         self._check_address(key.name, address)
@@ -657,7 +658,7 @@ class KeyAccess:
     def _refuse_disabled(self) -> Refusal:
         return self._count_and_refuse("disabled_key", "this API key is disabled; an operator can enable it")
 
-    def _refuse_guess(self, address: str) -> Refusal:
+    def _refuse_guess(self, secret: str, address: str) -> Refusal:
         network = address_network(address)
         wait_s = self._guesses.wait_s(network)
         if wait_s:
@@ -669,10 +670,11 @@ class KeyAccess:
                 retry_after_s=wait_s,
             )
         self._guesses.charge(network)
-        return self._refuse_unknown()
+        return self._refuse_unknown(describe_wrong_form(secret))
 
-    def _refuse_unknown(self) -> Refusal:
-        return self._count_and_refuse("unknown_key", "this API key is unknown or was deleted")
+    def _refuse_unknown(self, wrong_form: str = "") -> Refusal:
+        message = "this API key is unknown or was deleted"
+        return self._count_and_refuse("unknown_key", f"{message}; {wrong_form}" if wrong_form else message)
 
     def _count_and_refuse(self, type: str, message: str) -> Refusal:
         self.failed_attempts += 1

@@ -27,6 +27,7 @@ from gateway.operations.requests.address import ALL_ROWS, OPENED, ROWS_AT, Opera
 from gateway.operations.requests.admission import demo_endpoint, operator_endpoint
 from gateway.operations.requests.requests import answer_errors_as_json
 from gateway.operations.services import AllServices, OperatorServices
+from gateway.people.authentication.access import KEPT_UNDER
 from gateway.service.addresses.areas import (
     DEMO,
     DEMO_AREAS,
@@ -185,8 +186,13 @@ def _add_for_senders(
     area: AddressArea, handler_of: Callable[[Sequence[ApiAddress]], Handler], router: web.UrlDispatcher
 ) -> None:
     for path, rows in _group_by_path(sender_addresses(area)).items():
-        # all methods, because endpoints answer 405 in their own format
-        router.add_route("*", path, handler_of(rows), expect_handler=bodies.delay_http_100_continue)
+        handler = handler_of(rows)
+        # Senders join a base address and a path, so a slash may close the path. It comes first, because a pattern
+        # of the path would include the slash.
+        paths = (f"{path}/", path) if rows[0].scope in KEPT_UNDER else (path,)
+        for accepted_path in paths:
+            # all methods, because endpoints answer 405 in their own format
+            router.add_route("*", accepted_path, handler, expect_handler=bodies.delay_http_100_continue)
 
 
 def _add_for_operators(area: AddressArea, services: OperatorServices, router: web.UrlDispatcher) -> None:

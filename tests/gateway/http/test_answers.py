@@ -53,8 +53,8 @@ def test_full_success_is_empty() -> None:
     The answer to a complete success is `{}` in JSON and zero bytes in protobuf. In both, partial_success
     is not set.
     """
-    assert b"{}" == answers.otlp_success([], member="rejectedSpans", json=True)
-    assert b"" == answers.otlp_success([], member="rejectedSpans", json=False)
+    assert b"{}" == answers.otlp_success([], [], member="rejectedSpans", json=True)
+    assert b"" == answers.otlp_success([], [], member="rejectedSpans", json=False)
 
 
 def test_partial_success_counts_and_explains() -> None:
@@ -63,9 +63,9 @@ def test_partial_success_counts_and_explains() -> None:
     not grow with their number.
     """
     said = ExportTraceServiceResponse.FromString(
-        answers.otlp_success(REJECTS, member="rejectedSpans", json=False)
+        answers.otlp_success(REJECTS, [], member="rejectedSpans", json=False)
     )
-    read = json.loads(answers.otlp_success(REJECTS, member="rejectedSpans", json=True))
+    read = json.loads(answers.otlp_success(REJECTS, [], member="rejectedSpans", json=True))
     assert 200 == said.partial_success.rejected_spans
     assert {"rejectedSpans": "200", "errorMessage": said.partial_success.error_message} == read[
         "partialSuccess"

@@ -81,7 +81,7 @@ NOWHERE: Sequence[str] = [
     "/",
     "/v1",
     "/v1/spans",
-    "/v1/traces/",
+    "/v1/traces//",
     "/v1/traces/x",
     "/V1/TRACES",
     "//v1/traces",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,6 +21,7 @@ from gateway.normalise.otlp.decoding.json_schema import LARGE, attributes_from_p
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed
 from gateway.normalise.otlp.model import READ_EVENTS, Attributes
 from gateway.normalise.payload.body_limits import LARGEST_VALUE, BodyReadLimits
+from gateway.normalise.payload.items import remove_byte_order_mark
 from gateway.normalise.payload.json_cut import JsonItem, JsonScanner, error_offset
 
 Names = tuple[str, str, str]  # names of the members that lead to the items
@@ -52,6 +53,7 @@ def collect_entries(
 
     Raises BadPayload if the body is not a request, and Refusal if it has too many items.
     """
+    body = remove_byte_order_mark(body)
     yield from _require_utf8(body)
     body = rewrite_snake_case_names(body)
     if len(body) > WHOLE:
@@ -65,7 +67,8 @@ def collect_entries(
             yield from _cut_request_into_entries(repaired, names, read_limits, into)
         return
     outer, middle, items = names
-    request = _decode_request_body(body, decoder)
+    request = _decode_request_body(body, decoder, outer)
+    _refuse_members_of_other_signals(outer, lambda member: bytes(getattr(request, member)))
     groups = getattr(request, outer) or ()
     count = len(groups)
     for i, entry in enumerate(groups):
@@ -170,6 +173,7 @@ def _cut_request_into_entries(
     )
     request = partial(cut.read_members, read={outer: partial(cut.read_elements, read=entry, where=names[0])})
     members = yield from run_yielding_each_step(cut.read_document(request))
+    _refuse_members_of_other_signals(names[0], lambda member: bytes(members.get(member.encode(), b"")[:3]))
     for i, outer_member in enumerate(members.get(outer, ())):
         scopes: JsonScopes = []
         for j, inner in enumerate(outer_member.get(middle, ())):
@@ -190,6 +194,12 @@ def _cut_request_into_entries(
                 scopes,
             )
         )
+
+
+def _refuse_members_of_other_signals(own: str, start_of_member: Callable[[str], bytes]) -> None:
+    for member, address in schema.SIGNAL_ADDRESSES.items():
+        if member != own and start_of_member(member) not in (b"", b"[]", b"nul", b"null"):
+            raise BadPayload(f"this body has {member}: send it to {address}")
 
 
 def _decode_resource_or_scope(
@@ -223,15 +233,22 @@ def _require_utf8(body: bytes) -> Iterator[None]:
             yield
 
 
-def _decode_request_body(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+def _decode_request_body(body: bytes, decoder: msgspec.json.Decoder[Any], outer: str) -> Any:
+    if not body:
+        raise BadPayload(f"body: is empty; send an object with the array {outer}")
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise BadPayload(f"{_path_in_error(error) or 'body'}: {_WRONG_TYPE}") from None
+        path = _path_in_error(error)
+        expected = "" if path else f"; send an object with the array {outer}"
+        raise BadPayload(f"{path or 'body'}: {_WRONG_TYPE}{expected}") from None
     except msgspec.DecodeError as error:
         repaired = replace_lone_surrogates(body)
         if repaired is not None:
-            return _decode_request_body(repaired, decoder)
+            return _decode_request_body(repaired, decoder, outer)
+        if "trailing characters" in str(error):
+            problem = f"more than one JSON document ({_position_of_error(error)})"
+            raise BadPayload(f"body: {problem}; send one JSON document in each request") from None
         raise BadPayload(f"body: not valid JSON ({_position_of_error(error)})") from None
     except RecursionError:
         raise BadPayload("body: nested too deeply") from None

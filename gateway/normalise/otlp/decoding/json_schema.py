@@ -87,16 +87,31 @@ class ResourceMetrics(Struct, gc=False):
     scopeMetrics: list[ScopeMetrics | None] | None = None
 
 
+# A request has the member of its own signal first. The members of other signals are read only to refuse them.
 class JsonTraces(Struct, gc=False):
     resourceSpans: list[ResourceSpans | None] | None = None
+    resourceLogs: Raw = Raw()
+    resourceMetrics: Raw = Raw()
 
 
 class JsonLogs(Struct, gc=False):
     resourceLogs: list[ResourceLogs | None] | None = None
+    resourceSpans: Raw = Raw()
+    resourceMetrics: Raw = Raw()
 
 
 class JsonMetrics(Struct, gc=False):
     resourceMetrics: list[ResourceMetrics | None] | None = None
+    resourceSpans: Raw = Raw()
+    resourceLogs: Raw = Raw()
+
+
+# member of a request -> address of its signal
+SIGNAL_ADDRESSES = {
+    "resourceSpans": "/v1/traces",
+    "resourceLogs": "/v1/logs",
+    "resourceMetrics": "/v1/metrics",
+}
 
 
 class Status(Struct, gc=False):

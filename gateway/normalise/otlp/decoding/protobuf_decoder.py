@@ -375,9 +375,7 @@ def _decode_request_in_pieces(
 ) -> Iterator[PayloadPiece[T]]:
     # JSON begins with this byte; in protobuf it would start a group, which OTLP never had
     if body[:1] == b"{":
-        raise BadPayload(
-            "body: JSON, although the Content-Type announces protobuf; send Content-Type: application/json"
-        )
+        raise BadPayload("body: JSON, although the Content-Type announces protobuf")
     received = offset = 0
     for encoded in cut_request(body, path, read_limits=read_limits):
         size = len(encoded)
