@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -19,7 +19,7 @@ from gateway.cli.agent_settings import (
     load_agent_config,
 )
 from gateway.devices.agent.assistants import ASSISTANTS, Assistant
-from gateway.devices.agent.hook import ADDRESS, HookArguments, answer_assistant_hook
+from gateway.devices.agent.hook import ADDRESS, GO_ON, REFUSE, HookArguments, answer_assistant_hook
 
 if TYPE_CHECKING:
     from gateway.devices.agent.settings import EditedSettings
@@ -109,7 +109,25 @@ agent.add_command(probe)
 agent.add_command(status)
 
 
-@agent.command("verdict")
+class HookCommand(click.Command):
+    """The command of an assistant's hook, whose exit code 2 refuses a session. So wrong options do not exit with 2."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_closed = "--closed" in args
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            exit_hook_for_wrong_options(error.format_message(), is_closed=is_closed)
+
+
+def exit_hook_for_wrong_options(problem: str, *, is_closed: bool) -> NoReturn:
+    effect = "the session is refused" if is_closed else "the session goes on without a verdict"
+    exit_with_message(
+        f"{problem}; {effect}. See `tollhouse agent verdict --help`.", REFUSE if is_closed else GO_ON
+    )
+
+
+@agent.command("verdict", cls=HookCommand)
 @click.option(
     "--session-limit",
     metavar="AMOUNT",
@@ -129,11 +147,11 @@ def judge_session(session_limit: str, is_closed: bool, endpoint: str) -> None:
     Answer an assistant's hook: may its session go on?
 
     The hook's JSON is read from standard input, and only its session_id is used. The exit code is 0 (go on) or 2
-    (refuse). Then standard error has the reason.
+    (refuse). Then standard error has the reason. Wrong options count as an agent that does not answer.
     """
     question = HookArguments(endpoint, session_limit, is_closed)
     if question.argument_problem:
-        exit_with_message(question.argument_problem, 2)
+        exit_hook_for_wrong_options(question.argument_problem, is_closed=is_closed)
     sys.exit(answer_assistant_hook(question))
 
 

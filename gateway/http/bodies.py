@@ -209,6 +209,8 @@ async def read_body(
         return await _read_within_limit(request, reservation, max_bytes, min_rate)
     except _OverLimit:
         raise _too_large_body_refusal(max_bytes, setting) from None
+    except (ConnectionError, web.RequestPayloadError) as error:
+        raise _incomplete_body_refusal() from error
 
 
 async def _read_within_limit(
@@ -244,8 +246,6 @@ async def _read_within_limit(
         )
         why = large if reservation.is_large and min_rate else ""
         raise _slow_body_refusal(why) from error
-    except (ConnectionError, web.RequestPayloadError) as error:
-        raise BadPayload("The body is incomplete: the connection ended early.") from error
     reservation.raise_if_upload_was_cut_off()
     return (
         await _inflate_blocks(blocks, open_inflater(), reservation, max_bytes)
@@ -275,9 +275,9 @@ async def forward_body(
             await write(piece)
             reservation.release_bytes(len(piece))
 
-    if not request.content.is_eof():
-        await _send_continue(request)
     try:
+        if not request.content.is_eof():
+            await _send_continue(request)
         await _receive_pieces(
             request.content, pending.extend, reservation, sys.maxsize, min_rate, write_pending_bytes
         )
@@ -285,7 +285,7 @@ async def forward_body(
         reservation.raise_if_upload_was_cut_off()
         raise _slow_body_refusal("") from error
     except (ConnectionError, web.RequestPayloadError) as error:
-        raise BadPayload("The body is incomplete: the connection ended early.") from error
+        raise _incomplete_body_refusal() from error
     reservation.raise_if_upload_was_cut_off()
     await write_pending_bytes(1)
 
@@ -430,6 +430,10 @@ async def delay_http_100_continue(request: web.Request) -> None:
 def _slow_body_refusal(reason: str) -> Refusal:
     message = f"The body did not arrive in time{reason}. Repeat the request later."
     return Refusal(503, "slow_body", message, retry_after_s=SLOW_RETRY_S)
+
+
+def _incomplete_body_refusal() -> BadPayload:
+    return BadPayload("The body is incomplete: the connection ended early.")
 
 
 def _too_large_body_refusal(max_bytes: int, setting: str) -> Refusal:

@@ -44,10 +44,19 @@ OPERATOR_LISTEN = "127.0.0.1:4319"
 # aiohttp would send its own and Python's version, also to strangers
 web_response.SERVER_SOFTWARE = SERVER  # type: ignore[attr-defined]
 
-_GRPC_HERE = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 53\r\n\r\n"
-    b"This port speaks HTTP/1.1; gRPC has a port of its own"
-)
+# First bytes of other protocols -> action of the log line, its text, and the text of the answer.
+_OTHER_PROTOCOLS = {
+    b"PRI * HTTP/2.0": (
+        "grpc_on_http_port",
+        "gRPC arrived on the HTTP port; send it to server.grpc_listen, or set the sender's protocol to http/protobuf",
+        b"This port speaks HTTP/1.1; gRPC has a port of its own",
+    ),
+    b"\x16\x03": (
+        "tls_on_plain_port",
+        "TLS arrived on a port without TLS; send to http:// instead of https://, or set server.tls_cert_file",
+        b"This port has no TLS: use http:// instead of https://",
+    ),
+}
 _TOO_MANY = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: "
     b"close\r\nRetry-After: 5\r\n"
@@ -104,9 +113,10 @@ class HttpServerConnection(FastPathRequestHandler):
             self._connections.mark_active(self)
         if self._first:
             self._first = False
-            if data.startswith(b"PRI * HTTP/2.0"):
-                self._refuse_grpc()
-                return
+            for sign, other_protocol in _OTHER_PROTOCOLS.items():
+                if data.startswith(sign):
+                    self._refuse_protocol(*other_protocol)
+                    return
         super().data_received(data)
 
     async def finish_response(
@@ -128,14 +138,11 @@ class HttpServerConnection(FastPathRequestHandler):
             resp.socket.begin_reading(transport, rest, connections)
         return resp, True
 
-    def _refuse_grpc(self) -> None:
-        _log.warning(
-            "gRPC arrived on the HTTP port; send it to server.grpc_listen, or set the sender's "
-            "protocol to http/protobuf",
-            extra={"action": "grpc_on_http_port", "address": self.address},
-        )
+    def _refuse_protocol(self, action: str, explanation: str, answer: bytes) -> None:
+        _log.warning(explanation, extra={"action": action, "address": self.address})
         if self.transport is not None:
-            self.transport.write(_GRPC_HERE)
+            head = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+            self.transport.write(f"{head}Content-Length: {len(answer)}\r\n\r\n".encode() + answer)
         self.force_close()
 
     def handle_error(

@@ -23,6 +23,22 @@ class CertificateText:
     client_ca: bytes | None
 
 
+class _LoggedHandshake(ssl.SSLObject):
+    """
+    A TLS connection that logs plain HTTP, because asyncio closes a connection after a failed handshake silently.
+    """
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except ssl.SSLError as error:
+            if error.reason == "HTTP_REQUEST":
+                # the address is not known here; with the field, the number of lines is limited
+                extra = {"action": "plain_http_on_tls_port", "address": ""}
+                _log.warning("plain HTTP arrived on a port with TLS; send to https://", extra=extra)
+            raise
+
+
 class Certificate:
     """
     The TLS certificate in use, with its key and the CA for clients. The constructor raises OSError if a file
@@ -92,6 +108,7 @@ class Certificate:
     def _load_context(self) -> ssl.SSLContext:
         """Return a context for TLS 1.2 or later. With a client CA, clients must present its certificate."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self._client_ca)
+        context.sslobject_class = _LoggedHandshake
         context.load_cert_chain(self._cert, self._key)
         if self._client_ca is not None:
             context.verify_mode = ssl.CERT_REQUIRED

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, Literal
 
+import msgspec
+
 from gateway.core.errors import BadPayload
 from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder
+from gateway.normalise.otlp.decoding.json_schema import SIGNAL_ADDRESSES
 from gateway.normalise.otlp.decoding.pieces import ItemReader, PayloadPiece
 from gateway.normalise.otlp.decoding.signal_check import refuse_protobuf_of_other_signal
 from gateway.normalise.otlp.logs import OtlpLogReader
@@ -15,6 +18,7 @@ from gateway.normalise.otlp.spans.reader import SpanReader
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.normalise.payload.body_limits import BodyReadLimits, Hold, TimeSliceClock, reserve_nothing
 from gateway.normalise.payload.first_bytes import describe_foreign_encoding
+from gateway.normalise.payload.items import remove_byte_order_mark
 
 Signal = Literal["traces", "metrics", "logs"]
 
@@ -68,7 +72,7 @@ def normalise_otlp(
     if not outcome.has_records_or_points:
         if not json:
             refuse_protobuf_of_other_signal(signal, body)
-        if not outcome.received and not _is_empty_request(body):
+        if not outcome.received and not _is_empty_request(body, json=json):
             outcome.note_body_without_items(_WITHOUT_ITEMS[signal])
     return outcome
 
@@ -107,5 +111,12 @@ def _describe_other_media_type(body: bytes, *, json: bool) -> str:
     return ""
 
 
-def _is_empty_request(body: bytes) -> bool:
-    return len(body) < _LOOKED_AT and body.strip() in (b"", b"{}")
+def _is_empty_request(body: bytes, *, json: bool) -> bool:
+    """Return whether a body without items is an export of nothing, such as `{}` or `{"resourceSpans": []}`."""
+    if not json or len(body) > _LOOKED_AT:
+        return not body
+    try:
+        members = msgspec.json.decode(remove_byte_order_mark(body))
+    except msgspec.DecodeError:  # the decoder has repaired the body
+        return False
+    return all(name in SIGNAL_ADDRESSES and not value for name, value in members.items())

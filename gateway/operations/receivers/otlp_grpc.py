@@ -159,7 +159,7 @@ def export_handlers(services: ReceiverServices, table: Mapping[str, Signal | Non
     return {
         name: _wrap_endpoint(f"grpc/{signal}", _make_export_storing_handler(signal, services), services)
         if signal
-        else _wrap_endpoint("grpc/profiles", _discard_message, services)
+        else _wrap_endpoint("grpc/profiles", _answer_profiles, services)
         for name, signal in table.items()
     }
 
@@ -216,10 +216,13 @@ def _make_export_storing_handler(signal: Signal, services: ReceiverServices) -> 
     return store_export
 
 
-async def _discard_message(
+async def _answer_profiles(
     body: bytes, bearer: AuthenticatedKey, reservation: RequestByteReservation, context: Context
 ) -> bytes:
-    return b""
+    await import_in_thread("gateway.operations.receivers.otlp_http")
+    from gateway.operations.receivers import otlp_http
+
+    return otlp_http.answer_to_profiles(body, json=False)
 
 
 async def _admit_call(services: ReceiverServices, context: Context) -> AuthenticatedKey:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
 from gateway.core.errors import BadPayload, Refusal
@@ -18,6 +19,7 @@ from gateway.core.schemas import (
     BYTES,
     OBJECT,
     TEXT,
+    Schema,
     closed_object_schema,
     open_object_schema,
     schema_with_description,
@@ -26,11 +28,13 @@ from gateway.http import answers
 from gateway.http.address import IN_HEADER, ApiAddress, Content, KeyCarriage
 from gateway.http.answers import JSON, PROTOBUF
 from gateway.http.inflight_bytes import RequestByteReservation
-from gateway.http.turns import run_in_slices, run_with_pauses
+from gateway.http.turns import run_in_slices, run_on_thread_if_large, run_with_pauses
 from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import json_schema
 from gateway.normalise.outcome import MALFORMED, NO_ITEMS, ReadOutcome
+from gateway.normalise.payload.first_bytes import describe_foreign_encoding
+from gateway.normalise.payload.wire_fields import field_tag_start_and_end
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.registry.scopes import INGEST
@@ -82,6 +86,19 @@ def otlp_error_response(request: web.Request, error: Refusal, _: float) -> web.R
     return answers.otlp_refusal(error, json=is_json(request) is not False)
 
 
+def _partial_success_schema(member: str) -> Schema:
+    partial_success = closed_object_schema(
+        {
+            member: schema_with_description(TEXT, "The number of rejected items."),
+            "errorMessage": schema_with_description(
+                TEXT, "Why items were rejected, or a warning about stored or ignored items."
+            ),
+        }
+    )
+    description = "Present if items were rejected, or if there is a warning."
+    return closed_object_schema({}, {"partialSuccess": schema_with_description(partial_success, description)})
+
+
 def otlp_address(
     path: str, signal: Signal, summary: str, decoded: type, *, key: KeyCarriage = IN_HEADER
 ) -> ApiAddress:
@@ -91,14 +108,6 @@ def otlp_address(
     member = {"type": ["array", "null"], "items": {"type": ["object", "null"]}}
     message = open_object_schema(
         {name: schema_with_description(member, f"{signal.capitalize()}, as in OTLP.")}
-    )
-    partial_success = closed_object_schema(
-        {
-            MEMBERS[signal]: schema_with_description(TEXT, "The number of rejected items."),
-            "errorMessage": schema_with_description(
-                TEXT, "Why items were rejected, or a warning about stored or ignored items."
-            ),
-        }
     )
     return ApiAddress(
         methods=("POST",),
@@ -114,14 +123,7 @@ def otlp_address(
         gives={
             200: {
                 PROTOBUF: BYTES,
-                JSON: closed_object_schema(
-                    {},
-                    {
-                        "partialSuccess": schema_with_description(
-                            partial_success, "Present if items were rejected, or if there is a warning."
-                        )
-                    },
-                ),
+                JSON: _partial_success_schema(MEMBERS[signal]),
             }
         },
         errors=_ERRORS,
@@ -211,7 +213,7 @@ async def read_export(
     scope=INGEST,
     check=check_media_type,
     takes={PROTOBUF: BYTES, JSON: OBJECT},
-    gives={200: {PROTOBUF: BYTES, JSON: closed_object_schema({})}},
+    gives={200: {PROTOBUF: BYTES, JSON: _partial_success_schema("rejectedProfiles")}},
     errors=_ERRORS,
     error_form=otlp_error_response,
 )
@@ -219,9 +221,25 @@ async def drop_profiles(request: KeyRequest[ReceiverServices, bytes]) -> web.Res
     """
     Accept profiles without storing them, so that a sender that exports all signals needs no special configuration.
     """
-    if is_json(request.http):
-        return answers.bytes_response(b"{}", content_type=JSON)
-    return answers.bytes_response(b"", content_type=PROTOBUF)
+    json = is_json(request.http) is True
+    body = request.take_body()
+    answer = await run_on_thread_if_large(
+        lambda: answer_to_profiles(body, json=json), is_large=len(body) > SLICED
+    )
+    return answers.bytes_response(answer, content_type=JSON if json else PROTOBUF)
+
+
+def answer_to_profiles(body: bytes, *, json: bool) -> bytes:
+    """Return an answer that says that profiles are not stored. Raises BadPayload if the body is unreadable."""
+    try:
+        if json:
+            has_items = bool(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
+        else:
+            has_items = bool(body) and bool(field_tag_start_and_end(memoryview(body), 0))
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
+        raise BadPayload(describe_foreign_encoding(body) or "body: not a JSON object") from None
+    warnings = ["Profiles are not stored; switch off their export."] if has_items else []
+    return answers.otlp_success([], warnings, member="rejectedProfiles", json=json)
 
 
 def refuse_when_all_malformed(outcome: ReadOutcome) -> None:

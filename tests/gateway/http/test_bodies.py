@@ -9,10 +9,13 @@ import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from unittest.mock import Mock
 
 import pytest
 import pytest_asyncio
 from aiohttp import ClientSession, web
+from aiohttp.streams import StreamReader
+from aiohttp.test_utils import make_mocked_request
 from backports import zstd
 
 from gateway.configuration.sections import ServerSettings
@@ -61,6 +64,18 @@ def test_each_coding_gives_the_bytes_back(name: str) -> None:
     """Each coding gives the original bytes, however the network splits the compressed body."""
     for step in (1, 7, 100_000):
         assert TEXT == inflated(name, PACKERS[name](TEXT), step=step)
+
+
+async def test_a_connection_that_ends_before_its_body_is_read_is_no_fault_of_the_server() -> None:
+    """A client may reset the connection when its whole body has arrived, and the request waits for its turn."""
+    for ends_with in (ConnectionResetError("reset"), web.RequestPayloadError("cut")):
+        arrived = StreamReader(Mock(), 2**16)
+        arrived.feed_data(b"{}")
+        arrived.feed_eof()
+        arrived.set_exception(ends_with)
+        request = make_mocked_request("POST", "/", payload=arrived)
+        with InflightBytes(MIB).new_share("key") as share, pytest.raises(BadPayload, match="ended early"):
+            await bodies.read_body(request, share, max_bytes=MIB)
 
 
 @pytest.mark.parametrize("name", PACKERS)

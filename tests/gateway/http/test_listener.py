@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -61,6 +62,17 @@ async def test_grpc_on_the_http_port_is_400_and_a_log_line(
     assert 400 == answer.status
     assert b"gRPC has a port of its own" in answer.body
     assert ["grpc_on_http_port"] == [getattr(record, "action", None) for record in caplog.records]
+
+
+async def test_tls_on_a_port_without_tls_is_a_log_line(
+    listener: Listener, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client's library reports only a wrong version, so the operator gets the reason."""
+    context = ssl.create_default_context()
+    with pytest.raises(ssl.SSLError):
+        await asyncio.open_connection("127.0.0.1", listener.port, ssl=context)
+    assert ["tls_on_plain_port"] == [getattr(record, "action", None) for record in caplog.records]
+    assert "http:// instead of https://" in caplog.text
 
 
 @pytest.mark.proves("Requests are smuggled, or error answers quote them")

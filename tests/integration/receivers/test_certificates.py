@@ -19,6 +19,7 @@ from gateway.configuration.sections import Config, ConfigError, ServerSettings
 from gateway.core.paths import OPERATOR_API
 from gateway.http.listening.tls import Certificate
 from spool.registry.operators import ADMIN, Actor
+from tests.gateway.http import raw
 from tests.integration.certificates import Certificates
 from tests.integration.conftest import ACTOR, Serve
 
@@ -52,6 +53,17 @@ def _name_shown(address: str, certificates: Certificates) -> object:
         found = secure.getpeercert()
     assert found is not None, host
     return dict(pair for part in found["subject"] for pair in part)["commonName"]  # type: ignore[misc]
+
+
+async def test_plain_http_on_a_port_with_tls_is_a_log_line(
+    serve: Serve, certificates: Certificates, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    serving = await serve(
+        listen="0.0.0.0:0", operator_listen="127.0.0.1:0", **placed(tmp_path, certificates, "server")
+    )
+    await raw.talk(serving.port, raw.post("/v1/traces", b"{}"))
+    assert "plain_http_on_tls_port" in [getattr(record, "action", None) for record in caplog.records]
+    assert "send to https://" in caplog.text
 
 
 @pytest.mark.proves("Somebody reads the traffic")

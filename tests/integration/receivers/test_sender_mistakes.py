@@ -237,6 +237,10 @@ MEMBERS: Sequence[Mistake] = [
     Mistake(r"traceId", body=json_traces(json_span(traceId="xyz"))),
     Mistake(r"spanId", body=json_traces(json_span(spanId="zz"))),
     Mistake(r"is empty", body=b""),
+    Mistake(r"not stored", "/v1development/profiles", b'{"resourceProfiles": [{}]}'),
+    Mistake(r"not stored", "/v1development/profiles", b"\n\x00", PROTOBUF),
+    Mistake(r"not a JSON object", "/v1development/profiles", b"{"),
+    Mistake(r"incomplete number", "/v1development/profiles", b"\xff", PROTOBUF),
     Mistake(r"resourceSpans", body=b'{"resourceSpans": [{"resource": {"attributes": []}}]}'),
 ]
 EVERY_SENDER = (INGEST, CREATE_EVENT, MANAGE_RECORDS, HEARTBEAT)

@@ -98,11 +98,14 @@ def test_the_command_line_is_read_without_click(words: list[str], question: Hook
         ["more"],
     ],
 )
-def test_a_wrong_command_line_gets_the_message_of_the_command(words: list[str]) -> None:
+def test_a_wrong_command_line_refuses_only_with_closed(words: list[str]) -> None:
+    """An assistant takes exit code 2 for a refusal, so a typing error must not stop every session."""
     assert parse_hook_arguments(words) is None
-    done = CliRunner().invoke(main, ["agent", "verdict", *words])
-    assert 2 == done.exit_code
-    assert "no " in done.stderr.lower() or "Error" in done.stderr
+    for closed, code, effect in (([], 0, "goes on"), (["--closed"], 2, "is refused")):
+        done = CliRunner().invoke(main, ["agent", "verdict", *closed, *words])
+        assert (code, "") == (done.exit_code, done.stdout)
+        assert effect in done.stderr
+        assert "tollhouse agent verdict --help" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import BadPayload
 from gateway.normalise.otlp.decoding import json_decoder, json_request
+from gateway.normalise.outcome import NO_ITEMS
 from gateway.normalise.payload import json_cut
 from gateway.normalise.payload.body_limits import BodyReadLimits
 from gateway.normalise.payload.json_cut import JsonScanner
@@ -110,7 +111,7 @@ def test_a_repeated_member_counts_last_and_null_is_nothing() -> None:
     body = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{}]}]}],' + whole[1:]
     assert [7, 7] == [record.input_tokens for record in normalised(body).records]  # type: ignore[union-attr]
     nothing = b'{"resourceSpans":[null,{"scopeSpans":null},{"scopeSpans":[null,{"spans":null}]}]}'
-    assert 0 == normalised(nothing).received
+    assert {NO_ITEMS: 1} == normalised(nothing).ignored
 
 
 @pytest.mark.parametrize("sign", [b":", b","])

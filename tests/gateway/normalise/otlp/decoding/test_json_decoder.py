@@ -14,7 +14,7 @@ from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import json_decoder, pieces
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.outcome import MALFORMED, ReadOptions, ReadOutcome
+from gateway.normalise.outcome import MALFORMED, NO_ITEMS, ReadOptions, ReadOutcome
 from spool.record import Inference
 from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.items import NOW, assert_balanced, finished
@@ -44,24 +44,24 @@ def changed(**fields: Any) -> dict[str, Any]:
 
 @every_signal
 def test_an_empty_request_is_a_request(signal: Signal) -> None:
-    """Resource entries may be missing or empty."""
+    """Resource entries may be missing or empty. Entries without items count as one ignored item, with a warning."""
     root = ROOTS[signal]
-    payloads: list[dict[str, Any]] = [
-        {},
-        {root: []},
-        {root: None},
-        {root: [{}]},
-        {root: [None]},
-        {root: [{"resource": None}]},
-    ]
-    for payload in payloads:
-        assert 0 == read(signal, in_json(payload)).received
+    empty: list[dict[str, Any]] = [{}, {root: []}, {root: None}]
+    for nothing in empty:
+        outcome = read(signal, in_json(nothing))
+        assert (0, []) == (outcome.received, outcome.warnings)
+    entries: list[list[Any]] = [[{}], [None], [{"resource": None}]]
+    for without_items in entries:
+        outcome = read(signal, in_json({root: without_items}))
+        assert {NO_ITEMS: 1} == outcome.ignored
+        assert 1 == outcome.received
+        assert root in outcome.warnings[0]
 
 
 @every_signal
 @pytest.mark.parametrize(
     "body",
-    [b"", b" ", b"[]", b"1234", b'"text"', b"null", b"true", b"{", b"{}{}", b"{} x", b"\xef\xbb\xbf{}"],
+    [b"", b" ", b"[]", b"1234", b'"text"', b"null", b"true", b"{", b"{}{}", b"{} x"],
 )
 def test_what_is_no_object_is_refused(signal: Signal, body: bytes) -> None:
     """An empty body, an array, a number or trailing data cannot be decoded, so the error is final."""
