@@ -20,6 +20,7 @@ from gateway.intake.shadows import (
     reporters_of_record,
     sender_rows_to_store,
 )
+from gateway.intake.start_times import count_misdated_items
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import PART, TEST_SPAN, ReadOutcome, RejectedPayloadItem
 from gateway.people.authentication.bearer import NO_LABELS, AuthenticatedKey, key_ended_refusal
@@ -111,14 +112,17 @@ class PayloadIntake:
             return await self._store_payload_part(outcome, bearer, report_changes, ())
         receipts: list[Receipt] = []
         late_rejects: list[RejectedPayloadItem] = []
+        misdated: Counter[tuple[str, int, bool]] = Counter()
         for part in outcome.yield_parts(part_size):
             earlier_receipts = [receipt.id for receipt in receipts] if part.is_last else []
             change = report_changes if part.is_last else None
             receipts.append(await self._store_payload_part(part, bearer, change, earlier_receipts))
+            misdated.update(part.misdated)
             if not part.is_last:
                 # number of items from devices that were revoked while the request was handled
                 late_rejects += part.rejects
         outcome.rejects += late_rejects
+        outcome.misdated = dict(misdated)
         return Receipt(
             id=receipts[-1].id,
             records=sum(receipt.records for receipt in receipts),
@@ -141,6 +145,7 @@ class PayloadIntake:
         arrived_at = self._update_clock_and_return_arrival_time(outcome)
         if self._devices is not None:
             await self._devices.assign_or_reject_items(outcome, bearer)
+        count_misdated_items(outcome, arrived_at)
         default_users = await self._attribute_items_and_list_default_users(outcome, bearer)
         await self._price_records(outcome)
         repeaters = await self._note_calls(outcome, bearer, default_users, arrived_at)
@@ -158,7 +163,7 @@ class PayloadIntake:
             if isinstance(error, KeyEnded):
                 raise key_ended_refusal() from error
             raise
-        if self._fields is not None and outcome.stated:
+        if self._fields is not None and (outcome.stated or outcome.misdated):
             self._fields.add_payload(outcome, bearer)
         if self._note_sources is not None and (outcome.records or outcome.points):
             sources = {record.source for record in outcome.records}

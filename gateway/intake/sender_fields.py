@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from hashlib import blake2b
 
 from gateway.core.kept_counts import DAY_S, DailyCountSaver
-from gateway.normalise.outcome import STATED_FIELDS, ReadOutcome, Stated
+from gateway.intake.start_times import misdated_by_source
+from gateway.normalise.outcome import STATED_FIELDS, ReadOutcome, Stated, split_program_and_version
 from gateway.normalise.reading.operations import BILLED_BY_TOKENS
 from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.clock import Clock
@@ -18,6 +19,7 @@ from spool.registry.tables.sender_fields import (
     DAYS,
     MAX_SOURCES,
     MAX_VERSIONS,
+    NO_VERSION,
     OTHER,
     FieldCounts,
     SenderDay,
@@ -60,6 +62,10 @@ class SenderFieldCounter:
             key = (stated, outcome.agent, sender)
             before, first, _ = self._seen.get(key, (0, now, now))
             self._seen[key] = (before + n, first, now)
+        for source, years in misdated_by_source(outcome.misdated).items():
+            misdated = {f"{year} {sender}": count for year, count in years.items()}
+            counts = FieldCounts(first=now, last=now, misdated=misdated)
+            self._add_counts(self._day, source, NO_VERSION, counts)
 
     def take_counts(self) -> Mapping[int, SenderDay]:
         self._add_noted_calls_to_field_counts()
@@ -74,7 +80,9 @@ class SenderFieldCounter:
     def _add_noted_calls_to_field_counts(self) -> None:
         everything, self._seen = self._seen, {}
         for (stated, agent, sender), seen in everything.items():
-            source, version = str(stated[0]), str(stated[1])
+            program, version = split_program_and_version(str(stated[1]))
+            # programs of a source have versions of their own
+            source = f"{stated[0]} {program}" if program else str(stated[0])
             self._add_counts(
                 self._day, source, version or agent, _field_counts_of_calls(stated, sender, seen)
             )

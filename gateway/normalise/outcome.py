@@ -35,6 +35,8 @@ CHECK = "check"  # reason: the marked test call of the command `check` of anothe
 MOST_NAMES = 32  # maximum names that are listed for an unrecognized item
 LONGEST_NAME = 128
 LONGEST_VERSION = 32  # maximum characters of a sender version
+LONGEST_PROGRAM = 48  # maximum characters of the name of the program to which a version belongs
+_END_OF_PROGRAM = "\n"
 PART = 4096  # records or points of a large payload that are packed together
 
 
@@ -68,6 +70,18 @@ class DroppedDuplicate(NamedTuple):
 # it succeeded, and for each of STATED_FIELDS whether it is missing.
 Stated: TypeAlias = tuple[str | bool | None, ...]
 STATED_FIELDS = ("model", "input", "output", "cache", "cost", "user", "session", "team", "id")
+
+
+def join_program_and_version(program: str, version: str) -> str:
+    """Return a sender version that belongs to a program. `program` is "" if the source is the program."""
+    if not program or not version:
+        return version[:LONGEST_VERSION]
+    return f"{program[:LONGEST_PROGRAM]}{_END_OF_PROGRAM}{version[:LONGEST_VERSION]}"
+
+
+def split_program_and_version(sender_version: str) -> tuple[str, str]:
+    program, _, version = sender_version.rpartition(_END_OF_PROGRAM)
+    return program, version
 
 
 def source_and_stated_fields(call: Inference, sender_version: str) -> Stated:
@@ -143,6 +157,9 @@ class ReadOutcome(msgspec.Struct):
     stated: dict[Stated, int] = {}  # what calls state -> their number, before any record is changed
     agent: str = ""  # product of the User-Agent header, used as the version of senders that state none
     warnings: list[str] = []  # sentences for the sender about items that are stored or ignored
+    # Stored items whose start time shows a wrong clock: (source, year, whether it is ahead) -> their number. The intake
+    # counts them, because it has a clock.
+    misdated: dict[tuple[str, int, bool], int] = {}
 
     def add_record(
         self,

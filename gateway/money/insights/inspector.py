@@ -48,6 +48,7 @@ DETECTORS: tuple[Detector, ...] = (
     statements.coverage_drop,
     fields.lost_field,
     fields.uncounted_calls,
+    fields.misdated_calls,
     enforcers.enforcer_counter,
     enforcers.enforcer_window,
     enforcers.enforcer_not_refusing,

@@ -19,7 +19,7 @@ from gateway.normalise.otlp.shapes import (
     find_or_build_shape,
     shape_with_product_names,
 )
-from gateway.normalise.outcome import LONGEST_VERSION, ReadOptions, ReadOutcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome, join_program_and_version
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading import values
 from gateway.normalise.reading.repositories import repository_in_attributes
@@ -77,8 +77,16 @@ def product_of_sender(resource: Resource, scope: Scope) -> TelemetryProduct:
 
 
 def version_of_sender(resource: Resource, scope: Scope) -> str:
+    """
+    Return the version of a sender, after the name of the program whose version it is. Two services behind one collector
+    are two programs, and so are two instrumentations in one service. A product's service is named by its source.
+    """
     stated = semconv.first_text(resource.attributes, semconv.SENDER_VERSION)
-    return (stated or scope.version)[:LONGEST_VERSION]
+    if stated is None:
+        return join_program_and_version(scope.name, scope.version)
+    service = semconv.first_text(resource.attributes, ("service.name",)) or ""
+    is_program = not is_known_product_service_name(service) and not service.startswith(UNKNOWN_SERVICE)
+    return join_program_and_version(service if is_program else "", stated)
 
 
 def process_identity(resource: Resource) -> str:

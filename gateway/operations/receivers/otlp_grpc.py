@@ -29,6 +29,7 @@ from gateway.http.inflight_bytes import RequestByteReservation
 from gateway.http.listening.forwarded import FORWARDED_FOR
 from gateway.http.listening.listener import fair_turn_party_of_address, fair_turn_party_of_key, wait_for_turn
 from gateway.http.listening.tls import Certificate
+from gateway.intake.start_times import describe_misdated_items
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.registry.scopes import INGEST
@@ -209,9 +210,8 @@ def _make_export_storing_handler(signal: Signal, services: ReceiverServices) -> 
         receipt = await services.intake.store_outcome(outcome, bearer)
         otlp_http.refuse_when_all_malformed(outcome)
         context.set_trailing_metadata(((RECEIPT, answers.receipt_line(receipt)),))
-        return answers.otlp_success(
-            outcome.rejects, outcome.warnings, member=otlp_http.MEMBERS[signal], json=False
-        )
+        warnings = [*outcome.warnings, *describe_misdated_items(outcome)]
+        return answers.otlp_success(outcome.rejects, warnings, member=otlp_http.MEMBERS[signal], json=False)
 
     return store_export
 

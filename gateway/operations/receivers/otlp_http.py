@@ -29,6 +29,7 @@ from gateway.http.address import IN_HEADER, ApiAddress, Content, KeyCarriage
 from gateway.http.answers import JSON, PROTOBUF
 from gateway.http.inflight_bytes import RequestByteReservation
 from gateway.http.turns import run_in_slices, run_on_thread_if_large, run_with_pauses
+from gateway.intake.start_times import describe_misdated_items
 from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import json_schema
@@ -161,7 +162,8 @@ async def store_export(signal: Signal, request: KeyRequest[ReceiverServices, byt
     if NO_ITEMS in outcome.ignored:
         extra = {"action": "no_items", "endpoint": f"otlp/{signal}", "address": request.http.remote}
         _log.warning("a request has none of the members that its address reads", extra=extra)
-    answer = answers.otlp_success(outcome.rejects, outcome.warnings, member=MEMBERS[signal], json=json)
+    warnings = [*outcome.warnings, *describe_misdated_items(outcome)]
+    answer = answers.otlp_success(outcome.rejects, warnings, member=MEMBERS[signal], json=json)
     return answers.bytes_response(answer, content_type=JSON if json else PROTOBUF, receipt=receipt)
 
 

@@ -30,7 +30,9 @@ class FieldCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     `fields`: number of calls by field that they state. `billed`: successful calls of an operation that is
     billed by tokens. `uncounted`: how many of these state no counts or meters. `senders`: hashes of at most
-    two keys or devices. `first`: first arrival of the version, on any day.
+    two keys or devices. `first`: first arrival of the version, on any day. `misdated`: number of items with a start
+    time that shows a wrong clock, by year and name of the key or device, such as `1970 app`. A year ahead of the
+    server's clock has a plus sign. These items are counted without the version.
     """
 
     first: float
@@ -42,6 +44,7 @@ class FieldCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
     providers: dict[str, int] = {}
     operations: dict[str, int] = {}
     senders: list[str] = []
+    misdated: dict[str, int] = {}
 
     def add_counts(self, other: FieldCounts) -> None:
         self.first, self.last = min(self.first, other.first), max(self.last, other.last)
@@ -51,6 +54,7 @@ class FieldCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.fields = Counter(self.fields) + Counter(other.fields)
         self.providers = _add_counts(self.providers, other.providers)
         self.operations = _add_counts(self.operations, other.operations)
+        self.misdated = _add_counts(self.misdated, other.misdated)
         self.senders = list(dict.fromkeys([*self.senders, *other.senders]))[:SEVERAL]
 
 

@@ -15,6 +15,8 @@ from gateway.intake.intake import PayloadIntake
 from gateway.intake.prices import PriceBook
 from gateway.intake.sender_fields import MAX_SEEN, MAX_SENDERS, SenderFieldCounter, SenderFieldSaver
 from gateway.intake.shadows import ReportedCallers
+from gateway.money.insights.detector_facts import InsightFacts
+from gateway.money.insights.detectors.fields import lost_field
 from gateway.normalise import otlp
 from gateway.normalise.formats import litellm
 from gateway.normalise.formats.engine import driver
@@ -159,6 +161,10 @@ RESOURCES = [
     ({}, "0.4", "0.4"),
     ({}, "", ""),
     ({"service.version": "x" * 33}, "", "x" * 32),
+    ({"service.name": "web", "service.version": "1.0"}, "0.4", "web\n1.0"),
+    ({"service.name": "github-copilot", "service.version": "1.0"}, "0.4", "1.0"),
+    ({"service.name": "unknown_service:python", "service.version": "1.0"}, "0.4", "1.0"),
+    ({"service.name": "x" * 49, "service.version": "1"}, "", "x" * 48 + "\n1"),
 ]
 
 
@@ -193,6 +199,34 @@ def test_the_version_of_a_sender(read: Any, resource: dict[str, Any], scope: str
     outcome = finished(read(resource, scope))
     [stated] = outcome.stated
     assert expected == stated[1]
+
+
+def test_the_version_of_a_scope_belongs_to_the_scope() -> None:
+    request = _request({"service.name": "web"}, "0.4")
+    request["resourceSpans"][0]["scopeSpans"][0]["scope"]["name"] = "an.instrumentation"
+    outcome = finished(otlp.normalise_otlp("traces", in_json(request), json=True, options=ReadOptions()))
+    assert ["an.instrumentation\n0.4"] == [stated[1] for stated in outcome.stated]
+
+
+async def test_two_programs_behind_one_collector_are_not_two_versions(
+    log_of: RecordLog, clock: MovedClock
+) -> None:
+    """The versions of one program are compared, and those of unrelated programs are not."""
+    counter = SenderFieldCounter(clock)
+    sender = intake(log_of, counter, clock)
+    with_user: list[dict[str, Any]] = [{"user": "ada"}] * 60
+    await sender.store_outcome(payload(*with_user, version="web\n1.0"), BEARER)
+    clock.move(60)
+    await sender.store_outcome(payload(*[{}] * 60, version="nightly-job\n2.0", first=60), BEARER)
+    days = counter.take_counts()
+    [of_day] = days.values()
+    assert {("kong web", "1.0"), ("kong nightly-job", "2.0")} == of_day.keys()
+    assert [] == lost_field(InsightFacts(now=clock.now(), sender_fields=days))
+    await sender.store_outcome(payload(*with_user, version="web\n1.0", first=120), BEARER)
+    clock.move(60)
+    await sender.store_outcome(payload(*[{}] * 60, version="web\n1.1", first=180), BEARER)
+    findings = lost_field(InsightFacts(now=clock.now(), sender_fields=counter.take_counts()))
+    assert ["kong web 1.1 states no user: 0 of 60; 1.0: 100%"] == [each.draft.title for each in findings]
 
 
 async def test_without_a_version_the_user_agent_names_it(log_of: RecordLog, clock: MovedClock) -> None:

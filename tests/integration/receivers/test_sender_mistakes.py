@@ -11,9 +11,11 @@ import base64
 import gzip
 import json
 import re
+import time
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pytest
@@ -21,6 +23,8 @@ from backports import zstd
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+from gateway.money.insights.detector_facts import InsightFacts
+from gateway.money.insights.detectors.fields import misdated_calls
 from spool.registry.scopes import CREATE_EVENT, HEARTBEAT, INGEST, MANAGE_RECORDS
 from tests.gateway.http import raw
 from tests.integration.conftest import ON_ONE_SERVER, Serving
@@ -70,6 +74,9 @@ def protobuf_metrics() -> bytes:
     point.time_unix_nano = START
     point.as_int = 1
     return request.SerializeToString()
+
+
+DAY_NS = 86_400 * 1_000_000_000
 
 
 class Mistake(NamedTuple):
@@ -343,3 +350,39 @@ async def test_a_body_without_items_is_counted_and_logged(
     metrics = await serving.send("/metrics", b"", None, method="GET", key=None)
     assert b'tollhouse_records_ignored_total{reason="no_items",topic="ai-telemetry"} 1.0' in metrics.body
     assert b"{}" == (await serving.send("/v1/traces", b"{}")).body
+
+
+def clock_mistakes() -> Sequence[tuple[int, str]]:
+    """Return start times and the words of their warnings. Times are relative to now, as the server judges them."""
+    now = time.time_ns()
+    year = 1 + datetime.now(UTC).year
+    next_year = int(datetime(year, 6, 1, tzinfo=UTC).timestamp())
+    return [
+        (now // 1_000_000_000, "1970.*nanoseconds"),
+        (now // 1_000_000, "1970.*nanoseconds"),
+        (now // 1_000, "1970.*nanoseconds"),
+        (now - 400 * DAY_NS, "more than 31 days ago"),
+        (now - 32 * DAY_NS, "more than 31 days ago"),
+        (next_year * 1_000_000_000, f"{year}.*ahead of the clock"),
+        (now + DAY_NS // 12, "ahead of the clock"),
+    ]
+
+
+async def test_a_wrong_clock_is_stored_with_a_warning_and_an_insight(serving: Serving) -> None:
+    """The calls are kept under their date, so the sender and the operator get to know it."""
+    right = time.time_ns() - 30 * DAY_NS
+    answer = await serving.send("/v1/traces", json_traces(json_span(startTimeUnixNano=str(right))))
+    assert b"{}" == answer.body
+    for number, (start, words) in enumerate(clock_mistakes(), start=2):
+        times: dict[str, Any] = {"startTimeUnixNano": str(start), "endTimeUnixNano": str(start + 5)}
+        answer = await serving.send("/v1/traces", json_traces(json_span(**times), json_span(**times)))
+        partial = json.loads(answer.body)["partialSuccess"]
+        assert "0" == partial["rejectedSpans"]
+        assert re.search(f"2 items begin in .*{words}", partial["errorMessage"]), (start, partial)
+        assert 2 * number - 1 == len(await serving.records())
+    saver = serving.app.services.operators.spool.sender_fields
+    assert saver is not None
+    facts = InsightFacts(now=time.time(), sender_fields=await saver.store_and_read_recent())
+    titles = {finding.draft.title for finding in misdated_calls(facts)}
+    assert "6 calls of sender begin in 1970" in titles
+    assert 14 == sum(int(title.partition(" ")[0]) for title in titles)

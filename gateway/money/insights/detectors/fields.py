@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from gateway.intake.start_times import remedy_for_start_times
 from gateway.money.insights.detector_facts import DAY_S, InsightFacts, mark_impossible_in_demo
 from gateway.money.insights.findings import build_finding, format_percent, printable_name, sort_by_impact
 from spool.registry.insights import LOW, Finding
@@ -178,6 +180,46 @@ def uncounted_calls(facts: InsightFacts) -> Sequence[Finding]:
         _uncounted_calls_finding(source, version, counts)
         for (source, version), counts in findings.items()
         if counts.uncounted >= UNCOUNTED_SHARE * counts.billed
+    )
+
+
+@mark_impossible_in_demo("a demo month has no calls of another time")
+def misdated_calls(facts: InsightFacts) -> Sequence[Finding]:
+    """Find senders whose clock or unit of time is wrong, so that reports of the current time lack their calls."""
+    counts: Counter[tuple[str, str]] = Counter()
+    newest: dict[tuple[str, str], float] = {}
+    for day in facts.sender_fields.values():
+        for (source, _), of_day in day.items():
+            for year_and_sender, count in of_day.misdated.items():
+                key = (source, year_and_sender)
+                counts[key] += count
+                newest[key] = max(newest.get(key, 0.0), of_day.last)
+    return sort_by_impact(
+        _misdated_calls_finding(*key, count, newest[key])
+        for key, count in counts.items()
+        if facts.now - newest[key] <= ENDS_S and key[1] != OTHER
+    )
+
+
+def _misdated_calls_finding(source: str, year_and_sender: str, count: int, newest: float) -> Finding:
+    year, _, sender = year_and_sender.partition(" ")
+    shown = printable_name(sender) if sender else "a sender without a key"
+    is_ahead = year.startswith("+")
+    remedy = remedy_for_start_times(int(year), is_ahead=is_ahead)
+    return build_finding(
+        "misdated_calls",
+        (source, year_and_sender),
+        title=f"{count:,} calls of {shown} begin in {int(year)}{', ahead of the clock' if is_ahead else ''}",
+        seen=(
+            f"{count:,} calls and counters of {printable_name(source)} that {shown} sent begin in {int(year)}{remedy}"
+        ),
+        advice=(
+            "Set the clock of the sender, or the unit of its times. If you imported old logs on purpose, dismiss the "
+            "insight. It ends seven days after the last such call."
+        ),
+        category="coverage",
+        effort=LOW,
+        newest=newest,
     )
 
 
