@@ -4,7 +4,7 @@ A plugin that records what a part of `make test` proved. `tests/verdict.py` read
     pytest -p tests.proved --record FILE   writes outcome, processor time and promises of each test to FILE
     pytest -p tests.proved --promise NAME  runs only the tests that prove a promise
 
-Processor time includes the processes that a test started and waited for.
+Processor time of a test includes the processes that it waited for, that of a part all of its processes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,10 @@ class Recorder:
     def pytest_sessionfinish(self) -> None:
         if os.getpid() == self._process:
             self._write(answers=sorted(ANSWERS))
-            self._write(cpu_s=round(processor_s(), 3), wall_s=round(time.monotonic() - self._started_s, 3))
+            self._write(
+                cpu_s=round(processor_s() + processor_s_of_descendants(), 3),
+                wall_s=round(time.monotonic() - self._started_s, 3),
+            )
             self._file.close()
 
     def _write(self, **line: Any) -> None:
@@ -102,6 +106,21 @@ class Recorder:
 def processor_s() -> float:
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+def processor_s_of_descendants() -> float:
+    """Return the processor time of living descendants and of the processes that these have waited for."""
+    spent_s: dict[int, tuple[int, float]] = {}  # parent and seconds by process id
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # the process has already ended
+            fields = path.read_text().rpartition(")")[2].split()
+            ticks = sum(map(int, fields[11:15]))
+            spent_s[int(path.parent.name)] = int(fields[1]), ticks / os.sysconf("SC_CLK_TCK")
+    found, total_s = {os.getpid()}, 0.0
+    while children := {child for child, (parent, _) in spent_s.items() if parent in found} - found:
+        total_s += sum(spent_s[child][1] for child in children)
+        found |= children
+    return total_s
 
 
 def outcome_of(reports: Iterable[pytest.TestReport]) -> str:

@@ -54,6 +54,7 @@ async def _sum_up_days(data: Path) -> None:
     await ledger.close()
 
 
+@pytest.mark.proof
 @pytest.mark.bench
 @pytest.mark.timeout(600)
 def test_first_paint(month: Tollhouse, many: Tollhouse, open_console: OpenConsole) -> None:

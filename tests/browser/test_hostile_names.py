@@ -6,6 +6,7 @@ import json
 import secrets
 from urllib.parse import quote
 
+import pytest
 from playwright.sync_api import Dialog, expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -18,6 +19,7 @@ CODE = ("javascript:alert(1)", " JavaScript:alert(1)", "data:text/html,<script>a
 WRITE = ("--scope", "insights:create_insight", "--scope", "ai-telemetry-ingest:ingest-ai-telemetry")
 
 
+@pytest.mark.proof
 def test_hostile_names_are_text(house: Tollhouse, open_console: OpenConsole) -> None:
     """
     Markup in a model, team, user, session, key or insight is shown literally and creates no element.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -122,6 +123,7 @@ def clipped(console: Console, widths: Sequence[int]) -> list[str]:
     return found
 
 
+@pytest.mark.proof
 def test_every_page_in_trouble(troubled: Tollhouse, open_console: OpenConsole) -> None:
     console = open_console(troubled, viewport={"width": 1440, "height": 900})
     wrong = {name: badly_laid_out(console, EACH_LAYOUT) for name in followed(console)}
@@ -151,6 +153,7 @@ AMOUNTS = """() => [...document.querySelectorAll("main tbody tr, main tfoot tr")
 })"""
 
 
+@pytest.mark.proof
 def test_a_phone_shows_the_name_and_the_amount_of_each_row(
     house: Tollhouse, open_console: OpenConsole
 ) -> None:

@@ -93,6 +93,7 @@ def has_calls(console: Console, state: Mapping[str, str]) -> bool:
     return False
 
 
+@pytest.mark.proof
 def test_one_past_in_the_whole_page(yearly: Console) -> None:
     """Costs shows one earlier period with one sum in each state, and this is the sum of the operator API."""
     for state in some(STATES, every=2):
@@ -240,6 +241,7 @@ def test_what_needs_attention_is_one_number(troubled: Tollhouse, open_console: O
     assert 0 == console.overhang()
 
 
+@pytest.mark.proof
 def test_a_row_has_one_control_and_a_phone_begins_with_the_number(yearly: Console) -> None:
     """
     At 1440 px the columns of Costs are in a fixed order within the window, and a row has its name and one menu. At
@@ -279,6 +281,7 @@ def test_a_row_has_one_control_and_a_phone_begins_with_the_number(yearly: Consol
         expect(sentence).to_have_css("font-size", "16px")
 
 
+@pytest.mark.proof
 def test_a_copied_link_has_fixed_days(yearly: Console) -> None:
     """The menu of a row copies the row's address, with fixed days instead of today's range."""
     yearly.context.grant_permissions(["clipboard-read", "clipboard-write"])

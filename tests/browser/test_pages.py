@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
+import pytest
 from playwright.sync_api import Route, ViewportSize, expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -141,6 +142,7 @@ def answer_sizes(console: Console) -> dict[str, int]:
     return sizes
 
 
+@pytest.mark.proof
 def test_every_page_without_data(house: Tollhouse, open_console: OpenConsole) -> None:
     """Without data, each page of the console explains what to do, in text that fits. No page is blank."""
     console = open_console(house)
@@ -151,6 +153,7 @@ def test_every_page_without_data(house: Tollhouse, open_console: OpenConsole) ->
         console.screenshot(f"{name}-empty")
 
 
+@pytest.mark.proof
 def test_every_page_without_answers(month: Tollhouse, open_console: OpenConsole) -> None:
     """If the server answers with an error, each page shows it with a button to retry."""
     console = open_console(month)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -17,6 +18,7 @@ def panel(console: Console) -> Locator:
     return console.page.locator("dialog.panel")
 
 
+@pytest.mark.proof
 def test_every_panel_shows_words_first_and_all_fields_below(console: Console) -> None:
     """
     The panel of each list uses words instead of names of the API, and no bare id as its title. The section with all

@@ -70,6 +70,7 @@ def largest(console: Console, query: str, field: str) -> str:
     return name
 
 
+@pytest.mark.proof
 def test_which_team_spent_most_last_week_and_on_which_model(reader: Reader) -> None:
     """
     To find what a team spent most on: Teams, the last seven days, the first row. The page lists its models, the
@@ -94,6 +95,7 @@ def test_which_team_spent_most_last_week_and_on_which_model(reader: Reader) -> N
     )
 
 
+@pytest.mark.proof
 def test_why_did_spend_jump(reader: Reader) -> None:
     """
     The insight about a jump in spend names who, when and the largest part, and links to the costs of that time.
@@ -106,6 +108,7 @@ def test_why_did_spend_jump(reader: Reader) -> None:
     expect(reader.page.get_by_role("columnheader", name="Change", exact=True)).to_be_visible()
 
 
+@pytest.mark.proof
 def test_what_is_unpriced(reader: Reader) -> None:
     """
     The overview's number of calls without a price leads to the models, where the same number is shown. Costs show no
@@ -121,6 +124,7 @@ def test_what_is_unpriced(reader: Reader) -> None:
     expect(reader.page.get_by_role("row", name="acme-large-2026")).to_contain_text("no price")
 
 
+@pytest.mark.proof
 def test_the_bill_against_what_was_counted(console: Console) -> None:
     """
     The menu leads to the reconciliation, which shows a loading message at once. A month that agrees is not
@@ -173,6 +177,7 @@ def test_a_budget_for_a_team(busy: Tollhouse, open_console: OpenConsole) -> None
     assert 1 == len([each for each in console.ask("/views")["views"] if each["filter"] == {"team": [team]}])
 
 
+@pytest.mark.proof
 def test_the_dearest_calls_on_a_phone(reader: Reader) -> None:
     """
     At a width of 390 px, three clicks lead to the most expensive calls. Name, time and cost are visible
@@ -192,6 +197,7 @@ def test_the_dearest_calls_on_a_phone(reader: Reader) -> None:
     assert [] == reader.console.audit(("minor", "moderate", "serious", "critical"))
 
 
+@pytest.mark.proof
 def test_is_this_laptop_reporting(reader: Reader) -> None:
     """Fleet shows each laptop's state and last report."""
     reader.open("Fleet")
@@ -199,6 +205,7 @@ def test_is_this_laptop_reporting(reader: Reader) -> None:
     expect(reader.page.get_by_role("row", name="laptop-ada")).to_contain_text("ago")
 
 
+@pytest.mark.proof
 def test_who_may_send(reader: Reader) -> None:
     """The page of keys, filtered by telemetry, lists exactly the keys whose use cases or scopes permit it."""
     reader.open("API Keys")

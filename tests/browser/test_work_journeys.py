@@ -104,6 +104,7 @@ def test_top_sessions_of_a_team(worked: Tollhouse, open_console: OpenConsole) ->
     ended(console, "the top sessions of a team")
 
 
+@pytest.mark.proof
 def test_what_a_pull_request_cost(worked: Tollhouse, open_console: OpenConsole, browser: Browser) -> None:
     """
     Journey from Overview: pull requests, the pull request. Its page has its cost, and each run with its agent. A
@@ -172,6 +173,7 @@ def test_a_session_is_linked_to_a_pull_request(worked: Tollhouse, open_console: 
     assert {"work_link.create", "work_link.delete"} <= console.actions()
 
 
+@pytest.mark.proof
 def test_a_fork_is_shown_with_its_session(worked: Tollhouse, open_console: OpenConsole) -> None:
     """
     A session that is linked to the session that started it appears on that session's page, and the other way round.
@@ -190,6 +192,7 @@ def test_a_fork_is_shown_with_its_session(worked: Tollhouse, open_console: OpenC
     worked.run("work", "unlink", link["id"])
 
 
+@pytest.mark.proof
 def test_the_page_of_a_unit_is_for_everybody(worked: Tollhouse, open_console: OpenConsole) -> None:
     """
     The page of a unit of work is checked like the others in test_pages.py: Tab reaches each control, axe finds
@@ -213,6 +216,7 @@ def test_the_page_of_a_unit_is_for_everybody(worked: Tollhouse, open_console: Op
         assert [] == badly_laid_out(console)
 
 
+@pytest.mark.proof
 def test_a_budget_of_a_pull_request(worked: Tollhouse, open_console: OpenConsole) -> None:
     """
     Three clicks set a budget for a pull request: the menu of its row in Costs, Set a budget, Create. Views filter
@@ -257,6 +261,7 @@ def test_a_wrong_link_says_why(worked: Tollhouse, open_console: OpenConsole) -> 
     assert [] == console.audit()
 
 
+@pytest.mark.proof
 def test_without_units_the_page_says_how_to_send_them(house: Tollhouse, open_console: OpenConsole) -> None:
     """
     If no call has a ticket, Costs by ticket links to the page that says how calls get units of work. The search

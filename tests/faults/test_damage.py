@@ -85,6 +85,7 @@ def test_damage_at_rest(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
         check(trial, rng, corpora, tmp_path, KINDS)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F10")
 def test_damaged_headers(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
     """The server starts even if the first bytes of a file or a log are damaged."""
@@ -92,6 +93,7 @@ def test_damaged_headers(trial: Trial, corpora: Corpora, tmp_path: Path) -> None
         check(trial, rng, corpora, tmp_path, (flip_in_header,))
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F9")
 def test_damage_while_running(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
     """
@@ -108,6 +110,7 @@ def test_damage_while_running(trial: Trial, corpora: Corpora, tmp_path: Path) ->
             judge(trial, copy, calls, rng, said)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F4")
 def test_killed_while_it_salvages(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
     """

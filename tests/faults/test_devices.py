@@ -20,6 +20,7 @@ scopes = ["ai-control-plane:enroll-device", "ai-control-plane:heartbeat-device"]
 """
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F26")
 def test_devices_enrol_at_once_are_claimed_twice_and_revoked(trial: Trial, sites: Sites) -> None:
     """

@@ -107,6 +107,7 @@ def test_a_disk_that_fills_up_under_load(trial: Trial, sites: Sites) -> None:
             site.close(trial, since=began)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F6")
 @pytest.mark.parametrize(
     "gone", [(reserve.FILE,), (reserve.FILE, reserve.START_FILE)], ids=["reserve", "both"]
@@ -135,6 +136,7 @@ def test_a_disk_that_is_full_at_the_start(trial: Trial, sites: Sites, gone: tupl
             site.close(trial, since=began)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F7")
 @pytest.mark.parametrize(("call", "code"), FAILURES, ids=lambda each: errno.errorcode.get(each, each))
 def test_flushes_and_writes_that_fail(
@@ -158,6 +160,7 @@ def test_flushes_and_writes_that_fail(
         site.close(trial, since=began)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F7")
 def test_no_inode_is_left(trial: Trial, sites: Sites) -> None:
     """
@@ -185,6 +188,7 @@ def test_no_inode_is_left(trial: Trial, sites: Sites) -> None:
             site.close(trial, since=began)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F8")
 def test_missing_data_directory_stops_acknowledgement_until_it_returns(trial: Trial, sites: Sites) -> None:
     """
@@ -211,6 +215,7 @@ def test_missing_data_directory_stops_acknowledgement_until_it_returns(trial: Tr
         site.close(trial, since=began)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F8")
 def test_files_that_are_removed(trial: Trial, sites: Sites) -> None:
     """
@@ -237,6 +242,7 @@ def test_files_that_are_removed(trial: Trial, sites: Sites) -> None:
         site.close(trial, since=began)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F8")
 def test_memory_is_named(trial: Trial, sites: Sites) -> None:
     """Receipts on tmpfs warn that a machine restart deletes all data."""

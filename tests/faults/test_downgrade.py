@@ -18,6 +18,7 @@ from tests.faults.scenarios import Trial
 pytestmark = pytest.mark.fault("F22")
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("file", ["spool.sqlite", "registry.sqlite", "ledger.sqlite"])
 def test_a_downgrade_refuses_with_words(file: str, trial: Trial, tmp_path: Path) -> None:
     """A file of a newer version is left unchanged, and the message says what to do."""

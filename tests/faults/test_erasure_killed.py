@@ -84,6 +84,7 @@ def schema(request: pytest.FixtureRequest) -> Schema | None:
     return made
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_killed_erasure_is_finished_at_the_next_start(
     tmp_path: Path, schema: Schema | None, step: str

@@ -23,6 +23,7 @@ ENDS = {
 ENDED = 5  # number of times that each installation's server is killed, stopped or taken over
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F51")
 @pytest.mark.parametrize("engine", [SQLITE, POSTGRES])
 def test_every_end_under_load_of_every_topic(

@@ -19,7 +19,7 @@ from tests.faults.conftest import Sites
 from tests.faults.scenarios import Trial
 from tests.faults.upstream import slow
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, as_proof
 from tests.waiting import wait_until
 
 HALVES_ROUNDS = 100 if IS_LONG else 5
@@ -69,6 +69,7 @@ class Halves:
                 self._left.pop()
 
 
+@pytest.mark.proof
 def test_kill_between_halves(installations: Any) -> None:
     """
     After any number of kills, every call is one record with its tokens and user, and no partial report waits.
@@ -103,6 +104,7 @@ def _pending(tollhouse: Tollhouse) -> dict[str, int]:
     return {row["topic"]: row["pending"] for row in tollhouse.json("spool", "status")["topics"]}
 
 
+@pytest.mark.proof
 def test_kill_while_counters_wait(installations: Any) -> None:
     """
     Counters that wait at a kill are decided after it. Later calls of the same work replace them. Without such
@@ -136,6 +138,7 @@ def test_kill_while_counters_wait(installations: Any) -> None:
     tollhouse.stop()
 
 
+@pytest.mark.proof
 def test_kill_between_counters_and_calls(installations: Any) -> None:
     """
     Counters summed before a kill are reversed once by later calls of the same work, even if the calls are repeated.
@@ -175,7 +178,9 @@ def _counted(tollhouse: Tollhouse) -> tuple[int, Decimal]:
     return len(counters), sum((Decimal(one["value"]) for one in counters), Decimal(0))
 
 
-@pytest.mark.parametrize("mutant", ["answer_before_commit", "settle_before_send", "no_mark"])
+@pytest.mark.parametrize(
+    "mutant", ["answer_before_commit", as_proof("settle_before_send"), as_proof("no_mark")]
+)
 def test_a_broken_promise_is_seen(sites: Sites, mutant: str) -> None:
     """
     Kills lose or duplicate records if Tollhouse answers or settles too early, or appends without a mark.

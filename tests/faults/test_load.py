@@ -102,6 +102,7 @@ def misbehaving(way: str, url: str, key: str) -> Iterator[None]:
             process.kill()
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F17")
 def test_what_one_key_does_costs_another_nothing(trial: Trial, sites: Sites) -> None:
     """
@@ -130,6 +131,7 @@ def test_what_one_key_does_costs_another_nothing(trial: Trial, sites: Sites) -> 
         site.close(trial)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F23")
 def test_slow_connections_use_bounded_memory(trial: Trial, sites: Sites) -> None:
     """

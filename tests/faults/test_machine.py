@@ -27,6 +27,7 @@ def status_is(url: str, status: int) -> bool:
     return urllib3.request("GET", url).status == status
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F20")
 @pytest.mark.parametrize("jump", [8 * DAY, -DAY, 400 * DAY] if IS_LONG else [8 * DAY, -DAY])
 def test_the_clock_jumps_under_load(trial: Trial, sites: Sites, tmp_path: Path, jump: float) -> None:
@@ -52,6 +53,7 @@ def test_the_clock_jumps_under_load(trial: Trial, sites: Sites, tmp_path: Path, 
         assert starts <= days
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F24")
 def test_a_reader_that_holds_the_log_open(trial: Trial, sites: Sites) -> None:
     """
@@ -72,6 +74,7 @@ def test_a_reader_that_holds_the_log_open(trial: Trial, sites: Sites) -> None:
         site.close(trial, since=time.monotonic())
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F27")
 def test_flushes_that_hang(trial: Trial, sites: Sites, tmp_path: Path) -> None:
     """
@@ -97,6 +100,7 @@ def test_flushes_that_hang(trial: Trial, sites: Sites, tmp_path: Path) -> None:
         site.close(trial, since=began)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F27")
 def test_a_process_that_is_stopped_for_seconds(trial: Trial, sites: Sites) -> None:
     """A frozen process answers no one, like a blocked event loop, and loses nothing."""

@@ -32,7 +32,7 @@ from tests.faults.powercut.replay import (
 )
 from tests.faults.scenarios import Trial
 from tests.faults.site import FaultSite, Verdict
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, as_proof
 
 CUTS = 30 if IS_LONG else 5  # number of simulated power cuts per run
 SALVAGE_CUTS = 20 if IS_LONG else 3
@@ -164,6 +164,7 @@ def _queued(site: FaultSite, name: str) -> int:
     return next(int(route["queued"]) for route in site.route_states() if route["route"] == name)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F4")
 def test_a_power_cut_within_a_salvage(trial: Trial, sites: Sites, recorder: Path, tmp_path: Path) -> None:
     """After a cut at any time, the next start salvages again or continues, and no readable record is lost."""
@@ -226,8 +227,8 @@ def test_the_change_of_a_kill_may_not_be_recorded(there: dict[str, bytes], is_on
 MUTANTS = {
     "synchronous_normal": True,
     "synchronous_off": False,
-    "answer_before_commit": True,
-    "no_directory_sync": True,
+    "answer_before_commit": False,
+    "no_directory_sync": False,
     "unsynced_secret": False,
     "unsynced_archive": False,
     "no_archive_directory_sync": False,
@@ -236,7 +237,9 @@ MUTANTS = {
 
 
 @pytest.mark.proves("A 2xx means the record is on disk")
-@pytest.mark.parametrize("mutant", [name for name, short in MUTANTS.items() if short or IS_LONG])
+@pytest.mark.parametrize(
+    "mutant", [name if is_short else as_proof(name) for name, is_short in MUTANTS.items()]
+)
 def test_a_broken_promise_is_seen(sites: Sites, recorder: Path, tmp_path: Path, mutant: str) -> None:
     """If Tollhouse flushes too little, some cut loses acknowledged records or breaks the start."""
     rng = random.Random(mutant)

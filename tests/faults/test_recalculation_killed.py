@@ -129,6 +129,7 @@ class Site:
         tollhouse.json("spool", "verify")  # `spool verify` fails if a total differs from the records
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("engine", ENGINES)
 def test_kills_during_changes_of_all_totals(
     engine: str, installations: Any, request: pytest.FixtureRequest, tmp_path: Path

@@ -44,6 +44,7 @@ def test_killed_between_the_answer_and_our_mark(trial: Trial, sites: Sites) -> N
         site.close(trial, since=began)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F11")
 def test_a_second_process_on_the_same_directory(trial: Trial, sites: Sites) -> None:
     """
@@ -64,6 +65,7 @@ def test_a_second_process_on_the_same_directory(trial: Trial, sites: Sites) -> N
         site.close(trial, since=began)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F12")
 def test_an_outage_at_full_rate(trial: Trial, sites: Sites) -> None:
     """
@@ -122,6 +124,7 @@ def test_a_storm_of_duplicates(trial: Trial, sites: Sites) -> None:
         assert topic["duplicates"] == 23 * calls
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F25")
 def test_secrets_rotate_while_records_wait(trial: Trial, sites: Sites) -> None:
     """Each new secret takes effect when it is written, even while the old secret is refused."""

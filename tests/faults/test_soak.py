@@ -64,6 +64,7 @@ class Third:
     )
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F28")
 @pytest.mark.timeout(MINUTES * 60 * 2 + 900)
 def test_soak(trial: Trial, sites: Sites) -> None:

@@ -25,6 +25,7 @@ from tests.faults.upstream import (
     refuse,
     slow,
 )
+from tests.rounds import as_proof
 
 # limit after the upstream works again: the longest backoff and the wait of a paused route are shorter
 FAILURES = (
@@ -81,7 +82,7 @@ def test_the_upstream_of_these_tests_counts_answers_as_the_rule_for_keys_does(be
 
 
 @pytest.mark.fault("F13")
-@pytest.mark.parametrize("then", [401, 408, 409, 429, 500, 503], ids=str)
+@pytest.mark.parametrize("then", [*map(as_proof, (401, 408, 409)), *map(as_proof, (429, 500)), 503], ids=str)
 def test_accepted_request_with_lost_response_and_refused_repeat_counts_once(
     trial: Trial, sites: Sites, then: int
 ) -> None:
@@ -98,6 +99,7 @@ def test_accepted_request_with_lost_response_and_refused_repeat_counts_once(
         site.close(trial)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F16")
 def test_partial_success(trial: Trial, sites: Sites) -> None:
     """Records that a partial success rejects count as refused, the rest as delivered. None is sent again."""
@@ -114,6 +116,7 @@ def test_partial_success(trial: Trial, sites: Sites) -> None:
         assert {1} == {len(keys) for keys in site.upstream.keys_of.values()}
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F15")
 @pytest.mark.parametrize("status", [400, 422], ids=str)
 def test_one_poison_record(trial: Trial, sites: Sites, status: int) -> None:
@@ -134,7 +137,7 @@ def test_one_poison_record(trial: Trial, sites: Sites, status: int) -> None:
 
 @pytest.mark.proves("Least privilege")
 @pytest.mark.fault("F14")
-@pytest.mark.parametrize("status", [401, 403], ids=str)
+@pytest.mark.parametrize("status", [as_proof(401), 403], ids=str)
 def test_refused_key_pauses_the_route_until_it_is_replaced(trial: Trial, sites: Sites, status: int) -> None:
     """
     If the upstream refuses the key, the route pauses with a reason and drops nothing. With a new key it

@@ -36,6 +36,7 @@ ROWS = (("keys", "name"), ("devices", "id"), ("connections", "id"), ("documents"
 Way = Callable[[Pair, random.Random], AbstractContextManager[None]]
 
 
+@pytest.mark.proof
 @pytest.mark.proves("a deleted key works again")
 @pytest.mark.fault("A10")
 @pytest.mark.timeout(7200)

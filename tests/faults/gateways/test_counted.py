@@ -128,6 +128,7 @@ def emptied(lagging: LaggingPair) -> None:
     lagging.outlasts_the_hold()
 
 
+@pytest.mark.proof
 @pytest.mark.proves("calls that vanish with a primary")
 @pytest.mark.fault("F46")
 def test_cut_off(trial: Trial, tmp_path: Path) -> None:
@@ -135,12 +136,14 @@ def test_cut_off(trial: Trial, tmp_path: Path) -> None:
     vanish(trial, tmp_path, cut_off)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F47")
 def test_restarted(trial: Trial, tmp_path: Path) -> None:
     """The primary crashes and restarts while the standby is cut off; then the standby takes over."""
     vanish(trial, tmp_path, restarted)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F48")
 def test_emptied(trial: Trial, tmp_path: Path) -> None:
     """

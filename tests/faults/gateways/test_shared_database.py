@@ -49,6 +49,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokenPair]:
         yield made
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F31")
 def test_database_down(trial: Trial, broken: BrokenPair) -> None:
     """
@@ -66,6 +67,7 @@ def stop_and_start(trial: Trial, broken: BrokenPair, server: Server) -> None:
             broken.healed()
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F32")
 def test_frozen_database_is_detected_by_the_gateways_timeout(trial: Trial, broken: BrokenPair) -> None:
     """
@@ -87,6 +89,7 @@ def standing_still(broken: BrokenPair) -> Iterator[None]:
         broken.pair.primary.thaw()
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F33")
 def test_commits_without_the_standby_wait_then_get_503(trial: Trial, broken: BrokenPair) -> None:
     """
@@ -96,6 +99,7 @@ def test_commits_without_the_standby_wait_then_get_503(trial: Trial, broken: Bro
     stop_and_start(trial, broken, broken.pair.standby)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F34")
 def test_no_standby_is_named(trial: Trial, broken: BrokenPair) -> None:
     """
@@ -113,6 +117,7 @@ def test_no_standby_is_named(trial: Trial, broken: BrokenPair) -> None:
             broken.healed()
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F35")
 def test_a_transaction_is_left_open(trial: Trial, broken: BrokenPair) -> None:
     """Appends continue during the open transaction, and gateways report its age."""
@@ -132,6 +137,7 @@ def oldest_transaction_s(broken: BrokenPair) -> float:
     return 0.0
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F36")
 def test_too_many_connections(trial: Trial, broken: BrokenPair) -> None:
     """
@@ -173,6 +179,7 @@ MOST_CONNECTIONS = 40
 END_GATEWAYS = "SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE usename = 'gateway'"
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F38")
 def test_damage(trial: Trial, broken: BrokenPair) -> None:
     """
@@ -244,6 +251,7 @@ def damage(broken: BrokenPair, table: str, column: str, condition: str) -> None:
     )
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F40")
 def test_old_primary_that_resumes_stores_nothing(trial: Trial, broken: BrokenPair) -> None:
     """
@@ -270,6 +278,7 @@ def test_old_primary_that_resumes_stores_nothing(trial: Trial, broken: BrokenPai
         alone.stop(signal.SIGKILL, code=None)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F39")
 def test_pooler_killed(trial: Trial, cluster: Server, tmp_path: Path) -> None:
     """A killed and restarted pgbouncer in transaction mode looks like a restarted database."""
@@ -301,6 +310,7 @@ def test_pooler_killed(trial: Trial, cluster: Server, tmp_path: Path) -> None:
 POOLED = 'pooler = "transaction"'
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F41")
 def test_records_lost_to_a_lagging_standby_are_reported(trial: Trial, tmp_path: Path) -> None:
     """
@@ -346,6 +356,7 @@ def test_records_lost_to_a_lagging_standby_are_reported(trial: Trial, tmp_path: 
             verdict.check()
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F37")
 def test_disk_full(trial: Trial, cluster: Server, tmp_path: Path) -> None:
     """

@@ -86,6 +86,7 @@ def waits(site: SharedSite) -> bool:
     return any(reason.startswith("waits: ") for reason in reasons)
 
 
+@pytest.mark.proof
 @pytest.mark.proves("deliveries that exist on one machine")
 @pytest.mark.fault("A2")
 def test_nothing_leaves_that_may_be_on_one_machine(trial: Trial, tmp_path: Path) -> None:
@@ -105,6 +106,7 @@ def test_nothing_leaves_that_may_be_on_one_machine(trial: Trial, tmp_path: Path)
                 assert len(site.upstream.taken) <= IN_HAND
 
 
+@pytest.mark.proof
 @pytest.mark.proves("standbys named for milliseconds")
 @pytest.mark.fault("A9")
 def test_nothing_is_acknowledged_that_is_on_one_machine(trial: Trial, tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def one_go_s() -> float:
     return time.thread_time() - began
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F23")
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory as Linux tells it")

@@ -59,6 +59,7 @@ def finish(tollhouse: Tollhouse, key: str, trial: Trial) -> None:
     tollhouse.stop()
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F23")
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory as Linux tells it")
@@ -89,6 +90,7 @@ def test_http_of_any_kind_is_answered_and_costs_nothing(
     finish(tollhouse, key, trial)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F23")
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory as Linux tells it")

@@ -58,6 +58,7 @@ def nothing(site: FaultSite) -> None:
 FAULTS = (upstream_away, killed, nothing) if IS_LONG else (upstream_away, killed)
 
 
+@pytest.mark.proof
 @pytest.mark.fault("F49")
 def test_neighbour_of_a_flood_continues_sending_during_a_fault(trial: Trial, sites: Sites) -> None:
     """The fault is an upstream that is down, or a kill and a restart."""

@@ -22,6 +22,7 @@ from tests.faults.scenarios import Trial
 from tests.integration.lake import victim
 from tests.integration.lake.lakes import ROUTE, opened
 from tests.integration.lake.s3 import BUCKET, s3_server
+from tests.rounds import part
 
 KILLS = 8  # kills per lake; one delivery lands before the first kill, and at most one more after each
 
@@ -53,7 +54,7 @@ def places(rng: Random) -> list[str]:
 
 @pytest.mark.proves("One call, one record")
 @pytest.mark.fault("F50")
-@pytest.mark.parametrize("kind", ["file", "s3"])
+@pytest.mark.parametrize("kind", part(["file", "s3"], every=2))
 def test_kills_at_the_places_of_a_landing(trial: Trial, kind: str, tmp_path: Path) -> None:
     """
     After kills at the steps of a landing, no record is missing or duplicated, in a folder and on an S3 server.

@@ -45,8 +45,8 @@ DOCUMENT = openapi_document(ADDRESSES, version="0")
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 PROTOBUF = "application/x-protobuf"
 PATIENCE_S = 300  # the default of 10 seconds is too short when ten processes share two processors
-EXAMPLES = 100 if IS_LONG else 2  # number of examples per operation
-SHARES = 7  # number of shares into which operations are split; each run tests the edge cases of one share
+EXAMPLES = 100 if IS_LONG else 1  # number of examples per operation
+SHARES = 20  # number of shares into which operations are split; each run tests the edge cases of one share
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 

@@ -215,7 +215,7 @@ CASES = [*product(STOPS, PAIRS, SIZES)]
 
 
 @pytest.mark.proves("known ids after a stop")
-@pytest.mark.parametrize(("ends", "topics", "sizes"), part(CASES, every=13))
+@pytest.mark.parametrize(("ends", "topics", "sizes"), part(CASES, every=26))
 async def test_what_a_stop_knew_the_start_knows(
     installation: Installation,
     clock: MovedClock,
@@ -299,7 +299,7 @@ async def test_nothing_of_any_kind_counts_again_after_a_stop(
 
 
 @pytest.mark.parametrize("ends", [STOPS[0], STOPS[1]])
-@pytest.mark.parametrize("seed", part(range(9), every=3))
+@pytest.mark.parametrize("seed", part(range(9), every=9))
 async def test_whatever_came_before_a_stop_is_known_after_it(
     installation: Installation, clock: MovedClock, ends: tuple[str, str], seed: int
 ) -> None:

@@ -20,7 +20,7 @@ from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.queries import BILLED, BILLED_TYPES, CostQuery, CostRow, DerivedDimension
 from spool.ledger.sums import BILLED_ROLLUPS, DAY_S, Dimensions
 from spool.sql.ledger import SqlLedgerRows
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, part
 from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger.test_rollups import without
 from tests.spool.ledger_log import BEGIN, FakeClock
@@ -171,7 +171,7 @@ STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
 
 
 @pytest.mark.proves("rollups change no answer")
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", part(ENGINES, every=2))
 @settings(
     max_examples=6 if IS_LONG else 2,
     deadline=None,

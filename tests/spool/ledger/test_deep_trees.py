@@ -19,7 +19,7 @@ from spool.ledger.work import unit_digest_text
 from spool.ledger.work_links import WorkUnitLinks
 from spool.record import NS, Inference
 from spool.registry.roles import LedgerSlice, RoleFilter
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, part
 from tests.spool.digests import as_shown
 from tests.spool.ledger.engines import SQLITE, Ledgers
 from tests.spool.ledger.test_delegation import rows_of
@@ -64,7 +64,7 @@ async def counted(ledgers: Ledgers, calls: Sequence[Inference]) -> Ledger:
     return ledger
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", part([*SHAPES], every=3))
 async def test_one_sender_delays_no_answer(ledgers: Ledgers, shape: str) -> None:
     """
     A chain, a fan and a comb of runs by one sender cost a few times what the same report costs without the runs

@@ -16,7 +16,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.record import NS, Inference
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, part
 from tests.spool.digests import as_shown
 from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
@@ -160,7 +160,7 @@ def by_digest(vector: Vector, costs: Mapping[str, str]) -> dict[str | None, Deci
 
 @pytest.mark.parametrize("name", VECTORS)
 @pytest.mark.parametrize("is_apart", [False, True], ids=["together", "apart"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", part(ENGINES, every=2))
 async def test_own_and_aggregated_costs(
     engine: str, name: str, is_apart: bool, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from spool.ledger.work import WorkLimits, unit_digest_text
 from spool.ledger.work_links import WorkUnitLink, WorkUnitLinks
 from spool.record import NS, Inference
 from spool.registry.roles import LedgerSlice, RoleFilter
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, part
 from tests.spool.digests import as_shown, stored_number
 from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger.test_delegation import ONE, THREE, TWO, Made, Vector, asked, made, orders, rows_of
@@ -66,7 +66,7 @@ def link(unit: str, child: str, parent: str) -> WorkUnitLink:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", part(ENGINES, every=2))
 async def test_aggregated_costs_follow_parents(
     engine: str, case: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, WIDTH, Dimensions, HourlySums, Measures
 from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, NS, Inference
+from tests.rounds import part
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, call
 
@@ -166,7 +167,7 @@ class Counters:
 
 
 @pytest.mark.parametrize("variety", [2, 40])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", part(range(4), every=4))
 async def test_sums_follow_the_plain_rule(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch, variety: int, seed: int
 ) -> None:

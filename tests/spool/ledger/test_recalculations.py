@@ -43,7 +43,7 @@ from tests.spool.ledger.engines import MEMORY, POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
-SEEDS = 1000 if IS_LONG else 6
+SEEDS = 1000 if IS_LONG else 2
 EVER: Any = {
     "since": datetime.fromtimestamp(BEGIN - 400 * DAY, UTC),
     "until": datetime.fromtimestamp(BEGIN + 400 * DAY, UTC),

@@ -21,7 +21,7 @@ from spool.ledger.sums import DAY_S
 from spool.ledger.usages import MEASURES, UsageByGroup, row_usage, usages_by_group
 from spool.record import NS, Correction, Inference, Record
 from spool.sql.ledger import SqlLedgerRows
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, part
 from tests.spool.ledger.engines import ENGINES, MEMORY, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, FakePrices, call
 
@@ -192,7 +192,7 @@ STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
 }
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", part(ENGINES, every=2))
 @settings(
     max_examples=6 if IS_LONG else 2,
     deadline=None,

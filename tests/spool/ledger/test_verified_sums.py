@@ -31,7 +31,7 @@ from tests.spool.ledger.engines import POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
-SEEDS = 1000 if IS_LONG else 4
+SEEDS = 1000 if IS_LONG else 1
 # made when a history ages; all of a year take most of its processor time
 ALL_ROLLUPS, SOME_ROLLUPS = 10_000, 40
 # a day without hours, one with both, one with hours only

@@ -32,7 +32,7 @@ from tests.spool.ledger.test_work import Book, corrected, made_call
 from tests.spool.ledger.test_work_links import DAY, TARGETS, by_hand, link_of
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog
 
-SEEDS = 1000 if IS_LONG else 2
+SEEDS = 1000 if IS_LONG else 1
 FIRST = int(os.environ.get("TOLLHOUSE_WORK_FIRST_SEED", "0"))
 LIMITS = WorkLimits(ids_per_month=15, retention_s=50.0 * DAY, retention_units_s=70.0 * DAY)
 NAMES = {

@@ -27,7 +27,7 @@ from tests.spool.ledger.test_work import EVER, NAMES, Book, corrected, cost_of, 
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
-SEEDS = range(300 if IS_LONG else 2)
+SEEDS = range(300 if IS_LONG else 1)
 TARGETS = ("pull_request", "ticket")
 Calls = Mapping[bytes, Inference]
 

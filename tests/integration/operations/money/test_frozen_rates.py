@@ -33,6 +33,7 @@ from tests.exporters import sinks
 from tests.integration.operations.money.costs.test_report import report
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
+from tests.rounds import part
 from tests.spool.contract.examples import add, assert_books_balance, call
 from tests.spool.postgres_cluster import Schema
 
@@ -221,7 +222,7 @@ async def check_plans(server: OperatorServer, company: Company, quoted: Quoted) 
         assert of_seats(company, quoted, currency) == await plan_costs(server, currency)
 
 
-@pytest_asyncio.fixture(params=[MEMORY, POSTGRES])
+@pytest_asyncio.fixture(params=part([MEMORY, POSTGRES], every=2))
 async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
     stored = None
     if request.param == POSTGRES:

@@ -68,6 +68,7 @@ from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.integration.payloads import json_span, json_traces
 from tests.moved_clock import MovedClock
+from tests.rounds import as_proof
 from tests.spool.contract.examples import add, call
 from tests.spool.postgres_cluster import Schema
 
@@ -297,7 +298,7 @@ async def ask_everything(there: Attack, crowd: Crowd, seed: int) -> None:
         await there.ask(path)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *map(as_proof, (1, 2))])
 async def test_nobody_isolates_fewer_people(tmp_path: Path, on: dict[str, Any], seed: int) -> None:
     async with attack(tmp_path, seed, min_group=K, **on) as (there, crowd):
         await ask_everything(there, crowd, seed)
@@ -305,6 +306,7 @@ async def test_nobody_isolates_fewer_people(tmp_path: Path, on: dict[str, Any], 
         assert any("/group-costs" in path for path in there.heard.values())
 
 
+@pytest.mark.proof
 async def test_without_the_setting_the_same_attack_isolates_people(tmp_path: Path) -> None:
     async with attack(tmp_path, 0, min_group=0) as (there, crowd):
         await ask_everything(there, crowd, 0)
@@ -382,7 +384,7 @@ async def test_deliveries_and_the_clock_have_no_figures_of_people(tmp_path: Path
     ("role", "seen"),
     [
         (RoleFilter(dimension="team", values=("blue",), mode=IS), {"blue"}),
-        (RoleFilter(dimension="team", values=("blue",), mode=EXCEPT), {"green"}),
+        as_proof((RoleFilter(dimension="team", values=("blue",), mode=EXCEPT), {"green"})),
         (RoleFilter(dimension="user", values=("person-1",), mode=IS), set()),
     ],
 )
@@ -607,7 +609,7 @@ async def ask_about_contracts(there: Attack) -> list[int]:
     return [await there.ask(path) for path in paths]
 
 
-@pytest.mark.parametrize("min_group", [0, K])
+@pytest.mark.parametrize("min_group", [pytest.param(0, marks=pytest.mark.proof), K])
 async def test_amounts_of_contracts_show_no_small_group(tmp_path: Path, min_group: int) -> None:
     """
     Amounts of contracts show no small group. A fee of 100 percent repeats the costs of each team, so without

@@ -22,6 +22,7 @@ from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_second_names import storage_of as storage_of
 from tests.integration.test_linked_names import added, lines, sent, whole, world_of
 from tests.integration.test_one_identity import World, checked
+from tests.rounds import part
 from tests.stored_files import contents_of
 
 CANARY, ADDRESS = "canary-login-7q", "canary.person@example.com"
@@ -51,7 +52,7 @@ async def stored(world: World, outside: Callable[[], Iterator[bytes]]) -> bytes:
     return b"\0".join([pack_records(records), *contents.values(), *outside()])
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", part(range(2), every=2))
 async def test_no_byte_of_a_name_is_left(
     serve: Serve, storage_of: tuple[Config, Callable[[], Iterator[bytes]]], seed: int
 ) -> None:

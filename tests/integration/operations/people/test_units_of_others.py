@@ -258,6 +258,7 @@ async def test_calls_of_others_change_no_answer(tmp_path: Path, number: int) -> 
             }
 
 
+@pytest.mark.proof
 async def test_hidden_unit_needs_as_much_work_as_an_unknown_one(tmp_path: Path) -> None:
     """
     Each request about a unit takes as much work of the ledger if only others use the unit, if its name is similar, and

@@ -32,6 +32,7 @@ DEEPER = 4  # additional blocks that a commit may read, because each index may h
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800 if IS_LONG else 300)]
 
 
+@pytest.mark.proof
 async def test_commits_cost_what_they_cost_at_first(
     open_log: LogOpener, cluster: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
