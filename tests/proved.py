@@ -92,10 +92,8 @@ class Recorder:
     def pytest_sessionfinish(self) -> None:
         if os.getpid() == self._process:
             self._write(answers=sorted(ANSWERS))
-            self._write(
-                cpu_s=round(processor_s() + processor_s_of_descendants(), 3),
-                wall_s=round(time.monotonic() - self._started_s, 3),
-            )
+            cpu_s, wall_s = processor_s() + processor_s_of_descendants(), time.monotonic() - self._started_s
+            self._write(cpu_s=round(cpu_s, 3), wall_s=round(wall_s, 3))
             self._file.close()
 
     def _write(self, **line: Any) -> None:
