@@ -27,7 +27,7 @@ LEAST_OWNERLESS = Decimal(1)  # minimum spend without an owner, in dollars
 # Thresholds of the detector doubled_source.
 APART_NS = 5 * NS
 LEAST_PAIRS = 10
-LEAST_WHOLE = 3  # minimum pairs of calls, if every call of the smaller source has a twin
+LEAST_WHOLE = 3  # minimum pairs of calls, if every call has a twin, or only one source states sessions
 LEAST_PAIRED_SHARE = 0.2  # minimum share of the smaller source's calls that have a twin
 LEAST_TOKENS = 50  # minimum tokens of a compared call, because shorter calls look alike by chance
 # Thresholds of the detector repeated_ids.
@@ -86,25 +86,44 @@ def doubled_source(facts: InsightFacts) -> Sequence[Finding]:
 
     Their ids do not match, so both calls count. The finding is only a suspicion and changes no total. Spans
     that SDKs write are a source of their own.
+
+    Calls of a gateway have no session, unless they are joined to those of an assistant. So if the twins of a
+    source have no session, their share is that of its calls without a session.
     """
     calls = [call for call in facts.recent if _has_enough_tokens(call)]
     by_source = Counter(map(_source_name, calls))
+    without_session = Counter(_source_name(call) for call in calls if call.session is None)
     pairs: dict[tuple[str, str], list[CallPair]] = defaultdict(list)
     for first, second in _pair_calls_of_different_sources(calls):
         first_source, other_source = sorted((_source_name(first), _source_name(second)))
         pairs[first_source, other_source].append((first, second))
     findings = []
     for (first_source, other_source), source_pairs in pairs.items():
-        fewer = min(by_source[first_source], by_source[other_source])
-        if _are_pairs_suspicious(len(source_pairs), fewer):
+        twins = [call for pair in source_pairs for call in pair]
+        stating = {_source_name(call) for call in twins if call.session is not None}
+        counts = [
+            (by_source if source in stating else without_session)[source]
+            for source in (first_source, other_source)
+        ]
+        fewer = min(counts)
+        if _are_pairs_suspicious(len(source_pairs), fewer, has_one_side_sessions=len(stating) == 1):
             findings.append(_doubled_source_finding(first_source, other_source, source_pairs, fewer))
     return sort_by_impact(findings)
 
 
-def _are_pairs_suspicious(pair_count: int, calls_of_smaller_source: int) -> bool:
-    """Return whether two sources have too many pairs of equal calls for chance."""
-    is_whole = pair_count == calls_of_smaller_source and pair_count >= LEAST_WHOLE
-    return is_whole or pair_count >= max(LEAST_PAIRS, LEAST_PAIRED_SHARE * calls_of_smaller_source)
+def _are_pairs_suspicious(
+    pair_count: int, calls_of_smaller_source: int, *, has_one_side_sessions: bool
+) -> bool:
+    """
+    Return whether two sources have too many pairs of equal calls for chance. If only one of them states
+    sessions, they are probably an assistant and its gateway, so fewer pairs suffice.
+    """
+    if pair_count < LEAST_WHOLE:
+        return False
+    if pair_count == calls_of_smaller_source:
+        return True
+    least = LEAST_WHOLE if has_one_side_sessions else LEAST_PAIRS
+    return pair_count >= max(least, LEAST_PAIRED_SHARE * calls_of_smaller_source)
 
 
 def _has_enough_tokens(call: Inference) -> bool:

@@ -92,6 +92,21 @@ def test_a_small_source_whose_calls_all_have_a_twin(n: int) -> None:
     assert [] == found(doubled_source, recent=[*busy, *calls("codex", later=2, n=2)])
 
 
+@pytest.mark.parametrize("others", [0, 10])
+def test_an_assistant_whose_calls_are_mostly_joined_to_those_of_its_gateway(others: int) -> None:
+    """
+    An assistant and its gateway report 30 calls, and 27 of them are joined. The three others count twice. Calls that
+    are joined have a session. The gateway also serves programs.
+    """
+    joined = [*calls("litellm", n=20, session="s"), *calls("copilot_cli", later=20, n=7, session="s")]
+    programs = calls("litellm", later=30, n=others, output_tokens=9)
+    doubled = [*calls("copilot_cli", later=10, n=3, session="s"), *calls("litellm", later=12, n=3)]
+    [finding] = found(doubled_source, recent=[*joined, *programs, *doubled])
+    assert finding.draft.title == "copilot_cli and litellm seem to report the same calls"
+    assert finding.draft.cost_impact == "0.30"
+    assert [] == found(doubled_source, recent=[*joined, *programs])
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_calm_month_has_no_finding(seed: int) -> None:
     """Sources of any size call the same models at the same hours, and some of their calls look alike by chance."""
@@ -100,6 +115,7 @@ def test_a_calm_month_has_no_finding(seed: int) -> None:
         call(
             dice.randrange(30) * 86400 + dice.randrange(8 * 3600),
             source=f"source {number}",
+            session=f"session {number}" if number % 2 else None,
             request_model=dice.choice(["gpt-4o", "gpt-4o-mini", "claude-sonnet-4-5"]),
             input_tokens=dice.randint(50, 3000),
             output_tokens=dice.randint(1, 60),
