@@ -69,9 +69,10 @@ class RelayedReport(NamedTuple):
     """
     One of two reports of a call, by a coding assistant and by its gateway, that have no common id.
 
-    `keys`: texts that both reports share, made from the session that the assistant sends to the gateway, the
-    outcome and the token counts. `start` may be unknown. `names_request`: the report states the provider's
-    request id. If both reports state one, only equal ids match.
+    `keys`: texts of which both reports share one, made from the session that the assistant sends to the
+    gateway, or from the model, with the outcome and the token counts. `start` may be unknown.
+    `names_request`: the report states the provider's request id. If both reports state one, only equal ids
+    match.
     """
 
     side: str
@@ -98,9 +99,10 @@ class RecordIdentity(NamedTuple):
     one.
 
     `is_final`: the seller's cost, which replaces another cost of the same key and an assistant's estimate.
-    `is_guess`: the cost was computed without the seller's price, so any other cost replaces it. `nesting` and
-    `relay`: match a report without a common id. `above`: span of the nearest agent, or the first missing
-    span.
+    `is_of_assistant`: the report of a program that may call through a gateway. Its cost was computed without
+    the seller's price, and its model is the one that it asked for, so those of any other report replace them.
+    `nesting` and `relay`: match a report without a common id. `above`: span of the nearest agent, or the first
+    missing span.
 
     `scope`: the instrumentation scope of a span whose own ids identify the call because its other id is short
     or shared; "" if unknown. A record has at most one such span per scope.
@@ -113,7 +115,7 @@ class RecordIdentity(NamedTuple):
     links: tuple[tuple[bytes, bytes], ...] = ()
     joins: tuple[bytes, ...] = ()
     is_final: bool = False
-    is_guess: bool = False
+    is_of_assistant: bool = False
     nesting: NestedReport | None = None
     relay: RelayedReport | None = None
     above: str | None = None
@@ -412,35 +414,36 @@ def build_relayed_report(
     *sessions: str | None,
     report_kind: str,
     states_request_id: bool = False,
-    encrypted_id: str | None = None,
+    lacks_common_id: bool = False,
+    other_names: Iterable[str | None] = (),
 ) -> RelayedReport | None:
     """
-    Return how an assistant's report matches its gateway's, or None if it states no end time, or neither a
-    session nor an encrypted id.
+    Return how an assistant's report matches its gateway's, or None if it states no end time, or nothing that
+    the other side may state as well.
 
     `sessions`: the assistant's session under each of its names. Only ids of a unique form count. The model
     may differ, because the gateway may serve another. Failures match without counts, because assistants do
     not report them.
 
-    `encrypted_id`: the response id, which the gateway encrypts differently for each reader. If the assistant
-    states no session, model and counts must match instead.
+    `lacks_common_id`: the other side may state neither this report's id nor a session. So the report also
+    matches by its counts with one of its models or of `other_names`, such as the gateway's name of the model.
     """
     if record.end_time is None:
         return None
     failed = record.status == "error"
-    stated = [
-        session for session in dict.fromkeys(sessions) if session is not None and has_unique_id_form(session)
-    ]
-    is_known_by_counts = (
-        not failed and is_encrypted_id(encrypted_id) and record.input_tokens and record.output_tokens
-    )
-    if not stated and not is_known_by_counts:
-        return None
     counts = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
-    keys = [f"{session}\0{'failed' if failed else counts}" for session in stated]
-    keys = keys or [f"{_model_name(record)}\0{counts}\0sealed"]
+    keys = [
+        f"{session}\0{'failed' if failed else counts}"
+        for session in sessions
+        if session is not None and has_unique_id_form(session)
+    ]
+    if lacks_common_id and not failed and record.input_tokens and record.output_tokens:
+        names = (record.request_model, record.response_model, *other_names)
+        keys += [f"{name.rpartition('/')[2]}\0{counts}\0sealed" for name in names if name is not None]
+    if not keys:
+        return None
     start = None if record.start_time == record.end_time else record.start_time
-    return RelayedReport(report_kind, tuple(keys), start, record.end_time, states_request_id)
+    return RelayedReport(report_kind, tuple(dict.fromkeys(keys)), start, record.end_time, states_request_id)
 
 
 def dedup_key_of_relayed_report(
@@ -448,7 +451,7 @@ def dedup_key_of_relayed_report(
 ) -> bytes:
     """
     Return the dedup id of an assistant's or a gateway's report (`report_kind`). It is made from the call's
-    `call_text`, its end in steps of STEP_NS, and `ordinal`, the number among equal reports.
+    `call_text`, its end in steps, and `ordinal`, the number among equal reports.
     """
     return dedup_key_of_parts(3, report_kind, call_text, end_step, ordinal, states_request_id)
 

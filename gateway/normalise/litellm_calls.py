@@ -17,6 +17,7 @@ from spool.identity import (
     RecordIdentity,
     call_identity,
     dedup_keys_by_exact_start,
+    is_encrypted_id,
     links_by_common_id,
 )
 from spool.record import Inference
@@ -121,6 +122,16 @@ def has_response_id_of_provider(record: Inference) -> bool:
     """
     own = record.request_id
     return own is not None and own.startswith(_OF_PROVIDER) and _UUID.search(own) is None
+
+
+def lost_response_id(record: Inference, *, call_type: Any) -> bool:
+    """
+    Return whether LiteLLM's reports of a call state an id that the caller does not know: an encrypted one, or
+    for Gemini's API a UUID in place of the provider's.
+    """
+    own = record.request_id
+    is_of_gemini = own is not None and "generate_content" in str(call_type) and has_form_of_call_id(own)
+    return is_of_gemini or is_encrypted_id(own)
 
 
 def _may_lack_id_in_reports(record: Inference, call_type: Any) -> bool:

@@ -2,7 +2,8 @@
 Comparison of two reports of one call: which gaps the later one fills, and where the two disagree. Pure.
 
 Each fact is taken from the first report that has it, with its details, such as the source of a cost. If
-reports do not contradict each other, every order of arrival makes the same record.
+reports do not contradict each other, every order of arrival makes the same record. Of an assistant's report
+and another, the other's provider and models count (`served_models`).
 
 Two values are weak: a partial count (such as cached tokens) of 0 is replaced by a count that fits the total,
 and the status `ok` by any other.
@@ -34,6 +35,9 @@ TOKENS = tuple(dict.fromkeys(name for side in SIDES for name in side))
 PARTS = frozenset(part for _, *parts in SIDES for part in parts)
 # If a later report fills one of these, the cost is estimated again.
 PRICED_BY = frozenset({*TOKENS, "meters", "provider", "request_model", "response_model", "start_time"})
+# what an assistant asks for, and a gateway decides
+MODELS = ("provider", "request_model", "response_model")
+ASKED_MODEL = "asked_model"  # the tag with the model that an assistant asked for, if another one served
 # relative difference at which costs are equal, because sources round money differently
 SAME_COST = Decimal("0.000001")
 
@@ -48,6 +52,29 @@ def is_person_changed(known_record: Inference, fields: Mapping[str, Any]) -> boo
     """Return whether later fields state who made the call."""
     tags = fields.get("tags")
     return tags is not None and tags.get(USER_EMAIL) != known_record.tags.get(USER_EMAIL)
+
+
+def served_models(asked: Inference, served: Inference) -> dict[str, str | None]:
+    """
+    Return the provider and the models of a call that an assistant asked for, and another program reports as
+    well. The assistant may state the model that it asked for as that of the response, although another one
+    served. So its model of the response counts only if it states another than it asked for.
+    """
+    request_model = served.request_model or asked.request_model
+    is_repeated = asked.response_model == asked.request_model != request_model
+    response_model = served.response_model or (None if is_repeated else asked.response_model)
+    provider = served.provider or asked.provider
+    return {"provider": provider, "request_model": request_model, "response_model": response_model}
+
+
+def with_tag_of_asked_model(
+    tags: Mapping[str, str], asked: Inference, served_model: str | None
+) -> dict[str, str]:
+    """Return tags with the model that an assistant asked for, if another one served."""
+    model = asked.request_model
+    if model is None or served_model in (None, model) or len(tags) >= MAX_TAGS:
+        return dict(tags)
+    return {ASKED_MODEL: model, **tags}
 
 
 def missing_fields(first_record: Inference, later_record: Inference) -> dict[str, Any]:

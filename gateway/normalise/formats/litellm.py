@@ -29,6 +29,7 @@ from gateway.normalise.litellm_calls import (
     has_response_id_of_provider,
     links_to_openmeter_count,
     litellm_call_identity,
+    lost_response_id,
 )
 from gateway.normalise.outcome import NOT_AI
 from gateway.normalise.payload.literal import read_python_literal
@@ -66,7 +67,6 @@ from spool.identity import AS_GATEWAY, build_relayed_report, with_dedup_keys_and
 from spool.record import Inference
 
 NAME = "litellm"
-_TRACE_ID_LENGTH = 32
 
 NULL = msgspec.Raw(b"null")
 NO_COUNTS = Tokens()
@@ -175,7 +175,8 @@ def has_litellm_fields(members: RawMembers) -> bool:
 
 def read_calls(event: LiteLLMEvent) -> Iterable[ReadCall]:
     """Read one event or row. Return its call, or nothing if it is not a call."""
-    if event.id is None and event.request_id is not None:
+    is_row = event.id is None and event.request_id is not None
+    if is_row:
         record, left_out = _spend_log_record_and_left_out(event)
     elif isinstance(event.modelParameters, str) and isinstance(event.usage, str):
         record, left_out = _old_payload_record_and_left_out(event)
@@ -190,14 +191,16 @@ def read_calls(event: LiteLLMEvent) -> Iterable[ReadCall]:
     names_of_request = _dedup_keys_of_provider_request(event, record)
     also += names_of_request
     session = _client_headers(struct_or_empty(event.metadata, LiteLLMMeta)).session_id
-    # LiteLLM may take a header with the session as the id of a trace. Other traces have ids of 32 characters.
-    trace = trace_ids[0] if trace_ids[0] is not None and len(trace_ids[0]) != _TRACE_ID_LENGTH else None
+    # LiteLLM may take a header with the session as the id of a trace. It also makes up ids of traces, and writes
+    # them as the session of rows.
+    has_session = session is not None or (record.session is not None and not is_row)
     relay = build_relayed_report(
         record,
-        *((record.session, trace) if session is None else (session,)),
+        *((record.session, *trace_ids) if session is None else (session,)),
         report_kind=AS_GATEWAY,
         states_request_id=bool(names_of_request),
-        encrypted_id=record.request_id,
+        lacks_common_id=not has_session and lost_response_id(record, call_type=event.call_type),
+        other_names=(text_or_none(event.model_group),),
     )
     links = links_to_openmeter_count(record, call_type=event.call_type, call_id=named)
     if also or links or relay is not None:

@@ -91,7 +91,9 @@ class SpanCall(Struct, gc=False):
     # AS_ASSISTANT or AS_GATEWAY, if both an assistant and a gateway may report the call, without a common id
     relay_side: str | None = None
     relayed_session: str | None = None  # session id that the assistant sent to the gateway
-    guesses_cost: bool = False  # whether the cost was computed without knowing the seller's price
+    # whether the other side may state neither the id of the call nor the session
+    lacks_common_id: bool = False
+    further_model: str | None = None  # another name of the model, such as the gateway's alias
     names_request: bool = False  # whether a key in `also` is from the provider's id of the request
     is_of_sdk: bool = False  # whether the provider's own SDK wrote the span
     is_of_provider: bool = False  # whether the provider's API or its own SDK wrote the span

@@ -237,9 +237,13 @@ class OtlpLogReader:
         if assistant is not None and not event.adds_to_call:
             session = assistant.session_if_sent_to_gateways(attributes)
             relay = build_relayed_report(
-                call, session, report_kind=AS_ASSISTANT, states_request_id=bool(also)
+                call,
+                session,
+                report_kind=AS_ASSISTANT,
+                states_request_id=bool(also),
+                lacks_common_id=not assistant.carriers,
             )
-            identity = identity._replace(relay=relay, is_guess=not assistant.knows_price)
+            identity = identity._replace(relay=relay, is_of_assistant=True)
         why = _field_origins_of_call(record, product, event, call) if self._outcome.why is not None else None
         version = self._senders.sender_version(record.resource, record.scope)
         self._outcome.add_record(call, identity, why, device=self._senders.device, version=version)

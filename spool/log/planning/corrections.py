@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from spool.identity import derived_dedup_key
-from spool.log.amendments import TOKENS, is_person_changed, is_processing_mode_changed, replace_fields
+from spool.log.amendments import MODELS, TOKENS, is_person_changed, is_processing_mode_changed, replace_fields
 from spool.record import RUNS, Correction, Inference, Record
 
 MOST: Final = 16  # maximum corrections per record; a further report counts as late and changes nothing
@@ -23,8 +23,8 @@ NOT_BILLED: Final = "not_billed"
 SAME_CALL: Final = "same_call"  # reason: an earlier record counts the call
 LATE_RUN: Final = "late_run"  # reason: spans between the call and the agent's run arrived
 
-# A correction needs a change of a measure or of a run; then it includes other fields as well. A run is
-# enough, because a gateway that reports a call first often does not know the run.
+# A correction needs a change of a measure, of a stated model or of a run; then it includes other fields as well.
+# A run is enough, because a gateway that reports a call first often does not know the run.
 _MEASURED: Final = frozenset({*TOKENS, "cost", "estimated_cost", "meters", "charges", "status"})
 _COUNTED: Final = _MEASURED | {*RUNS}
 # Fields that a correction leaves unchanged: a call stays in its hour with its latency, and its names are
@@ -65,12 +65,20 @@ def late_report_correction(
 
     `known_record`: the call after `corrections_so_far` corrections.
     """
-    has_tags = is_processing_mode_changed(known_record, fields) or is_person_changed(known_record, fields)
+    stated_models = [name for name in MODELS if getattr(known_record, name) is not None]
+    has_model = _has_change(known_record, fields, stated_models)
+    has_tags = (
+        has_model
+        or is_processing_mode_changed(known_record, fields)
+        or is_person_changed(known_record, fields)
+    )
     excluded = _LEFT - {"tags"} if has_tags else _LEFT
     changed = {name: value for name, value in fields.items() if name not in excluded}
-    if corrections_so_far >= MOST or known_record.shadow or not _has_change(known_record, changed, _COUNTED):
+    is_counted = has_model or _has_change(known_record, changed, _COUNTED)
+    if corrections_so_far >= MOST or known_record.shadow or not is_counted:
         return None
-    reason = LATE_USAGE if _has_change(known_record, changed, _MEASURED) else LATE_RUN
+    is_usage = has_model or _has_change(known_record, changed, _MEASURED)
+    reason = LATE_USAGE if is_usage else LATE_RUN
     if replaces_cost and "cost" in changed:
         # None means charges in another currency, so the call is billed
         is_billed = changed["cost"] is None or Decimal(changed["cost"])

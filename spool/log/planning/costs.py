@@ -1,9 +1,10 @@
 """
-Rules for a call with several reported costs.
+Rules for a call with several reported costs or models.
 
 Any other cost replaces an assistant's guess. A final cost also replaces a cost that the same key reported.
-Otherwise the first cost counts. Which kinds of cost were reported is stored as names of the record, so that
-it survives a restart and is known for both records if two become one.
+Otherwise the first cost counts. Any other report also replaces the provider and the models of an assistant,
+which knows only the model that it asked for. Which kinds of cost and model were reported is stored as names
+of the record, so that it survives a restart and is known for both records if two become one.
 """
 
 from __future__ import annotations
@@ -31,14 +32,16 @@ def has_cost(record: Inference) -> bool:
 def cost_reliability(report: Inference, identity: RecordIdentity) -> CostReliability:
     if not has_cost(report):
         return CostReliability.NONE
-    if identity.is_guess:
+    if identity.is_of_assistant:
         return CostReliability.GUESS
     return CostReliability.FINAL if identity.is_final else CostReliability.REPORTED
 
 
-def dedup_flags_of_first_cost(report: Inference, reliability: CostReliability) -> tuple[bytes, ...]:
-    if reliability == CostReliability.GUESS:
-        return (_guessed_cost_dedup_flag(report.id),)
+def dedup_flags_of_first_report(report: Inference, identity: RecordIdentity) -> tuple[bytes, ...]:
+    reliability = cost_reliability(report, identity)
+    if identity.is_of_assistant:
+        asked = _asked_model_dedup_flag(report.id)
+        return (asked, _guessed_cost_dedup_flag(report.id)) if reliability else (asked,)
     return (_final_cost_dedup_flag(report.id),) if reliability == CostReliability.FINAL else ()
 
 
@@ -110,6 +113,12 @@ class CostRules:
             return CostReliability.FINAL
         return CostReliability.GUESS if self.is_cost_guessed(known_record) else CostReliability.REPORTED
 
+    def is_model_only_asked_for(self, known_record: Inference) -> bool:
+        """Return whether only assistants stated the model of a call."""
+        return self._is_known(_asked_model_dedup_flag(known_record.id)) and not self._is_known(
+            served_model_dedup_flag(known_record.id)
+        )
+
     def is_cost_guessed(self, known_record: Inference) -> bool:
         return self._is_known(_guessed_cost_dedup_flag(known_record.id)) and not self._is_known(
             _later_cost_dedup_flag(known_record.id)
@@ -123,6 +132,15 @@ class CostRules:
         if self._is_known(_later_cost_dedup_flag(known_record.id)):
             return self._is_known(_cost_from_key_dedup_flag(known_record.id, sender_key))
         return known_record.sender_key == sender_key
+
+
+def served_model_dedup_flag(record_id: bytes) -> bytes:
+    """Return the id to store with a record whose first model was replaced by that of another report."""
+    return derived_dedup_key(record_id, "served model")
+
+
+def _asked_model_dedup_flag(record_id: bytes) -> bytes:
+    return derived_dedup_key(record_id, "asked model")
 
 
 def _guessed_cost_dedup_flag(record_id: bytes) -> bytes:

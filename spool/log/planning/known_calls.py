@@ -27,6 +27,7 @@ from spool.identity import (
 from spool.log import accounting, duplicates
 from spool.log.accounting import SubmissionCounts
 from spool.log.amendments import (
+    MODELS,
     PRICED_BY,
     TOKENS,
     are_of_two_calls,
@@ -34,6 +35,8 @@ from spool.log.amendments import (
     is_processing_mode_changed,
     missing_fields,
     replace_fields,
+    served_models,
+    with_tag_of_asked_model,
 )
 from spool.log.duplicates import IN_A_RUN, DuplicateIndex, id_storage_and_search_hours
 from spool.log.pending_spans import (
@@ -47,8 +50,9 @@ from spool.log.planning.costs import (
     CostReliability,
     CostRules,
     cost_reliability,
-    dedup_flags_of_first_cost,
+    dedup_flags_of_first_report,
     has_cost,
+    served_model_dedup_flag,
 )
 from spool.log.planning.device_reports import (
     DeviceReportRules,
@@ -279,9 +283,19 @@ class KnownCalls:
         later = classify_later_report(record)
         devices = self._device_report_rules_if_any(known, later, search_hours)
         fields = self._find_added_fields_and_count_conflict(
-            topic, known, later, devices, is_open=self.can_amend(topic, number), replaces_cost=replaces
+            topic,
+            known,
+            later,
+            devices,
+            is_open=self.can_amend(topic, number),
+            replaces_cost=replaces,
+            is_model_replaceable=self._is_model_replaceable(
+                known, record, search_hours, is_later_of_assistant=identity.is_of_assistant
+            ),
         )
         names = () if devices is None else tuple(devices.dedup_flags_to_store(known, later, fields))
+        if _is_model_replaced(known, fields):
+            names += (served_model_dedup_flag(known.id),)
         if fields and self.can_amend(topic, number):
             self.amend_record(topic, number, known, fields)
             self._terms.amended += 1
@@ -493,7 +507,7 @@ class KnownCalls:
         if identity.scope is not None and isinstance(known, Inference):
             self._used_names.update(scope_dedup_flags(known.id, "", identity.scope))
         if known is record and isinstance(record, Inference):
-            self._used_names.update(dedup_flags_of_first_cost(record, cost_reliability(record, identity)))
+            self._used_names.update(dedup_flags_of_first_report(record, identity))
         names = (identity.id, *identity.keys_to_remember, *self.used_dedup_keys)
         noted = [name for name in names if self.store_dedup_key_if_new(name, log_position, hour, known_in)]
         self._used_names.clear()
@@ -857,6 +871,7 @@ class KnownCalls:
             devices.owner_fields_stated_only_by_device(later_call),
         )
         heard = self._device_report_rules_if_any(known, later_report, search_hours)
+        is_later_asked = costs.is_model_only_asked_for(later_call)
         compared = partial(
             self._find_added_fields_and_count_conflict,
             topic,
@@ -865,7 +880,11 @@ class KnownCalls:
             heard,
             is_open=is_open,
             replaces_cost=takes_cost,
+            is_model_replaceable=self._is_model_replaceable(
+                known, later_call, search_hours, is_later_of_assistant=is_later_asked
+            ),
         )
+        model_names = () if is_later_asked else (served_model_dedup_flag(known.id),)
         filled = {name: None for name in later_report.claims if getattr(known, name) is None}
         device_names = [] if heard is None else list(heard.dedup_flags_to_store(known, later_report, filled))
         if is_open:
@@ -880,7 +899,7 @@ class KnownCalls:
         ):
             return False
         self._store_further_dedup_keys(
-            (*device_names, *cost_names, *marks), first_position, known, search_hours
+            (*device_names, *cost_names, *model_names, *marks), first_position, known, search_hours
         )
         if is_later_open:
             self.amend_record(topic, later_number, later_call, {"shadow": True, "counted_by": known.id})
@@ -937,9 +956,15 @@ class KnownCalls:
         devices: DeviceReportRules | None,
         *,
         is_open: bool,
-        replaces_cost: bool = False,
+        replaces_cost: bool,
+        is_model_replaceable: bool | None,
     ) -> dict[str, Any]:
-        """Return the fields that a report adds to a record. Count a conflict if the two disagree."""
+        """
+        Return the fields that a report adds to a record. Count a conflict if the two disagree.
+
+        `is_model_replaceable`: whether the report's model replaces that of the record (True), the record's
+        counts (False), or both are of the same kind (None).
+        """
         record = later_report.report
         effective = _with_later_cost(known_record, record) if replaces_cost else known_record
         is_costlier = effective is not known_record
@@ -957,14 +982,34 @@ class KnownCalls:
             ):
                 record = without_server_decided_fields(record)
             effective = devices.without_owner_replaced_by_server(effective, later_report)
-        fields = missing_fields(effective, record)
+        fields: dict[str, Any] = {}
+        asked = effective
+        if is_model_replaceable:
+            models = served_models(asked, record)
+            tags = with_tag_of_asked_model(asked.tags, asked, models["request_model"])
+            fields = {**models, "tags": tags}
+        elif is_model_replaceable is not None:
+            models = served_models(record, effective)
+            tags = with_tag_of_asked_model(record.tags, record, models["request_model"])
+            record = replace_fields(record, {**models, "tags": tags})
+        fields = {name: value for name, value in fields.items() if value != getattr(asked, name)}
+        fields |= missing_fields(replace_fields(asked, fields), record)
         if fields:
-            self._estimate_cost_again(effective, fields)
+            self._estimate_cost_again(asked, fields)
         if is_costlier:
             fields |= {"cost": record.cost, "cost_source": "reported"}
             if known_record.charges or record.charges:
                 fields["charges"] = record.charges
         return fields
+
+    def _is_model_replaceable(
+        self, known: Inference, later: Inference, search_hours: Iterable[int], *, is_later_of_assistant: bool
+    ) -> bool | None:
+        """Return whether the later report's model counts, or None if both models are of the same kind."""
+        if all(getattr(later, name) in (None, getattr(known, name)) for name in MODELS):
+            return None
+        is_asked = self._cost_rules(search_hours).is_model_only_asked_for(known)
+        return None if is_asked == is_later_of_assistant else is_asked
 
     def _changes_by_server_report(
         self, known_record: Inference, report: Inference, *, is_open: bool
@@ -994,6 +1039,10 @@ class KnownCalls:
             fields |= {
                 name: getattr(as_it_is, name) for name in ("estimated_cost", "price_book", "cost_source")
             }
+
+
+def _is_model_replaced(known_record: Inference, fields: Mapping[str, Any]) -> bool:
+    return any(name in fields and getattr(known_record, name) is not None for name in MODELS)
 
 
 def _has_same_outcome(one: Inference, other: Inference) -> bool:

@@ -21,7 +21,7 @@ from spool.log.counters import SeriesState, advance_series, delta_record
 from spool.log.duplicates import HOUR_NS, DuplicateIndex, SearchHoursCache
 from spool.log.partial_reports import PartialReport, indexes_of_stale_submissions
 from spool.log.pending_spans import BESIDE, CallBelow, LinkedSpan, PendingSpans
-from spool.log.planning.costs import cost_reliability, dedup_flags_of_first_cost
+from spool.log.planning.costs import dedup_flags_of_first_report
 from spool.log.planning.known_calls import KnownCalls
 from spool.log.planning.nested_reports import LogPositionFinder, counterpart_keys_and_positions
 from spool.log.planning.plan import CommitPlan, CommitPlanReader
@@ -301,7 +301,7 @@ class _SubmissionPlanner:
                 links,
                 joins,
                 is_final,
-                is_guess,
+                is_of_assistant,
                 nesting,
                 relay,
                 above,
@@ -341,10 +341,8 @@ class _SubmissionPlanner:
                         record.also += b"".join(self._known.used_dedup_keys)
                     if scope is not None:
                         record.also += b"".join(scope_dedup_flags(known_as, "", scope))
-                    if is_guess or is_final:
-                        record.also += b"".join(
-                            dedup_flags_of_first_cost(record, cost_reliability(record, identity))
-                        )
+                    if is_of_assistant or is_final:
+                        record.also += b"".join(dedup_flags_of_first_report(record, identity))
             else:
                 log_position = self._known.add_report_to_known_call(record, identity, log_position, near)
             if also or links or joins or nesting or relay:

@@ -1,8 +1,12 @@
 """
 Search for the other of two reports without a common id: the coding assistant's, and that of its gateway.
 
-Both state the assistant's session. Two reports of the same side are never joined. So if an assistant makes
-equal simultaneous calls, each of its reports is joined with a different report of the gateway.
+Both state the assistant's session, or the model and counts if the gateway replaced the id of the response.
+Two reports of the same side are never joined. So if an assistant makes equal simultaneous calls, each of its
+reports is joined with a different report of the gateway.
+
+The gateway's call lies within the assistant's. So the time decides by containment, and by the ends only if a
+report has no start. A busy machine may report the end of a call long after the gateway did.
 
 A report that is joined with no other is stored under its key, time step and an ordinal.
 """
@@ -27,10 +31,13 @@ from spool.log.planning.nested_reports import (
     RecordsOf,
     count_stored_reports,
 )
-from spool.record import Inference
+from spool.record import NS, Inference
 
-# largest difference of start and end times in two reports of a call, made by two clocks
+# largest difference of two clocks, and of the ends of two reports of a call without a start
 APART_NS: Final = STEP_NS
+# Reports are looked up by their ends in steps of this size: in the step of a report, and in its neighbours. So
+# the ends of two reports of a call may be at least this far apart.
+END_STEP_NS: Final = 600 * NS
 CONTAINED_NS: Final = 100_000_000  # a span that extends outside by less counts as contained
 Distance = tuple[int, int]
 
@@ -109,7 +116,7 @@ class RelayedReportSearch:
     def _dedup_keys_to_store(self, relay: RelayedReport) -> Iterator[bytes]:
         for key in relay.keys:
             name = _ordinal_to_dedup_key(
-                relay.side, key, relay.end // STEP_NS, states_request_id=relay.names_request
+                relay.side, key, relay.end // END_STEP_NS, states_request_id=relay.names_request
             )
             yield name(count_stored_reports(name, self._place_of))
 
@@ -129,7 +136,7 @@ def _positions_of_stored_reports(
     *,
     states_request_id: bool,
 ) -> Iterator[int]:
-    own = relay.end // STEP_NS
+    own = relay.end // END_STEP_NS
     for key in relay.keys:
         for step in (own, own - 1, own + 1):
             name = _ordinal_to_dedup_key(reporting_side, key, step, states_request_id=states_request_id)
@@ -145,13 +152,16 @@ def _call_distance(relay: RelayedReport, other: Inference) -> Distance | None:
     Return how much the times of two reports differ, or None if they are of different calls.
 
     The gateway's call lies within the assistant's, as far as two clocks agree and both reports state a start.
-    Containment decides first, because failed attempts follow each other quickly.
+    Of several such calls, one that lies inside exactly is preferred, because failed attempts follow each other
+    quickly, and then the one with the nearest times.
     """
     start = None if other.start_time == other.end_time else other.start_time
     own, stated = (relay.start, relay.end), (start, other.end_time or relay.end)
     (around, around_end), (inner, inner_end) = (own, stated) if relay.side == AS_ASSISTANT else (stated, own)
-    early = 0 if around is None or inner is None else around - inner
     apart = abs(around_end - inner_end)
-    if apart > APART_NS or early > APART_NS:
+    if around is None or inner is None:
+        return None if apart > APART_NS else (max(inner_end - around_end, 0) // CONTAINED_NS, apart)
+    early, late = around - inner, inner_end - around_end
+    if max(early, late) > APART_NS:
         return None
-    return max(early, inner_end - around_end, 0) // CONTAINED_NS, apart + abs(early)
+    return max(early, late, 0) // CONTAINED_NS, apart + abs(early)

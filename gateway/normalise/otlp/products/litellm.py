@@ -12,6 +12,7 @@ from gateway.normalise.litellm_calls import (
     dedup_keys_from_provider_headers,
     further_dedup_keys,
     links_to_openmeter_count,
+    lost_response_id,
 )
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import Caller, SpanCall, merge_callers
@@ -93,6 +94,8 @@ def _apply_litellm_attributes(span: Span, call: SpanCall) -> None:
         client.fill_run(record)
         call.caller = merge_callers(call.caller, Caller(session=session))
         call.relayed_session = session
+    call.lacks_common_id = session is None and lost_response_id(record, call_type=call_type)
+    call.further_model = values.text_or_none(alias)
     if record.status == "error":
         names = dedup_keys_from_provider_headers(record, attributes.get(_HIDDEN))
         call.also, call.names_request = call.also + names, bool(names)

@@ -324,7 +324,7 @@ class SpanReader:
         elif (assistant := ASSISTANTS.get(product.source)) is not None:
             call.relay_side = AS_ASSISTANT
             call.relayed_session = assistant.session_if_sent_to_gateways(span.attributes)
-            call.guesses_cost = not assistant.knows_price
+            call.lacks_common_id = not assistant.carriers
         if product.zero_cost_is_unknown:
             call.record.cost = cost_unless_placeholder_zero(call.record, call.record.cost)
         response_id, status = call.response_id, call.record.status
@@ -481,8 +481,8 @@ class SpanReader:
                     record, own_report_kind=AS_SPAN, other_report_kind=AS_EVENT
                 )
             identity = with_dedup_keys_and_links(identity, also, links, call.joins, nesting, relay)
-        if call.guesses_cost:
-            identity = identity._replace(is_guess=True)
+        if call.relay_side == AS_ASSISTANT:
+            identity = identity._replace(is_of_assistant=True)
         elif call.relayed_session is not None and record.status == "ok" and call.relay_side == AS_GATEWAY:
             identity = identity._replace(is_final=True)
         if self._has_beside and parent is not None:
@@ -589,7 +589,8 @@ def _relay_of_call(call: SpanCall, *, states_request_id: bool) -> RelayedReport 
         call.relayed_session,
         report_kind=call.relay_side,
         states_request_id=states_request_id,
-        encrypted_id=call.response_id if call.is_linked else None,
+        lacks_common_id=call.lacks_common_id,
+        other_names=(call.further_model,),
     )
 
 

@@ -50,7 +50,7 @@ class Call:
 
     def guess(self, *names: bytes, **fields: Any) -> Report:
         record, identity = self.report(*names, **{"cost": "7", "sender_key": "assistant"} | fields)
-        return record, identity._replace(is_guess=True)
+        return record, identity._replace(is_of_assistant=True)
 
     def final(self, *names: bytes, **fields: Any) -> Report:
         record, identity = self.report(*names, **{"cost": "3", "sender_key": "gateway"} | fields)

@@ -179,12 +179,12 @@ async def test_a_key_replaces_no_cost_that_another_key_reported(
 ) -> None:
     """The final cost of a gateway replaces the guess of an assistant, and never the cost of another gateway."""
     log = (await open_spool(hold=10)).log
-    for number, is_guess in enumerate((True, False)):
+    for number, is_of_assistant in enumerate((True, False)):
         record = _call(number, request_id=_id("msg_", number, 0), cost="7", sender_key="victim")
         relay = build_relayed_report(record, record.session, report_kind=AS_ASSISTANT, states_request_id=True)
         identity = call_identity(record, response_id=record.request_id)._replace(relay=relay)
         record.id = identity.id
-        await add(log, (record, identity._replace(is_guess=is_guess)))
+        await add(log, (record, identity._replace(is_of_assistant=is_of_assistant)))
     clock.move(wait_s)
     for number in range(2):
         record = _call(number, request_id=_id("msg_", number, 0), cost="1", sender_key="other")
