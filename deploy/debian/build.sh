@@ -101,5 +101,6 @@ CONTROL
 mkdir -p "$output"
 package=$output/tollhouse_${version}_$(dpkg --print-architecture).deb
 find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
-dpkg-deb --root-owner-group --build -Z"${DPKG_DEB_COMPRESSOR_TYPE:-xz}" "$root" "$package" > /dev/null
+# Debian accepts no package without compression. Level 0 is the fastest.
+dpkg-deb --root-owner-group --build -Zxz -z"${DPKG_DEB_COMPRESSOR_LEVEL:-6}" "$root" "$package" > /dev/null
 echo "$package"

@@ -46,8 +46,7 @@ def build(place: Path) -> Path:
     if not Path("/usr/bin/python3").exists():
         pytest.skip("packages are built with Debian's Python: /usr/bin/python3 is missing")
     command = [str(ROOT / "deploy/debian/build.sh"), str(place)]
-    # compression is off because this test does not need it
-    env = {**os.environ, "DPKG_DEB_COMPRESSOR_TYPE": "none"}
+    env = {**os.environ, "DPKG_DEB_COMPRESSOR_LEVEL": "0"}  # the fastest
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
     assert 0 == done.returncode, done.stderr
     return Path(done.stdout.strip())
