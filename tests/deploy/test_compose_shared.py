@@ -22,7 +22,16 @@ from spool.postgres.health import SEES_ALL
 from tests.acceptance.conftest import ROOT
 from tests.deploy.test_container import CONTAINERFILE, variables
 from tests.free_ports import free_port
-from tests.spool.postgres_cluster import Server, environment, folder, programs, run, user
+from tests.spool.postgres_cluster import (
+    IMMEDIATELY,
+    Server,
+    environment,
+    folder,
+    programs,
+    run,
+    started,
+    user,
+)
 from tests.tools import program
 
 SHARED = ROOT / "deploy/compose/shared"
@@ -119,8 +128,7 @@ def database(secrets: Path) -> Iterator[Server]:
         (place / "settings").write_text(settings.replace("512MB", "32MB"))
         # the access rules (pg_hba.conf) of the PostgreSQL image
         (server.folder / "pg_hba.conf").write_text("local all all trust\nhost all all all scram-sha-256\n")
-        options = f"-c config_file={place / 'settings'}"
-        run("pg_ctl", "-D", str(server.folder), "-w", "-l", str(place / "log"), "-o", options, "start")
+        primary = started(server.folder, place / "log", "-c", f"config_file={place / 'settings'}")
         try:
             variables = {"SECRETS": str(secrets), "POSTGRES_USER": "postgres", "PGDATA": str(server.folder)}
             variables |= {"PGHOST": str(place), "PGPORT": str(server.port)}
@@ -135,7 +143,7 @@ def database(secrets: Path) -> Iterator[Server]:
             run("pg_ctl", "-D", str(server.folder), "reload")
             yield server
         finally:
-            run("pg_ctl", "-D", str(server.folder), "-w", "-m", "immediate", "stop")
+            primary.end(IMMEDIATELY)
 
 
 def test_the_role_reaches_its_database_under_either_name(database: Server, secrets: Path) -> None:
@@ -175,8 +183,8 @@ async def test_standby_replicates_the_primary_under_the_awaited_name(
         "--checkpoint", "fast", "--no-sync")  # fmt: skip
     port = free_port()
     (place / "settings-of-standby").write_text(f"{(place / 'settings').read_text()}port = {port}\n")
-    options = f"-c config_file={place / 'settings-of-standby'}"
-    run("pg_ctl", "-D", data, "-w", "-l", str(place / "log-of-standby"), "-o", options, "start")
+    settings = f"config_file={place / 'settings-of-standby'}"
+    standby = started(Path(data), place / "log-of-standby", "-c", settings)
     try:
         with psycopg.connect(f"host={place} port={database.port} user=postgres", autocommit=True) as looking:
             while looking.execute(CONFIRMS).fetchone() is None:  # noqa: ASYNC110 - the server tells nobody
@@ -197,7 +205,7 @@ async def test_standby_replicates_the_primary_under_the_awaited_name(
         assert found["synchronous_standbys"] == 1
         assert found["synchronous_standby_names"] == "standby"
     finally:
-        run("pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+        standby.end(IMMEDIATELY)
 
 
 def test_postgresql_accepts_the_parameters_of_the_samples(database: Server) -> None:

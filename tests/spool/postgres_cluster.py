@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -33,6 +32,7 @@ from spool.postgres.database import Database
 from spool.postgres.migrations import VERSIONS
 from spool.settings import LOCAL, NO_POOLER, POSTGRES, TRANSACTION, StorageSettings
 from tests.free_ports import free_port
+from tests.processes.dependent import DependentProcess
 from tests.waiting import wait_until
 
 SETTINGS = {
@@ -48,6 +48,7 @@ PATIENCE = ("-w", "-t", "600")
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 # An operator may have made these settings, so Tollhouse must not rely on better ones: commits wait for no
 # standby, and statements have no limits.
+IMMEDIATELY = signal.SIGQUIT  # of a server, which then recovers at its next start
 NO_LIMIT = "11min"
 CARELESS = {
     "synchronous_commit": "local",
@@ -146,6 +147,7 @@ class Server:
     def __init__(self, folder: Path, settings: dict[str, str]) -> None:
         self.folder = folder
         self.port = free_port()
+        self._process: DependentProcess | None = None
         self._settings = {
             **SETTINGS,
             "port": str(self.port),
@@ -159,7 +161,7 @@ class Server:
 
     @property
     def is_running(self) -> bool:
-        return (self.folder / "postmaster.pid").exists()
+        return self._process is not None and self._process.poll() is None
 
     def initialise(self) -> None:
         """Copy a data directory that initdb created."""
@@ -168,10 +170,12 @@ class Server:
     def start(self) -> None:
         """Start the server and wait until it accepts connections."""
         self._write()
-        run("pg_ctl", "-D", str(self.folder), *PATIENCE, "-l", str(self.folder / "server.log"), "start")
+        self._process = started(self.folder, self.folder / "server.log")
 
-    def stop(self, *, how: str = "immediate") -> None:
-        run("pg_ctl", "-D", str(self.folder), *PATIENCE, "-m", how, "stop")
+    def stop(self) -> None:
+        """Stop the server at once. Its next start recovers like after a crash."""
+        assert self._process is not None
+        self._process.end(IMMEDIATELY)
 
     def freeze(self) -> None:
         """Stop all processes of the server. The system still accepts connections for them."""
@@ -215,6 +219,26 @@ class Server:
     def _write(self) -> None:
         with (self.folder / "postgresql.auto.conf").open("w") as file:
             file.writelines(f"{name} = '{value}'\n" for name, value in self._settings.items())
+
+
+def started(data: Path, log: Path, *options: str) -> DependentProcess:
+    """Start a server that ends with the test run; return its process when it accepts connections."""
+    programs_folder = programs()
+    assert programs_folder is not None
+    command = [str(programs_folder / "postgres"), "-D", str(data), *options]
+    with log.open("ab") as output:
+        process = DependentProcess(
+            command, end_signal=IMMEDIATELY, user=user(), env=environment(), stdout=output
+        )
+    state = data / "postmaster.pid"
+
+    def accepts() -> bool:
+        assert process.poll() is None, log.read_text()
+        lines = state.read_text().splitlines() if state.exists() else []
+        return len(lines) > 7 and int(lines[0]) == process.pid and lines[7].strip() in ("ready", "standby")
+
+    wait_until(accepts, log.read_text)
+    return process
 
 
 LOADED_AT = "SELECT pg_conf_load_time()"
@@ -268,7 +292,7 @@ SUCCESSOR = "successor"
 
 
 @contextmanager
-def confirming(server: Server) -> Iterator[subprocess.Popen[bytes]]:
+def confirming(server: Server) -> Iterator[DependentProcess]:
     """Run a receiver of the write-ahead log, which can confirm commits as a standby named SUCCESSOR."""
     folder = programs()
     assert folder is not None
@@ -276,15 +300,12 @@ def confirming(server: Server) -> Iterator[subprocess.Popen[bytes]]:
     with tempfile.TemporaryDirectory(prefix="tollhouse-receiver-") as place:
         if name := user():
             shutil.chown(place, name)
-        process = subprocess.Popen(
-            [str(folder / "pg_receivewal"), "-D", place, "-d", dsn, "--synchronous"],
-            user=name, env=environment(), cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        command = [str(folder / "pg_receivewal"), "-D", place, "-d", dsn, "--synchronous"]
+        process = DependentProcess(command, user=name, env=environment())
         try:
             yield process
         finally:
-            process.kill()
-            process.wait()
+            process.end()
 
 
 def _children(parent: int) -> list[int]:
@@ -415,18 +436,14 @@ def pooler(cluster: Server) -> Iterator[str]:
         lines = "\n".join(f"{name} = {value}" for name, value in settings.items())
         file.write_text(f"[databases]\npostgres = {target}\n[pgbouncer]\n{lines}\n")
         file.chmod(0o644)
-        process = subprocess.Popen(
-            [program, "-q", str(file)], user=user(), env=environment(), cwd="/", stderr=subprocess.DEVNULL
-        )
+        process = DependentProcess([program, "-q", str(file)], user=user(), env=environment())
         dsn = f"host=127.0.0.1 port={port} user=tollhouse dbname=postgres sslmode=disable"
         try:
-            while process.poll() is None and not answers(dsn):
-                time.sleep(0.02)
+            wait_until(lambda: process.poll() is not None or answers(dsn), "pgbouncer accepts connections")
             assert process.poll() is None, "pgbouncer ended at once"
             yield dsn
         finally:
-            process.kill()
-            process.wait()
+            process.end()
 
 
 def pooler_program() -> str | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.free_ports import free_port
+from tests.processes.dependent import DependentProcess
 from tests.spool.postgres_cluster import Server, answers, environment, pooler_program, user
+from tests.waiting import wait_until
 
 CONFIG = """
 [databases]
@@ -35,23 +35,16 @@ class RestartedPooler:
         self._file = folder / "pgbouncer.ini"
         self._file.write_text(CONFIG.format(server=server.port, port=port, role=role))
         self._file.chmod(0o644)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: DependentProcess | None = None
 
     def start(self) -> None:
         program = str(pooler_program())
-        self._process = subprocess.Popen(
-            [program, "-q", str(self._file)],
-            user=user(),
-            env=environment(),
-            cwd="/",
-            stderr=subprocess.DEVNULL,
-        )
-        while not answers(self.dsn):
-            assert self._process.poll() is None, "pgbouncer ended at once"
-            time.sleep(0.02)
+        process = DependentProcess([program, "-q", str(self._file)], user=user(), env=environment())
+        self._process = process
+        wait_until(lambda: process.poll() is not None or answers(self.dsn), "pgbouncer accepts connections")
+        assert process.poll() is None, "pgbouncer ended at once"
 
     def kill(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
-            process.wait()
+            process.end()
