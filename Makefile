@@ -38,10 +38,12 @@ test: $(VENV)/run.stamp  ## the whole suite with the linters, four parts at a ti
 	@$(MAKE) --no-print-directory -k -j $(LANES) $(PARTS) audit; \
 	outcome=$$?; $(BIN)/python -m tests.verdict $(RECORDS) && exit $$outcome
 
+# A new clone finds what mypy knows of the libraries, and checks only its own files.
+MYPY_CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tollhouse-mypy/$(firstword $(shell cksum < $(LOCKS)/requirements-dev.lock))
 lint: $(VENV)/test.stamp  ## ruff and strict mypy, tests included
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --cache-dir $(MYPY_CACHE)
 
 format: $(VENV)/test.stamp  ## format the code with ruff
 	$(BIN)/ruff check --fix .
@@ -51,7 +53,7 @@ hooks: $(VENV)/test.stamp  ## run the linters before every commit
 	$(BIN)/pre-commit install
 
 clean:  ## delete environments and caches, never data
-	rm -rf $(VENV) .venv-* native/target .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-* native/target .mypy_cache $(dir $(MYPY_CACHE)) .ruff_cache .pytest_cache .hypothesis
 
 # One stamp a lock file: a changed lock installs again, an unchanged one costs nothing.
 $(VENV)/run.stamp: $(LOCKS)/requirements.lock $(LOCKS)/requirements-build.lock pyproject.toml
