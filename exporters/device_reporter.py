@@ -23,7 +23,7 @@ from exporters.http.client import HttpClient, reach_problem
 from exporters.pace import Backoff
 from exporters.secret_source import SecretSource
 from exporters.service.paths import UpstreamPaths
-from spool.errors import SpoolError
+from spool.loops import failure_reason, repeat
 
 INTERVAL_S = 60.0
 LONGEST_INTERVAL_S = 3600.0
@@ -110,15 +110,28 @@ class DeviceReporter:
 
     async def run(self) -> None:
         rest_s = 0.0
-        while True:
+
+        async def wait_and_send_report() -> None:
+            nonlocal rest_s
             await self._wait_for_change(rest_s)
+            rest_s = self._interval_s
             try:
                 rest_s = await self.send_report_and_return_wait_s()
                 if self._requested is not None:
                     await self._requested()
-            except (OSError, SpoolError) as error:  # an error such as a full disk must not end the reports
-                self._set_disconnection_reason(f"the report cannot be made or stored: {error}")
-                rest_s = self._interval_s
+            except Exception as error:
+                # an error such as a full disk must not end the reports
+                self._set_disconnection_reason(
+                    f"the report cannot be made or stored: {failure_reason(error)}"
+                )
+                raise
+
+        await repeat(
+            wait_and_send_report,
+            every_s=0.0,
+            failed="the report of this device cannot be made or stored",
+            action="device_not_reported",
+        )
 
     async def _wait_for_change(self, rest_s: float) -> None:
         """

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from exporters.exporter import RouteConfig
-from exporters.route_loop import RouteLoop
+from exporters.route_loop import AFTER_A_FAULT_S, RouteLoop
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
-from spool.deliveries.values import RUNNING, RouteState
+from spool.deliveries.values import PARKED, RUNNING, RouteState
 from spool.errors import SpoolError
 from spool.leases import Leases, SoleNode, lease_name
 from spool.log.protocols import RecordLog
+from spool.loops import ENOUGH, failure_logger, failure_reason, for_each_item, repeat
 from spool.packed.native import NativeModule
 from spool.settings import MAX_DEAD_LETTERS
 
@@ -94,8 +95,6 @@ class RouteForwarder:
         self._retiring: set[asyncio.Task[None]] = set()
         self._watch: asyncio.Task[None] | None = None
         self._reads_files = asyncio.Event()  # set if a destination's secret is in a file
-        self._failed: asyncio.Task[None] | None = None
-        self._failure = asyncio.Event()
 
     async def start(self) -> None:
         await self._deliveries.set_routes([config.spec for config in self._specs])
@@ -104,7 +103,6 @@ class RouteForwarder:
         for sync in self._syncs:
             self._start_sync(sync)
         self._watch = asyncio.create_task(self._watch_secrets(), name="secret files")
-        self._watch.add_done_callback(self._note_unexpected_end)
 
     async def apply_routes_and_syncs(
         self, specs: Sequence[RouteConfig], syncs: Sequence[TableSync] | None
@@ -135,12 +133,6 @@ class RouteForwarder:
             for sync in self._syncs:
                 self._start_sync(sync)
         self.retry_now()
-
-    async def wait_for_failure(self) -> None:
-        """Wait until a route ends, which is always an error, and raise it."""
-        await self._failure.wait()
-        assert self._failed is not None
-        self._failed.result()
 
     async def stop(self) -> None:
         """
@@ -210,9 +202,23 @@ class RouteForwarder:
                 wake=loop.send_now,
             )
 
+        async def send_until_handed_over() -> object:
+            try:
+                async with running_companion(config.beside, f"beside {name}"):
+                    await loop.run(await self._stored_route_state(name))
+            except Exception as error:
+                await self._deliveries.set_route_state(name, PARKED, failure_reason(error))
+                raise
+            return ENOUGH
+
         async def send_deliveries() -> None:
-            async with running_companion(config.beside, f"beside {name}"):
-                await loop.run(await self._stored_route_state(name))
+            await repeat(
+                send_until_handed_over,
+                every_s=0.0,
+                failed=f"{name}: the route ended; it starts again",
+                action="route_fault",
+                retry_s=AFTER_A_FAULT_S,
+            )
 
         self._start_sender(
             name,
@@ -239,7 +245,6 @@ class RouteForwarder:
         config: RouteConfig | None = None,
     ) -> None:
         task = asyncio.create_task(run, name=name)
-        task.add_done_callback(self._note_unexpected_end)
         seen_stamps = stamps()
         if any(stamp is not None for stamp in seen_stamps):
             self._reads_files.set()
@@ -270,21 +275,26 @@ class RouteForwarder:
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
 
-    def _note_unexpected_end(self, task: asyncio.Task[None]) -> None:
-        is_expected = task.cancelled() or task not in (
-            self._watch,
-            *(runner.task for runner in self._running.values()),
-        )
-        if not is_expected and self._failed is None:
-            self._failed = task
-            self._failure.set()
-
     async def _watch_secrets(self) -> None:
         await self._reads_files.wait()
-        while True:
-            await asyncio.sleep(SECRETS_EVERY_S)
-            for running in self._running.values():
-                now = running.stamps()
-                if now != running.seen_stamps:
-                    running.seen_stamps = now
-                    running.sender.retry_now()
+
+        async def retry_if_changed(running: _RunningSender) -> None:
+            now = running.stamps()
+            if now != running.seen_stamps:
+                running.seen_stamps = now
+                running.sender.retry_now()
+
+        async def check_all() -> None:
+            log = failure_logger(
+                "a secret file could not be checked",
+                action="secret_not_checked",
+                name=lambda running: running.task.get_name(),
+            )
+            await for_each_item(list(self._running.values()), retry_if_changed, log)
+
+        await repeat(
+            check_all,
+            every_s=SECRETS_EVERY_S,
+            failed="secret files could not be checked",
+            action="secret_not_checked",
+        )

@@ -7,8 +7,6 @@ repeated.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,10 +21,11 @@ from spool.erasure import (
     Renaming,
     pseudonyms_by_digest,
 )
-from spool.errors import SpoolError, SpoolUnavailable
+from spool.errors import SpoolUnavailable
 from spool.ledger.sums import OTHER
 from spool.log.partial_reports import COUNTED, COUNTERS, PARTS
 from spool.log.pending_spans import KEPT_S
+from spool.loops import repeat
 from spool.people import STORED_BEFORE, People
 from spool.record import AI_TELEMETRY
 from spool.registry.audit import AuditedChange
@@ -38,8 +37,6 @@ from spool.storage import Storage
 AGAIN_AFTER_S = KEPT_S + 3600.0  # after this time, no report from before the erasure waits
 LOOK_S = 600.0
 DEVICE = "device "  # prefix of the name under which the agent of a device is listed
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,13 +130,13 @@ async def overwrite_deleted_data(storage: Storage) -> Sequence[str]:
 async def run_erasures_forever(
     storage: Storage, clock: Clock, revoke_device: Callable[[Device], Device]
 ) -> None:
-    """Repeat `continue_due_erasures` until cancelled. Storage errors are logged and the work is retried."""
-    while True:
-        try:
-            await continue_due_erasures(storage, clock, revoke_device)
-        except SpoolError as error:
-            _log.warning("an erasure will be continued: %s", error, extra={"action": "erasure_waits"})
-        await asyncio.sleep(LOOK_S)
+    """Repeat `continue_due_erasures` until cancelled."""
+    await repeat(
+        partial(continue_due_erasures, storage, clock, revoke_device),
+        every_s=LOOK_S,
+        failed="an erasure will be continued",
+        action="erasure_waits",
+    )
 
 
 async def continue_due_erasures(
@@ -155,10 +152,11 @@ async def continue_due_erasures(
         for erasure in registry.persons.erasures
         if not erasure.passes or (erasure.passes == 1 and clock.now() >= erasure.at + AGAIN_AFTER_S)
     ]
-    for erasure in due:
+
+    async def continue_erasure(erasure: Erasure) -> None:
         if not erasure.passes:
             await _finish_erasure(storage, registry, erasure, revoke_device, Actor("erasure", ""))
-            continue
+            return
         is_last = not await _has_partial_reports_before(storage, erasure)
         rename = partial(storage.rename_records, _pseudonym_function(registry.people, erasure))
         late = await rename(is_trial=True)
@@ -171,6 +169,8 @@ async def continue_due_erasures(
             await overwrite_deleted_data(storage)
         if is_last:
             await registry.persons.store_finished_renaming(erasure)
+
+    await storage.failed_items.work_on("erasures", {erasure.id: erasure for erasure in due}, continue_erasure)
     return len(due)
 
 

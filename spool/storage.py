@@ -24,6 +24,7 @@ from spool.ledger.work import WORK_LIMITS, WorkLimits
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import CommitObserver, RecordLog
 from spool.log.recent_senders import StoredSenders
+from spool.loops import FailedItems
 from spool.packed.native import NativeModule
 from spool.registry.registry import DeclaredTable, Registry
 from spool.settings import ContainerSettings, SpoolSettings, StorageSettings
@@ -121,7 +122,8 @@ class Storage:
     `copy` fills an empty directory with the state at one commit, while writes continue.
     `overwrite_deleted_data` removes what deleted and replaced rows left on disk, or returns why some may
     remain. `health`: None for unshared storages; raises SpoolUnavailable. `is_damage` returns whether damage
-    of the log caused an error, and marks it, so that the next opening salvages.
+    of the log caused an error, and marks it, so that the next opening salvages. `failed_items`: of the background
+    tasks of this process.
     """
 
     log: RecordLog
@@ -147,6 +149,7 @@ class Storage:
     rename_records: RenameRecords
     overwrite_deleted_data: Callable[[], Awaitable[str]]
     health: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
+    failed_items: FailedItems = field(default_factory=FailedItems)
 
     def __post_init__(self) -> None:
         self.clusters.settings = None if self.registry is None else self.registry.cluster_settings

@@ -44,6 +44,7 @@ from spool.deliveries.protocols import LakeDeliveries, LakeVerdict, read_lake_ve
 from spool.deliveries.values import LakeDelivery
 from spool.disks import make_directory
 from spool.errors import SpoolError
+from spool.loops import repeat
 from spool.statements import StatementStore
 
 FIRST_S: Final = 60.0  # seconds until the first check after a start, because a start has much other work
@@ -90,9 +91,18 @@ class LakeWatch:
 
     async def run(self) -> None:
         wait_s = FIRST_S
-        while True:
+
+        async def wait_and_check() -> None:
+            nonlocal wait_s
             await asyncio.sleep(wait_s)
             wait_s = await self.check_if_due_and_return_wait_s()
+
+        await repeat(
+            wait_and_check,
+            every_s=0.0,
+            failed=f"{self.route}: the destination could not be verified",
+            action="lake_not_verified",
+        )
 
     async def check_if_due_and_return_wait_s(self) -> float:
         """Verify the lake if the last check is old enough. Return the seconds until the next call."""

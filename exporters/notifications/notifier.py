@@ -20,7 +20,8 @@ from exporters.notifications.schedule import Schedule, build_schedule, next_noti
 from exporters.pace import Backoff
 from exporters.settings import NotifySettings
 from spool.clock import Clock
-from spool.errors import SpoolError, SpoolUnavailable
+from spool.errors import SpoolUnavailable
+from spool.loops import repeat
 from spool.registry.notices import (
     CRITICAL,
     FAILED,
@@ -71,6 +72,7 @@ class ChannelSender:
         self._table = table
         self._clock = clock
         self._stamp = channel.secret_file_state()
+        self._wake_at = 0.0  # a monotonic time, so that a change of the wall clock delays nothing
         # The newest versions that this sender has seen: of the registry, and of this
         # channel's waiting notifications.
         self._seen = 0
@@ -89,25 +91,30 @@ class ChannelSender:
 
         A cancelled message stays unsent in the storage and is sent again under the same id.
         """
-        wake = 0.0  # a monotonic time, so that a change of the wall clock delays nothing
-        while True:
-            try:
-                if await self._check_if_due_to_send(wake):
-                    rest_s = await self.send_due_and_return_next_time() - self._clock.now()
-                    wake = self._clock.monotonic() + min(rest_s, LOOK_AGAIN_S)
-                    self._wait_reason = ""
-                    if self._reason.startswith(FAULT):
-                        self.state, self._reason = RUNNING, ""
-            except SpoolUnavailable as error:  # either nothing was sent, or the outcome was not stored
-                self._set_wait_reason(str(error))
-                wake = self._clock.monotonic() + SPOOL_AGAIN_S
-            except Exception as error:  # noqa: BLE001 - the supervised loop
-                _log.exception(
-                    "notifications wait", extra={"action": "notifications_put_off", "channel": self.name}
-                )
-                self.state, self._reason = PARKED, f"{FAULT} {type(error).__name__}"
-                wake = self._clock.monotonic() + PARKED_S
-            await asyncio.sleep(LOOK_EVERY_S)
+        await repeat(
+            self._send_if_due,
+            every_s=LOOK_EVERY_S,
+            failed="notifications wait",
+            action="notifications_put_off",
+        )
+
+    async def _send_if_due(self) -> None:
+        try:
+            if await self._check_if_due_to_send(self._wake_at):
+                rest_s = await self.send_due_and_return_next_time() - self._clock.now()
+                self._wake_at = self._clock.monotonic() + min(rest_s, LOOK_AGAIN_S)
+                self._wait_reason = ""
+                if self._reason.startswith(FAULT):
+                    self.state, self._reason = RUNNING, ""
+        except SpoolUnavailable as error:  # either nothing was sent, or the outcome was not stored
+            self._set_wait_reason(str(error))
+            self._wake_at = self._clock.monotonic() + SPOOL_AGAIN_S
+        except Exception as error:  # noqa: BLE001 - the state must name the defect
+            _log.exception(
+                "notifications wait", extra={"action": "notifications_put_off", "channel": self.name}
+            )
+            self.state, self._reason = PARKED, f"{FAULT} {type(error).__name__}"
+            self._wake_at = self._clock.monotonic() + PARKED_S
 
     async def send_due_and_return_next_time(self) -> float:
         """Send every message that is due now. Return the time at which the next message is due."""
@@ -317,7 +324,8 @@ class Notifier:
 
     async def run(self) -> None:
         """Send on all channels at once, until cancelled."""
-        while True:
+
+        async def send_until_channels_change() -> None:
             self._changed.clear()
             senders = self._senders
             tasks = [
@@ -332,6 +340,14 @@ class Notifier:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 for sender in senders:
                     await sender.close()
+
+        await repeat(
+            send_until_channels_change,
+            every_s=0.0,
+            failed="notifications wait",
+            action="notifications_put_off",
+            retry_s=PARKED_S,
+        )
 
     async def send_due(self) -> None:
         await asyncio.gather(*(sender.send_due_and_return_next_time() for sender in self._senders))
@@ -406,13 +422,12 @@ class Notifier:
         )
 
     async def _delete_old_periodically(self) -> None:
-        while True:
-            try:
-                await self._table.delete_old()
-            except SpoolError as error:
-                extra = {"action": "notifications_not_trimmed"}
-                _log.warning("old notifications were not deleted: %s", error, extra=extra)
-            await asyncio.sleep(TRIM_EVERY_S)
+        await repeat(
+            self._table.delete_old,
+            every_s=TRIM_EVERY_S,
+            failed="old notifications were not deleted",
+            action="notifications_not_trimmed",
+        )
 
 
 def _channels_of_type(type: str, settings: Sequence[NotifySettings]) -> frozenset[str]:

@@ -31,6 +31,7 @@ from spool.deliveries.values import PARKED, RUNNING, RouteState
 from spool.errors import NotAllowed, SpoolError, TotalsIncomplete
 from spool.ledger.ledger import HOURS_KEPT_S, Ledger
 from spool.ledger.queries import EVERY_METER, CostQuery, CostRow
+from spool.loops import repeat
 
 NAME = "upstream/billing-hours"
 OPERATION = "replace_hourly"
@@ -114,12 +115,16 @@ class BillingSync:
         await self._upstream.close()
 
     async def run(self) -> None:
-        while True:
+        async def send_and_wait() -> None:
             rest_s = await self._send_round()
             with suppress(TimeoutError):
                 async with asyncio.timeout(rest_s):
                     await self._poked.wait()
             self._poked.clear()
+
+        await repeat(
+            send_and_wait, every_s=0.0, failed=f"{NAME}: a fault", action="sync_fault", retry_s=PARKED_RETRY_S
+        )
 
     async def send_changed_hours(self) -> int:
         """

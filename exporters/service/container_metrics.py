@@ -39,6 +39,7 @@ from spool.container_files.values import (
 )
 from spool.deliveries.values import PARKED, RUNNING, RouteState
 from spool.errors import SpoolError
+from spool.loops import repeat
 
 NAME = "upstream/container-metrics"
 TOPIC = "container-metrics"
@@ -136,8 +137,12 @@ class ContainerFileSync:
         await self._upstream.close()
 
     async def run(self) -> None:
-        while True:
+        async def send_and_wait() -> None:
             await self._wait_for_changes(await self.send_due_and_return_wait_s())
+
+        await repeat(
+            send_and_wait, every_s=0.0, failed=f"{NAME}: a fault", action="sync_fault", retry_s=PARKED_RETRY_S
+        )
 
     async def send_due_and_return_wait_s(self) -> float:
         """Send everything that is due. Return the seconds to wait if nothing changes."""

@@ -28,6 +28,7 @@ from spool.deliveries.values import PARKED, RUNNING, RouteState
 from spool.devices.device import ENROLLED, REVOKED, REVOKED_UPSTREAM, Device, change_for_existing_device
 from spool.devices.table import DeviceTable
 from spool.errors import NotThere, SpoolError
+from spool.loops import failure_reason, log_failure, repeat
 
 NAME = "upstream/devices"
 ENROLL, HEARTBEAT = "enroll", "heartbeat"
@@ -136,19 +137,27 @@ class DeviceSync:
         await self._upstream.close()
 
     async def run(self) -> None:
-        while True:
-            try:
-                rest_s = await self._send_due_devices_and_return_wait_s()
-                if self._is_faulty:  # this round succeeded, so the internal error is over
-                    self._note_success()
-            except SpoolError as error:
-                _log.warning("%s: the storage failed: %s", NAME, error, extra={"action": "sync_put_off"})
-                self._reason, rest_s = str(error), PARKED_RETRY_S
-            except Exception as error:  # noqa: BLE001 - a row failed inside: nothing was marked as sent
-                _log.exception("%s: a fault", NAME, extra={"action": "sync_fault"})
-                self._state, self._reason, self._is_faulty = PARKED, f"fault: {type(error).__name__}", True
-                rest_s = PARKED_RETRY_S
-            await self._wait_for_change(rest_s)
+        await repeat(
+            self._send_and_wait,
+            every_s=0.0,
+            failed=f"{NAME}: a fault",
+            action="sync_fault",
+            retry_s=PARKED_RETRY_S,
+        )
+
+    async def _send_and_wait(self) -> None:
+        try:
+            rest_s = await self._send_due_devices_and_return_wait_s()
+            if self._is_faulty:  # this round succeeded, so the internal error is over
+                self._note_success()
+        except SpoolError as error:
+            _log.warning("%s: the storage failed: %s", NAME, error, extra={"action": "sync_put_off"})
+            self._reason, rest_s = str(error), PARKED_RETRY_S
+        except Exception as error:  # noqa: BLE001 - nothing was marked as sent
+            _log.exception("%s: a fault", NAME, extra={"action": "sync_fault"})
+            self._state, self._reason, self._is_faulty = PARKED, f"fault: {type(error).__name__}", True
+            rest_s = PARKED_RETRY_S
+        await self._wait_for_change(rest_s)
 
     async def _wait_for_change(self, rest_s: float) -> None:
         """
@@ -225,6 +234,11 @@ class DeviceSync:
             self._schedule_retry(device, error)
         except (Rejected, DeliveryTooLarge) as error:
             await self._mark_device_held_and_back_off(device, error)
+        except SpoolError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a device that fails costs only itself
+            log_failure(f"{NAME}: the device {device.id} is held", error, action="device_held")
+            await self._hold_device_and_back_off(device, failure_reason(error))
 
     async def _enrol_device(self, device: Device) -> Device:
         """Enrol a device upstream, and return it with the answer. Changes made meanwhile are sent later."""
@@ -309,11 +323,16 @@ class DeviceSync:
 
     async def _mark_device_held_and_back_off(self, device: Device, error: SendError) -> None:
         reason = REVOKED_UPSTREAM if error.status == GONE else str(error)
-        self._backoffs[device.id] = (device.facts_version, self._clock.monotonic() + HELD_RETRY_S)
         current = self._table.find(device.id)
         if current is not None and current.held != reason:
             fields = {"action": "device_held", "status": error.status}
             _log.warning("%s: the device %s is held: %s", NAME, device.id, reason, extra=fields)
+        await self._hold_device_and_back_off(device, reason)
+
+    async def _hold_device_and_back_off(self, device: Device, reason: str) -> None:
+        self._backoffs[device.id] = (device.facts_version, self._clock.monotonic() + HELD_RETRY_S)
+        current = self._table.find(device.id)
+        if current is not None and current.held != reason:
             await self._update_device(device.id, held=reason)
 
     def _is_backing_off(self, device: Device, now: float) -> bool:

@@ -24,6 +24,7 @@ from spool import erasure
 from spool.clock import Clock
 from spool.erasure import MAX_FILE_BYTES, Erasure
 from spool.errors import Invalid, SpoolError
+from spool.loops import log_failure, repeat
 from spool.people import People
 from spool.registry.tables.persons import MAX_NAME, PersonTable
 
@@ -141,7 +142,9 @@ class UpstreamPeopleExchange:
 
     async def send_addresses_forever(self) -> None:
         unsent_s = RETRY_S
-        while True:
+
+        async def send_addresses() -> None:
+            nonlocal unsent_s
             await self._met.wait()
             await asyncio.sleep(GATHER_S)
             self._met.clear()
@@ -150,11 +153,19 @@ class UpstreamPeopleExchange:
             )
             if rest_s is None and not self._waiting:
                 unsent_s = RETRY_S
-                continue
+                return
             if rest_s is None:  # their calls have not arrived at the upstream
                 rest_s, unsent_s = unsent_s, min(unsent_s * 2, POLL_S)
             await asyncio.sleep(rest_s)
             self._met.set()
+
+        await repeat(
+            send_addresses,
+            every_s=0.0,
+            failed="people wait for the upstream",
+            action="people_not_linked",
+            retry_s=RETRY_S,
+        )
 
     async def _send_waiting_addresses(self) -> None:
         now = self._clock.monotonic()
@@ -177,11 +188,20 @@ class UpstreamPeopleExchange:
 
     async def follow_erasures(self) -> None:
         """Erase the people whom the upstream has erased, as it reports them, until cancelled."""
-        while True:
+
+        async def follow_and_wait() -> None:
             rest_s = await self._try_request_and_return_wait_s(
                 "erasures_not_followed", self._carry_out_erasure_orders()
             )
             await asyncio.sleep(POLL_S if rest_s is None else rest_s)
+
+        await repeat(
+            follow_and_wait,
+            every_s=0.0,
+            failed="people wait for the upstream",
+            action="erasures_not_followed",
+            retry_s=RETRY_S,
+        )
 
     async def _try_request_and_return_wait_s(self, action: str, request: Awaitable[None]) -> float | None:
         """
@@ -198,6 +218,9 @@ class UpstreamPeopleExchange:
                 _log.warning("people wait for the upstream: %s", error, extra={"action": action})
             self._reasons[action] = str(error)
             return POLL_S if is_answered and not isinstance(error, Retryable) else RETRY_S
+        except Exception as error:  # noqa: BLE001 - an order that fails costs only itself
+            log_failure("people wait for the upstream", error, action=action)
+            return POLL_S
         self._reasons.pop(action, None)
         return None
 

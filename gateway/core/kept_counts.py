@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from spool.errors import SpoolError
+from spool.loops import log_failure, repeat
 
 DAY_S = 86_400.0
 KEEP_EVERY_S = 600.0
@@ -51,21 +51,16 @@ class DailyCountSaver(ABC, Generic[T]):
         if counts_by_day := self.counter.take_counts():
             try:
                 await self.store_days(counts_by_day)
-            except SpoolError:
+            except Exception:
                 self.counter.put_back(counts_by_day)
                 raise
 
     async def run(self) -> None:
+        failed = f"counts of {self.name} could not be stored and are retried"
         try:
-            while True:
-                await asyncio.sleep(KEEP_EVERY_S)
-                await self._try_to_store()
+            await repeat(self.store_pending, every_s=KEEP_EVERY_S, failed=failed, action=self.action)
         finally:
-            await self._try_to_store()
-
-    async def _try_to_store(self) -> None:
-        try:
-            await self.store_pending()
-        except SpoolError as error:
-            message = "counts of %s could not be stored and are retried: %s"
-            _log.warning(message, self.name, error, extra={"action": self.action})
+            try:
+                await self.store_pending()
+            except SpoolError as error:
+                log_failure(failed, error, action=self.action)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
+from operator import attrgetter
 
 from gateway.configuration.sections import DeviceSettings
 from gateway.core.errors import Refusal
@@ -55,9 +56,10 @@ from spool.devices.device import (
     is_device_id,
 )
 from spool.devices.table import DeviceTable
-from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, SpoolError
+from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.installation import derive_secret
 from spool.log.partial_reports import ExpectedVersion
+from spool.loops import failure_logger, for_each_item, repeat
 from spool.people import People
 from spool.registry.audit import AuditedChange
 from spool.registry.enrolment_tokens import EnrolmentToken, EnrolmentTokenTable
@@ -640,46 +642,64 @@ class DeviceLifecycle:
         now = self._clock.now()
         actor = Actor("devices that left", "")
         over = [device.id for device in self.table.all() if states.has_expired_key(device, now)]
-        await asyncio.gather(
-            *(
-                self._change_with_audit(id, states.expired_key_remover(now), "device.end_key", actor)
-                for id in over
-            )
+
+        async def end_key(id: str) -> None:
+            await self._change_with_audit(id, states.expired_key_remover(now), "device.end_key", actor)
+
+        log = failure_logger(
+            "the key of a device that left could not be ended", action="device_key_not_ended"
         )
+        await for_each_item(over, end_key, log)
 
     async def store_changed_states(self) -> None:
         basis = self.interval_s, self.expected()
-        for number, device in enumerate(
-            self._quiet.devices_to_evaluate(self.table.all(), basis, self._clock.now())
-        ):
+        evaluated = 0
+
+        async def store_changed_state(device: Device) -> None:
+            nonlocal evaluated
+            evaluated += 1
+            if evaluated % DEVICES_PER_TURN == 1:
+                await pause_if_step_was_long()
             state = self.machine_state(device)
             if states.last_recorded_state(device) == state.word:
                 self._quiet.add_device(device, state)
             else:
                 self.table.change_and_write_soon(device.id, self._with_current_state_recorded)
-            if number % DEVICES_PER_TURN == 0:
-                await pause_if_step_was_long()
+
+        devices = self._quiet.devices_to_evaluate(self.table.all(), basis, self._clock.now())
+        log = failure_logger(
+            "the state of a device could not be stored",
+            action="device_states_not_stored",
+            name=attrgetter("id"),
+        )
+        await for_each_item(devices, store_changed_state, log)
 
     def _with_current_state_recorded(self, device: Device) -> Device:
         return states.state_recorder(self.machine_state(device).word, self._clock.now())(device)
 
     async def store_changed_states_repeatedly(self) -> None:
-        while True:
-            await self.store_changed_states()
-            await asyncio.sleep(NOTE_EVERY_S)
+        await repeat(
+            self.store_changed_states,
+            every_s=NOTE_EVERY_S,
+            failed="changed states of devices could not be stored",
+            action="device_states_not_stored",
+        )
 
     async def clean_up_repeatedly(self) -> None:
-        while True:
+        async def wait_and_clean_up() -> None:
             await asyncio.sleep(FORGET_EVERY_S)
-            try:
-                await self.end_keys_of_left_devices()
-                count = await self.delete_silent_devices()
-                if count:
-                    extra: dict[str, object] = {"action": "devices_forgotten", "count": count}
-                    _log.info("offline devices were deleted", extra=extra)
-            except SpoolError as error:
-                extra = {"action": "devices_not_forgotten"}
-                _log.warning("offline devices could not be deleted: %s", error, extra=extra)
+            await self.end_keys_of_left_devices()
+            count = await self.delete_silent_devices()
+            if count:
+                extra = {"action": "devices_forgotten", "count": count}
+                _log.info("offline devices were deleted", extra=extra)
+
+        await repeat(
+            wait_and_clean_up,
+            every_s=0.0,
+            failed="offline devices could not be deleted",
+            action="devices_not_forgotten",
+        )
 
     async def approve_device(self, id: str, actor: Actor, *, key: str = "") -> Device:
         """

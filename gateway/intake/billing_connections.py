@@ -22,7 +22,7 @@ from gateway.configuration.sections import BillingSettings
 from gateway.core.errors import Refusal
 from spool.billing import REPLACE_DROP, REPLACE_HOURLY, HourlyBillingFiles, MonthSize, split_by_hour
 from spool.clock import Clock
-from spool.errors import NotAllowed, SpoolUnavailable
+from spool.errors import NotAllowed
 from spool.record import HourlyBillingFile
 from spool.registry.connections import MAX_NAME, BillingConnection, ConnectionDraft
 from spool.registry.operators import Actor
@@ -234,15 +234,8 @@ class BillingConnections:
         raise Refusal(409, "month_full", message)
 
     async def delete_old_months(self) -> None:
-        """Delete old months. A disk error is logged, and the next call tries again."""
         oldest_kept = datetime.fromtimestamp(self._clock.now() - self._settings.retention, UTC)
-        try:
-            deleted_months = await self.drops.delete_old_months(f"{oldest_kept:%Y-%m}")
-        except SpoolUnavailable as error:
-            _log.error(
-                "cannot delete old months of billing rows: %s", error, extra={"action": "billing_months_kept"}
-            )
-            return
+        deleted_months = await self.drops.delete_old_months(f"{oldest_kept:%Y-%m}")
         if deleted_months:
             _log.info(
                 "deleted old months of billing rows",

@@ -44,6 +44,7 @@ from spool.log.partial_reports import (
 )
 from spool.log.protocols import RecordLog
 from spool.log.values import Receipt, Submission
+from spool.loops import log_failure, repeat
 from spool.record import AI_TELEMETRY
 from spool.shares import NEARLY_FULL, HeldByKey, UsedAmountByOwner, entries_to_remove
 from spool.turns.fair_turns import pause_for_others
@@ -126,24 +127,51 @@ class ReportMergeWindow:
         count = 0
         while released := self._merger.release_due_reports(now=self._clock.now(), busy=self._turns.held_keys):
             async with self._turns.hold_keys({key for call in released for key in call.reports}):
-                await self._store_released_reports(released)
-            count += sum(len(call.reports) for call in released)
+                failed = await self._store_released_reports(released)
+            count += sum(len(call.reports) for call in released) - sum(len(call.reports) for call in failed)
+            if failed:
+                break
         return count
 
-    async def _store_released_reports(self, released_reports: Sequence[ReleasedReports]) -> None:
-        for position, call in enumerate(released_reports):
-            bearer = _sender_to_bearer(call.sender)
-            try:
-                await self._intake.store_outcome(call.outcome, bearer, call.pending)
-            except BaseException:
-                for unrecorded in reversed(released_reports[position:]):
-                    self._merger.put_back_released_reports(unrecorded)
-                raise
+    async def _store_released_reports(
+        self, released_reports: Sequence[ReleasedReports]
+    ) -> Sequence[ReleasedReports]:
+        """
+        Store calls. Return the calls that failed, whose reports wait again. If the storage fails, no further call
+        is tried.
+        """
+        unstored = list(released_reports)
+        failed: list[ReleasedReports] = []
+        try:
+            while unstored:
+                call = unstored[0]
+                try:
+                    await self._intake.store_outcome(
+                        call.outcome, _sender_to_bearer(call.sender), call.pending
+                    )
+                except SpoolError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - a call that fails costs only itself
+                    log_failure("partial reports of a call must wait longer", error, action="release_put_off")
+                    failed.append(call)
+                unstored.pop(0)
+        finally:
+            for unrecorded in reversed([*failed, *unstored]):
+                self._merger.put_back_released_reports(unrecorded)
+        return failed
 
     async def run(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            await self._try_to_release_reports()
+        await repeat(
+            self._wait_and_release,
+            every_s=0.0,
+            failed="partial reports must wait longer",
+            action="release_put_off",
+            retry_s=LOOK_S,
+        )
+
+    async def _wait_and_release(self) -> None:
+        await asyncio.sleep(LOOK_S)
+        await self.release_due_reports()
 
     async def _try_to_release_reports(self) -> None:
         """
@@ -366,14 +394,17 @@ class SharedMergeWindow:
 
     async def run(self) -> None:
         """Release reports that are due. Only one process runs this task at a time."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            try:
-                await self.release_due_reports()
-            except SpoolError as error:
-                _log.warning(
-                    "partial reports must wait longer: %s", error, extra={"action": "release_put_off"}
-                )
+        await repeat(
+            self._wait_and_release,
+            every_s=0.0,
+            failed="partial reports must wait longer",
+            action="release_put_off",
+            retry_s=LOOK_S,
+        )
+
+    async def _wait_and_release(self) -> None:
+        await asyncio.sleep(LOOK_S)
+        await self.release_due_reports()
 
     async def _merge_and_release_reports(
         self, due_reports: Sequence[PartialReport], *, merge_window_s: float
@@ -415,6 +446,11 @@ class SharedMergeWindow:
         try:
             await self._intake.store_outcome(released_reports.outcome, bearer, released_reports.pending)
         except Stale:
+            return False
+        except SpoolError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a call that fails costs only itself
+            log_failure("partial reports of a call must wait longer", error, action="release_put_off")
             return False
         return True
 

@@ -19,10 +19,10 @@ from decimal import Context, Decimal, localcontext
 from gateway.configuration.sections import UnitCostPublication
 from gateway.intake.deposits import NonTelemetryIntake
 from spool.clock import Clock
-from spool.errors import SpoolError
 from spool.identity import RecordIdentity
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, next_full_hour
+from spool.loops import FailedItems, repeat
 from spool.record import NS, UnitCostOperation
 from spool.streams import (
     ALLOCATION,
@@ -56,7 +56,9 @@ class UnitCostPublisher:
         streams: StreamReader,
         known_streams: KnownStreams,
         clock: Clock,
+        failed_items: FailedItems | None = None,
     ) -> None:
+        self._failed_items = failed_items or FailedItems(clock)
         self._rules = rules
         self._ledger = ledger
         self._deposits = intake
@@ -68,14 +70,16 @@ class UnitCostPublisher:
         self._rules = rules
 
     async def run(self) -> None:
-        while True:
-            for rule in self._rules:
-                try:
-                    await self.publish_changed_costs(rule)
-                except SpoolError as error:
-                    fields = {"action": "publishing_put_off"}
-                    _log.warning("%s cannot be published now: %s", rule.stream, error, extra=fields)
-            await asyncio.sleep(PUBLISH_EVERY_S)
+        await repeat(
+            self.publish_due,
+            every_s=PUBLISH_EVERY_S,
+            failed="unit costs cannot be published now",
+            action="publishing_put_off",
+        )
+
+    async def publish_due(self) -> None:
+        rules = {rule.stream: rule for rule in self._rules}
+        await self._failed_items.work_on("published unit costs", rules, self.publish_changed_costs)
 
     async def publish_changed_costs(self, rule: UnitCostPublication) -> int:
         """

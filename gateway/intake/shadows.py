@@ -25,7 +25,6 @@ a start, and if several processes share a log, because a counter would count twi
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -61,6 +60,7 @@ from spool.log.recent_senders import (
     caller_digest,
 )
 from spool.log.values import Submission
+from spool.loops import repeat
 from spool.record import AI_TELEMETRY, AiRecord, Inference, UsageMetric
 from spool.turns.fair_turns import pause_for_others
 
@@ -480,21 +480,24 @@ class ReportedCallers:
         return self._clock.now() if moment is None else moment
 
     async def run(self) -> None:
-        while self._heard is not None:
-            try:
-                await self._heard.delete_old(self._clock.now() - KEPT_S)
-            except SpoolError as error:
-                _log.warning(
-                    "old senders of calls cannot be deleted now: %s",
-                    error,
-                    extra={"action": "forgetting_put_off"},
-                )
-            await asyncio.sleep(KEEP_EVERY_S)
+        await repeat(
+            self._delete_old_senders,
+            every_s=KEEP_EVERY_S,
+            failed="old senders of calls cannot be deleted now",
+            action="forgetting_put_off",
+        )
+
+    async def _delete_old_senders(self) -> None:
+        if self._heard is not None:
+            await self._heard.delete_old(self._clock.now() - KEPT_S)
 
     async def forget_old_periodically(self) -> None:
-        while True:
-            await asyncio.sleep(AGE_EVERY_S)
-            await self.forget_old_callers()
+        await repeat(
+            self.forget_old_callers,
+            every_s=AGE_EVERY_S,
+            failed="old callers cannot be forgotten now",
+            action="forgetting_put_off",
+        )
 
     async def forget_old_callers(self) -> None:
         oldest = self._clock.now() - KNOWN_S

@@ -34,6 +34,7 @@ from spool.log.partial_reports import (
 )
 from spool.log.protocols import RecordLog
 from spool.log.values import CounterPoint, Receipt, Submission
+from spool.loops import failure_logger, for_each_item, log_failure, repeat
 from spool.record import AI_TELEMETRY, NS, AiRecord
 from spool.shares import HeldByKey, UsedAmountByOwner, entries_to_remove
 from spool.turns.fair_turns import pause_for_others
@@ -331,7 +332,7 @@ class WaitingCounters:
                 is_more = await self._read_longest_waiting_and_check_for_more()
                 for keys in _keys_per_commit(await self._groups_due_for_recording(releases_all=releases_all)):
                     async with self._one_commit_at_a_time:
-                        released += await self._record_groups_of_counters(keys)
+                        released += await self._record_groups_or_each_alone(keys)
                 released += await self._record_counters_above_limit()
                 is_more = is_more and not self._waiting
             await self._take_backs.reverse_counters_that_repeat_calls()
@@ -372,12 +373,20 @@ class WaitingCounters:
 
     async def run(self) -> None:
         try:
-            while True:
-                await asyncio.sleep(min(LOOK_S, self._wait_s) or LOOK_S)
-                await self._release_and_log_failure(self.record_due_and_reverse_repeated_counters())
+            await repeat(
+                self._wait_and_record,
+                every_s=0.0,
+                failed="counters must wait longer",
+                action="release_put_off",
+                retry_s=LOOK_S,
+            )
         finally:
             # forget these numbers, because another process releases the counters from now on
             self._counted = {}
+
+    async def _wait_and_record(self) -> None:
+        await asyncio.sleep(min(LOOK_S, self._wait_s) or LOOK_S)
+        await self.record_due_and_reverse_repeated_counters()
 
     @property
     def _is_over_full(self) -> bool:
@@ -466,6 +475,26 @@ class WaitingCounters:
             else:
                 held_back.add(group.reporters)
         return due_groups
+
+    async def _record_groups_or_each_alone(self, keys: Sequence[bytes]) -> int:
+        """
+        Record groups in one commit, or, if one of them fails, in a commit for each. A failed group keeps waiting.
+        """
+        try:
+            return await self._record_groups_of_counters(keys)
+        except SpoolError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a group that fails costs only itself
+            log_failure("counters are recorded one by one", error, action="release_put_off")
+        released = 0
+
+        async def record(key: bytes) -> None:
+            nonlocal released
+            released += await self._record_groups_of_counters([key])
+
+        log = failure_logger("counters must wait longer", action="release_put_off", name=bytes.hex)
+        await for_each_item(keys, record, log)
+        return released
 
     async def _record_groups_of_counters(self, keys: Iterable[bytes]) -> int:
         """

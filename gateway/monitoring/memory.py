@@ -9,6 +9,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from spool.loops import repeat
+
 _MMAP_THRESHOLD = -3  # option number of M_MMAP_THRESHOLD in mallopt
 _LARGE = 1024 * 1024
 # new objects between two collections; with Python's default of 700, a single span takes 5 % longer
@@ -54,14 +56,22 @@ async def collect_garbage_when_idle(
     for two million objects.
     """
     gc.set_threshold(*gc.get_threshold()[:2], _NEVER)
+
+    async def wait_and_collect() -> None:
+        await asyncio.sleep(LOOK_EVERY_S)
+        await wait_for_activity(QUIET_LOOK_S)
+        if gc.get_count()[2] > NEWER_ROUNDS:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(MOST_WAITED_S):
+                    await wait_until_idle()
+            gc.collect()
+
     try:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            await wait_for_activity(QUIET_LOOK_S)
-            if gc.get_count()[2] > NEWER_ROUNDS:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(MOST_WAITED_S):
-                        await wait_until_idle()
-                gc.collect()
+        await repeat(
+            wait_and_collect,
+            every_s=0.0,
+            failed="unused memory could not be freed",
+            action="memory_not_freed",
+        )
     finally:
         gc.set_threshold(*gc.get_threshold()[:2], NEWER_ROUNDS)

@@ -23,6 +23,7 @@ from gateway.monitoring.snapshot import Snapshot, SnapshotCollector
 from spool.errors import SpoolUnavailable
 from spool.log.accounting import CONFLICT, LEFT_OUT, METER_TOO_LARGE
 from spool.log.values import Commit
+from spool.loops import RETRY_S, repeat
 from spool.packed.native import CompiledModuleUse
 from spool.record import TOPICS
 
@@ -294,12 +295,21 @@ class LoopLag:
 
     async def measure_repeatedly(self, activity: Callable[[], Awaitable[None]]) -> None:
         """Measure the lag repeatedly. `activity` waits while there are no requests."""
-        while True:
+
+        async def measure() -> None:
             await activity()
             due = time.monotonic() + LAG_EVERY_S
             await asyncio.sleep(LAG_EVERY_S)
             now = time.monotonic()
             self._samples.append((now, max(0.0, now - due)))
+
+        await repeat(
+            measure,
+            every_s=0.0,
+            failed="the lag of the event loop could not be measured",
+            action="lag_not_measured",
+            retry_s=RETRY_S,
+        )
 
 
 class SpanMemoryMetrics(Protocol):

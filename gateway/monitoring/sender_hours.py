@@ -5,12 +5,12 @@ The hours in which each key and source sent records, for the detector of senders
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from spool.clock import Clock
 from spool.errors import SpoolError
+from spool.loops import log_failure, repeat
 from spool.registry.tables.sender_hours import (
     HOUR_S,
     MAX_PAIRS,
@@ -81,23 +81,20 @@ class SenderHoursTracker:
 
     async def run(self) -> None:
         """Store the noted arrivals of records from time to time, and when cancelled."""
-        try:
-            while True:
-                self.note_arrival(RUNNING[1], [RUNNING[0]])
-                await self._try_to_store()
-                await asyncio.sleep(KEEP_EVERY_S)
-        finally:
-            await self._try_to_store(stores_all=True)
+        failed = "the hours in which senders reported could not be stored and are retried"
+        action = "sender_hours_not_kept"
 
-    async def _try_to_store(self, *, stores_all: bool = False) -> None:
+        async def store_running_hour() -> None:
+            self.note_arrival(RUNNING[1], [RUNNING[0]])
+            await self.store_arrivals(stores_all=False)
+
         try:
-            await self.store_arrivals(stores_all=stores_all)
-        except SpoolError as error:
-            _log.warning(
-                "the hours in which senders reported could not be stored and are retried: %s",
-                error,
-                extra={"action": "sender_hours_not_kept"},
-            )
+            await repeat(store_running_hour, every_s=KEEP_EVERY_S, failed=failed, action=action)
+        finally:
+            try:
+                await self.store_arrivals()
+            except SpoolError as error:
+                log_failure(failed, error, action=action)
 
     async def store_arrivals(self, *, stores_all: bool = True) -> None:
         """

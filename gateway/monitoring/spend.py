@@ -18,12 +18,12 @@ from typing import NamedTuple
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from spool.clock import Clock
-from spool.errors import TotalsIncomplete
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.periods import period_beginning
 from spool.ledger.queries import CostQuery, CostRow, next_full_hour
 from spool.ledger.sums import OTHER
+from spool.loops import repeat
 
 EVERY_S = 60.0
 LOOK_S = 1.0  # seconds between two checks whether the ledger has counted all records
@@ -161,18 +161,14 @@ class SpendSeries:
         self._clock = clock
 
     async def run(self) -> None:
-        """Read the totals repeatedly. A failure is logged, and the next reading tries again."""
-        while True:
-            wait_s = EVERY_S
-            try:
-                await self.read_totals()
-            except TotalsIncomplete:
-                wait_s = LOOK_S
-            except Exception:  # noqa: BLE001 - the supervised loop
-                _log.exception(
-                    "cost and tokens on /metrics could not be updated", extra={"action": "spend_put_off"}
-                )
-            await asyncio.sleep(wait_s)
+        """Read the totals repeatedly."""
+        await repeat(
+            self.read_totals,
+            every_s=EVERY_S,
+            failed="cost and tokens on /metrics could not be updated",
+            action="spend_put_off",
+            incomplete_s=LOOK_S,
+        )
 
     async def read_totals(self) -> None:
         self._ledger.require_caught_up()

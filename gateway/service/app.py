@@ -1,6 +1,6 @@
 """
-A running Tollhouse: it assembles and starts all parts, and stops them in reverse order. When a background
-task ends, the process stops and reports the task's name.
+A running Tollhouse: it assembles and starts all parts, and stops them in reverse order. A background task
+that ends starts again.
 
 `tollhouse serve` starts it. Tests start it the same way on port 0.
 """
@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gateway.configuration.local_operator import local_address
@@ -33,12 +34,13 @@ from gateway.service.handover import Predecessor
 from gateway.service.listeners import ServerListeners, StartWaitListeners
 from spool import disks
 from spool.clock import Clock, SteadyClock
-from spool.errors import BeingMigrated, SpoolDamaged, SpoolLocked, SpoolUnavailable
+from spool.errors import BeingMigrated, OtherSchema, SpoolDamaged, SpoolLocked, SpoolUnavailable
 from spool.log.protocols import CommitObserver
+from spool.loops import ENOUGH, repeat
 from spool.registry.operators import ADMIN, Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import POSTGRES
-from spool.turns.fair_turns import run_in_background
+from spool.turns.fair_turns import FairTurnScheduler, run_in_background
 from spool.turns.threads import lower_priority, shorten_thread_time_slices
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FOLLOW_S = 30.0  # seconds to wait for the previous server to stop; that server stops after at most 28 s
+RESTART_S = 30.0  # seconds until a background task that ended starts again
 LOOK_AGAIN_S = 3.0  # seconds between two checks while the disk is too full to start
 FIRST_KEY = "First key"
 ANSWERING = 8  # number of threads that compute answers and wait for system calls; more threads are not faster
@@ -132,10 +135,10 @@ class TollhouseApp:
             self._stack.push_async_callback(self._supervisor.stop)
             turns = services.receivers.turns
             for name, run in services.background.items():
-                self._supervisor.start_task(name, run_in_background(turns, run()))
+                self._supervisor.start_task(name, partial(_run_in_background, turns, run))
             certificate = self._certificate
             if certificate is not None:
-                self._supervisor.start_task("certificate", certificate.reload_repeatedly())
+                self._supervisor.start_task("certificate", certificate.reload_repeatedly)
                 services.operators.installation.in_use = lambda: certificate.loaded_pem_by_setting
             self._stack.push_async_callback(self._listeners.close)
             await self._listeners.start(services, certificate)
@@ -330,19 +333,24 @@ class TollhouseApp:
         )
 
 
+async def _run_in_background(turns: FairTurnScheduler, run: Callable[[], Awaitable[None]]) -> None:
+    await run_in_background(turns, run())
+
+
 class TaskSupervisor:
-    """Runs tasks that must not end, and reports the first task that ended."""
+    """
+    Runs tasks that must not end. A task that ends starts again, unless the storage has another schema: then no
+    task of this process can ever work, so the process must end.
+    """
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = False
-        self.failed: str | None = None  # name of the first task that ended unexpectedly
+        self.failed: str | None = None  # name of the first task that met another schema
         self._failure = asyncio.Event()
 
-    def start_task(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._note_ended_task)
+    def start_task(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        self._tasks.add(asyncio.create_task(self._keep_running(name, run), name=name))
 
     async def wait_for_failure(self) -> str:
         await self._failure.wait()
@@ -351,21 +359,34 @@ class TaskSupervisor:
 
     async def stop(self) -> None:
         self._stopping = True
-        tasks = list(self._tasks)
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _note_ended_task(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if self._stopping:
-            return
-        kind = type(error).__name__ if error else None
-        extra = {"action": "task_died", "task": task.get_name(), "error": kind}
-        _log.critical(
-            "a background task ended", extra={**extra, "where": innermost_frames(error) if error else []}
-        )
-        if self.failed is None:
-            self.failed = task.get_name()
-            self._failure.set()
+    async def _keep_running(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        async def run_once() -> object:
+            error: BaseException | None = None
+            try:
+                await run()
+            except asyncio.CancelledError as ended_by:
+                if self._stopping:
+                    raise
+                error = ended_by  # a task that it waited for was cancelled
+            except Exception as ended_by:  # noqa: BLE001 - the supervised loop
+                error = ended_by
+            _log_ended_task(name, error)
+            if not isinstance(error, OtherSchema):
+                return None
+            if self.failed is None:
+                self.failed = name
+                self._failure.set()
+            return ENOUGH
+
+        await repeat(run_once, every_s=RESTART_S, failed=f"the task {name} ended", action="task_died")
+
+
+def _log_ended_task(name: str, error: BaseException | None) -> None:
+    kind = type(error).__name__ if error else None
+    where = innermost_frames(error) if error else []
+    extra = {"action": "task_died", "task": name, "error": kind, "where": where}
+    _log.critical("a background task ended; it starts again", extra=extra)

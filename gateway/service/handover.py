@@ -20,6 +20,7 @@ from pathlib import Path
 
 from gateway.http.listening.sockets import ListeningSockets
 from gateway.operations.requests.socket import MAX_PATH_BYTES, SocketFile
+from spool.loops import repeat
 
 FILE = "handover.sock"
 ANSWER_S = 30.0  # maximum seconds between the successor's two messages
@@ -76,7 +77,8 @@ class ListenerHandover:
 
     async def _accept_successors(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        while True:
+
+        async def accept_successor() -> None:
             connection, _ = await loop.sock_accept(listener)
             with connection:
                 try:
@@ -88,6 +90,14 @@ class ListenerHandover:
                         error,
                         extra={"action": "handover_ended"},
                     )
+
+        await repeat(
+            accept_successor,
+            every_s=0.0,
+            failed="the handover to another process failed",
+            action="handover_ended",
+            retry_s=ANSWER_S,
+        )
 
     async def _hand_over_sockets(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -21,7 +21,6 @@ from operator import methodcaller
 from typing import Protocol
 
 from spool.clock import Clock
-from spool.errors import SpoolError
 from spool.ledger.checked_sums import (
     CheckedPeriod,
     PartialPrices,
@@ -51,6 +50,7 @@ from spool.ledger.tag_lists import TAGGED, TagLists
 from spool.ledger.work import WorkUnitHasher
 from spool.log.protocols import ReadableLog
 from spool.log.values import LogEntry
+from spool.loops import failure_logger, for_each_item, repeat
 from spool.record import AI_TELEMETRY
 from spool.turns.fair_turns import has_other_active_parties, pause_for_others
 
@@ -761,17 +761,17 @@ class LedgerMender:
 
     async def run(self) -> None:
         """Compare and repair whenever a comparison is due, until cancelled."""
-        while True:
-            try:
-                if await self.ledger.is_comparison_due(self.clock.now()):
-                    await self.compare_and_repair()
-            except SpoolError as error:
-                _log.warning(
-                    "the totals could not be compared with the log and will be compared later: %s",
-                    error,
-                    extra={"action": "comparison_put_off"},
-                )
-            await asyncio.sleep(LOOK_S)
+
+        async def compare_if_due() -> None:
+            if await self.ledger.is_comparison_due(self.clock.now()):
+                await self.compare_and_repair()
+
+        await repeat(
+            compare_if_due,
+            every_s=LOOK_S,
+            failed="the totals could not be compared with the log and will be compared later",
+            action="comparison_put_off",
+        )
 
     async def compare_and_repair(self) -> None:
         """
@@ -788,9 +788,14 @@ class LedgerMender:
             if difference.missing_calls >= 0 or difference.is_of_hours
         ]
         to_recount = sorted({*short, *(compared.suspects if compared.is_incomplete else ())})
-        recounted = {
-            period_key for period_key in to_recount if await self._try_repair_period(compared, period_key)
-        }
+        recounted: set[PeriodStart] = set()
+
+        async def repair(period_key: PeriodStart) -> None:
+            if await self._try_repair_period(compared, period_key):
+                recounted.add(period_key)
+
+        log = failure_logger("an hour or day of the totals could not be repaired", action="ledger_not_mended")
+        await for_each_item(to_recount, repair, log)
         gained = sum(
             difference.missing_calls
             for period_key, difference in differing.items()

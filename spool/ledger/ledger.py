@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from spool.clock import Clock, conservative_now_for_deletion
 from spool.erasure import rename_person_in_tags
-from spool.errors import Invalid, LedgerLost, NotAllowed, NotClosed, SpoolUnavailable, TotalsIncomplete
+from spool.errors import Invalid, LedgerLost, NotAllowed, NotClosed, TotalsIncomplete
 from spool.ledger import comparing, counting
 from spool.ledger.checked_sums import PeriodStart
 from spool.ledger.comparing import LedgerComparison, compare_log_with_totals, max_records_at_once
@@ -51,6 +51,7 @@ from spool.ledger.work import (
 from spool.ledger.work_links import LINKS_MARK, WorkUnitLinks
 from spool.log.protocols import ReadableLog
 from spool.log.values import LogEntry
+from spool.loops import repeat
 from spool.packed.native import NativeFault, NativeModule
 from spool.people import SECOND_NAME, USER, USER_EMAIL, People, is_hash_address_or_pseudonym
 from spool.record import AI_TELEMETRY
@@ -246,7 +247,7 @@ class Ledger:
         except (NotClosed, TotalsIncomplete) as error:  # another process may have begun a rebuild
             _log.info("the totals wait: %s", error, extra={"action": "ledger_waits"})
             await asyncio.sleep(PAUSE_S)
-        except SpoolUnavailable:
+        except Exception:  # noqa: BLE001 - the supervised loop
             _log.exception("the totals cannot be written", extra={"action": "ledger_waits"})
             await asyncio.sleep(RETRY_S)
         else:
@@ -259,19 +260,20 @@ class Ledger:
         anymore, because its process ended.
         """
         reach, moved_at = 0, time.monotonic()
-        while True:  # other processes count and rebuild even while the log is idle
-            try:
-                is_rebuilding = await self._refresh_reach(record_log)
-            except SpoolUnavailable as error:
-                _log.warning("the totals cannot be read: %s", error, extra={"action": "ledger_waits"})
-                await asyncio.sleep(RETRY_S)
-                continue
+
+        async def track() -> None:
+            nonlocal reach, moved_at
+            is_rebuilding = await self._refresh_reach(record_log)
             now = time.monotonic()
             if self._reach != reach:
                 reach, moved_at = self._reach, now
             elif is_rebuilding and now - moved_at >= ABANDONED_S:
                 await self._try_to_count(record_log)
-            await asyncio.sleep(PAUSE_S)
+
+        # other processes count and rebuild even while the log is idle
+        await repeat(
+            track, every_s=PAUSE_S, failed="the totals cannot be read", action="ledger_waits", retry_s=RETRY_S
+        )
 
     async def _refresh_reach(self, record_log: ReadableLog) -> bool:
         """Read how far the log is counted, by any process. Return whether a rebuild runs."""
@@ -489,15 +491,19 @@ class Ledger:
         Make missing rollups until cancelled, with at most a fifth of one core. After an error such as a full
         disk, try again.
         """
-        has_made, took = False, 0.0
-        while True:
-            await asyncio.sleep(ROLL_REST * took if has_made else ROLL_WAIT_S)
-            begun, has_made = time.monotonic(), False
-            try:
-                has_made = await self.make_next_rollup()
-            except SpoolUnavailable as error:
-                _log.warning("rollups cannot be written: %s", error, extra={"action": "ledger_waits"})
-            took = time.monotonic() - begun
+        wait_s = ROLL_WAIT_S
+
+        async def wait_and_make_rollup() -> None:
+            nonlocal wait_s
+            await asyncio.sleep(wait_s)
+            wait_s = ROLL_WAIT_S
+            begun = time.monotonic()
+            if await self.make_next_rollup():
+                wait_s = ROLL_REST * (time.monotonic() - begun)
+
+        await repeat(
+            wait_and_make_rollup, every_s=0.0, failed="rollups cannot be written", action="ledger_waits"
+        )
 
     async def make_next_rollup(self) -> bool:
         """Make the next rollup. Return False if none is missing, or while a rebuild runs."""

@@ -25,6 +25,7 @@ from uuid import UUID, uuid4
 from spool.clock import Clock
 from spool.errors import OtherSchema, SpoolError, SpoolUnavailable
 from spool.leases import LeaseTasks, NodeSettings, NodeState, Work
+from spool.loops import ENOUGH, log_failure, repeat
 from spool.postgres.database import LIVE, SESSION_S, Connection, Database
 from spool.postgres.migrations import (
     MAY_JOIN,
@@ -268,25 +269,32 @@ class PostgresLeases:
             await self._database.control.run(release_leases_and_leave)
 
     async def _renew_forever(self) -> None:
-        while True:
-            self._asked.clear()
-            try:
-                await self._renew_within_time()
-            except OtherSchema as error:  # the schema was upgraded while this gateway had no session
-                self._tasks.fail_runs(error)
-                return
-            except SpoolError as error:
-                if not self._is_away:
-                    _log.warning(
-                        "the session could not be renewed: %s", error, extra={"action": "session_not_renewed"}
-                    )
-                self._is_away = True
-            else:
-                self._is_away = False
-            self._end_session_if_expired()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S * random.uniform(0.8, 1.2)):
-                    await self._asked.wait()
+        await repeat(
+            self._renew_and_wait,
+            every_s=0.0,
+            failed="the session could not be renewed",
+            action="session_not_renewed",
+            retry_s=LOOK_S,
+        )
+
+    async def _renew_and_wait(self) -> object:
+        self._asked.clear()
+        try:
+            await self._renew_within_time()
+        except OtherSchema as error:  # the schema was upgraded while this gateway had no session
+            self._tasks.fail_runs(error)
+            return ENOUGH
+        except Exception as error:  # noqa: BLE001 - without a session, this gateway does no leased task
+            if not self._is_away:
+                log_failure("the session could not be renewed", error, action="session_not_renewed")
+            self._is_away = True
+        else:
+            self._is_away = False
+        self._end_session_if_expired()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S * random.uniform(0.8, 1.2)):
+                await self._asked.wait()
+        return None
 
     async def _renew_within_time(self) -> None:
         look = asyncio.create_task(self.renew_session(), name="look")

@@ -13,6 +13,7 @@ from exporters import forwarder
 from exporters.errors import Retryable
 from exporters.exporter import RouteConfig
 from exporters.forwarder import RouteForwarder
+from exporters.route_loop import RouteLoop
 from spool.deliveries.values import Delivery, Settlement
 from spool.leases import LeaseTasks, SoleNode
 from spool.log.values import LogEntry
@@ -192,18 +193,31 @@ async def test_a_route_that_went_finishes_and_begins_nothing(tmp_path: Path) -> 
         ]
 
 
-async def test_the_end_of_a_route_is_a_fault(tmp_path: Path) -> None:
-    """A route that ends although it was not removed is reported as a fault."""
-    async with forwarding(tmp_path, Capture()) as (_, routes):
-        waiting = asyncio.create_task(routes.wait_for_failure())
-        await routes.apply_routes_and_syncs([], None)
-        await until_all_wait()
-        assert not waiting.done()
-        broken = Capture()
-        broken.in_flight = None  # type: ignore[assignment]
-        await routes.apply_routes_and_syncs([config(broken, "third")], None)
-        with pytest.raises(ExceptionGroup):
-            await waiting
+async def test_a_route_that_ends_names_its_error_and_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error in the loop of one route costs no other route."""
+    monkeypatch.setattr(forwarder, "AFTER_A_FAULT_S", 0.0)
+    failures = 2
+    failed = asyncio.Event()
+    run = RouteLoop.run
+
+    async def fail_at_first(loop: RouteLoop, state: str) -> None:
+        nonlocal failures
+        if loop.name == ROUTE and failures:
+            failures -= 1
+            raise RecursionError
+        failed.set()
+        await run(loop, state)
+
+    monkeypatch.setattr(RouteLoop, "run", fail_at_first)
+    async with forwarding(tmp_path, Capture()) as (spool, _):
+        await failed.wait()
+        (state,) = await spool.deliveries.route_states()
+        assert ("parked", "an internal error; see the log: RecursionError") == (state.state, state.reason)
+        assert {"delivered": 10} == await drained(spool)
+        (state,) = await spool.deliveries.route_states()
+        assert "running" == state.state
 
 
 class Turns(LeaseTasks, SoleNode):

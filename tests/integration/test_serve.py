@@ -332,20 +332,30 @@ async def test_sighup_reads_a_changed_key_file(run: Run, tmp_path: Path) -> None
     assert 0 == (await ended(process))[0]
 
 
-async def test_a_background_task_that_dies_ends_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+async def test_a_background_task_that_dies_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If a background task dies, the process ends with exit code 1, and the message names the task."""
-    from gateway.cli import serve
+    """A defect in one task costs only itself: the process serves, and the log names the task."""
+    tries = 0
+    started_again = asyncio.Event()
 
     async def die(*_: object) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 3:
+            started_again.set()
+            await asyncio.Event().wait()
         raise RuntimeError("no more")
 
     monkeypatch.setattr(background, "_run_retention", die)
+    monkeypatch.setattr("gateway.service.app.RESTART_S", 0.0)
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
-    code = await serve.run_server(Config(data_dir=tmp_path / "data", server=server), embedded=True)
-    assert 1 == code
-    assert "tollhouse: the background task 'retention' ended; stopping" in capsys.readouterr().err
+    app = TollhouseApp(Config(data_dir=tmp_path / "data", server=server), version="0")
+    await app.start()
+    await started_again.wait()
+    died = [vars(record) for record in caplog.records if vars(record).get("action") == "task_died"]
+    assert [("retention", "RuntimeError")] * 2 == [(record["task"], record["error"]) for record in died]
+    await app.stop()
 
 
 async def test_stalled_upload_delays_a_stop_only_for_the_drain_time(

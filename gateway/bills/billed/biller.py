@@ -52,10 +52,11 @@ from gateway.bills.reconciliation.gathering import (
 from gateway.bills.reconciliation.sides import DAY_S, BilledMoney, CountedUse
 from spool.clock import Clock
 from spool.currencies import SCALE, find_no_rate
-from spool.errors import Invalid, SpoolError
+from spool.errors import Invalid
 from spool.ledger.billed import BilledDay
 from spool.ledger.days.usage import UsageSum
 from spool.ledger.sums import Dimensions
+from spool.loops import FailedItems, repeat
 from spool.record import CURRENCY
 from spool.statements import StatementInfo
 
@@ -97,10 +98,12 @@ class BilledCostCalculator:
         sources: StatementSources,
         clock: Clock,
         division_rules: Callable[[], BillDivisionRules] = BillDivisionRules,
+        failed_items: FailedItems | None = None,
     ) -> None:
         self.layers = division_rules  # returns the current rules for dividing bills
         self._sources = sources
         self._clock = clock
+        self._failed_items = failed_items or FailedItems(clock)
         self._turn = asyncio.Lock()
         self._marks: dict[str, object] = {}  # inputs of each month's bills at the last calculation
         # currencies of each month's bills, except dollars
@@ -112,16 +115,12 @@ class BilledCostCalculator:
         """
         Check for changes until cancelled. After an error, such as a full disk, the next check tries again.
         """
-        while True:
-            try:
-                await self.recalculate_changed_months()
-            except SpoolError as error:
-                _log.warning(
-                    "calculating billed costs failed and will be retried: %s",
-                    error,
-                    extra={"action": "billed_waits"},
-                )
-            await asyncio.sleep(LOOK_S)
+        await repeat(
+            self.recalculate_changed_months,
+            every_s=LOOK_S,
+            failed="calculating billed costs failed and will be retried",
+            action="billed_waits",
+        )
 
     async def recalculate_changed_months(self) -> int:
         """
@@ -146,11 +145,16 @@ class BilledCostCalculator:
         for name in self._marks:  # `_marks` includes months that no longer have a bill
             months.setdefault(name, CalendarMonth.of(name))
         changed = 0
-        for _, month in sorted(months.items()):
+
+        async def recalculate(month: CalendarMonth) -> None:
+            nonlocal changed
             changed += await self._recalculate_if_changed(month, infos)
+
+        await self._failed_items.work_on("billed costs", dict(sorted(months.items())), recalculate)
         corrected = {month.name: month for theirs in self._earlier.values() for month in theirs}
-        for _, month in sorted(corrected.items()):
-            changed += await self._recalculate_if_changed(month, infos)
+        await self._failed_items.work_on(
+            "billed costs of corrected months", dict(sorted(corrected.items())), recalculate
+        )
         return changed
 
     async def _recalculate_if_changed(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> int:

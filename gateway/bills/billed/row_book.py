@@ -34,12 +34,13 @@ from gateway.bills.months import CalendarMonth
 from gateway.clusters.usage.reader import ContainerUsageReader
 from spool.billing import HourlyBillingFiles, HourRows
 from spool.clock import Clock
-from spool.errors import SpoolError
 from spool.ledger.billed import CLOSED, CONNECTION, PROVISIONAL, BilledDay
 from spool.ledger.ledger import Ledger
 from spool.ledger.sums import DAY_S, END_OF_TIME, Dimensions
+from spool.loops import FailedItems, repeat
 from spool.people import People
 from spool.registry.connections import BillingConnection
+from spool.statements import day_text
 
 LOOK_S = 60.0
 USAGE_S = 3600.0  # seconds between recalculations of container usage on a day that has not ended
@@ -68,9 +69,10 @@ class RowSources:
 class ConnectionCostUpdater:
     """Calculates billed costs of connections. `run` loops; `recalculate_changed_months` checks once."""
 
-    def __init__(self, sources: RowSources, clock: Clock) -> None:
+    def __init__(self, sources: RowSources, clock: Clock, failed_items: FailedItems | None = None) -> None:
         self._sources = sources
         self._clock = clock
+        self._failed_items = failed_items or FailedItems(clock)
         # inputs of the last calculation, by connection and month, so that unchanged months are skipped
         self._marks: dict[tuple[str, str], object] = {}
         self._known: set[str] | None = None  # ids of connections whose rows may be in the ledger
@@ -83,16 +85,12 @@ class ConnectionCostUpdater:
         self._clusters: dict[int, Sequence[ClusterDay]] = {}
 
     async def run(self) -> None:
-        while True:
-            try:
-                await self.recalculate_changed_months()
-            except SpoolError as error:
-                _log.warning(
-                    "calculating costs of billing connections failed and will be retried: %s",
-                    error,
-                    extra={"action": "billed_waits"},
-                )
-            await asyncio.sleep(LOOK_S)
+        await repeat(
+            self.recalculate_changed_months,
+            every_s=LOOK_S,
+            failed="calculating costs of billing connections failed and will be retried",
+            action="billed_waits",
+        )
 
     async def recalculate_changed_months(self) -> int:
         """Recalculate months with changed rows or rules."""
@@ -104,24 +102,40 @@ class ConnectionCostUpdater:
         if self._known is None or self._known - names:
             changed += await self._delete_other_connections(names)
         self._known = names
-        for connection in connections:
+
+        months: dict[str, tuple[BillingConnection, str, float]] = {}
+
+        async def read_months(connection: BillingConnection) -> None:
             for month, newest in (await self._sources.drops.last_drop_at_by_month(connection.id)).items():
-                rules = self._row_rules(
-                    connection.id,
-                    connection.cloud_provider,
-                    month,
-                )
-                size = await self._sources.drops.month_size(connection.id, month)
-                month_key = connection.id, month
-                mark = newest, size, rules, self._usage_inputs_fingerprint(month_key)
-                if self._marks.get(month_key) != mark:
-                    changed += await self._recalculate_month(
-                        rules,
-                        month,
-                        newest,
-                    )
-                    self._marks[month_key] = newest, size, rules, self._usage_inputs_fingerprint(month_key)
-        return changed + await self._price_unbilled_days()
+                months[f"{connection.id} {month}"] = connection, month, newest
+
+        async def recalculate(connection_month: tuple[BillingConnection, str, float]) -> None:
+            nonlocal changed
+            changed += await self._recalculate_month_if_changed(*connection_month)
+
+        async def price_unbilled_day(day: int) -> None:
+            nonlocal changed
+            changed += await self._price_unbilled_day(day)
+
+        by_id = {connection.id: connection for connection in connections}
+        await self._failed_items.work_on("rows of billing connections", by_id, read_months)
+        await self._failed_items.work_on("costs of billing connections", months, recalculate)
+        days = {day_text(day): day for day in self._used}
+        await self._failed_items.work_on("costs of container usage", days, price_unbilled_day)
+        return changed
+
+    async def _recalculate_month_if_changed(
+        self, connection: BillingConnection, month: str, newest: float
+    ) -> int:
+        rules = self._row_rules(connection.id, connection.cloud_provider, month)
+        size = await self._sources.drops.month_size(connection.id, month)
+        month_key = connection.id, month
+        mark = newest, size, rules, self._usage_inputs_fingerprint(month_key)
+        if self._marks.get(month_key) == mark:
+            return 0
+        changed = await self._recalculate_month(rules, month, newest)
+        self._marks[month_key] = newest, size, rules, self._usage_inputs_fingerprint(month_key)
+        return changed
 
     async def _read_container_usage_if_priced(self) -> bool:
         """Read container usage. Return whether a price is set for it."""
@@ -167,32 +181,20 @@ class ConnectionCostUpdater:
             self._clusters = {day: [cluster for cluster in days if cluster is not None]}
         return self._clusters[day]
 
-    async def _price_unbilled_days(self) -> int:
-        """Recalculate days with changed usage, prices or bills. Return their number."""
-        changed = 0
-        for day, made_of in self._used.items():
-            month = CalendarMonth.at(day).name
-            rules = self._row_rules(
-                PRICED,
-                KUBERNETES,
-                month,
-            )
-            theirs = [nodes for (_, at), nodes in self._covered.items() if at == day]
-            covered = frozenset[Node]().union(*theirs)
-            mark = made_of, covered, rules
-            if self._marks.get((PRICED, str(day))) != mark:
-                key = f"{KUBERNETES}{CONNECTION}{PRICED}:{month}"
-                clusters = await self._clusters_of_day(day)
-                amounts = await asyncio.to_thread(
-                    price_unbilled_usage,
-                    clusters,
-                    covered,
-                    rules,
-                )
-                changed += await self._store_day(
-                    day, amounts, key, rules, source=METRICS, read_at=self._clock.now()
-                )
-                self._marks[PRICED, str(day)] = mark
+    async def _price_unbilled_day(self, day: int) -> int:
+        """Recalculate a day if its usage, prices or bills changed. Return the number of changed days."""
+        month = CalendarMonth.at(day).name
+        rules = self._row_rules(PRICED, KUBERNETES, month)
+        theirs = [nodes for (_, at), nodes in self._covered.items() if at == day]
+        covered = frozenset[Node]().union(*theirs)
+        mark = self._used[day], covered, rules
+        if self._marks.get((PRICED, str(day))) == mark:
+            return 0
+        key = f"{KUBERNETES}{CONNECTION}{PRICED}:{month}"
+        clusters = await self._clusters_of_day(day)
+        amounts = await asyncio.to_thread(price_unbilled_usage, clusters, covered, rules)
+        changed = await self._store_day(day, amounts, key, rules, source=METRICS, read_at=self._clock.now())
+        self._marks[PRICED, str(day)] = mark
         return changed
 
     def _row_rules(

@@ -14,6 +14,7 @@ from gateway.bills.statements.puller import RETRY_S, PullFailed
 from gateway.configuration.sections import EnforcerSettings
 from spool.clock import Clock
 from spool.errors import NotThere
+from spool.loops import failure_reason, for_each_item, log_failure, repeat
 from spool.registry.tables.enforcers import EnforcerLimit, EnforcerReading, EnforcerState, EnforcerTable
 
 MAX_LIMITS = 5_000  # maximum stored limits per enforcer
@@ -67,20 +68,22 @@ class EnforcerReader:
 
     async def run(self) -> None:
         """Read the enforcers that are due, until cancelled."""
-        while True:
-            try:
-                await self.read_due()
-            except Exception:  # noqa: BLE001 - the supervised loop
-                _log.exception("enforcers could not be read", extra={"action": "enforcers_not_read"})
-            await asyncio.sleep(LOOK_EVERY_S)
+        await repeat(
+            self.read_due,
+            every_s=LOOK_EVERY_S,
+            failed="enforcers could not be read",
+            action="enforcers_not_read",
+        )
 
     async def read_due(self) -> None:
         await self._delete_readings_of_removed()
-        for enforcer in self._settings():
-            wait_s = (await self._table.state(enforcer.name)).next_at - self._clock.now()
-            # ignore a longer wait, because a clock that was ahead stored it
-            if not 0 < wait_s <= max(enforcer.every, RETRY_S):
-                await self._read_and_store(enforcer)
+        await for_each_item(self._settings(), self._read_if_due, self._store_failure)
+
+    async def _read_if_due(self, enforcer: EnforcerSettings) -> None:
+        wait_s = (await self._table.state(enforcer.name)).next_at - self._clock.now()
+        # ignore a longer wait, because a clock that was ahead stored it
+        if not 0 < wait_s <= max(enforcer.every, RETRY_S):
+            await self._read_and_store(enforcer)
 
     async def _delete_readings_of_removed(self) -> None:
         """Delete the readings of removed enforcers. The registry is written only if names have changed."""
@@ -91,7 +94,11 @@ class EnforcerReader:
 
     async def read_enforcer(self, name: str) -> None:
         """Read an enforcer now. A failure is stored in its state. Raises NotThere if no enforcer has this name."""
-        await self._read_and_store(self._require_enforcer(name))
+        enforcer = self._require_enforcer(name)
+        try:
+            await self._read_and_store(enforcer)
+        except Exception as error:  # noqa: BLE001 - a defect must be stored in the state as well
+            await self._store_failure(enforcer, error)
 
     def check_is_configured(self, name: str) -> None:
         self._require_enforcer(name)
@@ -119,21 +126,24 @@ class EnforcerReader:
     async def _read_and_store(self, enforcer: EnforcerSettings) -> None:
         async with self._turn:
             now = self._clock.now()
-            before = await self._table.state(enforcer.name)
-            try:
-                reading = await self._fetch_reading(enforcer, now)
-            except PullFailed as error:
-                state = EnforcerState(
-                    reason=str(error),
-                    last_success=before.last_success,
-                    next_at=now + max(RETRY_S, error.retry_after_s or 0.0),
-                )
-                await self._table.store_attempt(enforcer.name, state)
-                extra = {"action": "enforcer_not_read", "enforcer": enforcer.name}
-                _log.warning("the limits of an enforcer could not be read: %s", error, extra=extra)
-                return
+            reading = await self._fetch_reading(enforcer, now)
             state = EnforcerState(last_success=now, next_at=now + enforcer.every)
             await self._table.store_attempt(enforcer.name, state, reading)
+
+    async def _store_failure(self, enforcer: EnforcerSettings, error: Exception) -> None:
+        extra = {"action": "enforcer_not_read", "enforcer": enforcer.name}
+        retry_s = RETRY_S
+        if isinstance(error, PullFailed):
+            reason = str(error)
+            retry_s = max(RETRY_S, error.retry_after_s or 0.0)
+            _log.warning("the limits of an enforcer could not be read: %s", error, extra=extra)
+        else:
+            reason = failure_reason(error)
+            log_failure("the limits of an enforcer could not be read", error, **extra)
+        before = await self._table.state(enforcer.name)
+        next_at = self._clock.now() + retry_s
+        state = EnforcerState(reason=reason, last_success=before.last_success, next_at=next_at)
+        await self._table.store_attempt(enforcer.name, state)
 
     async def _fetch_reading(self, enforcer: EnforcerSettings, now: float) -> EnforcerReading:
         limits: list[EnforcerLimit] = []
@@ -167,5 +177,5 @@ async def get_json(enforcer: EnforcerSettings, path: str, fetch: FetchLimits) ->
     body = await fetch(enforcer, base + path, of_type.headers)
     try:
         return await asyncio.to_thread(json.loads, body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # lists in lists exhaust the stack
         raise PullFailed("the answer is no JSON", retry_after_s=None) from error

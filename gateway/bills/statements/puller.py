@@ -25,6 +25,7 @@ from gateway.configuration.sections import SEAT_SOURCES, ReconciliationSettings,
 from gateway.core.first_use import import_in_thread
 from spool.clock import Clock
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
+from spool.loops import failure_logger, failure_reason, for_each_item, repeat
 from spool.registry.operators import Actor
 from spool.statements import DAY_S, StatementStore, day_start, day_text
 
@@ -129,26 +130,27 @@ class StatementPuller:
 
     async def run(self) -> None:
         """Check for due pulls until cancelled, and run them."""
-        while True:
-            try:
-                await self.pull_due()
-            except Exception:  # noqa: BLE001 - the supervised loop
-                _log.exception(
-                    "pulling statements failed; the next check tries again",
-                    extra={"action": "statements_not_pulled"},
-                )
-            await asyncio.sleep(LOOK_EVERY_S)
+        await repeat(
+            self.pull_due,
+            every_s=LOOK_EVERY_S,
+            failed="pulling statements failed; the next check tries again",
+            action="statements_not_pulled",
+        )
 
     async def pull_due(self) -> None:
         """
         Run the due pulls one after the other. Each pull is checked again before it starts, because a command
         may have run it or a reload removed it.
         """
-        for name in self.names:
-            async with self._turn:
-                pull = self._find_pull(name)
-                if pull is not None and _is_due(await self._stored_progress(pull), pull, self._clock.now()):
-                    await self._run_pull(pull)
+        # the state of a pull cannot be stored while the storage fails
+        log = failure_logger("a pull of statements waits for the storage", action="pull_failed")
+        await for_each_item(self.names, self._pull_if_due, log)
+
+    async def _pull_if_due(self, name: str) -> None:
+        async with self._turn:
+            pull = self._find_pull(name)
+            if pull is not None and _is_due(await self._stored_progress(pull), pull, self._clock.now()):
+                await self._run_pull(pull)
 
     async def pull_states(self) -> Sequence[PullState]:
         return [_pull_state(pull, await self._stored_progress(pull)) for pull in self._settings().pull]
@@ -170,9 +172,7 @@ class StatementPuller:
         except SpoolError:  # the progress up to this page is already stored
             raise
         except Exception as error:  # noqa: BLE001 - a defect costs no other pull
-            await self._store_failure(
-                pull_settings, progress, f"an internal error; see the log: {type(error).__name__}", None
-            )
+            await self._store_failure(pull_settings, progress, failure_reason(error), None)
             _log.exception("pulling a statement failed with an internal error", extra=extra)
 
     async def _store_failure(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.configuration.sections import ServerSettings
+from spool.loops import repeat
 
 _log = logging.getLogger(__name__)
 
@@ -101,9 +102,16 @@ class Certificate:
         return True
 
     async def reload_repeatedly(self) -> None:
-        while True:
+        async def wait_and_reload() -> None:
             await asyncio.sleep(LOOK_S)
             self.reload_if_changed()
+
+        await repeat(
+            wait_and_reload,
+            every_s=0.0,
+            failed="a changed certificate cannot be used",
+            action="certificate_unusable",
+        )
 
     def _load_context(self) -> ssl.SSLContext:
         """Return a context for TLS 1.2 or later. With a client CA, clients must present its certificate."""

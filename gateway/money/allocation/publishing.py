@@ -31,6 +31,7 @@ from gateway.money.allocation.published import (
 )
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.ledger.ledger import Ledger
+from spool.loops import failure_logger, failure_reason, for_each_item, repeat
 from spool.registry.operators import Actor
 
 _log = logging.getLogger(__name__)
@@ -78,8 +79,8 @@ class DefinitionPublisher:
 
     async def load_versions_in_force(self) -> None:
         """
-        Put the published definitions in force. A definition with unknown dimensions is logged and not
-        put in force.
+        Put the published definitions in force. A definition that cannot be read is logged and not put in force. Raises
+        SpoolError, after all others are in force, if the storage failed.
         """
         async with self._turn:
             versions = self._table.versions_in_force()
@@ -90,27 +91,44 @@ class DefinitionPublisher:
             changed = [namespace for namespace in current if current[namespace] != self._taken.get(namespace)]
             for namespace in deleted:
                 self._forget_namespace(namespace)
-            for namespace in changed:
+            storage_errors: list[SpoolError] = []
+
+            async def load_namespace(namespace: str) -> None:
                 await self._load_version(versions[namespace])
                 self._taken[namespace] = current[namespace]
+
+            async def note_failure(namespace: str, error: Exception) -> None:
+                if isinstance(error, SpoolError):
+                    storage_errors.append(error)
+                    return
+                self._note_broken_version(versions[namespace], error)
+                self._taken[namespace] = current[namespace]
+
+            await for_each_item(changed, load_namespace, note_failure)
             if changed or deleted:
                 self._publish_definitions()
+            if storage_errors:
+                raise storage_errors[0]
 
     async def follow_publications(self) -> None:
         """Put in force the definitions that any process publishes, and wake `run`. Runs until cancelled."""
-        while True:
+
+        async def put_next_change_in_force() -> None:
             await self._table.wait_for_change()
             self._woken.set()
             try:
                 await self.load_versions_in_force()
-            except (SpoolError, InvalidDefinition) as error:
-                _log.error(
-                    "a published definition could not be put in force yet; trying again: %s",
-                    error,
-                    extra={"action": "definition_waits"},
-                )
-                await asyncio.sleep(RETRY_S)
+            except Exception:
                 self._table.signal_change_again()
+                raise
+
+        await repeat(
+            put_next_change_in_force,
+            every_s=0.0,
+            failed="a published definition could not be put in force yet; trying again",
+            action="definition_waits",
+            retry_s=RETRY_S,
+        )
 
     def broken_reason(self, namespace: str) -> str | None:
         """Return why the newest version of a namespace is not in force, or None."""
@@ -195,18 +213,23 @@ class DefinitionPublisher:
 
     async def run(self) -> None:
         """Run all waiting jobs, now and after each wake-up. Runs until cancelled."""
-        while True:
+        log = failure_logger("a publish job could not be run; trying again", action="publish_jobs_wait")
+
+        async def run_waiting_jobs() -> None:
             self._woken.clear()
-            try:
-                for job in self._table.unfinished_jobs():
-                    await self._run_if_unfinished(job.id)
-            except (SpoolError, OSError):
-                _log.exception(
-                    "publish jobs could not be run; trying again", extra={"action": "publish_jobs_wait"}
-                )
+            ids = [job.id for job in self._table.unfinished_jobs()]
+            if await for_each_item(ids, self._run_if_unfinished, log):
                 await asyncio.sleep(RETRY_S)
-                continue
-            await self._woken.wait()
+            else:
+                await self._woken.wait()
+
+        await repeat(
+            run_waiting_jobs,
+            every_s=0.0,
+            failed="publish jobs could not be run; trying again",
+            action="publish_jobs_wait",
+            retry_s=RETRY_S,
+        )
 
     async def _run_if_unfinished(self, id: str) -> PublishJob:
         """
@@ -258,18 +281,21 @@ class DefinitionPublisher:
 
     async def _load_version(self, version: DefinitionVersion) -> None:
         text = await self._table.version_text(version)
-        try:
-            drafted = await asyncio.to_thread(
-                parse_definition, text.encode(), self._ledger.builtin_and_tag_dimensions(), _ANY_SIZE
-            )
-        except InvalidDefinition as error:
-            self._forget_namespace(version.namespace)
+        drafted = await asyncio.to_thread(
+            parse_definition, text.encode(), self._ledger.builtin_and_tag_dimensions(), _ANY_SIZE
+        )
+        self._forget_namespace(version.namespace)
+        self._definitions[version.namespace] = drafted
+
+    def _note_broken_version(self, version: DefinitionVersion, error: Exception) -> None:
+        self._forget_namespace(version.namespace)
+        extra = {"action": "definition_broken", "namespace": version.namespace, "version": version.number}
+        if isinstance(error, InvalidDefinition):
             self._broken[version.namespace] = error
-            extra = {"action": "definition_broken", "namespace": version.namespace, "version": version.number}
             _log.error("a published definition is not in force: %s", error, extra=extra)
         else:
-            self._forget_namespace(version.namespace)
-            self._definitions[version.namespace] = drafted
+            self._broken[version.namespace] = InvalidDefinition([Fault(failure_reason(error), "", [])])
+            _log.error("a published definition is not in force", exc_info=error, extra=extra)
 
     def _forget_namespace(self, namespace: str) -> None:
         self._definitions.pop(namespace, None)

@@ -27,12 +27,13 @@ from gateway.money.budgets.verdict_events import VerdictEvents
 from gateway.money.budgets.verdicts import ACTING, BudgetVerdictBoard, build_verdict_table
 from gateway.monitoring.snapshot import BudgetGauge
 from spool.clock import Clock
-from spool.errors import TotalsIncomplete
+from spool.errors import SpoolUnavailable, TotalsIncomplete
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostsLedger
 from spool.ledger.slices import SlicedLedger
 from spool.log.protocols import ReadableLog
+from spool.loops import failure_reason, for_each_item, log_failure, repeat
 from spool.record import AI_TELEMETRY, CURRENCY
 from spool.registry.field_notes import example, words
 from spool.registry.registry import Registry
@@ -157,11 +158,7 @@ class BudgetEvaluator:
             await self._ledger.require_complete_totals(self._log)
             basis = self._current_evaluation_inputs()
             books = self.budget_ledger()
-            registry = self._registry
-            figures = {
-                budget.id: await books.read_figures(budget, registry.views.find(budget.view_id))
-                for budget in registry.declared_table(BudgetTable).all()
-            }
+            figures = await self._read_all_figures(books)
             judged = await self._judge_and_store(
                 lambda: {
                     id: budget_figures for id, budget_figures in figures.items() if id not in self._alone
@@ -179,6 +176,31 @@ class BudgetEvaluator:
                 await self._events.report_changes(table, books.now)
         broken = sum(budget_figures.problem is not None for budget_figures in figures.values())
         return BudgetRun(evaluated=len(figures) - broken, broken=broken, told=len(judged.notices))
+
+    async def _read_all_figures(self, books: BudgetLedger) -> dict[str, BudgetFigures]:
+        """
+        Read the figures of all budgets. A budget that fails has a problem. Raises SpoolUnavailable if the storage
+        failed, so that no budget seems to be broken.
+        """
+        figures: dict[str, BudgetFigures] = {}
+        unavailable: list[SpoolUnavailable] = []
+        views = self._registry.views
+
+        async def read(budget: SpendBudget) -> None:
+            figures[budget.id] = await books.read_figures(budget, views.find(budget.view_id))
+
+        async def note_failure(budget: SpendBudget, error: Exception) -> None:
+            if isinstance(error, SpoolUnavailable):
+                unavailable.append(error)
+                return
+            log_failure("a budget could not be evaluated", error, action="budget_not_evaluated", id=budget.id)
+            view = views.find(budget.view_id)
+            figures[budget.id] = BudgetFigures(budget=budget, view=view, problem=failure_reason(error))
+
+        await for_each_item(self._registry.declared_table(BudgetTable).all(), read, note_failure)
+        if unavailable:
+            raise unavailable[0]
+        return figures
 
     async def evaluate_budget_if_totals_complete(self, budget: SpendBudget) -> bool:
         """
@@ -211,21 +233,26 @@ class BudgetEvaluator:
             await self.evaluate_all()
 
     async def run(self) -> None:
-        """Evaluate all budgets repeatedly. Log failures and continue with the next evaluation."""
+        """Evaluate all budgets repeatedly."""
         self._is_running = True
         try:
-            while True:
-                self._woken.clear()
-                try:
-                    await self.evaluate_all()
-                except Exception:  # noqa: BLE001 - the supervised loop
-                    _log.exception(
-                        "the budgets could not be evaluated; the next evaluation tries again",
-                        extra={"action": "evaluation_put_off"},
-                    )
-                await self._wait_until_due()
+            await repeat(
+                self._evaluate_and_wait,
+                every_s=0.0,
+                failed="the budgets could not be evaluated",
+                action="evaluation_put_off",
+                retry_s=LOOK_S,
+            )
         finally:
             self._is_running = False
+
+    async def _evaluate_and_wait(self) -> None:
+        self._woken.clear()
+        try:
+            await self.evaluate_all()
+        except Exception as error:  # noqa: BLE001 - the next evaluation tries again
+            log_failure("the budgets could not be evaluated", error, action="evaluation_put_off")
+        await self._wait_until_due()
 
     async def _judge_and_store(
         self, figures: Callable[[], Mapping[str, BudgetFigures]], now: float

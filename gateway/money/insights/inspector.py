@@ -26,6 +26,7 @@ from gateway.money.insights.findings import MAX_FINDINGS
 from gateway.money.insights.gathering import FactSources, gather_facts, gather_states
 from spool.clock import Clock, clock_ahead_and_deletion_delay_s
 from spool.errors import TotalsIncomplete
+from spool.loops import repeat
 from spool.registry.insights import Finding, FindingMergeCounts
 from spool.registry.notices import CRITICAL, WARNING
 from spool.registry.tables.insights import InsightTable
@@ -189,21 +190,23 @@ class InsightUpdater:
 
     async def run(self) -> None:
         """
-        Run the detectors periodically, and earlier if a reported state has ended or a severe one has begun. Log
-        failures and continue with the next run.
+        Run the detectors periodically, and earlier if a reported state has ended or a severe one has begun.
         """
         due = self._clock.monotonic()
-        while True:
-            try:
-                if self._clock.monotonic() >= due or await self.has_changed_state():
-                    due = self._clock.monotonic() + EVERY_S
+
+        async def inspect_if_due() -> None:
+            nonlocal due
+            if self._clock.monotonic() >= due or await self.has_changed_state():
+                due = self._clock.monotonic() + EVERY_S
+                try:
                     await self.find_and_store_insights()
-            except TotalsIncomplete as error:
-                due = self._clock.monotonic()
-                _log.info("the insights wait: %s", error, extra={"action": "inspection_put_off"})
-            except Exception:  # noqa: BLE001 - the supervised loop
-                _log.exception(
-                    "the insights could not be updated; the next run tries again",
-                    extra={"action": "inspection_put_off"},
-                )
-            await asyncio.sleep(min(STATES_EVERY_S, EVERY_S))
+                except TotalsIncomplete:
+                    due = self._clock.monotonic()
+                    raise
+
+        await repeat(
+            inspect_if_due,
+            every_s=min(STATES_EVERY_S, EVERY_S),
+            failed="the insights could not be updated; the next run tries again",
+            action="inspection_put_off",
+        )

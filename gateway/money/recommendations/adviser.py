@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 
 from gateway.money.recommendations.evaluation import Evaluation, StoredAdvice, build_savings, evaluate_types
 from gateway.money.recommendations.facts import DAY_S, DAYS, recommendation_dimensions
@@ -20,10 +21,10 @@ from gateway.money.recommendations.gathering import (
 )
 from gateway.money.recommendations.list import TYPES
 from spool.clock import Clock
-from spool.errors import TotalsIncomplete
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.loops import failure_logger, for_each_item, repeat
 from spool.registry.insights import FindingMergeCounts
 from spool.registry.recommendations import Realized, Recommendation, Saving
 from spool.registry.tables.recommendations import RecommendationTable
@@ -73,11 +74,17 @@ class RecommendationUpdater:
             now = self._clock.now()
             known = await self._read_known()
             evaluation, savings = await self._evaluate_types(known, now)
-            realized = {
-                recommendation.id: amount
-                for recommendation in known.recommendations.values()
-                if (amount := await realized_saving(self._sources.ledger, recommendation, now)) is not None
-            }
+            realized: dict[str, Realized] = {}
+
+            async def read_realized_saving(recommendation: Recommendation) -> None:
+                amount = await realized_saving(self._sources.ledger, recommendation, now)
+                if amount is not None:
+                    realized[recommendation.id] = amount
+
+            log = failure_logger(
+                "a realized saving could not be read", action="saving_not_read", name=attrgetter("id")
+            )
+            await for_each_item(known.recommendations.values(), read_realized_saving, log)
             merged = await self._table.merge_savings(
                 savings, looked_for=evaluation.looked_for, realized=realized
             )
@@ -108,20 +115,14 @@ class RecommendationUpdater:
             )
 
     async def run(self) -> None:
-        """Look for savings periodically. Log failures and continue with the next run."""
-        while True:
-            wait_s = EVERY_S
-            try:
-                await self.find_and_store_savings()
-            except TotalsIncomplete as error:
-                wait_s = RETRY_S
-                _log.info("the recommendations wait: %s", error, extra={"action": "look_put_off"})
-            except Exception:  # noqa: BLE001 - the supervised loop
-                _log.exception(
-                    "the recommendations could not be updated; the next run tries again",
-                    extra={"action": "look_put_off"},
-                )
-            await asyncio.sleep(wait_s)
+        """Look for savings periodically."""
+        await repeat(
+            self.find_and_store_savings,
+            every_s=EVERY_S,
+            failed="the recommendations could not be updated; the next run tries again",
+            action="look_put_off",
+            incomplete_s=RETRY_S,
+        )
 
     async def _read_known(self) -> StoredAdvice:
         recommendations = {

@@ -40,6 +40,7 @@ from spool.installation import derive_secret
 from spool.leases import Leases, SoleNode
 from spool.ledger.own_records import NewestSliceCalls
 from spool.listing import MOST_KNOWN
+from spool.loops import FailedItems
 from spool.packed.native import NO_NATIVE, CompiledModuleUse
 from spool.people import KEEP, People
 from spool.registry.roles import RoleLimits
@@ -287,6 +288,7 @@ class SpoolServices:
       returns whether the reason is a missing line in [upstream.events].
     - `map_event` returns what an event sends to a stream with a given mapping, or None.
     - `event_amount` returns the amount of an event, according to the line of its type.
+    - `failed_items` are the failed items of background tasks.
     - `lakes` returns the data lakes of files. `past` reads records that the log has deleted from one of these lakes.
     """
 
@@ -302,6 +304,7 @@ class SpoolServices:
     event_amount: AmountOf = lambda _: None
     map_event: MapEvent = lambda _, __: None
     partial_reports: PartialReports | None = None
+    failed_items: FailedItems = field(default_factory=FailedItems)
     max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
     hold_s: Callable[[], float] = lambda: 0.0
     native: CompiledModuleUse = NO_NATIVE

@@ -39,6 +39,8 @@ from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import OperatorServices
 from spool.listing import ASCENDING, ListQuery, SortField
+from spool.loops import FailedItem
+from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.insights import (
     IGNORED,
@@ -227,6 +229,7 @@ async def _find_problems(request: OperatorRequest[OperatorServices, None]) -> li
     problems += await _route_causes(services)
     problems += await _key_causes(services)
     problems += await _certificate_causes(services)
+    problems += _failed_item_causes(services.spool.failed_items.all())
     if services.senders.fleet:
         problems += _laptop_causes(await services.senders.fleet.machine_rows_in_use())
     return [*problems, *await _channel_causes(request)]
@@ -337,6 +340,13 @@ def _report_causes(
             title = f"The scheduled report {report.name} did not reach everybody"
             text = f"{title}: {report.problem}"
             yield AttentionCause(kind="report", title=title, text=text, subject=report.name, severity=WARNING)
+
+
+def _failed_item_causes(failed_items: Iterable[FailedItem]) -> Iterator[AttentionCause]:
+    for failed in sorted(failed_items, key=lambda failed: (failed.task, failed.item)):
+        title = f"{failed.task.capitalize()}: {failed.item} failed"
+        text = f"{title}: {failed.reason}. The next attempt is at {utc_iso(failed.next_at)}."
+        yield AttentionCause(kind="task", title=title, text=text, subject=title, severity=WARNING)
 
 
 def _laptop_causes(rows: Sequence[FleetRow]) -> Iterator[AttentionCause]:

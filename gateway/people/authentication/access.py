@@ -26,6 +26,7 @@ from spool.caches import remove_oldest_eighth
 from spool.clock import Clock
 from spool.errors import AlreadyThere, KeyEnded, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import ExpectedVersion
+from spool.loops import repeat
 from spool.record import utc_iso
 from spool.registry import enrolment_tokens
 from spool.registry.enrolment_tokens import EnrolmentToken
@@ -505,9 +506,12 @@ class KeyAccess:
             self._is_told = True
 
     async def _store_uses_repeatedly(self) -> None:
-        while True:
-            await asyncio.sleep(FLUSH_EVERY_S)
-            await self.store_uses()
+        await repeat(
+            self.store_uses,
+            every_s=FLUSH_EVERY_S,
+            failed="the last uses of keys could not be stored",
+            action="uses_not_stored",
+        )
 
     def _can_be_valid_at_other_gateways(self, credential: str | None, scope: str, address: str) -> bool:
         secret = _strip_bearer(credential or "").strip()

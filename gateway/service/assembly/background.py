@@ -7,8 +7,7 @@ An agent leaves work that drains a battery, and all work about the organization'
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -30,18 +29,16 @@ from gateway.service.assembly.money import (
 )
 from gateway.service.assembly.parts import ServicePartsBuilder
 from spool.container_files.files import ContainerFiles
-from spool.errors import SpoolError
 from spool.leases import Leases
-from spool.log.protocols import RecordLog
+from spool.loops import RETRY_S, repeat
 from spool.packed.native import NativeModule
+from spool.storage import Storage
 from spool.turns.fair_turns import FairTurnScheduler
 
 if TYPE_CHECKING:
     from gateway.bills.enforcers.reader import EnforcerReader
     from gateway.bills.statements.puller import StatementPuller
     from gateway.normalise.memory.spans import SpanMemory
-
-_log = logging.getLogger(__name__)
 
 RETAIN_EVERY_S = 60.0
 FIRST_ADVICE_S = 60.0
@@ -83,7 +80,7 @@ def server_tasks(parts_builder: ServicePartsBuilder, operators: OperatorServices
         yield Task("late reports", parts_builder.late_reports.run)
     if parts_builder.sender_fields is not None:
         yield Task("fields of senders", parts_builder.sender_fields.run)
-    yield leased_task("retention", lambda: _run_retention(storage.log, parts_builder.billing_connections))
+    yield leased_task("retention", lambda: _run_retention(storage, parts_builder.billing_connections))
     yield leased_task("container files", lambda: _run_file_retention(storage.container_files, parts_builder))
     yield leased_task("ledger", lambda: storage.ledger.count_until_cancelled(storage.log))
     yield leased_task("rollups", storage.ledger.make_rollups_until_cancelled)
@@ -203,23 +200,32 @@ async def _run_enforcer_reader(reader: LazyValue[EnforcerReader], parts_builder:
 
 
 async def _run_file_retention(files: ContainerFiles, parts_builder: ServicePartsBuilder) -> None:
-    while True:
-        try:
-            await files.delete_expired(has_upstream=bool(parts_builder.config.upstream.base_url))
-        except (SpoolError, OSError) as error:
-            _log.warning(
-                "files of container metrics could not be deleted: %s",
-                error,
-                extra={"action": "files_not_removed"},
-            )
-        await asyncio.sleep(RETAIN_EVERY_S)
+    async def delete_expired_files() -> None:
+        await files.delete_expired(has_upstream=bool(parts_builder.config.upstream.base_url))
+
+    await repeat(
+        delete_expired_files,
+        every_s=RETAIN_EVERY_S,
+        failed="files of container metrics could not be deleted",
+        action="files_not_removed",
+    )
 
 
-async def _run_retention(record_log: RecordLog, connections: BillingConnections) -> None:
-    while True:
-        await record_log.run_retention()
-        await connections.delete_old_months()
-        await asyncio.sleep(RETAIN_EVERY_S)
+async def _run_retention(storage: Storage, connections: BillingConnections) -> None:
+    steps: Mapping[str, Callable[[], Awaitable[object]]] = {
+        "records": storage.log.run_retention,
+        "billing rows": connections.delete_old_months,
+    }
+
+    async def delete_old_data() -> None:
+        await storage.failed_items.work_on("retention", steps, lambda step: step())
+
+    await repeat(
+        delete_old_data,
+        every_s=RETAIN_EVERY_S,
+        failed="old data could not be deleted",
+        action="retention_put_off",
+    )
 
 
 LEARN_S: Final = 0.02  # seconds to pause after learning a kind of spans
@@ -249,7 +255,8 @@ async def learn_span_kinds(
     Learn one kind of span at a time, in steps so short that they do not delay requests. `wait_for_activity`
     waits while there are no requests.
     """
-    while True:
+
+    async def learn_next_kind() -> None:
         learning = memory.made and memory.made.begin_learning_next_span_kind()
         clock = TimeSliceClock()
         for _ in learning or ():
@@ -259,3 +266,11 @@ async def learn_span_kinds(
         if learning is None:
             await wait_for_activity()
         await asyncio.sleep(LOOK_S if learning is None else LEARN_S)
+
+    await repeat(
+        learn_next_kind,
+        every_s=0.0,
+        failed="a kind of spans could not be learned",
+        action="span_kind_not_learned",
+        retry_s=RETRY_S,
+    )

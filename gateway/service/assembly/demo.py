@@ -19,6 +19,7 @@ from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.devices.device import ENROLLED, Device
 from spool.log.accounting import route_topic
 from spool.log.values import LogEntry
+from spool.loops import RETRY_S, repeat
 
 
 class _DemoReceiver:
@@ -82,7 +83,7 @@ def demo_or_real_channel_builder(note: DemoNote | None) -> Callable[[NotifySetti
 
 
 async def send_laptop_heartbeats(note: DemoNote, devices: DeviceLifecycle, clock: Clock) -> None:
-    while True:
+    async def note_heartbeats() -> None:
         for id in note.laptops:
             devices.table.change_and_write_soon(
                 id, lambda device: _device_seen_now(device, clock.now(), sends_calls=True)
@@ -92,6 +93,14 @@ async def send_laptop_heartbeats(note: DemoNote, devices: DeviceLifecycle, clock
                 id, lambda device: _device_seen_now(device, clock.now(), sends_calls=False)
             )
         await asyncio.sleep(devices.interval_s)
+
+    await repeat(
+        note_heartbeats,
+        every_s=0.0,
+        failed="heartbeats of the demo could not be noted",
+        action="demo_heartbeats_not_noted",
+        retry_s=RETRY_S,
+    )
 
 
 def _device_seen_now(device: Device, now: float, *, sends_calls: bool) -> Device:

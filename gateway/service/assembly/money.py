@@ -6,7 +6,6 @@ which stores their data, is damaged, all functions return None.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,7 +21,7 @@ from gateway.operations.holders.operators import PublicUrls
 from gateway.service.assembly.prices import load_price_book
 from spool.clock import Clock
 from spool.devices.device import Device
-from spool.errors import SpoolError
+from spool.loops import ENOUGH, repeat
 from spool.people import People
 from spool.registry.registry import Registry
 from spool.settings import ContainerPrice
@@ -47,8 +46,6 @@ CONFIGURED_LOOK_S = 15.0
 OWNER_TAGS = {"team": "team"}  # tags for the rows of billing connections, if the configuration names no tags
 
 _DIVIDED = "proportional"  # treatment of a layer of a bill: it is spread over the usage
-
-_log = logging.getLogger(__name__)
 
 
 def make_adviser(
@@ -108,7 +105,10 @@ def make_biller(
 
         sources = _statement_sources(storage, registry.statements, config)
         return BilledCostCalculator(
-            replace(sources, closed_months=registry.closed_months.all), clock, current_layer_rules
+            replace(sources, closed_months=registry.closed_months.all),
+            clock,
+            current_layer_rules,
+            storage.failed_items,
         )
 
     return LazyValue(import_and_make_biller)
@@ -149,19 +149,21 @@ def make_connection_cost_updater(
             people=lambda: People.for_installation(storage.secret, config().privacy.emails),
             usage=ContainerUsageReader(metrics, clock),
         )
-        return ConnectionCostUpdater(sources, clock)
+        return ConnectionCostUpdater(sources, clock, storage.failed_items)
 
     return LazyValue(import_and_make_updater)
 
 
 async def run_biller(biller: LazyValue[BilledCostCalculator], statements: StatementStore) -> None:
-    while True:
-        try:
-            if await statements.months():
-                break
-        except SpoolError as error:
-            _log.warning("provider bills cannot be read: %s", error, extra={"action": "billed_waits"})
-        await asyncio.sleep(CONFIGURED_LOOK_S)
+    async def look_for_bills() -> object:
+        return ENOUGH if await statements.months() else None
+
+    await repeat(
+        look_for_bills,
+        every_s=CONFIGURED_LOOK_S,
+        failed="provider bills cannot be read",
+        action="billed_waits",
+    )
     await import_in_thread("gateway.bills.billed.biller")
     await biller().run()
 

@@ -106,6 +106,7 @@ def build_spool_services(parts_builder: ServicePartsBuilder, routes: RouteForwar
         deliveries=storage.deliveries,
         streams=storage.streams,
         clock=parts_builder.clock,
+        failed_items=storage.failed_items,
         wake=lambda route: storage.leases.wake_tasks(lease_name(route)),
         syncs=routes.sync_states,
         destination_types=lambda: {each.name: each.type for each in parts_builder.config.destinations},

@@ -60,6 +60,7 @@ from gateway.service.assembly.prices import load_price_book
 from gateway.service.demo.note import read_note
 from spool.billing import BILLING_DROPS, BILLING_HOURS
 from spool.clock import Clock, SteadyClock
+from spool.loops import RETRY_S, repeat
 from spool.packed.native import NO_NATIVE, CompiledModuleUse
 from spool.people import People
 from spool.record import Inference, UnitCostOperation, UsageEvent
@@ -434,6 +435,7 @@ class ServicePartsBuilder:
             streams=self.storage.streams,
             known_streams=self.storage.book,
             clock=self.clock,
+            failed_items=self.storage.failed_items,
         )
 
 
@@ -451,19 +453,29 @@ async def reload_price_overrides_on_change(
     intake: PayloadIntake, parts_builder: ServicePartsBuilder, registry: Registry
 ) -> None:
     """Use own prices and contracts from the next call on, also if another gateway stores them."""
-    known = price_overrides(registry), price_terms(registry)
-    while True:
+    used = price_overrides(registry), price_terms(registry)
+
+    async def use_changed_prices() -> None:
+        nonlocal used
         current = price_overrides(registry), price_terms(registry)
-        if current == known:
+        if current == used:
             await registry.wait_for_change()
-            continue
-        known = current
+            return
         try:
             intake.prices = await asyncio.to_thread(price_book, parts_builder.config, registry)
         except ConfigError as error:  # the price file of [prices] was damaged after the start
             _log.error("own prices are not used: %s", error, extra={"action": "own_prices_not_used"})
         else:
             parts_builder.publish_setting_digests(intake.prices)
+        used = current
+
+    await repeat(
+        use_changed_prices,
+        every_s=0.0,
+        failed="own prices are not used",
+        action="own_prices_not_used",
+        retry_s=RETRY_S,
+    )
 
 
 def price_book(config: Config, registry: Registry | None) -> PriceBook:

@@ -21,6 +21,7 @@ from gateway.service.assembly.demo import planted_routes
 from gateway.service.assembly.parts import ServicePartsBuilder
 from spool.deliveries.protocols import LANDINGS
 from spool.installation import public_id
+from spool.loops import RETRY_S, repeat
 from spool.record import AI_TELEMETRY
 from spool.registry.registry import Registry
 
@@ -120,15 +121,25 @@ async def follow_event_mappings(
     parts_builder: ServicePartsBuilder, routes: RouteForwarder, registry: Registry
 ) -> None:
     """Send usage events by the mappings that operators set, also if another gateway stores them."""
-    known = mappings_by_type(registry)
-    while True:
+    applied = mappings_by_type(registry)
+
+    async def apply_changed_mappings() -> None:
+        nonlocal applied
         current = mappings_by_type(registry)
-        if current == known:
+        if current == applied:
             await registry.wait_for_change()
-            continue
-        known = current
+            return
         async with parts_builder.routing:
             await routes.apply_routes_and_syncs(route_configs(parts_builder, parts_builder.config), None)
+        applied = current
+
+    await repeat(
+        apply_changed_mappings,
+        every_s=0.0,
+        failed="changed event mappings are not used",
+        action="event_mappings_wait",
+        retry_s=RETRY_S,
+    )
 
 
 async def start_routes(parts_builder: ServicePartsBuilder, syncs: Sequence[TableSync]) -> RouteForwarder:

@@ -50,6 +50,7 @@ from spool.clock import Clock
 from spool.errors import SpoolDamaged
 from spool.log.protocols import CommitObserver
 from spool.log.values import Commit
+from spool.loops import FailedItems
 from spool.packed.native import CompiledModuleUse, load_if_enabled
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ async def open_services(
         storage = await stack.enter_async_context(
             open_storage(config, clock=clock, observer=observers, is_agent=is_agent, native=native.native)
         )
+        storage = replace(storage, failed_items=FailedItems(clock))
         if storage.registry is None:
             problem = storage.registry_problem
             _log.critical("the key table cannot be read: %s", problem, extra={"action": "registry_damaged"})
@@ -216,7 +218,6 @@ async def _assemble_services(
         ),
         operators=operators,
         background={
-            "routes": routes.wait_for_failure,
             **intake_tasks,
             **task_runners_by_name(tasks, storage.leases),
         },

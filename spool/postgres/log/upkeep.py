@@ -66,10 +66,10 @@ class LogFollower:
                 async with asyncio.timeout(FOLLOW_S):
                     await self._closing.wait()
                     return
-            if time.monotonic() > write_at:
-                write_at = time.monotonic() + WRITE_S
-                await self._memory.write_confirmed_commits()
             try:
+                if time.monotonic() > write_at:
+                    write_at = time.monotonic() + WRITE_S
+                    await self._memory.write_confirmed_commits()
                 await self._memory.read_foreign_commits()
                 now = time.monotonic()
                 # The sender may have given up the failed group, so only an empty commit shows that commits

@@ -14,6 +14,7 @@ from spool.clusters import ClusterTable
 from spool.container_files.files import ContainerFiles
 from spool.devices.table import DeviceTable
 from spool.errors import SpoolError
+from spool.loops import RETRY_S, repeat
 from spool.postgres.streams import PostgresStreams
 from spool.registry.following import CLUSTERS, DEVICES
 from spool.registry.registry import Registry
@@ -133,23 +134,29 @@ class RegistryChangeFollower:
         self._shared.book.replace_known(await self._shared.streams.streams())
 
     async def _read_changes_periodically(self) -> None:
-        while True:
+        async def wait_and_read() -> None:
             await asyncio.sleep(self._look_s)
             await self._try_read("the registry", self.read_registry_changes)
 
+        await _repeat(wait_and_read)
+
     async def _read_changed_rows_when_signalled(self) -> None:
-        while True:
+        async def wait_and_read() -> None:
             await self._is_owed.wait()
             if not await self._try_read("devices and clusters", self.read_changed_rows):
                 await asyncio.sleep(self._look_s)
                 self._is_owed.set()
 
+        await _repeat(wait_and_read)
+
     async def _read_unannounced_periodically(self) -> None:
-        while True:
+        async def wait_and_read() -> None:
             await asyncio.sleep(STREAMS_EVERY * self._look_s)
             await self._try_read(
                 "streams and the last use of devices and keys", self.read_tables_without_announcements
             )
+
+        await _repeat(wait_and_read)
 
     async def _try_read(self, what: str, read: Callable[[], Awaitable[None]]) -> bool:
         """
@@ -172,3 +179,8 @@ class RegistryChangeFollower:
             return False
         self._failed.discard(what)
         return True
+
+
+async def _repeat(turn: Callable[[], Awaitable[None]]) -> None:
+    failed = "changes of other gateways cannot be read"
+    await repeat(turn, every_s=0.0, failed=failed, action="registry_not_followed", retry_s=RETRY_S)

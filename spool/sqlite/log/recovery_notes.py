@@ -13,6 +13,7 @@ import logging
 import sqlite3
 import threading
 
+from spool.loops import repeat
 from spool.sqlite.damage.notes import RecoveryNote, write_note
 from spool.sqlite.database import Database
 from spool.sqlite.deliveries.queries import PROGRESS
@@ -50,18 +51,21 @@ class RecoveryNoteWriter:
             await asyncio.wait([self._task])
 
     async def _write_notes_forever(self) -> None:
-        while True:
+
+        async def write_note_after_change() -> None:
             await self._changes.wait()
-            try:
-                await self.write_note()
-                await asyncio.sleep(NOTE_EVERY_S)
-                if not await self._wait_for_change(AT_REST_S):
-                    await self._database.run(lambda connection: connection.execute(CHECKPOINT).fetchall())
-            except Exception:  # noqa: BLE001 - commits go on; the next change is noted again
-                _log.exception(
-                    "the note of stored records could not be written", extra={"action": "note_not_written"}
-                )
-                await asyncio.sleep(AT_REST_S)
+            await self.write_note()
+            await asyncio.sleep(NOTE_EVERY_S)
+            if not await self._wait_for_change(AT_REST_S):
+                await self._database.run(lambda connection: connection.execute(CHECKPOINT).fetchall())
+
+        await repeat(
+            write_note_after_change,
+            every_s=0.0,
+            failed="the note of stored records could not be written",
+            action="note_not_written",
+            retry_s=AT_REST_S,
+        )
 
     async def _wait_for_change(self, seconds: float) -> bool:
         try:

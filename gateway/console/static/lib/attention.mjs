@@ -16,6 +16,7 @@ const STEPS = {
   certificate: () => ["Show settings", to("/settings")],
   channel: (open) => ["Show channel", to("/notifications", {tab: "channels", open})],
   report: () => ["Show reports", to("/reports")],
+  task: () => ["Show settings", to("/settings")],
   no_channel: () => ["Add a channel", to("/notifications", {tab: "channels"})],
 };
 const KINDS = {critical: ["bad", "✕"], warning: ["wait", "▲"]};

@@ -32,6 +32,7 @@ def make_report_sender(services: OperatorServices) -> ReportSender:
         clock=installation.clock,
         console=lambda: installation.urls().console_url_for_links,
         is_default=lambda issuer, groups: is_given_default_role(people, issuer, groups),
+        failed_items=services.spool.failed_items,
     )
 
 

@@ -318,6 +318,21 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
             self._remember_row(after)
         return after is not None
 
+    async def store_problem(self, id: str, problem: str) -> None:
+        """Store why a report could not be sent. It is still due."""
+
+        def store_if_it_exists(registry_rows: RegistryRows) -> ScheduledReport | None:
+            stored_report = KIND.find(registry_rows, id)
+            if stored_report is None or stored_report.problem == problem:
+                return None
+            after = replace_fields(stored_report, problem=problem)
+            KIND.store_row(registry_rows, after)
+            return after
+
+        after = await self._changes.change_rows(store_if_it_exists)
+        if after is not None:
+            self._remember_row(after)
+
     async def store_notices(
         self, report: ScheduledReport, addressed: Sequence[tuple[Notice, str]], *, actor: Actor
     ) -> None:

@@ -9,9 +9,8 @@ while no gateway was running, only one report is sent.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -41,10 +40,11 @@ from gateway.operations.money.reports.declared import (
 from gateway.operations.money.reports.readers import IsDefault, NotReadable, recipient_rights
 from gateway.operations.money.reports.report_text import TOP, ReportFigures
 from spool.clock import Clock
-from spool.errors import NotKept, TotalsIncomplete
+from spool.errors import NotKept
 from spool.ledger import money
 from spool.ledger.costs import periods_of_query
 from spool.ledger.queries import BILLED_TYPES, CostQuery, CostRow, CostsLedger
+from spool.loops import FailedItems, failure_reason, repeat
 from spool.registry.insights import OPEN, Insight
 from spool.registry.notices import INFO, REPORT, Notice
 from spool.registry.registry import Registry
@@ -54,7 +54,6 @@ from spool.turns.threads import sort_in_short_steps
 
 LARGEST = 3  # maximum drivers of the change, and maximum insights, that are named
 LOOK_S = 15.0
-_log = logging.getLogger(__name__)
 AddressedNotices = Sequence[tuple[Notice, str]]  # pairs of a notice and its channel
 _MODEL = "model"
 
@@ -67,30 +66,36 @@ class ReportSender:
     clock: Clock
     console: Callable[[], str]
     is_default: IsDefault
+    failed_items: FailedItems = field(default_factory=FailedItems)
 
     async def run(self) -> None:
-        """Send due reports until cancelled. Log failures and try again."""
-        while True:
-            try:
-                await self.send_due()
-            except TotalsIncomplete as error:
-                _log.info("scheduled reports wait: %s", error, extra={"action": "scheduled_reports_put_off"})
-            except Exception:  # noqa: BLE001 - the supervised loop
-                _log.exception(
-                    "scheduled reports could not be sent; trying again",
-                    extra={"action": "scheduled_reports_put_off"},
-                )
-            await asyncio.sleep(LOOK_S)
+        await repeat(
+            self.send_due,
+            every_s=LOOK_S,
+            failed="scheduled reports could not be sent; trying again",
+            action="scheduled_reports_put_off",
+        )
 
     async def send_due(self) -> int:
+        """Send the due reports. A report that fails states its problem, and is tried again later."""
         now = self.clock.now()
         sent = 0
-        for report in self._report_table.all():
+
+        async def send_if_due(report: ScheduledReport) -> None:
+            nonlocal sent
             due = report.last_due_at(now)
-            if due > report.done:
-                await self.services.ledger.require_complete_totals(self.services.log)
-                addressed, problem = await self.build_notices(report, due, id=f"{report.id}-{int(due)}")
-                sent += await self._report_table.store_notices_once(report, due, addressed, problem)
+            if due <= report.done:
+                return
+            await self.services.ledger.require_complete_totals(self.services.log)
+            addressed, problem = await self.build_notices(report, due, id=f"{report.id}-{int(due)}")
+            sent += await self._report_table.store_notices_once(report, due, addressed, problem)
+
+        async def store_problem(name: str, error: Exception) -> None:
+            problem = f"not sent yet: {failure_reason(error)}"
+            await self._report_table.store_problem(reports[name].id, problem)
+
+        reports = {report.name: report for report in self._report_table.all()}
+        await self.failed_items.work_on("scheduled reports", reports, send_if_due, store_problem)
         return sent
 
     async def build_notices(

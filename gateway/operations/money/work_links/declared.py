@@ -29,7 +29,7 @@ from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.normalise.reading.repositories import unify_work_tags
 from gateway.operations.files.declared import NoResourceFiles
 from gateway.operations.managed import ByPeople, HasLedger, JsonAnswer, ManagedResource, OperationCaller
-from spool.errors import AlreadyThere, Invalid, NotAllowed, SpoolError
+from spool.errors import AlreadyThere, Invalid, NotAllowed
 from spool.identity import has_unique_id_form
 from spool.ledger.sums import DAY_S
 from spool.ledger.work import (
@@ -55,6 +55,7 @@ from spool.ledger.work_links import (
     WorkUnitLink,
     WorkUnitLinks,
 )
+from spool.loops import repeat
 from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable, Sees, field_names
 from spool.registry.document_table import draft_fields as drafted
@@ -450,17 +451,24 @@ async def follow_links(ledger: Ledger, registry: Registry) -> None:
     cancelled.
     """
     table, expired_at = registry.declared_table(WorkLinkTable), -EXPIRE_EVERY_S
-    while True:
-        try:
-            await ledger.apply_links(links_and_units_that_saved_views_filter_by(registry))
-            if (now := time.monotonic()) - expired_at >= EXPIRE_EVERY_S:
-                await expire_links(ledger, table)
-                expired_at = now
-        except SpoolError as error:
-            _log.warning("links are not used yet: %s", error, extra={"action": "links_wait"})
+
+    async def apply_links_and_wait() -> None:
+        nonlocal expired_at
+        await ledger.apply_links(links_and_units_that_saved_views_filter_by(registry))
+        if (now := time.monotonic()) - expired_at >= EXPIRE_EVERY_S:
+            await expire_links(ledger, table)
+            expired_at = now
         with suppress(TimeoutError):
             async with asyncio.timeout(EVERY_S):
                 await registry.wait_for_change()
+
+    await repeat(
+        apply_links_and_wait,
+        every_s=0.0,
+        failed="links are not used yet",
+        action="links_wait",
+        retry_s=EVERY_S,
+    )
 
 
 async def expire_links(ledger: Ledger, table: WorkLinkTable) -> None:

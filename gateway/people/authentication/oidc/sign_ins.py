@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import json
 import logging
@@ -10,6 +9,7 @@ import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from urllib.parse import urlsplit
 
 from gateway.configuration.sections import OidcSettings
@@ -24,6 +24,7 @@ from gateway.people.authentication.oidc.provider import IdentityProvider
 from gateway.people.authentication.oidc.tokens import LOGOUT_TOKEN_LIFE_S
 from spool.clock import Clock
 from spool.errors import AlreadyThere, NotAllowed, SpoolError
+from spool.loops import failure_logger, for_each_item, repeat
 from spool.registry.operators import NO_ROLE, Actor, SignInSession
 from spool.registry.registry import Registry
 
@@ -188,12 +189,12 @@ class ProviderSignIns:
         return ended
 
     async def run(self) -> None:
-        while True:
-            try:
-                await self.end_unconfirmed_sessions()
-            except SpoolError as error:
-                _log.warning("sessions cannot be checked now: %s", error, extra={"action": "oidc_check"})
-            await asyncio.sleep(LOOK_EVERY_S)
+        await repeat(
+            self.end_unconfirmed_sessions,
+            every_s=LOOK_EVERY_S,
+            failed="sessions cannot be checked now",
+            action="oidc_check",
+        )
 
     async def end_unconfirmed_sessions(self) -> None:
         """
@@ -204,7 +205,8 @@ class ProviderSignIns:
         for digest in self._checked.keys() - {session.digest for session in sessions}:
             del self._checked[digest]
         until = await self._operators.check_claim_ends_by_session()
-        for session in sessions:
+
+        async def end_unless_confirmed(session: SignInSession) -> None:
             checked = self._checked.get(session.digest)
             if checked is not None:
                 goes_on = checked.due > self._clock.monotonic() or await self._recheck_session(
@@ -215,6 +217,9 @@ class ProviderSignIns:
                 goes_on = self._clock.now() <= until.get(session.digest, first)
             if not goes_on:
                 await self._end_session(session)
+
+        log = failure_logger("a session could not be checked", action="oidc_check", name=attrgetter("digest"))
+        await for_each_item(sessions, end_unless_confirmed, log)
 
     async def _end_session(self, session: SignInSession) -> None:
         # another task may end the same session

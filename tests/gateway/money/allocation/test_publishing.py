@@ -9,7 +9,14 @@ from contextlib import suppress
 import pytest
 import pytest_asyncio
 
-from gateway.money.allocation.declared import DEFAULT, DONE, OVER, AllocationTable
+from gateway.money.allocation.declared import (
+    DEFAULT,
+    DONE,
+    OVER,
+    AllocationTable,
+    DefinitionVersion,
+    NewNamespace,
+)
 from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import AllocationDefinitionHolder
 from gateway.money.allocation.publishing import DefinitionPublisher
@@ -134,3 +141,26 @@ async def test_a_job_waits_for_whoever_may_carry_it_out(two: tuple[Gateway, Gate
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
+
+
+async def test_a_definition_that_cannot_be_read_stops_no_other(
+    store: SqliteRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unexpected error in one namespace keeps only that namespace out of force, and gives the reason."""
+    first_gateway = await Gateway.start(store)
+    await first_gateway.table.create(NewNamespace(name="Teams"), id="teams", max_rows=9, actor=ADA)
+    for namespace, name in ((DEFAULT, "Centre"), ("teams", "Unit")):
+        await first_gateway.publishing.publish(definition(name), namespace=namespace, base=None, actor=ADA)
+    load_version = DefinitionPublisher._load_version
+
+    async def fail_for_default(publisher: DefinitionPublisher, version: DefinitionVersion) -> None:
+        if version.namespace == DEFAULT:
+            raise RecursionError
+        await load_version(publisher, version)
+
+    monkeypatch.setattr(DefinitionPublisher, "_load_version", fail_for_default)
+    second_gateway = await Gateway.start(store)
+    assert ["Unit"] == second_gateway.in_force()[1]
+    reason = "its newest version is not in force: an internal error; see the log: RecursionError"
+    assert reason == second_gateway.publishing.broken_reason(DEFAULT)
+    assert second_gateway.publishing.broken_reason("teams") is None

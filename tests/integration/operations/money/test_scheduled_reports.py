@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
@@ -20,6 +21,7 @@ from gateway.cli import main
 from gateway.operations.list import declared_tables
 from gateway.operations.money.costs.scheduled_reports import make_report_sender
 from gateway.operations.money.reports.declared import ScheduledReportTable
+from gateway.operations.money.reports.sender import ReportSender
 from spool.engines import SQLITE
 from spool.ledger.work import unit_number_from_name_or_digest
 from spool.registry.notices import SENT
@@ -337,3 +339,35 @@ async def test_a_report_of_a_repository(reporting: Reporting) -> None:
     refused = await server.ask("GET", "/scheduled-reports/of%20shop/preview")
     assert 400 <= refused.status < 500
     assert "acme/shop is no longer listed" in refused.payload["error"]["message"]
+
+
+async def test_a_report_that_fails_stops_no_other_and_says_so(
+    reporting: Reporting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is still due: its state has the problem, what needs attention names it, and a later attempt sends it."""
+    server, sender = reporting.server, reporting.sender
+    for name in ("broken", "sound"):
+        await reporting.create(name=name)
+    server.clock.move(MONDAY - FRIDAY)
+    build_notice = ReportSender.build_notice
+    is_broken = True
+
+    async def fail_for_broken(self: ReportSender, report: Any, *arguments: Any, **options: Any) -> Any:
+        if report.name == "broken" and is_broken:
+            raise RecursionError
+        return await build_notice(self, report, *arguments, **options)
+
+    monkeypatch.setattr(ReportSender, "build_notice", fail_for_broken)
+    assert 1 == await sender.send_due()
+    shown = (await server.ask("GET", "/scheduled-reports/broken")).payload["scheduled_report"]
+    assert "not sent yet: an internal error; see the log: RecursionError" == shown["problem"]
+    causes = (await server.ask("GET", "/attention")).payload["attention"]["causes"]
+    assert ["Scheduled reports: broken failed"] == [
+        cause["title"] for cause in causes if cause["kind"] == "task"
+    ]
+    assert 0 == await sender.send_due()
+    is_broken = False
+    sender.failed_items._waiting_until.clear()  # the time of the next attempt has come
+    assert 1 == await sender.send_due()
+    shown = (await server.ask("GET", "/scheduled-reports/broken")).payload["scheduled_report"]
+    assert shown["problem"] is None
