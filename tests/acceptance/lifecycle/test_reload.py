@@ -69,6 +69,7 @@ def served(tally: Tally) -> None:
     wait_until(lambda: tally.acknowledged > before + CONNECTIONS, "calls")
 
 
+@pytest.mark.proof
 def test_no_request_fails_over_twenty_reloads(installations: Installations) -> None:
     """Prices, attribution and destinations change under load, by signal and by command. The accounting balances."""
     one = installations()

@@ -256,7 +256,7 @@ EVERY_ROUND = (
         "two gateways, after the hold, stopped and killed", NO_HOLD, (close, stop, close_and_kill), gateways=2
     ),
 )
-ROUNDS = part(EVERY_ROUND, every=3)  # both holds, and one and two gateways
+ROUNDS = part(EVERY_ROUND, every=len(EVERY_ROUND))
 
 
 # -- results -------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from tests.clients.test_managed_policy import variables_of_rival, who_wins, writ
 from tests.gateway.devices.agent.probe.test_look import PRESENT, SESSIONS
 from tests.integration.conftest import Serve, Serving
 from tests.moved_clock import MovedClock
+from tests.rounds import part
 
 PLANE = "/v1/ai-control-plane/"
 OURS, OTHER = "http://127.0.0.1:4318", "https://collector.example.net:4318"
@@ -148,7 +149,7 @@ async def test_the_calls_of_an_assistant_have_its_device_and_user(
     assert ("reporting", "reporting", "") == await desk.states()
 
 
-@pytest.mark.parametrize("place", [ENVIRONMENT, USER, PROJECT])
+@pytest.mark.parametrize("place", part([ENVIRONMENT, USER, PROJECT], every=3))
 @pytest.mark.parametrize("assistant", FAMILIES)
 async def test_other_settings(serve: Serve, tmp_path: Path, assistant: str, place: str) -> None:
     """

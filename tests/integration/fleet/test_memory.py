@@ -6,6 +6,8 @@ import gc
 import tracemalloc
 from pathlib import Path
 
+import pytest
+
 from gateway.devices.fleet.inventory_lists import read_inventory_list
 from gateway.devices.fleet.matching import ExpectedMachines
 from tests.integration.fleet.test_outage import DEVICES, Site
@@ -18,6 +20,7 @@ MACHINES = 2_000
 MAX_MACHINE_BYTES = 720
 
 
+@pytest.mark.proof
 async def test_a_device_is_small_and_its_earlier_rows_are_released(tmp_path: Path) -> None:
     """
     The caches of states and rows keep nothing of a device that has reported again. The smallest of three

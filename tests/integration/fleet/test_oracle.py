@@ -36,7 +36,7 @@ from tests.moved_clock import MovedClock
 from tests.rounds import IS_LONG
 from tests.spool.postgres_cluster import Schema
 
-SEEDS = 20 if IS_LONG else 2
+SEEDS = 20 if IS_LONG else 1
 FIRST = int(os.environ.get("TOLLHOUSE_ORACLE_FIRST", "0"))
 HOURS = 24
 BOUND_S = 15 * MINUTE
@@ -203,6 +203,7 @@ async def test_states_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     compare_words(story)
 
 
+@pytest.mark.proof
 async def test_states_are_true_at_two_gateways(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_schema: Callable[[], Schema]
 ) -> None:

@@ -124,6 +124,7 @@ def is_lost_below(state: MachineState) -> bool:
     return any(cause == NOT_FORWARDED for _, cause in state.causes)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
 async def test_states_are_the_same_along_a_chain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from gateway.devices.fleet.assistant_states import WAITS_ON_LAPTOP
 from gateway.devices.fleet.fleet import Fleet
@@ -140,6 +141,7 @@ def printed(what: str) -> Iterator[None]:
     print(f"{what}: {time.process_time() - began:.3f} s of the processor")
 
 
+@pytest.mark.proof
 async def test_neither_an_outage_nor_the_hour_changes_coverage_or_insights(tmp_path: Path) -> None:
     print(f"\n{DEVICES:,} laptops with {len(ASSISTANTS)} assistants")
     async with operator_server(tmp_path) as server:

@@ -31,7 +31,7 @@ from tests.clients.journal import Call
 from tests.gateway.normalise.otlp.payloads import in_protobuf
 from tests.integration.order.running import HOLD_S, SEED, SENDER, Gateway, Request, cut, records_of
 from tests.integration.order.test_claude_code_behind_litellm import LAPTOP
-from tests.rounds import IS_LONG, some
+from tests.rounds import IS_LONG, as_proof, part, some
 from tests.spool.contract.examples import NOON
 from tests.spool.ledger.engines import ENGINES, MEMORY, Ledgers
 from tests.spool.ledger_log import FakeClock, FakeLog
@@ -230,7 +230,7 @@ def prices_of(family: Family, captured: Capture) -> Sequence[str] | None:
 # -- the orders ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pause", [0.0, LATE], ids=["in time", "late"])
+@pytest.mark.parametrize("pause", [0.0, as_proof(LATE)], ids=["in time", "late"])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 async def test_the_runs_are_one_tree(family: Family, pause: float, tmp_path: Path) -> None:
     """The runs form one tree: the sums of each run, own and aggregated, are those of the provider's calls."""
@@ -254,7 +254,7 @@ def reporter_of(sent: SentRequest) -> str:
     return f"{path} of LiteLLM" if path == "litellm" or b"litellm" in sent.body else f"{path} of Claude Code"
 
 
-@pytest.mark.parametrize("laptop", [SENDER, LAPTOP], ids=["key", "laptop"])
+@pytest.mark.parametrize("laptop", [as_proof(SENDER), LAPTOP], ids=["key", "laptop"])
 async def test_any_reporter_knows_the_tree(laptop: AuthenticatedKey, tmp_path: Path) -> None:
     """
     Each reporter and each group of reporters gives the same tree. LiteLLM's cost counts if LiteLLM reports. Claude Code
@@ -281,7 +281,7 @@ async def test_any_reporter_knows_the_tree(laptop: AuthenticatedKey, tmp_path: P
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("family", FAMILIES[1:4], ids=lambda family: family.name)
+@pytest.mark.parametrize("family", part(FAMILIES[1:4], every=3), ids=lambda family: family.name)
 async def test_each_engine_has_the_tree(
     family: Family, engine: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -29,6 +29,7 @@ from tests.integration.order.test_request_ids import (
     reports_of,
     request,
 )
+from tests.rounds import as_proof
 
 LATE = [HOLD_S + 1.0]
 SOME_LATE = [0.0, HOLD_S + 1.0, 300.0]
@@ -50,7 +51,11 @@ def tokens(rows: Sequence[Row]) -> int:
     return sum((row["input_tokens"] or 0) + (row["output_tokens"] or 0) for row in rows if not row["shadow"])
 
 
-@pytest.mark.parametrize("pauses", [LATE, SOME_LATE], ids=["late", "some late"])
+@pytest.mark.parametrize(
+    "pauses",
+    [pytest.param(LATE), as_proof(pytest.param(SOME_LATE))],
+    ids=["late", "some late"],
+)
 @pytest.mark.parametrize("name", [*SETS, *[f"failed {name}" for name in FAILED_SETS]])
 def test_one_call_however_late_its_reporters_are(name: str, pauses: list[float]) -> None:
     """

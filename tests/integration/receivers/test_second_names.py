@@ -24,6 +24,7 @@ from spool.settings import SpoolSettings
 from tests.integration.conftest import Serve
 from tests.integration.receivers.test_work_canaries import requests
 from tests.integration.test_one_identity import World, checked
+from tests.rounds import as_proof
 from tests.spool.postgres_cluster import Schema
 from tests.stored_files import contents_of
 
@@ -62,7 +63,7 @@ def _add(node: Any, *, is_langfuse: bool) -> None:
         _add(each, is_langfuse=is_langfuse)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", as_proof("postgres")])
 def storage_of(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> tuple[Config, Callable[[], Iterator[bytes]]]:

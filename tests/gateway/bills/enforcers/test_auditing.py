@@ -32,6 +32,7 @@ def dollars(text: str) -> list[Decimal]:
     return [Decimal(found.replace(",", "")) for found in re.findall(r"\$([\d,]+\.\d\d)", text)]
 
 
+@pytest.mark.proof
 async def test_thirty_days_of_right_counters() -> None:
     """
     Windows of a day, a week and a month, late resets, restarts of both programs, and batches that are hours late have

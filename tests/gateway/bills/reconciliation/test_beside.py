@@ -95,7 +95,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("provider", "seed", "names", "state"), part(CASES, every=9))
+@pytest.mark.parametrize(("provider", "seed", "names", "state"), part(CASES, every=45))
 async def test_causes_together(provider: str, seed: int, names: str, state: str) -> None:
     plants = [PLANTS[name](Random(f"{seed} {name} {provider}"), provider) for name in names.split(", ")]
     result = await planted(provider, seed, plants)

@@ -49,7 +49,7 @@ async def found(name: str, provider: str) -> Reconciliation:
     return await planted(provider, SEED, [plant(name, provider)])
 
 
-@pytest.mark.parametrize(("provider", "first", "second"), part(CASES, every=415))
+@pytest.mark.parametrize(("provider", "first", "second"), part(CASES, every=1245))
 async def test_next_to_another_cause(provider: str, first: str, second: str) -> None:
     """Each cause has its amount within 0.1 %, or some of its amount is unexplained. Nothing else is claimed."""
     chosen = [plant(name, provider) for name in (first, second)]

@@ -21,6 +21,7 @@ def plant(name: str, provider: str) -> Plant:
     return PLANTS[name](Random(f"{SEED} {name} {provider}"), provider)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("provider", "other"),
     [(GOOGLE, "batch share"), (AZURE, "half"), (GOOGLE, "discount"), (ANTHROPIC, "discount")],

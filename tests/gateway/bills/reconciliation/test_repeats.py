@@ -12,6 +12,7 @@ from tests.gateway.bills.reconciliation.plants import PLANTS, difference, plante
 from tests.gateway.bills.reconciliation.simulator import ANTHROPIC, OPENAI
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("provider", "again", "other"),
     [

@@ -168,7 +168,7 @@ async def test_one_cause(provider: str) -> None:
     assert {} == {name: verdict.words for name, verdict in verdicts.items() if verdict.state != RIGHT}
 
 
-@pytest.mark.parametrize(("number", "provider"), part([*product((2, 3), ALL_PROVIDERS)], every=3))
+@pytest.mark.parametrize(("number", "provider"), part([*product((2, 3), ALL_PROVIDERS)], every=12))
 async def test_causes_together(number: int, provider: str) -> None:
     """
     Each cause is claimed with its amount, or named as inseparable from others. The remaining

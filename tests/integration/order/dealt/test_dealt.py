@@ -25,7 +25,7 @@ from tests.integration.order.dealt.judging import Judged, judge
 from tests.integration.order.dealt.plan import KILL, STOP, Plan, dealt
 from tests.integration.order.dealt.shared_gateways import SharedGateways
 from tests.integration.order.running import HOLD_S, SEED, WINDOW_S, Gateway, Row
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, part
 from tests.spool.contract.disk import killed
 
 # Number of plans per engine. Each plan has a new log.
@@ -132,7 +132,7 @@ def compared(truth: dict[str, Truth], plan: Plan) -> dict[str, dict[str, int | D
     }
 
 
-@pytest.mark.parametrize("where", PLANS)
+@pytest.mark.parametrize("where", part([*PLANS], every=len(PLANS)))
 def test_stored_sums_and_ledger_sums_are_true(
     where: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
