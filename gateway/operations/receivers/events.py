@@ -137,15 +137,15 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
             request.share.reserve_bytes,
             body_bytes=len(body),
         )
+    names = names_for_repeat_detection(request, *_header_attributes(headers))
     if any(record.event_type == LINK_EVENT for record in events.records):
         from gateway.operations.money.work_links.events import (
             add_stated_links,  # imported late, when the first event that links units arrives
         )
 
-        await add_stated_links(request, events)
+        await add_stated_links(request, events, names)
     if events.received and len(events.rejects) == events.received:
         raise Refusal(400, "malformed", answers.summarize_rejects(events.rejects))
-    names = names_for_repeat_detection(request, *_header_attributes(headers))
     receipt = await request.services.deposits.store_events(events, request.bearer, request=names)
     types = sorted({record.event_type for record in events.records} - {LINK_EVENT})
     item_results = await run_with_pauses(body_limits.encode_list_in_turns(_item_results(events)))

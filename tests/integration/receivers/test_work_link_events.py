@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -148,24 +149,52 @@ async def test_a_key_gets_half_of_the_limit(serving: Serving) -> None:
     assert "at most half of what others leave free of work.links = 4" in results[2]["error"]["message"]
 
 
-async def test_a_repeated_event_does_not_restore_a_deleted_link(serving: Serving) -> None:
+BRANCH_LINK = {
+    "type": LINK["type"],
+    "data": {"branch": "fix", "repository": "acme/shop", "pull_request": "acme/shop#42"},
+}
+CLOUD: Mapping[str, str] = {"ce-specversion": "1.0", "ce-type": str(BRANCH_LINK["type"]), "ce-source": "ci"}
+FORMS: Mapping[str, Callable[[str], tuple[bytes, Mapping[str, str]]]] = {
+    "id": lambda name: (orjson.dumps([{**BRANCH_LINK, "id": name, "source": "ci"}]), {}),
+    "idempotency key": lambda name: (orjson.dumps(BRANCH_LINK), {"Idempotency-Key": name}),
+    "second of a request": lambda name: (
+        orjson.dumps([{"type": "a"}, BRANCH_LINK]),
+        {"Idempotency-Key": name},
+    ),
+    "cloud event": lambda name: (
+        orjson.dumps(BRANCH_LINK["data"]),
+        {**CLOUD, "ce-id": name, "Content-Type": "application/json"},
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_repeated_event_undoes_nothing(serving: Serving, form: str) -> None:
     """
-    If a link is deleted, each event that stated it stays without effect, even if it is sent again. A new event
-    links again.
+    If an operator edits or deletes a link, each event that stated it stays without effect, even if it is sent again,
+    whether its id or its request is known. A new event links again.
     """
     key = await serving.make_key("jobs", scopes=[CREATE_EVENT])
-    opened, closed, reopened = (
-        {**LINK, "id": name, "source": "ci"} for name in ("opened", "closed", "reopened")
-    )
-    for event in (opened, closed):
-        assert 1 == said(await send(serving, key, event))["accepted"]
+
+    async def sent(name: str) -> None:
+        body, headers = FORMS[form](name)
+        answer = await serving.send("/v1/events", body, key=key, headers=headers)
+        assert (200, 0) == (answer.status, said(answer)["rejected"]), answer
+
+    for name in ("opened", "closed"):
+        await sent(name)
     [link] = table(serving).all()
+    await table(serving).change(link.id, {"until": "2026-11-20"}, actor=ACTOR)
+    for name in ("closed", "opened"):
+        await sent(name)
+    [edited] = table(serving).all()
+    assert "2026-11-20" == edited.until
     await table(serving).delete(link.id, actor=ACTOR)
-    for event in (opened, closed):
-        answer = said(await send(serving, key, event))
-        assert (0, []) == (answer["rejected"], links(serving))
-    assert 0 == said(await send(serving, key, reopened))["rejected"]
-    assert [(as_shown(serving, "session", "first"), "acme/shop#42", "jobs")] == links(serving)
+    for name in ("opened", "closed"):
+        await sent(name)
+        assert [] == links(serving)
+    await sent("reopened")
+    assert ["acme/shop#42"] == [row.pull_request for row in table(serving).all()]
 
 
 async def test_a_repeated_event_refuses_no_edit(serving: Serving) -> None:

@@ -11,8 +11,9 @@ from gateway.normalise.outcome import MALFORMED, RejectedPayloadItem
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.managed import HasLedger, OperationCaller
 from gateway.operations.money.work_links.declared import DIGESTS, WORK_LINK, NewWorkLink, WorkLinkTable
-from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.requests.key_requests import KeyRequest, item_identity
 from spool.errors import AlreadyThere, Invalid, NotAllowed
+from spool.identity import RequestDedupKeys
 from spool.record import UsageEvent
 
 NOT_LINKED = (
@@ -21,12 +22,15 @@ NOT_LINKED = (
 )
 
 
-async def add_stated_links(request: KeyRequest[TopicServices, Any], events: UsageEventBatch) -> None:
+async def add_stated_links(
+    request: KeyRequest[TopicServices, Any], events: UsageEventBatch, names: RequestDedupKeys | None
+) -> None:
     """
     Add the links that events state. An event whose link is not added is rejected.
 
-    Links are added before the events are stored, so the sender may repeat a failed request. An agent on a laptop only
-    forwards the events of its programs.
+    Links are added before the events are stored, so the sender may repeat a failed request. An event is known by its
+    id, or else by `names` and its place in the request, so a repeat undoes no edit and no deletion of an operator. An
+    agent on a laptop only forwards the events of its programs.
     """
     if request.bearer.is_local:
         return
@@ -39,14 +43,14 @@ async def add_stated_links(request: KeyRequest[TopicServices, Any], events: Usag
     )
     refused = {reject.item for reject in events.rejects}
     items = [item for item in range(events.received) if item not in refused]
+    noted = {event for link in asking.registry.declared_table(WorkLinkTable).all() for event in link.events}
     kept = []
     for item, record, identity in zip(items, events.records, events.identities, strict=True):
-        event = identity.id.hex() if identity.certain else None
-        reject = (
-            await _add_work_link_of_event(asking, item, record, event)
-            if record.event_type == LINK_EVENT
-            else None
-        )
+        reject = None
+        if record.event_type == LINK_EVENT:
+            event = identity if identity.certain else item_identity(names, item, None)
+            event_id = event.id.hex() if event.certain else None
+            reject = await _add_work_link_of_event(asking, item, record, event_id, is_noted=event_id in noted)
         if reject is None:
             kept.append((record, identity))
         else:
@@ -56,13 +60,18 @@ async def add_stated_links(request: KeyRequest[TopicServices, Any], events: Usag
 
 
 async def _add_work_link_of_event(
-    caller: OperationCaller[HasLedger], item: int, event: UsageEvent, event_id: str | None
+    caller: OperationCaller[HasLedger],
+    item: int,
+    event: UsageEvent,
+    event_id: str | None,
+    *,
+    is_noted: bool,
 ) -> RejectedPayloadItem | None:
     """
     Add the link of an event. Return why it was rejected, or None. The event is changed: its sessions and runs
     get the ids that calls contain.
 
-    A repeat of an event whose link was deleted adds no link.
+    A repeat of an event whose link is noted or was deleted changes nothing.
     """
     table = caller.registry.declared_table(WorkLinkTable)
     try:
@@ -71,7 +80,7 @@ async def _add_work_link_of_event(
         await WORK_LINK.link_from_body(caller, given)
         if event_id is None:
             await WORK_LINK.create(caller, given)
-        elif not await table.is_link_of_event_deleted(event_id):
+        elif not is_noted and not await table.is_link_of_event_deleted(event_id):
             created: Any = await WORK_LINK.create(caller, given)
             await table.note_event(created[WORK_LINK.root]["id"], event_id)
     except (msgspec.ValidationError, Invalid) as error:
