@@ -1082,12 +1082,16 @@ class Ledger:
             check_dimension(dimension)
         return await self._read_rows(lambda rows: read(rows.value_combinations(dimensions)))
 
-    async def work_unit_names_containing(self, text: str, max_units: int) -> Mapping[str, Sequence[str]]:
+    async def work_unit_names_containing(
+        self, text: str, max_units: int, skipped_units: int
+    ) -> Mapping[str, Sequence[str]]:
         """
-        Return by kind at most `max_units` names of units of work that contain a text. Sessions and runs have no
-        stored names.
+        Return by kind at most `max_units` names of units of work that contain a text, the best matches first.
+        Sessions and runs have no stored names.
         """
-        names = await self._read_rows(lambda rows: rows.work_unit_names_containing(text, max_units))
+        names = await self._read_rows(
+            lambda rows: rows.work_unit_names_containing(text, max_units, skipped_units)
+        )
         named = [unit for unit in UNITS if UNITS[unit].is_named]
         return {
             unit: [name for id, name in names if id == unit_number_from_name_or_digest(unit, name)]

@@ -200,7 +200,9 @@ class LedgerRows(Protocol):
 
     def delete_unit_sums(self, start: int) -> None: ...
 
-    def work_unit_names_containing(self, text: str, max_units: int) -> Sequence[tuple[int, str]]:
+    def work_unit_names_containing(
+        self, text: str, max_units: int, skipped_units: int
+    ) -> Sequence[tuple[int, str]]:
         """
         Return numbers and names of units of work whose names contain the text: first names that end with "#"
         and the text, such as an issue's number, then names that begin with the text.

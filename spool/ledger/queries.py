@@ -275,6 +275,18 @@ class CostQuery:
 EVERY_METER = "*"
 
 
+class LedgerDefinitions(Protocol):
+    """What a ledger defines, without its sums: dimensions, and the digests of sessions and runs."""
+
+    digests: work.WorkUnitHasher
+
+    def derived_dimensions(self) -> Sequence[DerivedDimension]: ...
+
+    def builtin_and_tag_dimensions(self) -> Sequence[str]: ...
+
+    def dimensions(self) -> Sequence[str]: ...
+
+
 class CostsLedger(Protocol):
     """A source of cost results: the whole ledger, or the slice that a person may see."""
 

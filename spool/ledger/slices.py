@@ -30,7 +30,7 @@ from spool.ledger.queries import (
 )
 from spool.ledger.sums import OTHER
 from spool.ledger.usages import UsageByGroup
-from spool.ledger.work import OF_PEOPLE, RunLineage
+from spool.ledger.work import OF_PEOPLE, TREES, UNITS, RunLineage
 from spool.log.protocols import ReadableLog
 from spool.people import SECOND_NAME, USER, filter_values_of_dimension
 from spool.registry.roles import IS, LedgerSlice, RoleFilter
@@ -40,6 +40,8 @@ _MEMO = 10_000
 # maximum combinations of included values for which derived values are computed
 _MOST_COMBINATIONS = 1000
 _MOST_FOUND = 10_000  # maximum values in a search result
+# names of units that a search reads at once, and how often, to find some with calls
+_NAMES_OF_PAGE, _MOST_NAME_PAGES = 500, 10
 
 
 class SlicedLedger:
@@ -171,6 +173,53 @@ class SlicedLedger:
             return found
 
         return await self._ledger.value_combinations(sources, find_visible_values_with_text)
+
+    async def work_units_containing(
+        self, query: CostQuery, text: str, max_units: int
+    ) -> Mapping[str, Sequence[str]]:
+        """
+        Return by kind the names of units of work that contain a text and have visible calls in the query's time. A
+        session or run is found only by its whole id or digest.
+
+        Readers of every call get at most about `max_units` of a kind, the best matches. For others, the visible units
+        come first and the text after, so no name of a hidden unit has an effect.
+        """
+        digest = self._ledger.digests.to_digest
+        wanted: dict[str, tuple[str, ...]] = {unit: (digest(unit, text),) for unit in TREES}
+        if not self.has_every_call:
+            named = dict.fromkeys(unit for unit in UNITS if unit not in TREES)
+            found = await self._work_units_with_calls(query, {**wanted, **named})
+            low = text.casefold()
+            return {
+                unit: [name for name in names if unit in TREES or low in name.casefold()]
+                for unit, names in found.items()
+            }
+        names: dict[str, list[str]] = {unit: [] for unit in UNITS}
+        for page in range(_MOST_NAME_PAGES):
+            known = await self._ledger.work_unit_names_containing(text, _NAMES_OF_PAGE, page * _NAMES_OF_PAGE)
+            wanted |= {unit: tuple(page_names) for unit, page_names in known.items() if page_names}
+            for unit, with_calls in (await self._work_units_with_calls(query, wanted)).items():
+                names[unit] += with_calls
+            if sum(map(len, known.values())) < _NAMES_OF_PAGE or all(
+                len(names[unit]) >= max_units for unit in known
+            ):
+                break
+            wanted = {}
+        return names
+
+    async def _work_units_with_calls(
+        self, query: CostQuery, names: Mapping[str, tuple[str, ...] | None]
+    ) -> Mapping[str, list[str]]:
+        """Return those of the units of each kind that have visible calls. None stands for all units of a kind."""
+        queries = [
+            replace(query, group_by=(unit,), include={} if wanted is None else {unit: wanted})
+            for unit, wanted in names.items()
+        ]
+        results = await self.costs_of_queries(queries)
+        return {
+            unit: [name for row in rows if (name := row.group[0]) and name != OTHER]
+            for unit, rows in zip(names, results, strict=True)
+        }
 
     async def billing_row_tags(self) -> Sequence[str]:
         """Return none to people who do not see every call, because tag names would reveal hidden rows."""

@@ -256,16 +256,20 @@ class SqlWorkRows(ABC):
     def delete_unit_sums(self, start: int) -> None:
         self._tables.run(f"DELETE FROM {self._table(WORK)} WHERE start = :start", start=start)
 
-    def work_unit_names_containing(self, text: str, max_units: int) -> Sequence[tuple[int, str]]:
+    def work_unit_names_containing(
+        self, text: str, max_units: int, skipped_units: int
+    ) -> Sequence[tuple[int, str]]:
         literal = re.sub("[!%_]", r"!\g<0>", text.lower())
         fits = "lower(name) LIKE :{} ESCAPE '!'".format
         rank = f"CASE WHEN {fits('number')} THEN 0 WHEN {fits('begin')} THEN 1 ELSE 2 END"
         rows = self._tables.all(
-            f"SELECT id, name FROM {self._table(NAMES)} WHERE {fits('part')} ORDER BY {rank}, name LIMIT :most",
+            f"SELECT id, name FROM {self._table(NAMES)} WHERE {fits('part')} ORDER BY {rank}, name, id"
+            " LIMIT :most OFFSET :skipped",
             part=f"%{literal}%",
             number=f"%#{literal.removeprefix('#')}",
             begin=f"{literal}%",
             most=max_units,
+            skipped=skipped_units,
         )
         return [(id, name) for id, name in rows]
 

@@ -120,6 +120,7 @@ async def answer_plan_costs(
     now = call_context.shared.clock.now()
     question = PlanQuestion(
         ledger=call_context.visible_ledger,
+        # whole: a seat's fee is divided by all use of the seat; the answer has visible seats and calls
         whole=call_context.whole_ledger,
         registry=call_context.shared.require_registry(),
         month=parse_month(arguments.month, now),

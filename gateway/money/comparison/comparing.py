@@ -177,6 +177,7 @@ async def answer_comparison(
     ledger = reader.ledger_for_cost_types(full_question.cost_types)
     query = _end_at_finished_day(full_question.query, full_question.cost_type, now)
     before = _end_at_finished_day(baseline(query), full_question.cost_type, now)
+    # whole: the period that the totals cover, which no call reveals
     past = await find_earlier_period_coverage(before, reader.whole, now)
     comparison = (
         await compare_costs(ledger, query, before, top=top, prices=await load_price_list(prices))
@@ -188,6 +189,7 @@ async def answer_comparison(
         query=query,
         baseline=before,
         past=past,
+        # whole: the time since which hourly sums exist, which no call reveals
         whole_since=await reader.whole.start_of_complete_hours(),
     )
 

@@ -84,6 +84,7 @@ async def answer_costs(
             question, reader, now, prices=prices, only_day_states=only_day_states
         )
 
+    # whole: asks again if lists changed; the answer has visible calls
     return await repeat_while_listing_changes(reader.whole, question.query, build_cost_answer)
 
 
@@ -107,6 +108,7 @@ async def _answer_without_retry(
 ) -> CostAnswer:
     ledger = await ledger_for_question(question, reader, now, prices=prices)
     query, previous = question.query, question.previous_query
+    # whole: the period that the totals cover, which no call reveals
     past = await find_earlier_period_coverage(previous, reader.whole, now) if previous else None
     if past and not past.is_fully_covered:
         previous = None
@@ -131,6 +133,7 @@ async def _answer_without_retry(
         previous=previous,
         before=before,
         billed=billed and {**billed, **filled},
+        # whole: the time since which hourly sums exist, which no call reveals
         whole_since=await reader.whole.start_of_complete_hours(),
         unlisted=await _row_of_units_merged_into_other(ledger, query, reader),
     )
@@ -142,6 +145,7 @@ async def _row_of_units_merged_into_other(
     if (
         query.work_unit_group_index is None
         or query.aggregated
+        # whole: only whether the visible sum of (other) is read
         or not await reader.whole.has_units_merged_into_other()
     ):
         return None
@@ -176,6 +180,7 @@ async def ledger_for_question(
         await import_in_thread("gateway.bills.billed.details")
         from gateway.bills.billed.details import LedgerWithUnbilledDaysFilled
 
+        # whole: the days without a bill; the filled sums are visible calls
         return LedgerWithUnbilledDaysFilled(ledger, reader.whole)
     if question.cost_type in PLAN_TYPES:
         await import_in_thread("gateway.bills.plans.fees")
@@ -183,7 +188,13 @@ async def ledger_for_question(
 
         registry = reader.require_registry()
         return fees.ledger_divided_by_plans(
-            ledger, reader.whole, registry, question.cost_type, now, prices=prices
+            # whole: a seat's fee is divided by all use of the seat; the sums are visible calls
+            ledger,
+            reader.whole,
+            registry,
+            question.cost_type,
+            now,
+            prices=prices,
         )
     return ledger
 
@@ -197,6 +208,7 @@ async def billing_status_of_query(
     from gateway.bills.billed import details
 
     is_limited = reader.has_limited_data_access or only_day_states
+    # whole: a limited person gets only the states of days
     return await details.billed_cost_details(reader.whole, query, now, only_day_states=is_limited)
 
 

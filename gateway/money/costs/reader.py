@@ -16,6 +16,7 @@ from spool.ledger.queries import (
     PAID_COST,
     PAID_DIMENSIONS,
     DerivedDimension,
+    LedgerDefinitions,
 )
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.work import UNITS
@@ -42,6 +43,10 @@ class CostReader:
     @property
     def has_limited_data_access(self) -> bool:
         return not self.rights.slice.is_everything
+
+    @property
+    def definitions(self) -> LedgerDefinitions:
+        return self.whole
 
     @property
     def ledger(self) -> SlicedLedger:
@@ -78,7 +83,7 @@ class CostReader:
 
         People with limited data access get only defined dimensions that their roles or visible views use.
         """
-        derived = self.whole.derived_dimensions()
+        derived = self.definitions.derived_dimensions()
         if not self.has_limited_data_access or not derived:
             return derived
         visible = await self.read_visibility()
@@ -103,7 +108,7 @@ class CostReader:
         """
         of_work = UNITS if includes_work_units and cost_type not in BILLED_TYPES else ()
         derived = [dimension.name for dimension in await self.visible_derived_dimensions()]
-        known = (*self.whole.builtin_and_tag_dimensions(), *of_work, *derived)
+        known = (*self.definitions.builtin_and_tag_dimensions(), *of_work, *derived)
         if cost_type == PAID_COST:
             return (*known, *PAID_DIMENSIONS)
         if cost_type not in BILLED_TYPES:
@@ -121,7 +126,7 @@ class CostReader:
             view = views.require_by_id_or_name(id_or_name, visibility_rules.can_see_view)
         except NotThere as error:
             raise Refusal(400, "invalid_parameter", f"view: {error}") from None
-        return views.expand_names(check_view_usable(self.whole.dimensions(), view))
+        return views.expand_names(check_view_usable(self.definitions.dimensions(), view))
 
 
 def hidden_cost_types_refusal(rights: Rights, cost_types: Collection[str]) -> Refusal:

@@ -134,6 +134,7 @@ class FocusRowsOfCountedCosts:
         reader = self.reports.reader
         source = ContractCharges(
             ledger=reader.ledger,
+            # whole: a contract's amount is divided by all use; the rows are of visible calls
             whole=reader.whole,
             registry=reader.require_registry(),
             prices=self.reports.prices,
@@ -165,6 +166,7 @@ async def _plan_costs(reports: FocusReports, month: CalendarMonth) -> Mapping[st
     reader = reports.reader
     question = PlanQuestion(
         ledger=reader.ledger,
+        # whole: a seat's fee is divided by all use of the seat; the rows are visible seats and calls
         whole=reader.whole,
         registry=reader.require_registry(),
         month=month,

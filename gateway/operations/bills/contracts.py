@@ -104,6 +104,7 @@ async def costs_of_contracts(request: OperatorRequest[MoneyServices, None]) -> R
     await request.ledger.require_complete_totals(request.services.log)
     prices, now = await asyncio.to_thread(request.services.prices), request.now()
     asking = ContractQuestion(
+        # whole: this address requires access to all calls
         reader=contract_charge_reader(request.whole_ledger, request.registry, prices, now),
         statements=request.registry.statements,
         month=parse_month(query.get("month"), now),

@@ -227,6 +227,7 @@ async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     await request.ledger.require_complete_totals(request.services.log)
     asking = PlanQuestion(
         ledger=request.ledger,
+        # whole: a seat's fee is divided by all use of the seat; the answer has visible seats and calls
         whole=request.whole_ledger,
         registry=request.registry,
         month=parse_month(query.get("month"), now),

@@ -33,7 +33,6 @@ from spool.turns.fair_turns import pause_if_step_was_long
 MOST = 8  # maximum results of each kind
 MAX_TEXT = 200
 STEP = 500  # number of names after which other requests get a turn
-MOST_UNITS = 200  # maximum units of work that are tried to find one with visible calls
 _RANGE = "last_90d"
 _OF_CALLS = "/work/{unit}/{id}"  # address whose readers may search the names in calls
 
@@ -135,25 +134,17 @@ async def _values_containing(
 async def _find_work_units(
     request: OperatorRequest[OperatorServices, None], text: str
 ) -> dict[str, list[SearchableObject]]:
-    digests = request.whole_ledger.digests
-    names = await request.whole_ledger.work_unit_names_containing(text, MOST_UNITS)
-    asked = {**{unit: [digests.to_digest(unit, text)] for unit in TREES}, **names}
     since, until = named_span(_RANGE, request.now())
-    plain = CostQuery(since=since, until=until, granularity=TOTAL, measures=("calls",))
-    queries = [
-        replace(plain, group_by=(unit,), include={unit: tuple(known)})
-        for unit, known in asked.items()
-        if known
-    ]
-    found = {unit: list[SearchableObject]() for unit in asked}
-    for query, rows in zip(queries, await request.ledger.costs_of_queries(queries), strict=True):
-        [unit] = query.group_by
-        also = text if unit in TREES else ""  # a session or a run is found by its id, but shown as its digest
-        found[unit] = [
-            SearchableObject(name, _searchable_forms_of_work_unit(name, also))
-            for name in filter(None, (row.group[0] for row in rows))
+    query = CostQuery(since=since, until=until, granularity=TOTAL, measures=("calls",))
+    names = await request.ledger.work_units_containing(query, text, MOST)
+    return {
+        # a session or a run is found by its id, but shown as its digest
+        unit: [
+            SearchableObject(name, _searchable_forms_of_work_unit(name, text if unit in TREES else ""))
+            for name in known
         ]
-    return found
+        for unit, known in names.items()
+    }
 
 
 def _searchable_forms_of_work_unit(name: str, searched_id: str) -> Sequence[str]:

@@ -208,13 +208,14 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     if unit not in UNITS:
         raise NotThere(f"{unit} is no unit of work; use one of {', '.join(UNITS)}")
     if unit in TREES:
-        name = request.whole_ledger.digests.to_digest(unit, name)
+        name = request.definitions.digests.to_digest(unit, name)
     since, until, zone = read_time_range(request.http.query, request.now(), default="last_90d")
     question = CostQuestion(since=since, until=until, zone=zone, include={unit: (name,)}, measures=_MEASURES)
     question.check_span()
     reads = request.cost_reader
     await reads.ledger.require_complete_totals(request.services.log)
     make = partial(_work_unit_answer, request, question.query, unit, name)
+    # whole: asks again if lists changed; the answer has visible calls
     return await repeat_while_listing_changes(reads.whole, question.query, make)
 
 

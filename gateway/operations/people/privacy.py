@@ -531,6 +531,7 @@ def _person_query(
 async def _months_with_calls(
     request: OperatorRequest[OperatorServices, Any], person: KnownPerson
 ) -> Sequence[tuple[str, int, str]]:
+    # whole: answers to privacy requests need a right of their own
     await request.whole_ledger.require_complete_totals(request.services.money.log)
     rows = await request.whole_ledger.costs(_person_query(request, person, "monthly"))
     return [(f"{row.start:%Y-%m}", row.calls, row.cost) for row in rows if row.calls]
@@ -549,6 +550,7 @@ async def _further_names_in_calls_of_person(
         measures=("calls",),
         stated_names=True,
     )
+    # whole: answers to privacy requests need a right of their own
     rows = await request.whole_ledger.costs(both)
     found = {name for row in rows for name in row.group if name}
     return sorted(found - {*person.forms})[:MAX_LISTED]

@@ -154,7 +154,7 @@ async def _names_in_calls_of_sender(
     if not forms:
         return frozenset()
     ledger, now = request.services.storage.ledger, request.shared.clock.now()
-    await ledger.catch_up(request.services.storage.log)
+    await ledger.require_complete_totals(request.services.storage.log)
     first, last = (min(at / NS, now + AHEAD_S) for at in (min(call_starts_ns), max(call_starts_ns)))
     since = datetime.fromtimestamp(max(first, now - SEARCHED_S), UTC)
     bearer = request.bearer

@@ -256,6 +256,7 @@ async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
 
     async def recount_and_compare_books() -> dict[str, object]:
         books = await services.log.verify()
+        # whole: this address requires access to all calls
         compared = await request.whole_ledger.compare_and_note_differences(services.log)
         imbalances = [
             *books.imbalances,

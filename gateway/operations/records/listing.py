@@ -130,7 +130,7 @@ class RecordRows:
         else:
             newest_records = list(await newest.newest_visible_records(self._request, self._request.services))
             self.beside = records.describe_searched_records(newest_records)
-        sources = {each.name: each.sources for each in self._request.whole_ledger.derived_dimensions()}
+        sources = {each.name: each.sources for each in self._request.definitions.derived_dimensions()}
         known = await asyncio.to_thread(filter_choices, list_definition, newest_records, sources)
         return await MemoryRows(newest_records, known=known).page(list_definition, page_query)
 

@@ -113,11 +113,11 @@ async def record_list_with_current_filters(
     view = cache(lambda word: request.cost_reader.find_view_among(word, visible))
     for word in request.http.query.getall("view", ()):
         view(word)
-    derived = {dimension.name: dimension for dimension in request.whole_ledger.derived_dimensions()}
+    derived = {dimension.name: dimension for dimension in request.definitions.derived_dimensions()}
 
     def unit_values(stored_record: KeptRecord, name: str) -> tuple[str, ...]:
         return stored_record.unit_values(
-            name, request.whole_ledger.digests, stored_unit_links(request.shared.registry)
+            name, request.definitions.digests, stored_unit_links(request.shared.registry)
         )
 
     def dimension_value_in_totals(stored_record: KeptRecord, name: str) -> str:
@@ -214,7 +214,7 @@ async def newest_visible_records(
     stored_records = await spool.own_records.newest_calls(
         request.rights.slice,
         call_visibility_test(request),
-        dimensions=request.whole_ledger.derived_dimensions(),
+        dimensions=request.definitions.derived_dimensions(),
         max_records=records.LOOKED_THROUGH,
     )
     return list(map(to_kept_record, stored_records))

@@ -197,7 +197,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
     except CardUnreadable as error:
         raise Invalid(str(error)) from error
     corrections = await _find_corrections(request, services.spool.log, stored.record)
-    digests, links = request.whole_ledger.digests, stored_unit_links(request.shared.registry)
+    digests, links = request.definitions.digests, stored_unit_links(request.shared.registry)
     shown = {
         "record": describe_record(stored.record),
         **describe_place(stored),

@@ -25,6 +25,7 @@ from gateway.money.costs.reader import CostReader
 from gateway.operations.holders.operators import InstallationServices, PeopleServices
 from spool.errors import Invalid, SpoolError
 from spool.ledger.ledger import Ledger
+from spool.ledger.queries import LedgerDefinitions
 from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import Actor, SignInSession
 from spool.registry.registry import Registry
@@ -49,7 +50,7 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
 
     `services` is the group of services that the handler's annotation names, as in
     `OperatorRequest[SpoolServices, None]`. Every handler may use `shared`. `whole_ledger` is the ledger with
-    all people's calls.
+    all people's calls; each use states above it why it may (`# whole: ...`).
 
     `session` and `asker` (the signed-in user as a role holder) are None on the operator socket and before a
     sign-in. `role` is the role of the account or of the console link. `rights` are the user's current rights,
@@ -82,6 +83,10 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
         return CostReader(
             whole=self.whole_ledger, require_registry=self.shared.require_registry, rights=self.rights
         )
+
+    @property
+    def definitions(self) -> LedgerDefinitions:
+        return self.whole_ledger
 
     @property
     def has_limited_data_access(self) -> bool:

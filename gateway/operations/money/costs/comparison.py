@@ -257,6 +257,7 @@ async def compare_costs(request: OperatorRequest[MoneyServices, None]) -> Result
         comparison_query,
         comparison_range=parameters.get("against", PREVIOUS),
         now=request.now(),
+        # whole: the time since which hourly sums exist, which no call reveals
         hours_since=await reads.whole.hourly_sums_start(),
         own_range_name=parameters.get("range"),
     )
@@ -287,7 +288,7 @@ async def compare_costs(request: OperatorRequest[MoneyServices, None]) -> Result
             "sentence": comparison_sentence(answer.comparison, answer.past),
             "names": {
                 dimension.name: dimension.label
-                for dimension in reads.whole.derived_dimensions()
+                for dimension in reads.definitions.derived_dimensions()
                 if dimension.name in known
             },
             "whole_since": answer.incomplete_before,

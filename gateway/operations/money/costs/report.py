@@ -229,6 +229,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     dimensions = [name for name in known if name not in UNITS]
     question, form = await read_report_question(request, known)
     make = partial(_build_report, request, question, form, known, dimensions)
+    # whole: asks again if lists changed; the answer has visible calls
     return await repeat_while_listing_changes(reads.whole, question.query, make)
 
 
@@ -259,7 +260,7 @@ async def _build_report(
             "dimensions": dimensions,
             "names": {
                 dimension.name: dimension.label
-                for dimension in reads.whole.derived_dimensions()
+                for dimension in reads.definitions.derived_dimensions()
                 if dimension.name in known_names
             },
             "past": result.past and result.past.to_fields(),

@@ -166,7 +166,14 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     has_choice = request.has_limited_data_access or query.include or query.exclude
     chosen = is_chosen if has_choice else None
     result = await worked_out(
-        request.whole_ledger, book, model, days=days, chosen=chosen, group_of=group_of_dimensions, now=now
+        # whole: `chosen` counts only visible calls
+        request.whole_ledger,
+        book,
+        model,
+        days=days,
+        chosen=chosen,
+        group_of=group_of_dimensions,
+        now=now,
     )
     whole = await ledger.costs(_limit_to_days(query, days)) if days else []
     cost = sum(money.text_to_units(row.cost) for row in whole)

@@ -201,8 +201,13 @@ async def read_figures(
         raise NotReadable(error.message) from error
     prices = await load_price_list(services.prices)
     before = comparison_query(
-        query, comparison_range=PREVIOUS, now=due_at, hours_since=await reader.whole.hourly_sums_start()
+        query,
+        comparison_range=PREVIOUS,
+        now=due_at,
+        # whole: the time since which hourly sums exist, which no call reveals
+        hours_since=await reader.whole.hourly_sums_start(),
     )
+    # whole: the period that the totals cover, which no call reveals
     past = await find_earlier_period_coverage(before, reader.whole, due_at)
     comparison = (
         await compare_costs(ledger, query, before, top=LARGEST, prices=prices)
