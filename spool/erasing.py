@@ -77,7 +77,9 @@ async def erase_from_storage(
     erasure = replace(erasure, below=sorted({*erasure.below, *below}))
     rows = await registry.erase_person(erasure, shown_names, actor, is_trial=is_trial)
     if is_trial:
-        return ErasureResult(rows=rows, devices=devices, below=below)
+        name_of = _name_function(registry.people, erasure)
+        records = await storage.rename_records(lambda name, _: name_of(name), is_trial=True)
+        return ErasureResult(rows=rows, records=records, devices=devices, below=below)
     done = await _finish_erasure(
         storage, registry, erasure, revoke_device, actor, overwrites_remains=overwrites_remains
     )
@@ -109,7 +111,7 @@ async def _finish_erasure(
         await _erase_devices(
             storage, device_ids_of_person(storage, registry.people, erasure), revoke_device, actor
         )
-        await _rename_person_in_labels(storage, named, actor)
+        await _rename_person_in_other_devices(storage, named, actor)
     remains = await overwrite_deleted_data(storage) if overwrites_remains else ()
     # stored last, so that a start after a crash repeats everything
     await registry.persons.store_finished_renaming(erasure)
@@ -235,9 +237,12 @@ async def _erase_devices(
         await storage.devices.update(id, change_for_existing_device(erase_device), change)
 
 
-async def _rename_person_in_labels(storage: Storage, rename: Callable[[str], str], actor: Actor) -> None:
+async def _rename_person_in_other_devices(
+    storage: Storage, rename: Callable[[str], str], actor: Actor
+) -> None:
     """
-    Replace the person's names in labels of devices of other people, such as a server's label with its owner.
+    Replace the person's names in labels and host names of other devices, such as a server's label with its
+    owner.
     """
 
     def with_pseudonyms(device: Device) -> Device:
@@ -245,10 +250,11 @@ async def _rename_person_in_labels(storage: Storage, rename: Callable[[str], str
             {key: rename(value) for key, value in labels.items()}
             for labels in (device.labels, device.operator_labels)
         )
-        if (reported, own) == (device.labels, device.operator_labels):
+        hostname = rename(device.hostname)
+        if (reported, own, hostname) == (device.labels, device.operator_labels, device.hostname):
             return device
         return device.with_changes_and_next_version(
-            changes_enrolment=True, labels=reported, operator_labels=own
+            changes_enrolment=True, labels=reported, operator_labels=own, hostname=hostname
         )
 
     for device in [each for each in storage.devices.all() if with_pseudonyms(each) is not each]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from spool.errors import Invalid
 from spool.people import (
+    END_USER,
     ERASED,
     LATEST,
     STORED_BEFORE,
@@ -145,14 +146,15 @@ def rename_person_in_fields(fields: dict[str, Any], renaming: Renaming, call: Ca
 
 def rename_person_in_tags(tags: Mapping[str, str], rename: Callable[[str], str]) -> dict[str, str]:
     """
-    Return the tags with the addresses of erased persons replaced. `rename`: returns the new name of a name.
+    Return the tags with erased persons and their addresses replaced. `rename`: returns the new name of a name.
     """
     return {
-        name: rename(value) if name == USER_EMAIL or is_hash_address_or_pseudonym(value) else value
+        name: rename(value) if name in _TAGS_OF_PEOPLE or is_hash_address_or_pseudonym(value) else value
         for name, value in tags.items()
     }
 
 
+_TAGS_OF_PEOPLE = (USER_EMAIL, END_USER)
 _NAMED = ("user", "subject")  # any name of a person
 _MAY_NAME = ("team", "api_key")  # may have a person's name, but only an e-mail address counts as one
 
@@ -168,6 +170,10 @@ def _renamed_fields(record: object, rename: Callable[[str], str]) -> dict[str, A
             after[name] = rename(value)
     if tags := read_renamed_field("tags"):
         after["tags"] = rename_person_in_tags(tags, rename)
+    if data := read_renamed_field("data"):
+        after["data"] = {
+            name: rename(value) if isinstance(value, str) else value for name, value in data.items()
+        }
     prices, mark, contract = (read_renamed_field("price_book") or "").partition(CONTRACT_MARK)
     if mark:
         after["price_book"] = (

@@ -27,9 +27,10 @@ from spool.linked_names import LinkedNames
 
 # The tag with the address of a user who is named by an account. No sender can state this tag.
 USER_EMAIL = "user_email"
+END_USER = "end_user"  # the tag with the person for whom the user of a gateway made the call
 USER, SECOND_NAME = "user", f"tag:{USER_EMAIL}"  # the dimensions that name a person
 # filters by these dimensions find all names of a person
-_OF_PEOPLE = frozenset((USER, SECOND_NAME, "owner", "subject"))
+_OF_PEOPLE = frozenset((USER, SECOND_NAME, f"tag:{END_USER}", "owner", "subject"))
 MAX_REMEMBERED = 32_768  # maximum texts whose hashes are in memory, up to 10 MB
 KEEP, HASH, DROP = "keep", "hash", "drop"  # values of the setting `privacy.emails`
 # Bytes of an address hash. A sender knows its own key, so it could search for two addresses with one shorter hash.

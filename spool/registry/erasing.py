@@ -15,7 +15,17 @@ from typing import Any, NamedTuple
 
 from spool.erasure import Erasure, erased_word_if_renamed, pseudonyms_by_digest, rename_words
 from spool.errors import NotAllowed
-from spool.people import ERASED, SECOND_NAME, STORED_BEFORE, USER, USER_EMAIL, People, Pseudonyms, is_address
+from spool.people import (
+    END_USER,
+    ERASED,
+    SECOND_NAME,
+    STORED_BEFORE,
+    USER,
+    USER_EMAIL,
+    People,
+    Pseudonyms,
+    is_address,
+)
 from spool.registry.changes import RegistryChangeWriter
 from spool.registry.file_owners import FILE_OWNERS, owner_document_id
 from spool.registry.operators import Actor, Operator
@@ -34,7 +44,20 @@ from spool.registry.tables.persons import (
 
 # fields, and dimensions in filters, that contain people
 PEOPLE = frozenset(
-    (USER, SECOND_NAME, USER_EMAIL, "users", "owner", "owners", "subject", "names", "person", "viewer")
+    (
+        USER,
+        SECOND_NAME,
+        USER_EMAIL,
+        END_USER,
+        f"tag:{END_USER}",
+        "users",
+        "owner",
+        "owners",
+        "subject",
+        "names",
+        "person",
+        "viewer",
+    )
 )
 AUTHORS = frozenset(("author", "actor", "account", "assignee"))
 MEMBERS = "members"  # field with the e-mail addresses of a role's members

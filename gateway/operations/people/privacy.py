@@ -211,7 +211,8 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
         shown_names=[person.label] if person.label else [],
     )
     erased = await work(is_trial=True)
-    if not (calls or erased.rows.people or erased.rows.accounts or erased.devices):
+    is_known = calls or erased.records.records
+    if not (is_known or erased.rows.people or erased.rows.accounts or erased.devices):
         raise NotThere(_NOT_KNOWN)
     if not body.dry_run:
         erased = await work()
@@ -370,7 +371,7 @@ def _erasure_receipt_places(
     yield ErasureReceiptPlace(
         place="records",
         state=PENDING if records.unreadable else DONE,
-        count=None if body.dry_run else records.records,
+        count=records.records,
         what=f"stored records; {records.deliveries} deliveries got new idempotency keys; {records.later} later "
         "calls have the name and stay, because they belong to a new person"
         + (

@@ -15,6 +15,7 @@ import pytest
 
 from gateway.devices.states import device_revoker
 from spool.deliveries.values import RouteSpec
+from spool.engines import open_storage
 from spool.erasing import AGAIN_AFTER_S, continue_due_erasures, erase_from_storage
 from spool.erasure import MAX_FILE_BYTES, Erasure, erasures_to_json, new_erasure, read_erasures
 from spool.errors import Invalid, NotAllowed
@@ -36,7 +37,7 @@ from spool.registry.operators import ADMIN, Actor
 from spool.registry.roles import IS, LIMITED, NewRole, RoleFilter, RoleLimits
 from spool.registry.tables.enforcers import EnforcerLimit, EnforcerReading, EnforcerState
 from spool.registry.tables.persons import LinkedPerson
-from spool.storage import Storage
+from spool.storage import Storage, StorageOptions
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import NOON
 from tests.spool.contract.test_devices import device
@@ -333,6 +334,50 @@ async def test_devices_lose_their_person(storage: Storage) -> None:
     assert ("revoked", "", "", "") == (known.state, known.user, known.hostname, known.serial)
 
 
+async def test_every_field_for_a_person_loses_the_name(options: StorageOptions, clock: MovedClock) -> None:
+    """
+    Each field that names a person loses an erased name, in calls, counters, events and corrections, and in totals by
+    this field: also the person for whom a gateway's user made the call, and a login in an event's data.
+    """
+    storage = await open_storage(replace(options, ledger_tags=("end_user",)), engine=options.storage.engine)
+    try:
+        people = use_people(storage)
+        tags = {"end_user": "ada", "city": "ada"}
+        await store(storage, [call(id=b"1" * 16, user="bob", tags=tags, output_tokens=None)])
+        await store(storage, [call(id=b"1" * 16, user="bob", tags=tags, output_tokens=7)])
+        counter = UsageMetric(
+            id=b"m" * 16, source="gemini_cli", name="tokens", tags=tags, start_time=1, value=5
+        )
+        await store(storage, [counter])
+        hashed = people.hash_address(ADA[0])
+        event = UsageEvent(
+            id=b"e" * 16, source="app", event_type="click", start_time=5, tags=tags,
+            data={"login": "ada", "email": hashed, "text": "ada and bob", "count": 3},
+        )  # fmt: skip
+        await store(storage, [event], USAGE_EVENTS)
+        assert 1 == (await sums(storage, "tag:end_user"))[("ada",)][0]
+        erasure = erasure_of(people, ADA, NOON + 1)
+        login, address = (erasure.names[people.erasure_digest(name)] for name in ("ada", hashed))
+        trial = await erased(storage, erasure, is_trial=True)
+        done = await erased(storage, erasure)
+        assert 4 == trial.records.records == done.records.records
+        assert {(login,)} == {group for group in await sums(storage, "tag:end_user") if group[0]}
+        [stored] = await storage.log.read(USAGE_EVENTS, 1, 1, includes_open_records=True)
+        [changed] = stored.records
+        assert isinstance(changed, UsageEvent)
+        assert {"login": login, "email": address, "text": "ada and bob", "count": 3} == changed.data
+        found = Counter[tuple[str, str]]()
+        for topic in (AI_TELEMETRY, USAGE_EVENTS):
+            last = await storage.log.newest_number(topic) - 1
+            for entry in await storage.log.read(topic, 1, last, includes_open_records=True):
+                for record in entry.records:
+                    states = (record.before, record.after) if isinstance(record, Correction) else (record,)
+                    found.update(item for each in states for item in getattr(each, "tags", {}).items())
+        assert {("end_user", login): 5, ("city", "ada"): 5} == found
+    finally:
+        await storage.close()
+
+
 async def test_labels_of_other_devices_lose_the_person(storage: Storage) -> None:
     """
     If a label of another device has the name of an erased person, it is removed, whether the device reported it or
@@ -340,7 +385,9 @@ async def test_labels_of_other_devices_lose_the_person(storage: Storage) -> None
     """
     people = use_people(storage)
     labels = {"process.owner": "ada", "site": "adamstown"}
-    server = replace(device(), user="", labels=labels, operator_labels={"owner": "ADA@example.com"})
+    server = replace(
+        device(), user="", hostname="ada", labels=labels, operator_labels={"owner": "ADA@example.com"}
+    )
     await storage.devices.replace_row(server)
     await erased(storage, erasure_of(people, ADA, NOON))
     assert [server] == [*storage.devices.all()]
@@ -350,6 +397,7 @@ async def test_labels_of_other_devices_lose_the_person(storage: Storage) -> None
     assert "adamstown" == known.labels["site"]
     assert known.labels["process.owner"].startswith("erased:")
     assert known.operator_labels["owner"].startswith("erased:")
+    assert known.hostname.startswith("erased:")
 
 
 async def test_a_changed_delivery_has_a_new_key(storage: Storage, clock: MovedClock) -> None:

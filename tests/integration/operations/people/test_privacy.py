@@ -306,3 +306,33 @@ async def test_a_search_finds_no_erased_name(serve: Serve) -> None:
     for text in (CANARY, "canary"):
         assert [] == checked(await world.ask("GET", "/search", q=text))["found"]
     assert checked(await world.ask("GET", "/search", q="bob"))["found"]
+
+
+async def test_a_person_for_whom_a_gateway_called_is_erased(serve: Serve) -> None:
+    """A person whom a gateway reports only as the end user of its own user's calls is known, and is erased."""
+    world = await world_of(serve, Config())
+    await allow(world)
+    call = {
+        "id": "chatcmpl-1",
+        "call_type": "acompletion",
+        "status": "success",
+        "model": "gpt-4o",
+        "custom_llm_provider": "openai",
+        "startTime": datetime.now(UTC).timestamp(),
+        "prompt_tokens": 9,
+        "completion_tokens": 3,
+        "end_user": CANARY,
+        "metadata": {"user_api_key_user_id": "service"},
+    }
+    answer = await world.serving.send("/v1/ai-telemetry/litellm", json.dumps(call).encode())
+    assert 200 == answer.status
+    [record] = await world.serving.records()
+    assert ("service", CANARY) == (record.user, record.tags["end_user"])
+    trial = await erased(world, dry_run=True)
+    receipt = await erased(world)
+    counts = [
+        next(place["count"] for place in each["places"] if place["place"] == "records")
+        for each in (trial, receipt)
+    ]
+    assert [1, 1] == counts
+    assert CANARY.encode() not in await stored(world, lambda: iter(()))
