@@ -41,6 +41,7 @@ from spool.record import (
 
 FORMAT = 1  # version of the file of erasures
 MAX_FILE_BYTES = 64 << 20
+GATEWAY_BELOW = "gateway "  # prefix of the name under which a gateway below is listed
 TOPICS_OF_PEOPLE = (AI_TELEMETRY, USAGE_EVENTS)
 _HEX = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"[\w@.:+%'-]+")
@@ -91,6 +92,17 @@ def pseudonyms_by_digest(erasures: Iterable[Erasure]) -> Pseudonyms:
             erased_name = ErasedName(int(erasure.at * NS), erasure.stored, pseudonym)
             found[digest] = (*found.get(digest, ()), erased_name)
     return Pseudonyms(found, (*keys,))
+
+
+def unconfirmed_pseudonyms(erasures: Iterable[Erasure]) -> Mapping[str, Pseudonyms]:
+    """Return the pseudonyms of the erasures that each agent or gateway below has not confirmed, by its key."""
+    unconfirmed: dict[str, list[Erasure]] = {}
+    for erasure in erasures:
+        for name in erasure.below:
+            # several gateways may share a key, so the name of a gateway ends with its installation
+            key = name.rpartition(" ")[0] if name.startswith(GATEWAY_BELOW) else name
+            unconfirmed.setdefault(key, []).append(erasure)
+    return {key: pseudonyms_by_digest(own) for key, own in unconfirmed.items()}
 
 
 # -- records -------------------------------------------------------------------------------------------------

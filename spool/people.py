@@ -130,6 +130,8 @@ class PersonNameLinks:
         self.names_of_erased: Mapping[str, tuple[str, ...]] = {}
         self.version = 0  # number that grows with each change of a link
         self.erased = Pseudonyms()
+        # erasures that an agent or gateway below has not confirmed, by the name of its key
+        self.unconfirmed: Mapping[str, Pseudonyms] = {}
         self.meets: Callable[[str, str, int], None] | None = None
         self._watchers: list[Callable[[], None]] = []
 

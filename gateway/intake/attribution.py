@@ -10,6 +10,7 @@ follow `work.branch`. Units of work get one name for all reporters.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from gateway.configuration.sections import AttributionRule, Config
 from gateway.devices.fleet.heartbeat_facts import assistant_of_source
@@ -22,6 +23,7 @@ from spool.people import (
     BRANCH,
     KEEP,
     LATEST,
+    STORED_BEFORE,
     USER_EMAIL,
     People,
     PersonNameLinks,
@@ -29,7 +31,7 @@ from spool.people import (
     is_address,
     is_hash_address_or_pseudonym,
 )
-from spool.record import AiRecord, Inference, UsageEvent
+from spool.record import AiRecord, Inference, Record, UsageEvent
 
 # user name that opencode sends with each call if its settings name no user
 _OPENCODE, _NOBODY = "opencode", "unknown"
@@ -96,6 +98,15 @@ class RecordAttributor:
             record.tags = self._tags_with_hashed_or_no_git_branch(record.tags)
         if renaming := self.erased_name_renaming:
             rename_person(record, renaming, time_of_new_call(record))
+
+    def erase_if_unconfirmed(self, record: Record, lower_installation: str | None) -> None:
+        """
+        Rename people whose erasure the sender, an agent or gateway below, has not confirmed. What it stored until
+        then is from before the erasure, whatever its start.
+        """
+        erased = self._persons.unconfirmed.get(lower_installation or "")
+        if erased is not None:
+            rename_person(record, partial(self._people.pseudonym, erased=erased), STORED_BEFORE)
 
     def attribute_steps(self, steps: list[SpanStep]) -> list[SpanStep]:
         """

@@ -55,6 +55,7 @@ class NonTelemetryIntake:
         """Store usage events. Labels of the key fill missing tags, and `privacy.emails` applies to ids."""
         for record in events.records:
             self._attribution.apply_to_event(record, bearer.labels)
+            self._attribution.erase_if_unconfirmed(record, bearer.lower_installation)
             await pause_if_step_was_long()
         submission = Submission(
             topic=USAGE_EVENTS,

@@ -200,6 +200,7 @@ class PayloadIntake:
             labels = NO_LABELS if record.device is None else self._device_labels(record.device)
             record.sender_key = sender
             attribution.attribute_record(record, key_labels, labels)
+            attribution.erase_if_unconfirmed(record, bearer.lower_installation)
             is_given = gives_users or labels
             default_users.append(attribution.default_user(record, key_labels, labels) if is_given else None)
         outcome.steps = attribution.attribute_steps(outcome.steps)
@@ -209,7 +210,8 @@ class PayloadIntake:
             template = point.template
             labels = NO_LABELS if template.device is None else self._device_labels(template.device)
             template.sender_key = sender
-            self._attribution.attribute_record(template, bearer.labels, labels)
+            attribution.attribute_record(template, key_labels, labels)
+            attribution.erase_if_unconfirmed(template, bearer.lower_installation)
         return default_users
 
     async def _price_records(self, outcome: ReadOutcome) -> None:

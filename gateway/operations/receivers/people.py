@@ -220,10 +220,8 @@ async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures])
 
 def _require_downstream_sender(bearer: AuthenticatedKey) -> str:
     """Return the name of an agent or a gateway below. Refusal 403 for other senders."""
-    if bearer.device is not None and not bearer.is_local:
-        return bearer.name
-    if bearer.is_gateway:
-        return f"gateway {bearer.name}"
+    if bearer.lower_installation is not None:
+        return bearer.lower_installation
     message = "Only agents, and gateways whose key server.chain_keys names, may send this."
     raise Refusal(403, "gateway_key_needed", message)
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gateway.core.errors import Refusal
+from spool.erasure import GATEWAY_BELOW
 from spool.record import DEVICE_KEYS
 
 if TYPE_CHECKING:
@@ -60,6 +61,13 @@ class AuthenticatedKey:
         assistants together.
         """
         return f"key {self.name}" if self.person is None else self.person.principal
+
+    @property
+    def lower_installation(self) -> str | None:
+        """Return the name of the agent or gateway below that has this key, or None if another sender has it."""
+        if self.device is not None and not self.is_local:
+            return self.name
+        return f"{GATEWAY_BELOW}{self.name}" if self.is_gateway else None
 
     @property
     def sender(self) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from spool.erasure import Erasure, erasure_from_json, pseudonyms_by_digest
+from spool.erasure import Erasure, erasure_from_json, pseudonyms_by_digest, unconfirmed_pseudonyms
 from spool.errors import Invalid, NotAllowed, NotThere, RowDamaged
 from spool.ledger.sums import OTHER
 from spool.linked_names import LinkedNames
@@ -392,6 +392,7 @@ class PersonTable:
     def _apply_erasures(self, erasures: Sequence[Erasure]) -> None:
         self.erasures = erasures
         self._people.persons.erased = pseudonyms_by_digest(erasures)
+        self._people.persons.unconfirmed = unconfirmed_pseudonyms(erasures)
 
     def _apply_people_change(self, change: PeopleChange) -> None:
         self._people.persons.change_links(*change)

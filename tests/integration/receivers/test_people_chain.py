@@ -26,8 +26,9 @@ from gateway.service.app import TollhouseApp
 from spool import erasing
 from spool.errors import SpoolUnavailable
 from spool.people import ERASED, HASH, People, hash_address_with_key
+from spool.record import USAGE_EVENTS
 from spool.registry.operators import Actor
-from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
+from spool.registry.scopes import CREATE_EVENT, ENROLL, HEARTBEAT, INGEST
 from spool.registry.tables.persons import ReportedForms
 from spool.settings import SpoolSettings
 from tests.exporters.upstream import FakeUpstream, Received, Reply
@@ -469,6 +470,60 @@ async def test_a_laptop_links_only_names_of_its_own_calls(office: Office) -> Non
     assert [] == (await office.state(office.honest, VICTIM, keys=[OTHER_KEY]))["waiting"]
     assert hash_address_with_key(OTHER_KEY, VICTIM) in names_at(office.gateway, VICTIM)
     assert len(await office.conflicts()) <= 4, "half of the room for conflicts"
+
+
+async def test_a_gateway_below_sends_no_name_from_before_its_erasure(serve: Serve) -> None:
+    """
+    Until a gateway below has confirmed an erasure, its calls and events are from before, even if their start is ahead.
+    Other senders, and the gateway once it has confirmed, report a later person of the same name. Two gateways share
+    a key, so both must confirm.
+    """
+    serving = await serve(config=Config(spool=SPOOL), chain_keys=("site",))
+    site = await serving.make_key("site", scopes=(*SCOPES, CREATE_EVENT))
+    world, installations = world_at(serving), ("ab" * 16, "cd" * 16)
+    await allow(world)
+
+    async def confirm(installation: str, done: Sequence[str] = ()) -> None:
+        body = {"installation": installation, "done": list(done)}
+        assert 200 == (await told(serving, "erasures", body, site)).status
+
+    async def call_with(key: str) -> None:
+        """Send a call and an event of a clock that is an hour ahead."""
+        at = datetime.now(UTC) + timedelta(hours=1)
+        start = int(at.timestamp()) * 10**9
+        span = json_span("gpt-4o", startTimeUnixNano=str(start), endTimeUnixNano=str(start + 10**9))
+        span["attributes"].append({"key": "user.id", "value": {"stringValue": LOGIN}})
+        assert 200 == (await serving.send("/v1/traces", json_traces(span), key=key)).status
+        event = {"type": "order", "source": "shop", "subject": LOGIN, "time": at.isoformat()}
+        assert 200 == (await serving.send("/v1/events", json.dumps(event).encode(), key=key)).status
+
+    async def names() -> list[bool]:
+        """Return whether each call and event has the name."""
+        log = serving.app.services.storage.log
+        users = [record.user for record in await serving.records()]
+        last = log.next_number(USAGE_EVENTS) - 1
+        for entry in await log.read(USAGE_EVENTS, 1, last, includes_open_records=True):
+            users += [getattr(record, "subject", None) for record in entry.records]
+        return [name == LOGIN for name in users]
+
+    for installation in installations:
+        await confirm(installation)
+    await call_with(site)
+    erased = checked(await world.ask("POST", f"/people/{LOGIN}/erase", {"confirm": LOGIN}))["erasure"]
+    assert 2 == below(erased)["count"]
+    await call_with(site)
+    await confirm(installations[0], [erased["id"]])
+    await call_with(site)
+    assert [False] * 6 == await names()
+    assert [] == [
+        name
+        for name, content in contents_of(serving.app.config.data_dir).items()
+        if LOGIN.encode() in content
+    ]
+    await call_with(await serving.make_key("other", scopes=(*SCOPES, CREATE_EVENT)))
+    await confirm(installations[1], [erased["id"]])
+    await call_with(site)
+    assert [False, False, False, True, True] * 2 == await names()
 
 
 async def test_a_gateway_waits_for_the_one_above_it(chain: Chain) -> None:
