@@ -30,12 +30,13 @@ quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on
 	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/docs tests/test_*.py
 
 # Four lanes keep two cores busy; with six the same tests took more of the processor. With a failure the others still run
-# to their end. PARTS is in tests/tests.mk. The last step checks that each promise and each operation has a passed test.
+# to their end. PARTS is in tests/tests.mk. The last step repeats waits that did not
+# end, once and alone, and checks that each promise and each operation has a passed test.
 LANES ?= 4
 test: $(VENV)/run.stamp  ## the whole suite with the linters, four parts at a time, and the wheel on the oldest and the newest Python
 	@$(MAKE) --no-print-directory -j 3 $(AUDIT)/stamp environment builds
 	@rm -rf $(RECORDS)
-	@$(MAKE) --no-print-directory -k -j $(LANES) $(PARTS) audit; \
+	@$(MAKE) --no-print-directory -k -j $(LANES) REPEATS=later $(PARTS) audit; \
 	outcome=$$?; $(BIN)/python -m tests.verdict $(RECORDS) && exit $$outcome
 
 # A new clone finds what mypy knows of the libraries, and checks only its own files.

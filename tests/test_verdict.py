@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from tests import verdict
 from tests.promises import ROOT, promises
-from tests.proved import FAILED, PASSED, SKIPPED
+from tests.proved import FAILED, PASSED, SKIPPED, is_repeatable
 from tests.verdict import Part, operations, unanswered, unproved
 
 ONE = "One call, one record"
@@ -74,6 +75,70 @@ def test_each_test_is_recorded_with_its_outcome(tmp_path: Path) -> None:
 def test_only_the_tests_of_a_promise_run(tmp_path: Path) -> None:
     *tests, _, _ = recorded(tmp_path, "--promise", ONE)
     assert ["test_that_passes", "test_that_is_skipped"] == [test["id"].partition("::")[2] for test in tests]
+
+
+LATE = """
+from pathlib import Path
+from tests.waiting import StillWaiting
+
+def test_that_waits():
+    there = Path(__file__).with_name("there")
+    if not there.exists():
+        there.touch()
+        raise StillWaiting("waited 600 s for: the moon")
+
+def test_that_waits_for_ever():
+    raise StillWaiting("waited 600 s for: godot")
+
+def test_that_counts_wrong():
+    try:
+        raise StillWaiting("waited 600 s for: the count")
+    except StillWaiting:
+        assert 1 == 2
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    """Return a function that runs tests like a part of `make test`, and then the last repeats."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setattr(verdict, "ROOT", tmp_path)
+    (tmp_path / "test_late.py").write_text(LATE)
+
+    def run(*tests: str) -> tuple[int, str]:
+        record = ["--record", "record/part.ndjson", "--repeat-later"]
+        names = [f"test_late.py::{name}" for name in tests]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.proved", *record, *names]
+        code = subprocess.run(command, cwd=tmp_path, capture_output=True).returncode
+        records = tmp_path / "record"
+        return code, "\n".join(verdict.repeat_waits(records, verdict.read_parts(records)))
+
+    return run
+
+
+def test_only_waits_are_repeated_and_only_once(
+    run: Callable[..., tuple[int, str]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, problems = run("test_that_waits", "test_that_waits_for_ever")
+    assert code == 0
+    assert re.fullmatch("failed twice: .*::test_that_waits_for_ever: .* for: godot", problems)
+    assert 1 == len(re.findall("slow: .*::test_that_waits: ", capfd.readouterr().out))
+    assert (1, "") == run("test_that_counts_wrong")
+
+
+@pytest.mark.parametrize("folder", ["faults", "order", "deadlocks"])
+def test_waits_among_lost_records_and_hangs_are_not_repeated(folder: str) -> None:
+    late = ["tests.waiting.StillWaiting: waited 600 s for: the moon"]
+    assert is_repeatable("tests/acceptance/test_chain.py::test_x[faults]", late)
+    assert not is_repeatable(f"tests/integration/{folder}/test_chain.py::test_x", late)
+
+
+def test_an_error_beside_a_wait_is_an_error() -> None:
+    late = "Failed: Timeout (>900.0s) from pytest-timeout."
+    assert is_repeatable("tests/test_x.py::test_x", [late, "tests.waiting.StillWaiting: waited"])
+    assert not is_repeatable("tests/test_x.py::test_x", [late, "AssertionError: assert 1 == 2"])
+    assert not is_repeatable("tests/test_x.py::test_x", [late, ""])
 
 
 def part(outcomes: Mapping[str, str]) -> Part:

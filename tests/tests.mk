@@ -53,6 +53,9 @@ ifdef PROOFS
 export TOLLHOUSE_PROOFS := 1
 PYTEST += -m "not clients and not chroot" --timeout 36000
 endif
+ifeq ($(REPEATS),later)
+PYTEST += --repeat-later
+endif
 # A plugin of one test in test-api, which takes a second to load.
 WITHOUT := -p no:schemathesis
 GATEWAYS := tests/faults/gateways tests/faults/test_gateways.py

@@ -2,6 +2,8 @@
 The last step of `make test`: what all parts proved together.
 
     python -m tests.verdict DIRECTORY    fails if a promise or a published operation has no passed test
+
+Before that, it repeats each test whose wait did not end, once and alone. No other test is repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any
 from gateway.http.address import ApiAddress
 from gateway.service.addresses.table import ADDRESSES
 from tests.promises import EVIDENCE, ROOT, promises
-from tests.proved import PASSED, SKIPPED
+from tests.proved import PASSED, SKIPPED, WAITED
 
 REFUSED = (401, 403)
 WHOLE_RUN = re.compile(r"^`make proofs` (passed on .*|has not run as a whole yet\.)$", re.MULTILINE)
@@ -56,6 +58,18 @@ def read_part(path: Path) -> Part:
         else:
             part.cpu_s, part.wall_s, part.is_whole = line["cpu_s"], line["wall_s"], True
     return part
+
+
+def repeat_waits(directory: Path, parts: Iterable[Part]) -> Iterator[str]:
+    """Repeat the tests that waited, each alone. Yield those that failed again, and print the others as slow."""
+    waited = [test for part in parts for test in part.tests if test["outcome"] == WAITED]
+    for number, test in enumerate(waited):
+        record = directory / f"again-{number}.ndjson"
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.proved", "--record", str(record)]
+        if subprocess.run([*command, test["id"]], cwd=ROOT).returncode:
+            yield f"failed twice: {test['id']}: {test['failure']}"
+        else:
+            print(f"slow: {test['id']}: {test['failure']}")
 
 
 def unproved(parts: Iterable[Part], *, is_ci: bool) -> Iterator[str]:
@@ -132,6 +146,7 @@ def main() -> None:
         "--write", action="store_true", help="write a whole run of `make proofs` into EVIDENCE.md"
     )
     options = parser.parse_args()
+    failed_twice = [*repeat_waits(options.directory, read_parts(options.directory))]
     parts = read_parts(options.directory)
     for part in parts:
         times = f"{part.cpu_s / 60:6.2f} min of processor {part.wall_s / 60:6.2f} min"
@@ -144,6 +159,7 @@ def main() -> None:
         print(*sorted(long_tests(parts), reverse=True), sep="\n")
     print(*(f"main has a test that is not here: {name}" for name in removed_tests()), sep="\n")
     problems = [
+        *failed_twice,
         *(f"{part.name} did not reach its end" for part in parts if not part.is_whole),
         *unproved(parts, is_ci=bool(os.environ.get("CI"))),
         *unanswered(answer for part in parts for answer in part.answers),
