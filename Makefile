@@ -33,7 +33,7 @@ quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on
 # to their end. PARTS is in tests/tests.mk. The last step repeats waits that did not
 # end, once and alone, and checks that each promise and each operation has a passed test.
 LANES ?= 4
-test: $(VENV)/run.stamp  ## the whole suite with the linters, four parts at a time, and the wheel on the oldest and the newest Python
+test: $(VENV)/run.stamp  ## the whole suite with the linters, four parts at a time, and the wheel on the oldest Python
 	@$(MAKE) --no-print-directory -j 3 $(AUDIT)/stamp environment builds
 	@rm -rf $(RECORDS)
 	@$(MAKE) --no-print-directory -k -j $(LANES) REPEATS=later $(PARTS) audit; \

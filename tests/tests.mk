@@ -39,13 +39,12 @@ environment:
 # While pip waits for the package index. What cannot be built is asked for again by its part, which tells why.
 builds:
 	@if native/available.sh >/dev/null; then $(MAKE) --no-print-directory $(NATIVE)/wheels/stamp; fi || true
-	@$(MAKE) --no-print-directory kubernetes-tools >/dev/null 2>&1 || true
 
 # The parts of `make test`: the linters, and together all of tests/. Those that wait for processes and disks most of the
-# time begin beside the two longest, and then long ones begin before short ones, so that no lane is left alone at the end.
-# Each ends with the tests that took longest, and writes a record, which `tests.verdict` reads when all have ended.
-PARTS := test-browser test-faults test-gateways test-spool test-api test-integration test-program test-code test-lake \
-	test-deploy test-native lint
+# time begin first, beside the longest of the others, so that no lane is left alone at the end. Each ends with the tests
+# that took longest, and writes a record, which `tests.verdict` reads when all have ended.
+PARTS := test-program test-browser test-faults test-api test-spool test-gateways test-code test-integration test-lake \
+	test-native test-deploy lint
 RECORDS := build/proved
 PYTEST = $(BIN)/python -m pytest -q -rfEs --durations=25 --durations-min=3 -p tests.proved --record $(RECORDS)/$@.ndjson
 # `make proofs` runs the same parts with PROOFS=1: also the tests marked `proof`, and everything at full size.
@@ -90,7 +89,9 @@ test-api:
 test-browser:
 	$(PYTEST) $(WITHOUT) tests/browser
 test-deploy:
+ifdef PROOFS
 	@$(MAKE) --no-print-directory kubernetes-tools || test -s .venv-kubernetes/missing
+endif
 	$(PYTEST) $(WITHOUT) tests/bench tests/clients tests/deploy
 
 test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environment of its own

@@ -30,7 +30,7 @@ from tests.acceptance.captured_upstream import SPAN_TOKENS, CountingUpstream
 from tests.acceptance.conftest import SEND_AI_TELEMETRY, Tollhouse
 from tests.clients.capture import SentRequest, kept
 from tests.clients.journal import Call
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, as_proof
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(1200)  # the first test of an order waits for the whole replay
@@ -113,8 +113,8 @@ LONG_ORDERS = (
 )
 ORDERS = (
     *(LONG_ORDERS if IS_LONG else ()),
-    Order("backwards, twice", lambda: twice()[::-1]),
-    Order("counters decided before their calls come", captured, counters_first=True),
+    as_proof(Order("backwards, twice", lambda: twice()[::-1])),
+    as_proof(Order("counters decided before their calls come", captured, counters_first=True)),
     Order("stopped and killed", shuffled, ends={3: signal.SIGTERM, 6: signal.SIGKILL}),
 )
 

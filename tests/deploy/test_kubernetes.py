@@ -83,11 +83,13 @@ def schema(path: str) -> Any:
     return json.loads((SCHEMAS / f"{path}.json").read_text())
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("values", [(), MONITORED, SHARED, (*SHARED, *MONITORED)])
 def test_the_published_schemas_accept_what_is_rendered(values: tuple[str, ...]) -> None:
     assert [] == problems(helm(*values))
 
 
+@pytest.mark.proof
 def test_the_published_schemas_accept_the_sidecar() -> None:
     """The sidecar's manifest is valid by the published schemas, and the check finds an unknown field."""
     assert [] == problems(sidecar())
@@ -95,12 +97,14 @@ def test_the_published_schemas_accept_the_sidecar() -> None:
     assert "startProbe" in found
 
 
+@pytest.mark.proof
 def test_alerts_come_from_one_file() -> None:
     """The chart contains an unchanged copy of the rules of deploy/prometheus."""
     rules = yaml.safe_load((ROOT / "deploy/prometheus/rules.yaml").read_text())
     assert rules == objects(helm(*MONITORED))["PrometheusRule", "tollhouse"]["spec"], "make kubernetes-rules"
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("values", [(), SHARED])
 def test_monitoring_opens_one_port_to_one_namespace(values: tuple[str, ...]) -> None:
     """
@@ -127,6 +131,7 @@ def test_monitoring_opens_one_port_to_one_namespace(values: tuple[str, ...]) -> 
     assert [{"namespaceSelector": {"matchLabels": names}}] == rule["from"]
 
 
+@pytest.mark.proof
 def test_helm_lints_and_names_a_wrong_value() -> None:
     """The chart passes lint, and an unknown value is an error with its name."""
     assert "0 chart(s) failed" in run_helm("lint", "--strict", str(KUBERNETES / "helm"))
@@ -136,6 +141,7 @@ def test_helm_lints_and_names_a_wrong_value() -> None:
         helm("--set", "storage.engine=mysql")
 
 
+@pytest.mark.proof
 def test_settings_in_pods_load(tmp_path: Path) -> None:
     """The settings of gateway and sidecar load, even with the example upstream enabled."""
     rendered = objects(helm(*MONITORED))
@@ -159,6 +165,7 @@ def test_settings_in_pods_load(tmp_path: Path) -> None:
     assert agent.server.listen in environment(pod["containers"][0])["GENERIC_LOGGER_ENDPOINT"]
 
 
+@pytest.mark.proof
 def test_gateways_on_one_postgresql_keep_nothing_in_their_pods(tmp_path: Path) -> None:
     """
     The Deployment has no volumes of its own and spreads over machines. Its settings name the files of the secret.
@@ -226,6 +233,7 @@ def mount(one: Any, pod: Any, name: str, directory: Path) -> None:
             link.symlink_to(hidden / link.name)
 
 
+@pytest.mark.proof
 def test_a_sender_sends_with_the_settings_of_the_chart(tmp_path: Path) -> None:
     """
     With the values of the page, the chart creates a key, a view and a budget, which are applied at the start.

@@ -97,6 +97,7 @@ def count_of(packed: bytes) -> int:
     return first & 0x0F if first & 0xF0 == 0x90 else int.from_bytes(packed[1:3])
 
 
+@pytest.mark.proof
 def test_walker(native: NativeModule) -> None:
     """The walker finds the same records as the rule, and none if the rule finds damage."""
 
@@ -117,6 +118,7 @@ def test_walker(native: NativeModule) -> None:
     tried(native, target)
 
 
+@pytest.mark.proof
 def test_spans_and_sums(native: NativeModule) -> None:
     """
     Changed bytes that are still valid records give the rules' spans and sums, even if the module has
@@ -136,6 +138,7 @@ def test_spans_and_sums(native: NativeModule) -> None:
     tried(native, target)
 
 
+@pytest.mark.proof
 def test_offsets_that_fit_nothing(native: NativeModule) -> None:
     """
     The encoder and the sums check every offset that they receive, and leave records with an invalid
@@ -184,6 +187,7 @@ def amount(chance: random.Random) -> str:
     return text
 
 
+@pytest.mark.proof
 def test_decimal_text_and_counts(native: NativeModule) -> None:
     """Money is added up to the last digit. A text that is no amount is refused, as by the rule."""
     both = Both(native)
