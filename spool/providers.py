@@ -59,6 +59,9 @@ PROVIDERS = (
     # not among OpenTelemetry's names
     Provider("cloudflare", "cloudflare", spellings=("workers-ai",), standard=False),
     Provider(CURSOR, "cursor", "Cursor", standard=False),
+    Provider("dashscope", "dashscope", "Alibaba Cloud", (
+        "alibaba", "alibaba-cloud", "alibabacloud", "aliyun", "model-studio", "qwen",
+    ), standard=False),
     Provider("fireworks", "fireworks", spellings=("fireworks-ai",), standard=False),
     Provider("github", "github-copilot", spellings=("copilot", "github-copilot"), standard=False),
     Provider("meta", "meta", spellings=("meta-llama",), standard=False),

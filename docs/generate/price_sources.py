@@ -32,6 +32,7 @@ LITELLM_SELLERS: Final = {
     "bedrock_converse": "aws.bedrock",
     "cohere": "cohere",
     "cohere_chat": "cohere",
+    "dashscope": "dashscope",
     "deepseek": "deepseek",
     "gemini": "gcp.gemini",
     "groq": "groq",
@@ -61,7 +62,14 @@ MODELS_DEV_SELLERS: Final = {
     "xai": "x_ai",
     "zai": "zai",
 }
-_KEPT: Final = ("litellm_provider", "mode", "alias_of", "provider_specific_entry", "currency")
+_KEPT: Final = (
+    "litellm_provider",
+    "mode",
+    "alias_of",
+    "provider_specific_entry",
+    "currency",
+    "tiered_pricing",
+)
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -190,6 +190,9 @@ def _price_rows(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Pri
     if entry.get("currency", "USD") != "USD":
         raise CardUnreadable(f"{key}: the currency is {entry['currency']}, but must be USD")
     amounts: dict[str, dict[int, dict[str, Any]]] = {}
+    sizes = _amounts_by_input_size(key, entry)
+    if sizes:
+        amounts[""] = sizes
     for field, value in entry.items():
         match = _FIELD.fullmatch(field)
         assert match is not None  # the pattern always matches, because each of its parts is optional
@@ -222,6 +225,32 @@ def _price_rows(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Pri
         base = {**({} if searches is None else {"web_searches": searches}), **standard, **rows.pop(0, {})}
         tiers = [Tier(above=above, **_row_fields({**base, **rows[above]})) for above in sorted(rows)]
         yield Price(mode=mode, tiers=tuple(tiers), **_row_fields(base))
+
+
+def _amounts_by_input_size(key: str, entry: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """Return the prices of `tiered_pricing`, by the number of input tokens above which they apply."""
+    tiers = entry.get("tiered_pricing")
+    if tiers is None:
+        return {}
+    sizes: dict[int, dict[str, Any]] = {}
+    for tier in tiers if isinstance(tiers, list) else [None]:
+        above = _lower_end_of_range(tier)
+        if above is None or not isinstance(tier, dict):
+            raise CardUnreadable(f"{key}: tiered_pricing has a tier without a range of two numbers")
+        row = sizes.setdefault(above, {})
+        for field, value in tier.items():
+            named = _FIELDS.get(field)
+            amount = None if named is None else _read_amount(key, field, value, named[1])
+            if named is not None and amount is not None:
+                row[named[0]] = amount
+    return sizes
+
+
+def _lower_end_of_range(tier: object) -> int | None:
+    ends = tier.get("range") if isinstance(tier, dict) else None
+    if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(end, Decimal) for end in ends):
+        return None
+    return int(ends[0]) if 0 <= ends[0] < ends[1] else None
 
 
 def _is_cache_storage_price(key: str, seller: str) -> bool:

@@ -20,6 +20,10 @@ from spool.ledger.queries import BUILT_IN_DIMENSIONS, MODEL_FAMILY, PROVIDER_FAM
 # lists it.
 CLOSED = frozenset({"anthropic", "openai", "google", "x-ai", "cohere", "perplexity"})
 
+# Models of Qwen that only Alibaba Cloud serves. Other models of Qwen are open, and many providers sell them.
+_ONLY_AT_ALIBABA = re.compile(
+    r"qwen-(coder|flash|max|plus|turbo)|qwen3-(coder-(flash|plus)|max|vl-plus)|qwen3\.\d-(flash|max|omni|plus)|qwq-plus"
+)
 _BEDROCK_VERSION = re.compile(r"-v\d+(?::\d+)?(?::\w+)?$")
 # Models that have a version such as `v1` only on Bedrock. In other names, such as `deepseek-v3`, it is the
 # model's own number.
@@ -36,6 +40,8 @@ def maker_name_in_price_lists(model: str) -> str | None:
     """Return the maker of a model, as price lists name it, or None. `model` is in lower case."""
     if model.startswith("gpt-oss"):  # gpt-oss is an open model, so each provider sets its own price
         return None
+    if _ONLY_AT_ALIBABA.match(model):
+        return "dashscope"
     provider = models.maker_of_model(model)
     return None if provider is None else providers.provider_name_in_rate_cards(provider)
 

@@ -96,6 +96,7 @@ def read_calls(event: DatabricksEvent) -> Iterable[ReadCall]:
     is_of_serving = text_or_none(event.databricks_request_id) is not None
     record = _read_serving_row(event) if is_of_serving else _read_gateway_row(event)
     mark_as_failed_if_http_error(record, event.status_code)
+    record.cost = struct_or_empty(event.response, ProviderBody).billed_cost
     metadata = CallMetadata()
     metadata.add_caller_and_tags(_merged_tags(event))
     metadata.add_tag("route", text_or_none(event.endpoint_name))

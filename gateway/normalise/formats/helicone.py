@@ -86,7 +86,8 @@ def read_calls(event: HeliconeEvent) -> Iterable[ReadCall]:
     )
     record.region = region_of_call(response_body.processing_geography, model=model)
     set_normalised_counts(record, _tokens_of_figures_and_bodies(figures, request_body, response_body))
-    record.cost = cost_unless_placeholder_zero(record, parse_amount(figures.cost, "metadata.cost"))
+    gateway_cost = cost_unless_placeholder_zero(record, parse_amount(figures.cost, "metadata.cost"))
+    record.cost = response_body.billed_cost or gateway_cost
     metadata = CallMetadata()
     add_tier_tag(metadata, response_body.service_tier_name)
     metadata.fill_record(record, end_user=text_or_none(event.user_id))

@@ -245,7 +245,10 @@ def _read_log_file(event: PortkeyEvent) -> ReadCall:
     set_normalised_counts(record, response_body.counted_tokens(request_body))
     if not mark_as_failed_if_http_error(record, response.status) and _is_cache_hit(cache_status):
         record.status = "cached"
-    record.cost = cost_unless_placeholder_zero(record, _dollars_from_cents(row.cost))
+    gateway_cost = cost_unless_placeholder_zero(record, _dollars_from_cents(row.cost))
+    # a cached response repeats what its first call cost
+    is_cached = record.status == "cached"
+    record.cost = gateway_cost if is_cached else response_body.billed_cost or gateway_cost
     metadata = CallMetadata()
     _add_metadata_facts(metadata, headers.metadata)
     add_tier_tag(metadata, response_body.service_tier_name)
@@ -282,6 +285,7 @@ def _read_webhook_event(event: PortkeyEvent) -> ReadCall:
     )
     set_normalised_counts(record, response_body.counted_tokens(request_body))
     mark_as_failed_if_http_error(record, response.statusCode)
+    record.cost = response_body.billed_cost
     metadata = CallMetadata()
     _add_metadata_facts(metadata, event.metadata)
     add_tier_tag(metadata, response_body.service_tier_name)

@@ -25,6 +25,7 @@ from gateway.normalise.reading.tokens import (
     choose_input_and_output_with_total,
     normalise_counts,
     with_missing_reasoning,
+    with_rest_of_total,
 )
 from spool.record import Inference
 
@@ -238,12 +239,11 @@ class LogDialect:
         tokens = normalise_counts(
             stated, total=total, without_cache=without_cache, without_reasoning=self.without_reasoning
         )
-        if (
-            total is None
-            or tokens.input is None
-            or tokens.output is None
-            or tokens.input + tokens.output == total
-        ):
+        if total is None:
+            return tokens
+        if tokens.input is None or tokens.output is None:
+            return with_rest_of_total(tokens, total)
+        if tokens.input + tokens.output == total:
             return tokens
         inputs = [attributes[name] for name in self.tokens.input if name in attributes]
         outputs = [attributes[name] for name in self.tokens.output if name in attributes]
@@ -251,7 +251,8 @@ class LogDialect:
             tokens = choose_input_and_output_with_total(
                 tokens, total, inputs, outputs, without_cache=without_cache
             )
-        return with_missing_reasoning(tokens, total) if semconv.is_gemini(provider, model) else tokens
+        is_gemini = semconv.is_gemini(provider, model)
+        return with_missing_reasoning(tokens, total) if is_gemini else with_rest_of_total(tokens, total)
 
 
 Links = tuple[tuple[bytes, bytes], ...]

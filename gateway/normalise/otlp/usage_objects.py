@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.payload.literal import read_python_literal
 from gateway.normalise.payload.provider_bodies import tier_of_traffic_type
 from gateway.normalise.reading import meters, regions
+from gateway.normalise.reading.costs import cost_of_ticks
 from gateway.normalise.reading.meters import CachedParts, meters_of_details, select_media_details
 from gateway.normalise.reading.tokens import (
     CacheWrites,
@@ -154,6 +156,7 @@ def _tokens_from_fields(fields: dict[str, Any]) -> Tokens:
 
 
 def _counts_of_usage(usage: UsageObject) -> dict[str, Any]:
+    """Return the counts of a usage object, and the cost if the provider states what it charged."""
     try:
         tokens, total = _tokens_and_total(usage)
     # ignore a bad count here; it is rejected only in attributes that state counts by themselves
@@ -164,6 +167,9 @@ def _counts_of_usage(usage: UsageObject) -> dict[str, Any]:
         stated_counts["total"] = total
     if not stated_counts:
         return stated_counts
+    billed_cost = cost_of_ticks(usage.cost_in_usd_ticks)
+    if billed_cost is not None:
+        stated_counts["cost"] = Decimal(billed_cost)
     traffic = _value_or_fallback_if_none(usage.trafficType, usage.traffic_type)
     of_vertex = None if traffic is None else tier_of_traffic_type(traffic)
     return stated_counts | _service_tier_field(usage.service_tier, of_vertex) | _region_as_field(usage)

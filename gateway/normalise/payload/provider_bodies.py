@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.reading import meters
+from gateway.normalise.reading.costs import cost_of_ticks
 from gateway.normalise.reading.meters import BilledUnits
 from gateway.normalise.reading.tokens import Gemini, Tokens, Usage, tokens_of_gemini, tokens_of_usage
 from gateway.normalise.reading.values import (
@@ -101,6 +102,11 @@ class ProviderBody(msgspec.Struct):
     @property
     def processing_geography(self) -> Any:
         return struct_or_empty(self.usage, Usage).inference_geo
+
+    @property
+    def billed_cost(self) -> str | None:
+        """Return the amount that the provider states that it charged. Of all providers, only xAI states it."""
+        return cost_of_ticks(struct_or_empty(self.usage, Usage).cost_in_usd_ticks)
 
     @property
     def answering_model(self) -> str | None:

@@ -1,13 +1,28 @@
-"""Rules that decide whether a reported cost of 0 is a price."""
+"""Reported costs: whether a 0 is a price, and amounts in units of a provider."""
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import Any
+
 from gateway.normalise.reading.operations import IMAGE, RERANK, SPEECH, TRANSCRIPTION
+from gateway.normalise.reading.values import BadValue, parse_amount
 from spool.record import Inference
 
 # Operations for which sources often report no usage, so that counts of 0 do not show that nothing was used.
 _CHARGED_WITHOUT_COUNTS = frozenset({IMAGE, RERANK, SPEECH, TRANSCRIPTION})
+_TICKS_PER_DOLLAR = 10_000_000_000  # docs.x.ai/developers/cost-tracking
 _FREE_MODEL = ":free"  # ending of the names of OpenRouter's free models
+
+
+def cost_of_ticks(ticks: Any) -> str | None:
+    """Return the amount in dollars of xAI's `cost_in_usd_ticks`, or None if it is absent or impossible."""
+    if type(ticks) not in (int, Decimal):
+        return None
+    try:
+        return parse_amount(Decimal(ticks) / _TICKS_PER_DOLLAR, "usage.cost_in_usd_ticks")
+    except BadValue:
+        return None
 
 
 def cost_unless_placeholder_zero(

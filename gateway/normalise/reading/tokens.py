@@ -129,6 +129,7 @@ class Usage(msgspec.Struct):
     totalOutputTokens: Any = None
     details: SonicDetails | Other = None
     billed_units: BilledUnits | Other = None  # Cohere's
+    cost_in_usd_ticks: Any = None  # the amount that xAI charged
 
 
 class Gemini(msgspec.Struct):
@@ -234,6 +235,24 @@ def with_missing_reasoning(tokens: Tokens, total: int | None) -> Tokens:
         return tokens
     thoughts = total - tokens.input - tokens.output
     return tokens._replace(output=tokens.output + thoughts, reasoning=thoughts) if thoughts > 0 else tokens
+
+
+def with_rest_of_total(tokens: Tokens, total: int | None) -> Tokens:
+    """
+    Return tokens with what a report counts only in the total. The rest is input, whose cached part is unknown.
+
+    A total alone is the input as well. As the output stays unknown, the call gets no estimate unless its output is
+    free, such as that of embeddings.
+    """
+    input_tokens, output_tokens = tokens.input, tokens.output
+    if not total:
+        return tokens
+    if output_tokens is None:
+        if input_tokens is None:
+            return tokens._replace(input=total)
+        return tokens._replace(output=total - input_tokens) if total > input_tokens else tokens
+    rest = total - output_tokens
+    return tokens._replace(input=rest) if rest > (input_tokens or 0) else tokens
 
 
 def tokens_of_usage(usage: Usage, *, without_cache: bool = False) -> Tokens:

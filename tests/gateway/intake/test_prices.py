@@ -180,6 +180,16 @@ def call(
             "0.008",
             id="reasoning at a price of its own: 1000 x 2 + 600 x 8 + 400 x 3",
         ),
+        pytest.param(
+            call("qwen3-coder-plus", provider=None, read=400), "0.00114", id="600 x 1 + 400 x 0.1 + 100 x 5"
+        ),
+        pytest.param(
+            call("qwen3-coder-plus", provider="dashscope", input=40_000), "0.0729", id="40000 x 1.8 + 100 x 9"
+        ),
+        pytest.param(
+            call("qwen3-coder-plus", provider="dashscope", input=32_000), "0.0325", id="32000 x 1 + 100 x 5"
+        ),
+        pytest.param(call("qwen3-max", provider="Alibaba Cloud"), "0.0018", id="1000 x 1.2 + 100 x 6"),
     ],
 )
 def test_known_prices(record: Inference, expected: str) -> None:

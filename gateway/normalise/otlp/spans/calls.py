@@ -29,6 +29,7 @@ from gateway.normalise.reading.tokens import (
     sum_of_known,
     usage_if_consistent,
     with_missing_reasoning,
+    with_rest_of_total,
 )
 from spool.record import Inference
 
@@ -65,12 +66,11 @@ def read_token_counts(
         tokens = normalise_counts(
             stated, total=total, without_cache=without_cache, without_reasoning=without_reasoning
         )
-    if (
-        total is None
-        or tokens.input is None
-        or tokens.output is None
-        or tokens.input + tokens.output == total
-    ):
+    if total is None:
+        return tokens
+    if tokens.input is None or tokens.output is None:
+        return with_rest_of_total(tokens, total)
+    if tokens.input + tokens.output == total:
         return tokens
     if len(shape.input) > 1 or len(shape.output) > 1 or contained:
         inputs, outputs = ([attributes[name] for name in names] for names in (shape.input, shape.output))
@@ -85,7 +85,8 @@ def read_token_counts(
         tokens = choose_input_and_output_with_total(
             tokens, total, inputs, outputs, without_cache=without_cache
         )
-    return with_missing_reasoning(tokens, total) if semconv.is_gemini(provider, model) else tokens
+    is_gemini = semconv.is_gemini(provider, model)
+    return with_missing_reasoning(tokens, total) if is_gemini else with_rest_of_total(tokens, total)
 
 
 def _with_counts_of_container(stated: Tokens, contained: SpanFields) -> Tokens:

@@ -14,6 +14,7 @@ from gateway.normalise.otlp.product import AttributeNamesByField, SpanDialect, T
 from gateway.normalise.otlp.shapes import CONTAINERS, FIELD_NAMES
 from gateway.normalise.otlp.span_rules import has_bedrock_input_count_excluding_cache, operation_by_span_name
 from gateway.normalise.reading.regions import region_of_call
+from gateway.normalise.reading.tokens import Tokens
 
 _NAMES = {  # record field -> field of `FIELD_NAMES` that has its attribute names
     "request_model": "request_model",
@@ -82,6 +83,9 @@ def origins_of_fields(
     why["operation"] = _explanation_of_operation(span, attribute_names, product)
     why["source"] = f"read by dialect {product.source}"
     _add_token_count_explanations(why, attributes, call, dialect, span)
+    total_name = semconv.name_of_first_value(attributes, names["total"])
+    if total_name is not None:
+        _explain_rest_of_total(why, attributes, call.tokens, total_name)
     return why
 
 
@@ -151,6 +155,26 @@ def _add_token_count_explanations(
     counts_reasoning = "output_tokens" in explanations and tokens.reasoning
     if counts_reasoning and tokens.output != _stated_count(attributes, explanations["output_tokens"]):
         explanations["output_tokens"] += " + reasoning (output excludes reasoning)"
+
+
+def _explain_rest_of_total(
+    explanations: dict[str, str], attributes: Attributes, tokens: Tokens, total_name: str
+) -> None:
+    """Explain counts that only the total states. `total_name` is the attribute with the total."""
+    total = _stated_count(attributes, total_name)
+    if total is None or total == 0:
+        return
+    if tokens.input == total and tokens.output is None:
+        explanations["input_tokens"] = (
+            f"{total_name} (the only count: its split into input and output is unknown)"
+        )
+    elif total == (tokens.input or 0) + (tokens.output or 0):
+        for field, count, other in (("input", tokens.input, "output"), ("output", tokens.output, "input")):
+            stated = explanations.get(f"{field}_tokens", "")
+            if " + " not in stated and count != _stated_count(attributes, stated):
+                explanations[f"{field}_tokens"] = (
+                    f"{total_name} - {other} (the total is larger than the stated sum)"
+                )
 
 
 def _stated_count(attributes: Attributes, name: str) -> int | None:

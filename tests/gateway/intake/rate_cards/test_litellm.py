@@ -47,6 +47,24 @@ def test_tiers_and_sizes() -> None:
     assert record.price_book.startswith("litellm-2026-11-27-")
 
 
+def test_sizes_in_a_list_of_tiers() -> None:
+    """Alibaba Cloud's entries list a price for each range of input tokens, and no price outside of the list."""
+    rows = [
+        {"range": [0, 32000.0], "input_cost_per_token": 1e-06, "output_cost_per_token": 5e-06},
+        {
+            "range": [32000.0, 128000.0],
+            "input_cost_per_token": 2e-06,
+            "output_cost_per_token": 9e-06,
+            "cache_read_input_token_cost": 1e-07,
+        },
+    ]
+    book = PriceBook(read(acme={"litellm_provider": "openai", "mode": "chat", "tiered_pricing": rows}))
+    assert "0.0325" == book.estimate_record(call("acme", input=32_000, output=100))
+    assert "0.064902" == book.estimate_record(call("acme", input=32_001, output=100))
+    # 30,001 x 2 + 2,000 x 0.1 + 100 x 9
+    assert "0.061102" == book.estimate_record(call("acme", input=32_001, output=100, read=2000))
+
+
 def test_numbers_stay_exact() -> None:
     """A price from LiteLLM's list is exactly its number times a million. No binary fraction is involved."""
     text = b'{"acme": {"litellm_provider": "openai", "input_cost_per_token": 1.0e-7, "output_cost_per_token": 3e-7}}'
@@ -166,6 +184,13 @@ def entry(fields: str) -> bytes:
         (
             entry('"input_cost_per_token": 1e-6, "provider_specific_entry": {"fast": -1}'),
             "fast is not a number above 0",
+        ),
+        (entry('"tiered_pricing": 3'), "a: tiered_pricing has a tier without a range"),
+        (entry('"tiered_pricing": [{"range": [2, 1]}]'), "a: tiered_pricing has a tier without a range"),
+        (entry('"tiered_pricing": [{"range": ["0", 1]}]'), "a: tiered_pricing has a tier without a range"),
+        (
+            entry('"tiered_pricing": [{"range": [0, 1], "input_cost_per_token": "x"}]'),
+            "a: input_cost_per_token is not a number",
         ),
         (b'{"a": {"litellm_provider": "openai"}, "b": 3}', "b: the entry is not an object"),
         (b"[" * 100_000, "not JSON"),

@@ -11,12 +11,13 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import Model, Price
 
 # Sellers with other tiers than most sellers of the model, or with none. All these prices are from genai-prices 0.2.3,
-# which reads them from the page of the seller.
+# which reads them from the page of the seller, or for dashscope from LiteLLM.
 OTHERWISE = {
     "avian": "minimax-m3",
     "aws": "grok-latest",
     "azure": "grok-4-20-non-reasoning grok-4-20-reasoning grok-code-fast-1 minimax-latest",
     "cursor": "grok-4-5 grok-4-6 grok-4-7",
+    "dashscope": "qwen-plus",
     "fireworks": "minimax-m3",
     "github-copilot": "gpt-5-6-luna",
     "huggingface_fireworks-ai": "minimax-m3",
@@ -25,7 +26,8 @@ OTHERWISE = {
     "novita": "minimax-m3",
     "openai-decisions": "gpt-6-luna",
     "openrouter": (
-        "gemini-flash-1-5 gemini-flash-1-5-8b gemini-pro-1-5 gemini-pro-latest grok-code-fast-1 minimax-m3"
+        "gemini-flash-1-5 gemini-flash-1-5-8b gemini-pro-1-5 gemini-pro-latest grok-code-fast-1 minimax-m3 "
+        "qwen-plus-2025-07-28 qwen3-coder-flash qwen3-coder-plus qwen3-max"
     ),
     "quicksilverpro": (
         "claude-haiku-5-5 gemini-3-1-pro-preview gpt-5-6-luna gpt-5-6-sol gpt-5-6-terra gpt-6-1-sol gpt-6-1-terra "

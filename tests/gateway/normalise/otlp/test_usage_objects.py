@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from gateway.configuration.sections import Config
+from gateway.intake.prices import PriceBook
 from spool.record import Inference
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, only, records, span, traces
 
@@ -418,7 +420,7 @@ def test_a_total_that_no_set_makes_up_decides_nothing() -> None:
     [
         ("gemini-2.5-flash", (1120, 64, 11)),
         ("models/gemini-2.5-pro", (1120, 64, 11)),
-        ("gpt-4o", (1120, 53, None)),
+        ("gpt-4o", (1131, 53, None)),
     ],
 )
 def test_geminis_thinking_tokens_may_be_only_in_the_total(
@@ -426,7 +428,7 @@ def test_geminis_thinking_tokens_may_be_only_in_the_total(
 ) -> None:
     """
     In OpenLLMetry, Gemini's thinking tokens may be only in the total. Then the part of the total above input
-    and output is reasoning, and is billed as output.
+    and output is reasoning, and is billed as output. For other models it is input.
     """
     call = {
         "llm.request.type": "chat", "gen_ai.request.model": model, "gen_ai.usage.prompt_tokens": 1120,
@@ -436,6 +438,51 @@ def test_geminis_thinking_tokens_may_be_only_in_the_total(
         record = only(traces(span(1, {**call, **reasoning})))
         found = (record.input_tokens, record.output_tokens, record.reasoning_tokens or None)
         assert expected == found
+
+
+CHAT = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "anthropic", "gen_ai.request.model": "m"}
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ((107, 64, 1184), (1120, 64)),
+        ((107, 64, 171), (107, 64)),
+        ((107, 64, 100), (107, 64)),
+        ((None, None, 1280), (1280, None)),
+        ((0, 0, 1280), (1280, 0)),
+        ((None, 64, 1184), (1120, 64)),
+        ((1120, None, 1184), (1120, 64)),
+        ((1120, None, 1120), (1120, None)),
+        ((None, None, 0), (None, None)),
+    ],
+)
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_what_only_a_total_states_is_counted(
+    encoding: str, stated: tuple[int | None, ...], expected: tuple[int | None, ...]
+) -> None:
+    """The rest of a total is input, whose cached part is unknown. A lone total has no estimate."""
+    names = ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "gen_ai.usage.total_tokens")
+    counts = {name: count for name, count in zip(names, stated, strict=True) if count is not None}
+    record = only(traces(span(1, CHAT | counts)), encoding=encoding)
+    assert expected == (record.input_tokens, record.output_tokens)
+    assert record.cache_read_tokens is None
+
+
+def test_a_lone_total_of_haystack_is_input_without_an_estimate() -> None:
+    call = {"openinference.span.kind": "LLM", "llm.model_name": "gpt-5", "llm.token_count.total": 1280}
+    record = only(traces(span(1, call), scope="openinference.instrumentation.haystack"))
+    assert (1280, None) == (record.input_tokens, record.output_tokens)
+    assert PriceBook.load(Config().prices).estimate_record(record) is None
+
+
+def test_the_amount_that_xai_charged_is_the_cost() -> None:
+    """One dollar has 10,000,000,000 ticks. An impossible number is no cost, and the call still counts."""
+    call = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "x_ai", "gen_ai.request.model": "grok-4"}
+    for ticks, cost in ((37_756_000, "0.0037756"), (0, "0"), (-1, None), ("x", None), (None, None)):
+        usage = {"prompt_tokens": 32, "completion_tokens": 9, "total_tokens": 41, "cost_in_usd_ticks": ticks}
+        record = only(traces(span(1, call | {"llm.usage": json.dumps(usage)})))
+        assert (32, 9, cost) == (record.input_tokens, record.output_tokens, record.cost)
 
 
 def test_thoughts_that_are_stated_are_counted_once() -> None:
