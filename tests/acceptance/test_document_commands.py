@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.configuration.reader import load_config
+from spool.registry.scopes import INGEST
 from tests.acceptance.conftest import ROOT
 from tests.documents import blocks
 from tests.processes.copied import command_in
@@ -64,20 +65,23 @@ def test_every_page_with_commands_is_followed() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_commands_run_in_their_order(document: str, installations: Any) -> None:
     """
-    Each command succeeds in a shell that stops at the first failure. A JSON block must be part of
-    the previous output.
+    Each command succeeds in a shell that stops at the first failure, and so does each request of curl. A JSON block
+    must be part of the previous output.
     """
     tollhouse = installations(hold="1h")  # records stay open for later reports, however long a command takes
-    key = tollhouse.key("reader")
+    key = tollhouse.key("reader", "--scope", INGEST, "--scope", "billing:read_costs")
     # without --config, commands in this directory use its ./tollhouse-data
     reader = tollhouse.directory / "reader"
     reader.mkdir()
     (reader / "tollhouse-data").symlink_to(tollhouse.directory / "tollhouse-data")
     commands = tollhouse.directory / "commands"
     commands.mkdir()
+    # without it, curl prints a refusal and exits with 0
+    (commands / ".curlrc").write_text("fail-with-body\n")
     number = command_in(commands)
     env = {
         **os.environ,
+        "CURL_HOME": str(commands),
         "PATH": f"{commands}:{os.environ['PATH']}",
         "TOLLHOUSE_KEY": key,
         "TOLLHOUSE_URL": tollhouse.start(),

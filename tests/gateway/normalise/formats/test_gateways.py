@@ -225,12 +225,17 @@ def test_portkey_a_hook_with_the_providers_own_body() -> None:
 
 
 def test_the_amount_that_xai_charged_is_the_cost_at_each_gateway_with_its_body() -> None:
-    """The provider's own amount is stronger than a gateway's estimate. A cached answer repeats it, and costs nothing."""
+    """The provider's amount is stronger than a gateway's estimate. A cached answer repeats it, and costs nothing."""
     usage = {"prompt_tokens": 32, "completion_tokens": 9, "total_tokens": 41, "cost_in_usd_ticks": 37_756_000}
     body = {"id": "chatcmpl-1", "model": "grok-4", "usage": usage}
     hook = case("portkey", "log-hook-claude")
     hook["response"]["json"] = body
-    webhook = {"request_id": "r", "request_body": {"model": "grok-4"}, "response_body": body, "model": "grok-4"}
+    webhook = {
+        "request_id": "r",
+        "request_body": {"model": "grok-4"},
+        "response_body": body,
+        "model": "grok-4",
+    }
     row = {"databricks_request_id": "d", "request": {"model": "grok-4"}, "response": body}
     for sent, format in ((hook, "portkey"), (webhook, "helicone"), (row, "databricks")):
         assert "0.0037756" == one(format, sent).cost, format

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import re
+import tomllib
 from typing import Any
 
 import pytest
 
+from gateway.normalise.otlp.products import claude_code
 from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI, UNRECOGNISED_AI
 from spool.identity import dedup_key_of_parts
 from spool.record import Inference, UsageMetric
+from tests.documents import ROOT
 from tests.gateway.normalise.otlp.items import log, picked, point, read_logs, read_points
 from tests.gateway.normalise.otlp.payloads import only, span, traces
 from tests.gateway.normalise.outcomes import inferences
@@ -91,6 +95,15 @@ def test_trace_ids_of_an_event_are_stored_but_identify_nothing() -> None:
         dedup_key_of_parts(2, "req_011CAbCdEfGhIjKlMnOpQr"),
         dedup_key_of_parts(2, "req_011CZyXwVuTsRqPoNmLkJi"),
     ] == [identity.id for identity in outcome.identities]
+
+
+def test_the_page_names_the_tags_by_which_costs_can_be_grouped() -> None:
+    """The page shows the line of `[ledger] tags`, without which a report cannot use a tag."""
+    page = (ROOT / "docs/connect/claude-code.md").read_text()
+    [ledger] = re.findall(r"```toml\n(\[ledger\]\n.*?)```", page, re.DOTALL)
+    tags = tomllib.loads(ledger)["ledger"]["tags"]
+    assert [] == [name for name in tags if name not in {"service", *claude_code.PRODUCT.tags}]
+    assert {"skill", "plugin", "mcp_server"} <= set(tags)
 
 
 @pytest.mark.parametrize(
