@@ -490,7 +490,7 @@ export const TOOLS = [
     "text": "Haystack: haystack.HaystackInstrumentor and the provider's library"
    },
    {
-    "text": "DSPy: dspy.DSPyInstrumentor and litellm.LiteLLMInstrumentor, which reports the tokens"
+    "text": "DSPy: dspy.DSPyInstrumentor and litellm.LiteLLMInstrumentor, with dspy.LM(..., engine=\"litellm\")"
    }
   ]
  },
