@@ -45,6 +45,7 @@ _UNIQUE = re.compile(
     re.ASCII,
 )
 _INNER, _OUTER = "inner", "outer"
+_ANY_FAILURE = "\0any failure"  # ends the key of a failure that states no session
 # begins a key of nested reports made from the service name, which several machines may share
 OF_SERVICE = "service "
 
@@ -416,6 +417,7 @@ def build_relayed_report(
     states_request_id: bool = False,
     lacks_common_id: bool = False,
     other_names: Iterable[str | None] = (),
+    program: str | None = None,
 ) -> RelayedReport | None:
     """
     Return how an assistant's report matches its gateway's, or None if it states no end time, or nothing that
@@ -426,7 +428,8 @@ def build_relayed_report(
     not report them.
 
     `lacks_common_id`: the other side may state neither this report's id nor a session. So the report also
-    matches by its counts with one of its models or of `other_names`, such as the gateway's name of the model.
+    matches by its counts with one of its models or of `other_names`, such as the gateway's name of the model,
+    or with the `program` that calls the gateway. A failure matches by both a model and the program.
     """
     if record.end_time is None:
         return None
@@ -437,13 +440,27 @@ def build_relayed_report(
         for session in sessions
         if session is not None and has_unique_id_form(session)
     ]
-    if lacks_common_id and not failed and record.input_tokens and record.output_tokens:
-        names = (record.request_model, record.response_model, *other_names)
-        keys += [f"{name.rpartition('/')[2]}\0{counts}\0sealed" for name in names if name is not None]
+    if lacks_common_id:
+        stated = (record.request_model, record.response_model, *other_names)
+        models = [name.rpartition("/")[2] for name in stated if name is not None]
+        if not failed and record.input_tokens and record.output_tokens:
+            programs = [] if program is None else [f"program {program}"]
+            keys += [f"{name}\0{counts}\0sealed" for name in (*models, *programs)]
+        elif failed and program is not None:
+            keys += [f"{program}\0{model}{_ANY_FAILURE}" for model in models]
     if not keys:
         return None
     start = None if record.start_time == record.end_time else record.start_time
     return RelayedReport(report_kind, tuple(dict.fromkeys(keys)), start, record.end_time, states_request_id)
+
+
+def without_keys_of_any_failure(relay: RelayedReport) -> RelayedReport | None:
+    """
+    Return the report without the keys of failures that state no session. The holder of a device's key could
+    guess them, and see the gateway's facts about the failed calls of others.
+    """
+    keys = tuple([key for key in relay.keys if not key.endswith(_ANY_FAILURE)])
+    return relay._replace(keys=keys) if keys else None
 
 
 def dedup_key_of_relayed_report(

@@ -127,9 +127,11 @@ def has_response_id_of_provider(record: Inference) -> bool:
 def lost_response_id(record: Inference, *, call_type: Any) -> bool:
     """
     Return whether LiteLLM's reports of a call state an id that the caller does not know: an encrypted one, or
-    for Gemini's API a UUID in place of the provider's.
+    for failures and Gemini's API a UUID in place of the provider's.
     """
     own = record.request_id
+    if record.status == "error":
+        return True
     is_of_gemini = own is not None and "generate_content" in str(call_type) and has_form_of_call_id(own)
     return is_of_gemini or is_encrypted_id(own)
 

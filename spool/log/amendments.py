@@ -57,12 +57,14 @@ def is_person_changed(known_record: Inference, fields: Mapping[str, Any]) -> boo
 def served_models(asked: Inference, served: Inference) -> dict[str, str | None]:
     """
     Return the provider and the models of a call that an assistant asked for, and another program reports as
-    well. The assistant may state the model that it asked for as that of the response, although another one
-    served. So its model of the response counts only if it states another than it asked for.
+    well. The assistant may state as the model of the response the one that it asked for, or the gateway's alias.
+    So if the gateway asked for another model, the assistant's counts only if it is a version of that one.
     """
     request_model = served.request_model or asked.request_model
-    is_repeated = asked.response_model == asked.request_model != request_model
-    response_model = served.response_model or (None if is_repeated else asked.response_model)
+    response_model = served.response_model or asked.response_model
+    if served.response_model is None and response_model is not None and request_model != asked.request_model:
+        is_version = response_model.startswith(request_model or "") and response_model != asked.request_model
+        response_model = response_model if is_version else None
     provider = served.provider or asked.provider
     return {"provider": provider, "request_model": request_model, "response_model": response_model}
 

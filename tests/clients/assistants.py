@@ -73,17 +73,17 @@ def claude_code(
     return Started([str(program), "-p", PROMPT, "--model", model], environment)
 
 
-def codex(place: Place) -> Started:
+def codex(place: Place, *, model: str = "gpt-5", key: str = "sk-fake") -> Started:
     """Prepare a run that sends log records, spans and counters."""
     installed = environments.node("codex")
     telemetry = place.settings("codex", "toml")
-    place.write(".codex/config.toml", CODEX.format(provider=place.provider) + telemetry)
+    place.write(".codex/config.toml", CODEX.format(provider=place.provider, model=model) + telemetry)
     program = installed / "node_modules/.bin/codex"
-    return Started([str(program), "exec", "--skip-git-repo-check", PROMPT], {"OPENAI_API_KEY": "sk-fake"})
+    return Started([str(program), "exec", "--skip-git-repo-check", PROMPT], {"OPENAI_API_KEY": key})
 
 
 CODEX = """
-model = "gpt-5"
+model = "{model}"
 model_provider = "fake"
 [model_providers.fake]
 name = "fake"
@@ -95,7 +95,7 @@ stream_max_retries = 0
 """
 
 
-def gemini_cli(place: Place) -> Started:
+def gemini_cli(place: Place, *, model: str = "gemini-2.5-flash", key: str = "fake") -> Started:
     """
     Prepare a run that sends log records (each call twice), spans and counters. Gemini CLI retries a failed
     call for a minute.
@@ -104,21 +104,21 @@ def gemini_cli(place: Place) -> Started:
     place.write(".gemini/settings.json", _gemini_settings(place, "gemini-cli", "gemini-api-key"))
     environment = place.environment("gemini-cli") | {
         "GOOGLE_GEMINI_BASE_URL": place.provider,
-        "GEMINI_API_KEY": "fake",
+        "GEMINI_API_KEY": key,
         "GEMINI_CLI_TRUST_WORKSPACE": "true",
     }
     program = installed / "node_modules/.bin/gemini"
-    return Started([str(program), "-p", PROMPT, "-m", "gemini-2.5-flash"], environment)
+    return Started([str(program), "-p", PROMPT, "-m", model], environment)
 
 
-def qwen_code(place: Place) -> Started:
+def qwen_code(place: Place, *, model: str = "gpt-4o", key: str = "sk-fake") -> Started:
     """Prepare a run that sends log records and counters."""
     installed = environments.node("qwen_code")
     place.write(".qwen/settings.json", _gemini_settings(place, "qwen-code", "openai"))
     environment = place.environment("qwen-code") | {
         "OPENAI_BASE_URL": f"{place.provider}/v1",
-        "OPENAI_API_KEY": "sk-fake",
-        "OPENAI_MODEL": "gpt-4o",
+        "OPENAI_API_KEY": key,
+        "OPENAI_MODEL": model,
     }
     program = installed / "node_modules/.bin/qwen"
     return Started([str(program), "-p", PROMPT], environment)
@@ -138,41 +138,53 @@ def _gemini_settings(place: Place, page: str, authentication: str) -> str:
     )
 
 
-def copilot_cli(place: Place) -> Started:
-    """Prepare a run that sends spans and counters, with a custom provider instead of GitHub's."""
+def copilot_cli(
+    place: Place, *, model: str = "gpt-5", key: str = "sk-fake", wire: str = "responses"
+) -> Started:
+    """
+    Prepare a run that sends spans and counters, with a custom provider instead of GitHub's. `wire` is "responses" or
+    "messages", the API of the provider.
+    """
     installed = environments.node("copilot_cli")
     environment = place.environment("copilot") | {
         "COPILOT_OFFLINE": "true",
         "COPILOT_AUTO_UPDATE": "false",
-        "COPILOT_PROVIDER_BASE_URL": f"{place.provider}/v1",
-        "COPILOT_PROVIDER_WIRE_API": "responses",
-        "COPILOT_PROVIDER_API_KEY": "sk-fake",
-        "COPILOT_MODEL": "gpt-5",
+        "COPILOT_PROVIDER_API_KEY": key,
+        "COPILOT_MODEL": model,
     }
+    if wire == "messages":
+        environment |= {"COPILOT_PROVIDER_TYPE": "anthropic", "COPILOT_PROVIDER_BASE_URL": place.provider}
+    else:
+        environment |= {
+            "COPILOT_PROVIDER_WIRE_API": wire,
+            "COPILOT_PROVIDER_BASE_URL": f"{place.provider}/v1",
+        }
     program = installed / "node_modules/.bin/copilot"
     return Started([str(program), "-p", PROMPT, "--allow-all-tools"], environment)
 
 
-def opencode(place: Place) -> Started:
+def opencode(place: Place, *, model: str = "gpt-4o", key: str = "sk-fake") -> Started:
     """Prepare a run that sends spans of the AI SDK. One additional call names the session."""
     installed = environments.node("opencode")
     settings = json.loads(place.settings("opencode", "json") or "{}")
-    place.write(".config/opencode/opencode.json", json.dumps(settings | opencode_models(place.provider)))
+    place.write(
+        ".config/opencode/opencode.json", json.dumps(settings | opencode_models(place.provider, model, key))
+    )
     (program,) = installed.glob("node_modules/opencode-linux-x64/bin/opencode")
     return Started([str(program), "run", PROMPT], place.environment("opencode"))
 
 
-def opencode_models(provider: str) -> dict[str, object]:
+def opencode_models(provider: str, model: str = "gpt-4o", key: str = "sk-fake") -> dict[str, object]:
     """Return OpenCode's settings for a custom provider."""
-    models = {"gpt-4o": {"name": "gpt-4o", "tool_call": True}}
+    models = {model: {"name": model, "tool_call": True}}
     fake = {
         "npm": "@ai-sdk/openai-compatible",
-        "options": {"baseURL": f"{provider}/v1", "apiKey": "sk-fake"},
+        "options": {"baseURL": f"{provider}/v1", "apiKey": key},
     }
     return {
         "provider": {"fake": {**fake, "models": models}},
-        "model": "fake/gpt-4o",
-        "small_model": "fake/gpt-4o",
+        "model": f"fake/{model}",
+        "small_model": f"fake/{model}",
         "autoupdate": False,
         "share": "disabled",
     }

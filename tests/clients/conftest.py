@@ -94,8 +94,9 @@ class Stand:
         assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
         return done.stdout
 
+    @staticmethod
     def program(
-        self, command: list[str], home: Path, environment: Mapping[str, str], *, fails: bool = False
+        command: list[str], home: Path, environment: Mapping[str, str], *, fails: bool = False
     ) -> None:
         """Run a program with its own home and environment until it ends."""
         own = {"PATH": os.environ["PATH"], "HOME": str(home), **environment}

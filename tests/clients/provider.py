@@ -3,7 +3,8 @@ A fake model provider on loopback for OpenAI's, Anthropic's and Gemini's protoco
 call it served.
 
 Every call has different figures, so that no two calls are confused. The provider calls offered tools once,
-and streams if `stream` is set. With `/fail-STATUS` or `/flaky-STATUS` before the version, the base address
+and streams if `stream` is set. A stored response of OpenAI can be read, and in background mode only the read
+states its usage. With `/fail-STATUS` or `/flaky-STATUS` before the version, the base address
 fails always or every other time.
 """
 
@@ -25,6 +26,7 @@ _PATH = re.compile(r"(?:/(fail|flaky)-(\d{3}))?/v1/(chat/completions|responses|e
 _GEMINI = re.compile(
     r"(?:/(fail|flaky)-(\d{3}))?/v1beta/models/([^:/]+):(generateContent|streamGenerateContent)"
 )
+_STORED = re.compile(r"/v1/responses/([\w-]+)(?:/(cancel|input_items))?")
 # the provider of each endpoint; all other endpoints are OpenAI's
 _PROVIDERS = {"messages": "anthropic", "generateContent": "gcp.gen_ai"}
 _DEEPER = "look one level deeper"  # occurs as often in the prompt of an agent as there are agents above it
@@ -46,6 +48,7 @@ class Provider(Loopback):
         self._lock = threading.Lock()
         self._count = 0
         self._failed: set[tuple[str, str]] = set()
+        self.stored: dict[str, dict[str, Any]] = {}  # the bodies of OpenAI's responses by their ids
         self.tool = ""  # suffix of the tool to call; empty for the first offered tool
         self.turns: list[Any] = []  # the conversation in each request; collected while `tool` is set
         # name of the tool with which an agent starts another one, for agents that are nested two levels deep
@@ -83,6 +86,9 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             request_body = json.loads(body_of(self))
             path = self.path.partition("?")[0]
+            if path.endswith("/cancel"):
+                self.do_GET()
+                return
             if found := _PATH.fullmatch(path):
                 how, status, door = found.groups()
             elif found := _GEMINI.fullmatch(path):
@@ -106,10 +112,28 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
             provider.journal.note(
                 answer.call
             )  # note the call before sending, because a client that has the response may read the journal at once
-            if request_body.get("stream"):
+            if door == "responses":
+                provider.stored[answer.body["id"]] = answer.body
+            if request_body.get("background"):
+                self._send(200, {**answer.body, "status": "queued", "output": [], "usage": None})
+            elif request_body.get("stream"):
                 self._stream(answer)
             else:
                 self._send(200, answer.body)
+
+        def do_GET(self) -> None:
+            found = _STORED.fullmatch(self.path.partition("?")[0])
+            stored = None if found is None else provider.stored.get(found[1])
+            if found is None or stored is None:
+                self._send(404, {"error": {"message": "no such response", "type": "not_found"}})
+            elif self.command == "DELETE":
+                self._send(200, {"id": found[1], "object": "response", "deleted": True})
+            elif found[2] == "input_items":
+                self._send(200, {"object": "list", "data": [], "has_more": False})
+            else:
+                self._send(200, stored)
+
+        do_DELETE = do_GET
 
         def _send(self, status: int, body: dict[str, Any]) -> None:
             data = json.dumps(body).encode()

@@ -42,6 +42,7 @@ from gateway.normalise.payload.provider_bodies import (
     response_image_meters,
 )
 from gateway.normalise.reading.agent_headers import NO_HEADERS, AgentHeaders
+from gateway.normalise.reading.assistants import program_of_request
 from gateway.normalise.reading.costs import cost_unless_placeholder_zero
 from gateway.normalise.reading.metadata import CallMetadata, first_key_name
 from gateway.normalise.reading.meters import BilledUnits, merge_meters
@@ -99,6 +100,7 @@ class LiteLLMMeta(msgspec.Struct):
     user_api_key_alias: Any = None
     user_api_key_hash: Any = None
     requester_metadata: LiteLLMRequester | Other = None
+    user_agent: Any = None
     # every header of the caller that starts with `x-`; only those of assistants are read
     requester_custom_headers: AgentHeaders | Other = None
     spend_logs_metadata: Any = None
@@ -190,7 +192,9 @@ def read_calls(event: LiteLLMEvent) -> Iterable[ReadCall]:
     also = further_dedup_keys(record, call_type=event.call_type, trace_ids=trace_ids, call_id=named)
     names_of_request = _dedup_keys_of_provider_request(event, record)
     also += names_of_request
-    session = _client_headers(struct_or_empty(event.metadata, LiteLLMMeta)).session_id
+    meta = struct_or_empty(event.metadata, LiteLLMMeta)
+    client = _client_headers(meta)
+    session = client.session_id
     # LiteLLM may take a header with the session as the id of a trace. It also makes up ids of traces, and writes
     # them as the session of rows.
     has_session = session is not None or (record.session is not None and not is_row)
@@ -201,6 +205,7 @@ def read_calls(event: LiteLLMEvent) -> Iterable[ReadCall]:
         states_request_id=bool(names_of_request),
         lacks_common_id=not has_session and lost_response_id(record, call_type=event.call_type),
         other_names=(text_or_none(event.model_group),),
+        program=program_of_request(user_agent=meta.user_agent, initiator=client.initiator),
     )
     links = links_to_openmeter_count(record, call_type=event.call_type, call_id=named)
     if also or links or relay is not None:

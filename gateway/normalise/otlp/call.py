@@ -93,6 +93,7 @@ class SpanCall(Struct, gc=False):
     relayed_session: str | None = None  # session id that the assistant sent to the gateway
     # whether the other side may state neither the id of the call nor the session
     lacks_common_id: bool = False
+    program: str | None = None  # the program that calls a gateway without a session
     further_model: str | None = None  # another name of the model, such as the gateway's alias
     names_request: bool = False  # whether a key in `also` is from the provider's id of the request
     is_of_sdk: bool = False  # whether the provider's own SDK wrote the span

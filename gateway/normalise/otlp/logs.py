@@ -242,6 +242,7 @@ class OtlpLogReader:
                 report_kind=AS_ASSISTANT,
                 states_request_id=bool(also),
                 lacks_common_id=not assistant.carriers,
+                program=assistant.program,
             )
             identity = identity._replace(relay=relay, is_of_assistant=True)
         why = _field_origins_of_call(record, product, event, call) if self._outcome.why is not None else None

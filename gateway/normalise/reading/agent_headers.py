@@ -12,6 +12,7 @@ from gateway.normalise.reading.assistants import (
     CODEX_SESSION,
     CODEX_THREAD,
     CODEX_TURN,
+    COPILOT_INITIATOR,
     OPENCODE_SESSION,
 )
 from gateway.normalise.reading.request_ids import RequestIdHeaders
@@ -45,6 +46,7 @@ class AgentHeaders(RequestIdHeaders):
     codex_thread: Any = _declare_header_field(CODEX_THREAD)
     codex_session: Any = _declare_header_field(CODEX_SESSION)
     codex_turn: Any = _declare_header_field(CODEX_TURN)
+    initiator: Any = _declare_header_field(COPILOT_INITIATOR)
     agent: Any = _declare_header_field("x-claude-code-agent-id")
     parent_agent: Any = _declare_header_field("x-claude-code-parent-agent-id")
 

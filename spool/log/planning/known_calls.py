@@ -23,6 +23,7 @@ from spool.identity import (
     limit_to_sender_key,
     request_id_type_prefix,
     scope_dedup_flags,
+    without_keys_of_any_failure,
 )
 from spool.log import accounting, duplicates
 from spool.log.accounting import SubmissionCounts
@@ -699,6 +700,8 @@ class KnownCalls:
         own_position: int | None = None,
     ) -> int | None:
         relay = identity.relay
+        if relay is not None and record.sender_key == DEVICE_KEYS:
+            relay = without_keys_of_any_failure(relay)
         if relay is None or self._relayed is record:
             return None
         self._relayed = record

@@ -43,7 +43,24 @@ _DEPLOYMENTS = (
     ("broken-claude", "anthropic/claude-sonnet-4-5", "/fail-500"),
     ("unsteady-claude", "anthropic/claude-sonnet-4-5", "/fail-500"),
     ("moody-claude", "anthropic/claude-sonnet-4-5", "/flaky-500"),
+    ("claude-haiku-4-5", "anthropic/claude-haiku-4-5", ""),
+    ("failing-claude", "anthropic/claude-sonnet-4-5", "/fail-500"),
+    ("gpt-5", "openai/gpt-5", ""),
+    ("moody-gpt-5", "openai/gpt-5", "/flaky-500"),
+    ("failing-gpt-5", "openai/gpt-5", "/fail-500"),
+    ("gemini-2.5-pro", "gemini/gemini-2.5-pro", ""),
+    ("gemini-2.5-flash", "gemini/gemini-2.5-flash", ""),
+    ("moody-gemini", "gemini/gemini-2.5-pro", "/flaky-500"),
+    ("failing-gemini", "gemini/gemini-2.5-pro", "/fail-500"),
 )
+# per model that fails, the model that serves in its place
+_FALLBACKS = {
+    "unsteady": "fast",
+    "unsteady-claude": "claude",
+    "failing-claude": "claude-haiku-4-5",
+    "failing-gpt-5": "fast",
+    "failing-gemini": "gemini-2.5-flash",
+}
 
 
 def cost(call: Call) -> Decimal:
@@ -76,13 +93,14 @@ class Proxy:
         batch: int,
         flush_s: int,
         redacts: bool = False,
+        caches: bool = True,
         spans_after_ms: int = 5000,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._log = directory / "litellm.log"
         self._config = directory / "litellm.json"  # JSON is valid YAML
-        self._config.write_text(json.dumps(_config(provider, redacts=redacts)))
+        self._config.write_text(json.dumps(_config(provider, redacts=redacts, caches=caches)))
         self._tollhouse, self._generic, self._key = tollhouse, generic, key
         self._batch, self._flush_s, self._spans_after_ms = batch, flush_s, spans_after_ms
         self._http = urllib3.PoolManager(retries=False, timeout=30.0)
@@ -120,6 +138,9 @@ class Proxy:
         headers = {"Authorization": f"Bearer {MASTER}", "Content-Type": "application/json"}
         return self._http.request("POST", self.url + path, body=json.dumps(body).encode(), headers=headers)
 
+    def request(self, method: str, path: str) -> urllib3.BaseHTTPResponse:
+        return self._http.request(method, self.url + path, headers={"Authorization": f"Bearer {MASTER}"})
+
     def _is_up(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, self._log.read_text()[-4000:]
@@ -143,7 +164,7 @@ class Proxy:
         }
 
 
-def _config(provider: str, *, redacts: bool) -> dict[str, Any]:
+def _config(provider: str, *, redacts: bool, caches: bool) -> dict[str, Any]:
     prices = {name: float(amount) for name, amount in PRICES.items()}
     return {
         "model_list": [
@@ -160,7 +181,7 @@ def _config(provider: str, *, redacts: bool) -> dict[str, Any]:
         ],
         "litellm_settings": {
             **parsed_yaml(PAGE.blocks("yaml")[0].text)["litellm_settings"],
-            "cache": True,
+            "cache": caches,
             "cache_params": {"type": "local"},
             "num_retries": 0,
             "telemetry": False,
@@ -168,7 +189,7 @@ def _config(provider: str, *, redacts: bool) -> dict[str, Any]:
         },
         "router_settings": {
             "num_retries": 0,
-            "fallbacks": [{"unsteady": ["fast"]}, {"unsteady-claude": ["claude"]}],
+            "fallbacks": [{model: [other]} for model, other in _FALLBACKS.items()],
             "disable_cooldowns": True,
         },
         "general_settings": {"master_key": MASTER},
@@ -176,4 +197,5 @@ def _config(provider: str, *, redacts: bool) -> dict[str, Any]:
 
 
 def _base(provider: str, model: str, path: str) -> str:
-    return provider + path + ("" if model.startswith("anthropic/") else "/v1")
+    versions = {"anthropic": "", "gemini": "/v1beta"}
+    return provider + path + versions.get(model.partition("/")[0], "/v1")

@@ -5,10 +5,12 @@ the model, the counts and the cost that LiteLLM served.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from tests.clients.capture import PLACE, Capture, read
 from tests.clients.journal import Call
 from tests.integration.order.running import HOLD_S, SEED, Gateway, Request
 from tests.integration.order.test_captured_agents import dealt, pieces_of
+from tests.integration.order.test_claude_code_behind_litellm import LAPTOP
 from tests.rounds import examples
 
 FILES = sorted(PLACE.glob("*_litellm/*.jsonl.gz"))
@@ -81,7 +84,7 @@ def assert_are_the_journals(records: Sequence[Record], capture: Capture) -> None
     # LiteLLM may log the model that it asked for instead of the dated name in the response
     answered = {call.request_model for call in capture.told if call.status == "ok"}
     answered |= {call.response_model for call in capture.told}
-    assert {call.response_model for call in calls} <= answered
+    assert {call.response_model for call in calls} <= {None, *answered}
     spent = sum((Decimal(call.cost or 0) for call in calls if call.status == "ok"), Decimal(0))
     assert capture.cost is not None
     assert capture.cost.quantize(MILLIONTH) == spent.quantize(MILLIONTH)
@@ -104,6 +107,34 @@ async def test_every_call_is_one_record_with_the_model_that_served(path: Path, p
         assert_are_the_journals(records, capture)
         estimates.append(Counter(call.estimated_cost for call in calls_that_count(records)))
     assert estimates[0] == estimates[1]
+
+
+def with_clock_moved(request: Request, seconds: float) -> Request:
+    """Return LiteLLM's log as written by a machine whose clock differs. Other requests stay the same."""
+    if request.format != "litellm":
+        return request
+    events = json.loads(request.body)
+    for event in events:
+        event |= {name: event[name] + seconds for name in ("startTime", "endTime")}
+    return replace(request, body=json.dumps(events).encode())
+
+
+@pytest.mark.parametrize("seconds", [3, -3])
+@pytest.mark.parametrize(
+    "run",
+    [
+        "claude_code_litellm/fallback_2_1_197",
+        "codex_litellm/busy_failure",
+        "copilot_cli_litellm/responses",
+        "gemini_cli_litellm/prompt",
+        "opencode_litellm/busy_failure",
+    ],
+)
+async def test_the_clocks_of_two_machines_differ(run: str, seconds: float) -> None:
+    capture = read(PLACE / f"{run}.jsonl.gz")
+    requests = [with_clock_moved(request, seconds) for request in whole_requests(capture)]
+    for order in (requests, requests[::-1]):
+        assert_are_the_journals(await records_after(order, pause=0.0, directory=None), capture)
 
 
 @pytest.mark.parametrize(
@@ -139,66 +170,84 @@ async def test_in_twenty_random_orders(path: Path, pause: float, tmp_path: Path)
 
 # -- equal calls at the same time ----------------------------------------------------------------------------
 
-# UUIDs, ids of responses and requests with a prefix, and in JSON the ids of responses, traces and spans
+# UUIDs, ids of responses and requests with a prefix, and in quotes the ids of responses, traces and spans
 _UUID = rb"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
 _IDS = re.compile(
-    rb"(?:resp|req)_[\w-]{16,}|%b|(?<=\")(?:[0-9a-f]{16}|[0-9a-f]{24}|[0-9a-f]{32})(?=\")" % _UUID
+    rb"(?:resp|req|msg)_[\w-]{16,}|%b|(?<=[\"'])(?:[0-9a-f]{16}|[0-9a-f]{24}|[0-9a-f]{32})(?=[\"'])" % _UUID
 )
 
 
 def of_another_person(request: Request, number: int) -> Request:
     """Return the reports of an equal call at the same time, which has other ids."""
-    if not number:
-        return request
-    body = _IDS.sub(lambda found: _with_other_digits(found[0], number), request.body)
-    return Request(request.format, _with_other_span_ids(body, number) if body[:1] == b"\n" else body)
+    is_protobuf = request.body[:1] == b"\n"
+    return replace(request, body=(_in_spans if is_protobuf else _with_other_ids)(request.body, number))
 
 
-def _with_other_digits(id: bytes, number: int) -> bytes:
+def _with_other_ids(text: bytes, number: int) -> bytes:
     digits = b"0123456789abcdef"
-    turned = digits[number:] + digits[:number]
-    return id.translate(bytes.maketrans(digits, turned))
+    turned = bytes.maketrans(digits, digits[number:] + digits[:number])
+    return _IDS.sub(lambda found: found[0].translate(turned), text)
 
 
-def _with_other_span_ids(body: bytes, number: int) -> bytes:
+def _in_spans(body: bytes, number: int) -> bytes:
     message = ExportTraceServiceRequest.FromString(body)
-    for resource in message.resource_spans:
-        for scope in resource.scope_spans:
-            for span in scope.spans:
-                span.trace_id = bytes(byte ^ number for byte in span.trace_id)
-                span.span_id = bytes(byte ^ number for byte in span.span_id)
-                span.parent_span_id = bytes(byte ^ number for byte in span.parent_span_id)
+    spans = [
+        span for resource in message.resource_spans for scope in resource.scope_spans for span in scope.spans
+    ]
+    for span in spans:
+        span.trace_id = bytes(byte ^ number for byte in span.trace_id)
+        span.span_id = bytes(byte ^ number for byte in span.span_id)
+        span.parent_span_id = bytes(byte ^ number for byte in span.parent_span_id)
+        for attribute in span.attributes:
+            if attribute.value.HasField("string_value"):
+                text = attribute.value.string_value.encode()
+                attribute.value.string_value = _with_other_ids(text, number).decode()
     return message.SerializeToString()
 
 
 @pytest.mark.parametrize(
-    "path",
-    [PLACE / "gemini_cli_litellm/prompt.jsonl.gz", PLACE / "copilot_cli_litellm/responses.jsonl.gz"],
-    ids=captured,
+    "run",
+    ["gemini_cli_litellm/prompt", "copilot_cli_litellm/responses", "copilot_cli_litellm/failure_messages"],
 )
-async def test_parallel_equal_calls_stay_calls_of_their_own(path: Path) -> None:
+async def test_parallel_equal_calls_stay_calls_of_their_own(run: str) -> None:
     """
     People make equal calls at the same time, and no session joins their reports. Each call is one record, although
     one person may send no telemetry, and another may call without the gateway.
     """
-    capture, chance = read(path), random.Random(f"{SEED} {path.name}")
+    capture, chance = read(PLACE / f"{run}.jsonl.gz"), random.Random(f"{SEED} {run}")
     requests = whole_requests(capture)
     for _ in range(examples(100)):
         people = chance.randint(1, 3)
         reports = [of_another_person(request, number) for number in range(people) for request in requests]
         silent = chance.choice(["nobody", "an assistant", "the gateway"])
-        is_log = silent == "the gateway"
         if silent != "nobody":
-            reports += [
-                of_another_person(request, people)
-                for request in requests
-                if (request.format == "litellm") != is_log
+            speaking = [
+                request for request in requests if is_of_litellm(request) == (silent == "an assistant")
             ]
+            reports += [of_another_person(request, people) for request in speaking]
         chance.shuffle(reports)
-        calls = calls_that_count(
-            await records_after(reports, pause=chance.choice([0.0, LATE_S]), directory=None)
-        )
-        copies = people + (silent != "nobody")
-        assert Counter(call.input_tokens for call in list(capture.told) * copies) == Counter(
-            call.input_tokens for call in calls
-        ), silent
+        pause = chance.choice([0.0, LATE_S])
+        calls = calls_that_count(await records_after(reports, pause=pause, directory=None))
+        expected = list(capture.told) * (people + (silent != "nobody"))
+        assert Counter(map(_outcome, expected)) == Counter(map(_outcome, calls)), silent
+
+
+async def test_a_laptop_joins_no_failure_of_others() -> None:
+    """
+    Failures have no counts, and Copilot sends no session. So the holder of a laptop's key could claim failures of
+    others, and see the facts of the gateway about them. Such a failure stays a call of its own.
+    """
+    capture = read(PLACE / "copilot_cli_litellm/failure.jsonl.gz")
+    requests = whole_requests(capture)
+    claims = [request if is_of_litellm(request) else replace(request, bearer=LAPTOP) for request in requests]
+    for order in (claims, claims[::-1]):
+        calls = calls_that_count(await records_after(order, pause=0.0, directory=None))
+        assert {"ok": 2, "error": 4} == Counter(call.status for call in calls)
+
+
+def is_of_litellm(request: Request) -> bool:
+    return request.format == "litellm" or b"litellm" in request.body
+
+
+def _outcome(call: Call | Inference) -> tuple[str, int]:
+    return call.status, call.input_tokens or 0

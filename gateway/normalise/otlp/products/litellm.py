@@ -21,6 +21,7 @@ from gateway.normalise.otlp.product import AttributeNamesByField, SpanDialect, S
 from gateway.normalise.otlp.span_rules import operation_by_span_name
 from gateway.normalise.otlp.usage_objects import counts_by_field, numbers_in_python_repr
 from gateway.normalise.reading import agent_headers, operations, values
+from gateway.normalise.reading.assistants import program_of_request
 
 _RAW_TWIN = "raw_gen_ai_request"
 CACHE_HIT = "_cache_hit"
@@ -96,6 +97,8 @@ def _apply_litellm_attributes(span: Span, call: SpanCall) -> None:
         call.relayed_session = session
     call.lacks_common_id = session is None and lost_response_id(record, call_type=call_type)
     call.further_model = values.text_or_none(alias)
+    user_agent = attributes.get("metadata.user_agent")
+    call.program = program_of_request(user_agent=user_agent, initiator=client.initiator)
     if record.status == "error":
         names = dedup_keys_from_provider_headers(record, attributes.get(_HIDDEN))
         call.also, call.names_request = call.also + names, bool(names)

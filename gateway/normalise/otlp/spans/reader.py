@@ -325,6 +325,7 @@ class SpanReader:
             call.relay_side = AS_ASSISTANT
             call.relayed_session = assistant.session_if_sent_to_gateways(span.attributes)
             call.lacks_common_id = not assistant.carriers
+            call.program = assistant.program
         if product.zero_cost_is_unknown:
             call.record.cost = cost_unless_placeholder_zero(call.record, call.record.cost)
         response_id, status = call.response_id, call.record.status
@@ -591,6 +592,7 @@ def _relay_of_call(call: SpanCall, *, states_request_id: bool) -> RelayedReport 
         states_request_id=states_request_id,
         lacks_common_id=call.lacks_common_id,
         other_names=(call.further_model,),
+        program=call.program,
     )
 
 
