@@ -56,13 +56,14 @@ from gateway.intake.rates import (
     constant_price_span,
     cost_of_tokens,
     decimal_text_of_total,
-    has_totals_split_at_input_size,
     is_one_hour_price_missing,
+    may_have_two_rates,
     override_start_ns,
     part_rates,
     price_row_with_only_fees,
     price_with_override,
     rate_for_input_size,
+    rate_of_sum,
     rates_by_size,
     row_in_force_or_first,
     token_rate,
@@ -274,10 +275,12 @@ class PriceBook:
         Return the rate per token for a sum of calls, or None if it has no price or its calls may have
         different prices.
         """
+        return rate_of_sum(_rates_by_size(self._quote_for_sum(total)), total)
+
+    def may_have_two_prices(self, total: TokenSum) -> bool:
+        """Return whether a price tier begins within the size class of the sum's calls."""
         quote = self._quote_for_sum(total)
-        if quote.rate is None or not all(has_totals_split_at_input_size(above) for above, _ in quote.tiers):
-            return None
-        return next((dearer for above, dearer in quote.tiers if total.beyond >= above), quote.rate)
+        return may_have_two_rates(quote.parts if total.meters else _rates_by_size(quote), total)
 
     def part_rate(self, total: TokenSum) -> PartRate | None:
         """
@@ -285,7 +288,7 @@ class PriceBook:
         """
         if not self.is_price_constant_over_time(total):
             return None
-        return _rate_for_sum(self._quote_for_sum(total).parts, total)
+        return rate_of_sum(self._quote_for_sum(total).parts, total)
 
     def _quote_for_sum(self, total: TokenSum) -> Quote:
         key = (total.provider, total.response_model, total.request_model, total.mode)
@@ -300,8 +303,7 @@ class PriceBook:
         Return the token rates of a model at a time (ns), with the number of input tokens above which each
         applies. The largest number is first and -1 last.
         """
-        quote = self._cached_or_built_quote((provider, model, None, STANDARD), time)
-        return () if quote.rate is None else (*quote.tiers, (-1, quote.rate))
+        return _rates_by_size(self._cached_or_built_quote((provider, model, None, STANDARD), time))
 
     def newer_models(self, model: str) -> list[str]:
         """Return newer models of the same maker, family and rank (such as mini), the newest first."""
@@ -501,7 +503,7 @@ def _estimated_amount_text_of_record(
 
 
 def _estimated_amount_text_of_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> str | None:
-    rate = _rate_for_sum(parts, total)
+    rate = rate_of_sum(parts, total)
     if rate is None:
         return None
     charged = unit_prices.charged_quantities(rate, unit_prices.quantities_of_sum(total))
@@ -512,10 +514,8 @@ def _estimated_amount_text_of_sum(parts: tuple[tuple[int, PartRate], ...], total
     )
 
 
-def _rate_for_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> PartRate | None:
-    if not all(has_totals_split_at_input_size(above) for above, _ in parts if above >= 0):
-        return None  # no price, because the sums of the ledger do not distinguish these price tiers
-    return next((rate for above, rate in parts if total.beyond >= above), None)
+def _rates_by_size(quote: Quote) -> Sequence[tuple[int, Rate]]:
+    return () if quote.rate is None else (*quote.tiers, (-1, quote.rate))
 
 
 def _override_fields_for_book_version(override: PriceOverride) -> tuple[Any, ...]:

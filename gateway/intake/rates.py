@@ -6,20 +6,23 @@ Token rates, their sums, and the quotes in which they apply.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from decimal import Decimal
 from itertools import pairwise
-from typing import NamedTuple
+from math import inf
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from gateway.configuration.sections import PriceOverride
 from gateway.intake.rate_cards.card import DAY_NS, CardPrices, Model, Price, day_ns
 from gateway.intake.unit_prices import AMOUNTS, PartRate, part_rate_from_amounts
+from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES
 from spool.meters import FEES
 from spool.processing import STANDARD
 
+R = TypeVar("R")
 NO_TIME = 2**62  # time of a call that states none; it is later than any record, so the newest price applies
 
 
@@ -256,9 +259,23 @@ def override_start_ns(overriding: tuple[int, PriceOverride]) -> int:
     return day_ns(overriding[1].since) if overriding[1].since else 0
 
 
-def has_totals_split_at_input_size(size_threshold: int) -> bool:
+def rate_of_sum(rates: Sequence[tuple[int, R]], total: TokenSum) -> R | None:
     """
-    Return whether totals are summed separately for inputs above this size (SIZES), so that a price for large
-    inputs may begin there. Some price lists write 199,999 for 200,000.
+    Return the rate of a sum's calls, or None if they may have two rates, because a tier begins within their size
+    class (SIZES). `rates`: (minimum input, rate) pairs, the largest minimum first.
     """
-    return size_threshold in SIZES or size_threshold + 1 in SIZES
+    beyond, end = total.beyond, _end_of_size_class(total.beyond)
+    if total.calls == 1 and beyond < total.input_tokens <= end:
+        return next((rate for above, rate in rates if total.input_tokens > above), None)
+    if any(beyond < above < end for above, _ in rates):
+        return None
+    return next((rate for above, rate in rates if beyond >= above), None)
+
+
+def may_have_two_rates(rates: Sequence[tuple[int, R]], total: TokenSum) -> bool:
+    end = _end_of_size_class(total.beyond)
+    return total.calls != 1 and any(total.beyond < above < end for above, _ in rates)
+
+
+def _end_of_size_class(beyond: int) -> float:
+    return next((size for size in SIZES if size > beyond), inf)

@@ -178,7 +178,6 @@ class StoredSums:
         view = ReproducibleSumParts(
             level=level,
             has_estimates=not (level and is_recalculated),
-            has_unit_estimates=not (is_recalculated and ledger_rows.read_meters(width, start)),
             has_sets=start >= self._moment[FORGOTTEN],
         )
         return (view, view._replace(has_estimates=False)) if is_recalculated else (view,)

@@ -55,7 +55,6 @@ class ReproducibleSumParts(NamedTuple):
 
     level: int = 0
     has_estimates: bool = True
-    has_unit_estimates: bool = True
     has_sets: bool = True
 
     def comparable_dimensions(self, values: DimensionValues) -> DimensionValues:
@@ -70,7 +69,7 @@ class ReproducibleSumParts(NamedTuple):
         return Dimensions._make(texts)
 
     def compared_measures(self, cell: CheckedSum) -> Measures:
-        if self.has_estimates and (cell.units is None or self.has_unit_estimates):
+        if self.has_estimates:
             return cell.measures
         return [*cell.measures[:_ESTIMATED], 0, *cell.measures[_ESTIMATED + 1 :]]
 

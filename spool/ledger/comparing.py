@@ -13,7 +13,7 @@ import logging
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -565,45 +565,50 @@ _log = logging.getLogger(__name__)
 
 class PeriodRecount:
     """
-    A recount of one period from the log. It reads the records of a comparison, and then the records that the
-    totals counted since.
+    A recount of periods from the log: of the records in a range, and then of those that the totals counted since
+    the number `later`. `hourly`: start of the stored hours in epoch seconds.
     """
 
     def __init__(
         self,
-        compared: LedgerComparison,
-        period_key: PeriodStart,
+        period_keys: Collection[PeriodStart],
+        *,
+        record_numbers: tuple[int, int],
+        later: int,
+        hourly: int,
         tag_lists: TagLists,
         unit_hasher: WorkUnitHasher,
         recalculated: Recalculations,
     ) -> None:
-        self.place = period_key
-        self.hourly = compared.hourly
-        self.lowest, highest = compared.numbers[period_key]
-        end = compared.ends.get(period_key, compared.end)
-        self._ranges = [(self.lowest, highest + 1), (end, end)]
-        self._kept = compared.calls[period_key]
+        self.hourly = hourly
+        self._ranges = [record_numbers, (later, later)]
         self._is_whole = True
         self.marks = tag_lists.mark, recalculated.mark
         self.sums = HourlySums(
             tags_of=tag_lists.tags_at,
             unit_hasher=unit_hasher,
-            skip=lambda _, hour: finest_stored_period(hour, self.hourly) != period_key,
+            skip=lambda _, hour: finest_stored_period(hour, hourly) not in period_keys,
             restated=recalculated.recalculated_call,
         )
+
+    def hours_of_period(self, period_key: PeriodStart) -> Sequence[int]:
+        return [hour for hour in self.sums.hours if finest_stored_period(hour, self.hourly) == period_key]
+
+    def count_calls(self, period_key: PeriodStart) -> int:
+        hours = self.hours_of_period(period_key)
+        return sum(row[0] for hour in hours for row in self.sums.hours[hour].values())
 
     @property
     def end_record_number(self) -> int:
         return self._ranges[-1][1]
 
-    async def recount_compared_records_and_check_complete(self, record_log: ReadableLog) -> bool:
+    async def recount_range_and_check_complete(self, record_log: ReadableLog) -> bool:
         """
-        Count the compared records. Return False if some of them are deleted, or if they make too many sums.
+        Count the records of the range. Return False if some of them are deleted, or if they make too many sums.
         """
         first, end = self._ranges[0]
         await self._add_records(record_log, first, end)
-        calls = sum(row[0] for rows in self.sums.hours.values() for row in rows.values())
-        return self._is_whole and calls == self._kept
+        return self._is_whole
 
     async def recount_records_until_and_check_complete(
         self, record_log: ReadableLog, end_record_number: int
@@ -631,16 +636,48 @@ class PeriodRecount:
                 return
 
 
-def replace_period(ledger_rows: LedgerRows, placement: DimensionNumbering, recount: PeriodRecount) -> bool:
+def groups_of_periods(
+    ledger_rows: LedgerRows, period_keys: Sequence[PeriodStart]
+) -> Sequence[tuple[int, Sequence[PeriodStart]]]:
+    """
+    Return groups of periods that can be counted again together, because all their sums fit in memory. Each has
+    the number of its first record.
+    """
+    lowest_numbers = ledger_rows.lowest_number_by_period()
+    groups: list[tuple[int, list[PeriodStart]]] = []
+    left = 0
+    for period_key in sorted(period_keys, key=lambda key: lowest_numbers[key]):
+        count = len(ledger_rows.dimension_set_numbers_in_period(*period_key))
+        if not groups or count > left:
+            groups.append((lowest_numbers[period_key], []))
+            left = MOST_SUMS
+        groups[-1][1].append(period_key)
+        left -= count
+    return groups
+
+
+def replace_period(
+    ledger_rows: LedgerRows,
+    placement: DimensionNumbering,
+    recount: PeriodRecount,
+    period_key: PeriodStart,
+    *,
+    keeps_calls: bool = False,
+) -> bool:
     """
     Replace a period's sums by the recount. Change nothing and return False if the totals counted more records
-    meanwhile.
+    meanwhile, or with `keeps_calls` if the recount has another number of calls.
     """
+    if keeps_calls:
+        stored_calls = sum(measures[0] for _, measures in ledger_rows.read_sums(*period_key))
+        if stored_calls != recount.count_calls(period_key):
+            return False
     state = read_state(ledger_rows)
     seen = recount.end_record_number, 0, recount.hourly, *recount.marks
     if tuple(map(state.get, ("reach", "rebuilding", "hourly", TAGGED, RECALCULATED))) != seen:
         return False
-    width, start = recount.place
+    width, start = period_key
+    hours = {*recount.hours_of_period(period_key)}
     day = start // DAY_S * DAY_S
     # whether the sum of the day was made from its hours
     has_day = width == HOUR_S and day < state["daily"]
@@ -651,7 +688,7 @@ def replace_period(ledger_rows: LedgerRows, placement: DimensionNumbering, recou
         )
         ledger_rows.drop_meters(table_width, begin)
     placement.forget_numbers()
-    sums = [*recount.sums.hourly_rows()]
+    sums = [row for row in recount.sums.hourly_rows() if row[0] in hours]
     numbers = placement.find_or_assign_dimension_set_numbers(
         ledger_rows, width, start, [dimensions for _, dimensions, _ in sums]
     )
@@ -661,15 +698,21 @@ def replace_period(ledger_rows: LedgerRows, placement: DimensionNumbering, recou
     number_of: dict[DimensionValues, int] = {
         dimensions: number for number, (_, dimensions, _) in zip(numbers, sums, strict=True)
     }
-    meters = [(start, number_of[dimensions], amounts) for _, dimensions, amounts in recount.sums.meter_rows()]
+    meters = [
+        (start, number_of[dimensions], amounts)
+        for hour, dimensions, amounts in recount.sums.meter_rows()
+        if hour in hours
+    ]
     note_charges_in_other_currencies(ledger_rows, (amounts for _, _, amounts in meters))
     ledger_rows.add_meters(width, meters)
     ledger_rows.delete_unit_sums(start)
-    work = [each for hour in recount.sums.work for each in work_sums(recount.sums, hour, start, number_of)]
+    work = [each for hour in sorted(hours) for each in work_sums(recount.sums, hour, start, number_of)]
     ledger_rows.add_unit_sums(work, recount.sums.work_names, recount.sums.work_edges)
     if has_day:
         ledger_rows.make_daily_sums_from_hours(day)
-    ledger_rows.store_lowest_record_numbers([(width, start, recount.lowest)])
+    lowest = min((recount.sums.first[hour] for hour in hours if hour in recount.sums.first), default=0)
+    if lowest:
+        ledger_rows.store_lowest_record_numbers([(width, start, lowest)])
     return True
 
 

@@ -34,7 +34,14 @@ from spool.ledger.queries import (
     limit_of_running_query,
 )
 from spool.ledger.recalculations import RecalculationPriceBooks, Recalculations
-from spool.ledger.repricing import Pricer, Repriced, reprice_sums
+from spool.ledger.repricing import (
+    Pricer,
+    Repriced,
+    RepricedSums,
+    estimates_by_dimensions,
+    reprice_period,
+    reprice_sums,
+)
 from spool.ledger.sums import DAY_S, END_OF_TIME, HOUR_S, OTHER, Dimensions, HourlySums, tags_text
 from spool.ledger.tag_lists import TAGGED, TagLists, read_tag_lists
 from spool.ledger.work import (
@@ -752,13 +759,55 @@ class Ledger:
         Replace a period's sums by a recount. Return False if records were deleted or others counted
         meanwhile.
         """
-        state = await self._read_state()
-        recalculated, lists = await self._read_recalculations(state), await self._stored_tag_lists(state)
-        recount = comparing.PeriodRecount(compared, period_key, lists, self.digests, recalculated)
-        if not await recount.recount_compared_records_and_check_complete(
-            record_log
-        ) or not await recount.recount_records_until_and_check_complete(record_log, self._reach):
+        lowest, highest = compared.numbers[period_key]
+        recount = await self._recount_of(
+            [period_key],
+            record_numbers=(lowest, highest + 1),
+            later=compared.ends.get(period_key, compared.end),
+            hourly=compared.hourly,
+        )
+        if (
+            not await recount.recount_range_and_check_complete(record_log)
+            or recount.count_calls(period_key) != compared.calls[period_key]
+            or not await recount.recount_records_until_and_check_complete(record_log, self._reach)
+        ):
             return False
+        return await self._replace_by_recount(record_log, recount, period_key)
+
+    async def _recount_of(
+        self,
+        period_keys: Collection[PeriodStart],
+        *,
+        record_numbers: tuple[int, int],
+        later: int,
+        hourly: int,
+    ) -> comparing.PeriodRecount:
+        state = await self._read_state()
+        return comparing.PeriodRecount(
+            period_keys,
+            record_numbers=record_numbers,
+            later=later,
+            hourly=hourly,
+            tag_lists=await self._stored_tag_lists(state),
+            unit_hasher=self.digests,
+            recalculated=await self._read_recalculations(state),
+        )
+
+    async def _replace_by_recount(
+        self,
+        record_log: ReadableLog,
+        recount: comparing.PeriodRecount,
+        period_key: PeriodStart,
+        *,
+        keeps_calls: bool = False,
+    ) -> bool:
+        replace_sums = partial(
+            comparing.replace_period,
+            placement=self._placement,
+            recount=recount,
+            period_key=period_key,
+            keeps_calls=keeps_calls,
+        )
         async with self._turn:
             # another process may count between the reads
             for _ in range(TRIES):
@@ -768,9 +817,7 @@ class Ledger:
                     or not await recount.recount_records_until_and_check_complete(record_log, reach)
                 ):
                     return False
-                if await self._change_rows(
-                    lambda rows: comparing.replace_period(rows, self._placement, recount)
-                ):
+                if await self._change_rows(replace_sums):
                     return True
         return False
 
@@ -812,22 +859,66 @@ class Ledger:
             compared_at=_datetime_or_none(state["compared"]),
         )
 
-    async def reprice(self, pricer: Pricer, *, since: datetime) -> Repriced:
+    async def reprice(self, record_log: ReadableLog, pricer: Pricer, *, since: datetime) -> Repriced:
         """
-        Compute the estimates of all calls since a time again, all or none. Raises NotKept if `since` is
-        within the hour or day of a stored sum.
+        Compute the estimates of all calls since a time again. Periods whose sums do not suffice are then counted
+        again from their records, one by one. If this is interrupted, the next comparison with the log repairs
+        them.
+
+        Raises NotKept if `since` is within the hour or day of a stored sum.
         """
         start = since.timestamp()
+        lowest_stored_number = await _find_lowest_stored_record_number(record_log)
 
-        def reprice_sums_and_store(ledger_rows: LedgerRows) -> Repriced:
-            counting.require_no_rebuild(read_state(ledger_rows))
-            spans.check_no_sum_is_split(ledger_rows, read_state(ledger_rows)["hourly"], [start])
-            done = reprice_sums(ledger_rows, self._placement, pricer, int(start))
+        def reprice_sums_and_store(ledger_rows: LedgerRows) -> RepricedSums:
+            state = read_state(ledger_rows)
+            counting.require_no_rebuild(state)
+            spans.check_no_sum_is_split(ledger_rows, state["hourly"], [start])
+            done = reprice_sums(ledger_rows, self._placement, pricer, int(start), lowest_stored_number)
             self.books.store_recalculation(ledger_rows, pricer, since_s=int(start))
+            if done.places:
+                ledger_rows.set_state(compared=0)
             return done
 
         async with self._turn:
-            return await self._change_rows(reprice_sums_and_store)
+            done = await self._change_rows(reprice_sums_and_store)
+        groups = await self._read_rows(lambda rows: comparing.groups_of_periods(rows, done.places))
+        for group in groups:
+            await self._recount_repriced_periods(record_log, pricer, group, done)
+        return done.result()
+
+    async def _recount_repriced_periods(
+        self,
+        record_log: ReadableLog,
+        pricer: Pricer,
+        group: tuple[int, Sequence[PeriodStart]],
+        repriced: RepricedSums,
+    ) -> None:
+        """Count periods again from their records. If some are unreadable, use what the sums suffice for."""
+        first_number, period_keys = group
+        state = await self._read_state()
+        recount = await self._recount_of(
+            period_keys,
+            record_numbers=(first_number, state["reach"]),
+            later=state["reach"],
+            hourly=state["hourly"],
+        )
+        is_whole = await recount.recount_range_and_check_complete(record_log)
+        for period_key in period_keys:
+            read_estimates = partial(estimates_by_dimensions, period_key=period_key)
+            before = await self._read_rows(read_estimates)
+            if is_whole and await self._replace_by_recount(record_log, recount, period_key, keeps_calls=True):
+                repriced.note_recount(before, await self._read_rows(read_estimates))
+            else:
+                reprice = partial(
+                    reprice_period,
+                    placement=self._placement,
+                    pricer=pricer,
+                    period_key=period_key,
+                    repriced=repriced,
+                )
+                async with self._turn:
+                    await self._change_rows(reprice)
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
         """

@@ -3,11 +3,12 @@ Recalculation of sums after a price was wrong or missing. A sum of tokens can be
 calls of different price tiers, modes and models are in different sums.
 
 Reported costs do not change, nor does a sum without a price, or one whose price changes within its hour or
-day.
+day. If a sum does not suffice, its period is counted again from the stored records.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -55,6 +56,10 @@ class Pricer(Protocol):
         """Return the exact cost, or None if unknown or if prices change before `total.until`."""
         ...
 
+    def may_have_two_prices(self, total: TokenSum) -> bool:
+        """Return whether a price tier begins within the size class of the sum's calls."""
+        ...
+
     def encode_rate_card_and_overrides(self) -> tuple[bytes, bytes]:
         """
         Return two texts from which the price book can be opened again: a price list, and the prices that
@@ -81,69 +86,174 @@ LinesOf = Callable[[TokenSum], Sequence[SumLine]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repriced:
-    """How many sums got a new estimate, how many have no price, and the total estimates before and after."""
+    """
+    How many sums got a new estimate, how many have no price, and the total estimates before and after.
+
+    `kept_units` and `kept_sizes`: sums that keep their estimate, because some of their calls are deleted, and
+    their units of work have meters, or their size class has two prices.
+    """
 
     rows: int
     unpriced: int
+    kept_units: int
+    kept_sizes: int
     before: str
     after: str
 
 
+class RepricedSums:
+    """
+    The changes of one recalculation so far. `places`: periods whose sums need the prices of single calls, so
+    that they must be counted again from their records.
+    """
+
+    def __init__(self) -> None:
+        self.rows = self.unpriced = self.kept_units = self.kept_sizes = self.before = self.after = 0
+        self.places: list[tuple[int, int]] = []
+
+    def note_change(self, before: int, after: int) -> None:
+        self.rows += 1
+        self.before += before
+        self.after += after
+
+    def note_recount(self, before: Mapping[Dimensions, int], after: Mapping[Dimensions, int]) -> None:
+        for dimensions in before.keys() | after.keys():
+            old, new = before.get(dimensions, 0), after.get(dimensions, 0)
+            if old != new:
+                self.note_change(old, new)
+
+    def result(self) -> Repriced:
+        return Repriced(
+            rows=self.rows,
+            unpriced=self.unpriced,
+            kept_units=self.kept_units,
+            kept_sizes=self.kept_sizes,
+            before=money.units_to_text(self.before),
+            after=money.units_to_text(self.after),
+        )
+
+
 def reprice_sums(
-    ledger_rows: LedgerRows, placement: DimensionNumbering, pricer: Pricer, since_s: int
-) -> Repriced:
+    ledger_rows: LedgerRows,
+    placement: DimensionNumbering,
+    pricer: Pricer,
+    since_s: int,
+    lowest_stored_number: int,
+) -> RepricedSums:
     """
     Compute the estimate of every sum from `since_s` on (epoch seconds) again. Daily sums are then made again
     from their hours. `spool.ledger.recalculations` does the same for each call.
+
+    Periods that need the prices of single calls are only listed if their records are stored, which have numbers
+    from `lowest_stored_number` on.
     """
     delete_daily_sums_with_hourly_sums(ledger_rows)
-    changed = unpriced = before = after = 0
+    done = RepricedSums()
+    lowest_numbers = ledger_rows.lowest_number_by_period()
     for width in WIDTHS:
         for start in ledger_rows.period_starts(width, since_s):
-            removed, repriced, old_estimates = [], [], []
-            meters = ledger_rows.read_meters(width, start)
-            for number, dimensions, measures in ledger_rows.call_sums(width, start):
-                row = dimensions, measures, meters.get(number, _NO_METERS)
-                if (estimate := new_cost_estimate(pricer, width, start, *row)) is None:
-                    unpriced += _is_priceable(token_sum(start, *row))
-                    continue
-                old, measures[_ESTIMATED] = measures[_ESTIMATED], money.text_to_units(estimate)
-                source = cost_source_after_pricing(
-                    dimensions.status, dimensions.cost_source, measures[_ESTIMATED]
-                )
-                if measures[_ESTIMATED] == old and source == dimensions.cost_source:
-                    continue
-                before, after = before + old, after + measures[_ESTIMATED]
-                dimensions = dimensions._replace(cost_source=source)
-                removed.append((start, number))
-                old_estimates.append(old)
-                repriced.append((dimensions, measures))
-            numbers = placement.find_or_assign_dimension_set_numbers(
-                ledger_rows, width, start, [dimensions for dimensions, _ in repriced]
+            period = _PeriodSums(ledger_rows, pricer, width, start)
+            is_stored = lowest_numbers.get((width, start), 0) >= max(1, lowest_stored_number)
+            if is_stored and period.needs_single_calls():
+                done.places.append((width, start))
+            else:
+                period.reprice(placement, done)
+    return done
+
+
+def reprice_period(
+    ledger_rows: LedgerRows,
+    placement: DimensionNumbering,
+    pricer: Pricer,
+    period_key: tuple[int, int],
+    repriced: RepricedSums,
+) -> None:
+    """Compute the estimates of a period's sums again without its records."""
+    delete_daily_sums_with_hourly_sums(ledger_rows)
+    _PeriodSums(ledger_rows, pricer, *period_key).reprice(placement, repriced)
+
+
+def estimates_by_dimensions(ledger_rows: LedgerRows, period_key: tuple[int, int]) -> Mapping[Dimensions, int]:
+    """Return a period's estimates by dimensions, without the cost source, which a recalculation may change."""
+    estimates = defaultdict[Dimensions, int](int)
+    for _, dimensions, measures in ledger_rows.call_sums(*period_key):
+        estimates[dimensions._replace(cost_source="")] += measures[_ESTIMATED]
+    return estimates
+
+
+class _PeriodSums:
+    """The sums of a period, before and while they get new estimates."""
+
+    def __init__(self, ledger_rows: LedgerRows, pricer: Pricer, width: int, start: int) -> None:
+        self._rows = ledger_rows
+        self._pricer = pricer
+        self._place = width, start
+        self._meters = ledger_rows.read_meters(width, start)
+        self._sums = ledger_rows.call_sums(width, start)
+
+    def needs_single_calls(self) -> bool:
+        """
+        Return whether the sums do not suffice: units of work have no meters, and calls of one size class may
+        have two prices, or only some of them a price.
+        """
+        return any(
+            measures[0] > 1
+            and (number in self._meters or self._may_have_two_prices(number, dimensions, measures))
+            for number, dimensions, measures in self._sums
+        )
+
+    def _may_have_two_prices(self, number: int, dimensions: Dimensions, measures: Measures) -> bool:
+        total = token_sum(self._place[1], dimensions, measures, self._meters.get(number, _NO_METERS))
+        return _is_priceable(total) and self._pricer.may_have_two_prices(total)
+
+    def reprice(self, placement: DimensionNumbering, done: RepricedSums) -> None:
+        width, start = self._place
+        units_by_number = defaultdict[int, list[Measures]](list)
+        for _, number, _, of_units in self._rows.unit_sums_of_calls(start) if self._meters else ():
+            units_by_number[number].append(of_units)
+        removed, repriced, estimates = [], [], []
+        for number, dimensions, measures in self._sums:
+            meters = self._meters.get(number, _NO_METERS)
+            row = dimensions, measures, meters
+            if self._may_have_two_prices(number, dimensions, measures):
+                done.kept_sizes += 1
+                continue
+            if meters and any(each[0] not in (0, measures[0]) for each in units_by_number[number]):
+                done.kept_units += 1
+                continue
+            if (estimate := new_cost_estimate(self._pricer, width, start, *row)) is None:
+                done.unpriced += _is_priceable(token_sum(start, *row))
+                continue
+            old, measures[_ESTIMATED] = measures[_ESTIMATED], money.text_to_units(estimate)
+            source = cost_source_after_pricing(
+                dimensions.status, dimensions.cost_source, measures[_ESTIMATED]
             )
-            new = [(start, number, measures) for number, (_, measures) in zip(numbers, repriced, strict=True)]
-            moved_meters = [
-                (start, number, meters[old])
-                for number, (_, old) in zip(numbers, removed, strict=True)
-                if old in meters
-            ]
-            # delete all before adding: a sum's new cost source may give it the row of another removed sum
-            ledger_rows.delete_sums(width, removed)
-            ledger_rows.add_sums(width, new)
-            if new:
-                moves = {
-                    old: MovedSum(number, old_units, measures[_ESTIMATED], has_meters=old in meters)
-                    for (_, old), (_, number, measures), old_units in zip(
-                        removed, new, old_estimates, strict=True
-                    )
-                }
-                _reprice_units(ledger_rows, pricer, width, start, moves)
-            if moved_meters:
-                ledger_rows.add_meters(width, moved_meters)
-            changed += len(new)
-    return Repriced(
-        rows=changed, unpriced=unpriced, before=money.units_to_text(before), after=money.units_to_text(after)
-    )
+            if measures[_ESTIMATED] == old and source == dimensions.cost_source:
+                continue
+            done.note_change(old, measures[_ESTIMATED])
+            removed.append((start, number))
+            estimates.append(measures[_ESTIMATED])
+            repriced.append((dimensions._replace(cost_source=source), measures))
+        numbers = placement.find_or_assign_dimension_set_numbers(
+            self._rows, width, start, [dimensions for dimensions, _ in repriced]
+        )
+        new = [(start, number, measures) for number, (_, measures) in zip(numbers, repriced, strict=True)]
+        moved_meters = [
+            (start, number, self._meters[old])
+            for number, (_, old) in zip(numbers, removed, strict=True)
+            if old in self._meters
+        ]
+        # delete all before adding: a sum's new cost source may give it the row of another removed sum
+        self._rows.delete_sums(width, removed)
+        self._rows.add_sums(width, new)
+        if new:
+            moves = {
+                old: MovedSum(number, estimate, has_meters=old in self._meters)
+                for (_, old), number, estimate in zip(removed, numbers, estimates, strict=True)
+            }
+            _reprice_units(self._rows, self._pricer, width, start, moves)
+        if moved_meters:
+            self._rows.add_meters(width, moved_meters)
 
 
 def new_cost_estimate(
@@ -164,30 +274,25 @@ def _is_priceable(total: TokenSum) -> bool:
 
 class MovedSum(NamedTuple):
     """
-    A sum with a new estimate. `number`: of its new set of dimensions. `before` and `after`: the estimates in
-    units of money.
+    A sum with a new estimate. `number`: of its new set of dimensions. `estimate`: in units of money. With
+    meters, all its calls belong to one set of units of work.
     """
 
     number: int
-    before: int
-    after: int
+    estimate: int
     has_meters: bool
 
 
 def _reprice_units(
     ledger_rows: LedgerRows, pricer: Pricer, period_s: int, start: int, moves: Mapping[int, MovedSum]
 ) -> None:
-    """
-    Compute the estimates of units of work in the repriced sums.
-
-    Units have no meters. So if a sum has meters, each unit keeps its proportion of the sum's estimate.
-    """
+    """Compute the estimates of units of work in the repriced sums."""
     parts = [part for part in ledger_rows.unit_sums_of_calls(start) if part[1] in moves]
     repriced = []
     for units, number, dimensions, measures in parts:
         move = moves[number]
-        if move.has_meters and move.before:
-            measures[_ESTIMATED] = measures[_ESTIMATED] * move.after // move.before
+        if move.has_meters:
+            measures[_ESTIMATED] = move.estimate if measures[0] else 0
         elif (
             estimate := new_cost_estimate(pricer, period_s, start, dimensions, measures, _NO_METERS)
         ) is not None:

@@ -11,7 +11,7 @@ from decimal import Context, Decimal, localcontext
 from typing import Any, Self
 
 from gateway.intake.prices import PriceBook
-from spool.ledger.repricing import Pricer
+from spool.ledger.repricing import Pricer, TokenSum
 from spool.log.values import LogEntry
 from spool.record import NS, Correction, Inference, Record
 
@@ -32,6 +32,9 @@ class FakeClock:
 
 class FakePrices:
     """Base of price books that tests write. A ledger can store them and open them again."""
+
+    def may_have_two_prices(self, total: TokenSum) -> bool:
+        return False
 
     def encode_rate_card_and_overrides(self) -> tuple[bytes, bytes]:
         return b"", pickle.dumps(self)

@@ -74,7 +74,7 @@ async def test_late_reports_after_a_recalculation(
     ledger, log = await Ledgers(MEMORY, tmp_path, None).open(clock=FakeClock(NOON)), FakeLog()
     log.add(early, at=NOON)
     await ledger.catch_up(log)
-    repriced = await ledger.reprice(BOOK, since=EVER["since"])
+    repriced = await ledger.reprice(log, BOOK, since=EVER["since"])
     assert repriced.after == "20"
     late = records[CALLS:]
     for record in late:

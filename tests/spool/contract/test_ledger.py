@@ -957,7 +957,7 @@ async def test_reprice(ledgers: Ledgers) -> None:
         call(status="cached", estimated_cost="3"),
     ])  # fmt: skip
     await ledger.catch_up(log)
-    told = await ledger.reprice(Flat(), since=at(BEGIN))
+    told = await ledger.reprice(log, Flat(), since=at(BEGIN))
     assert told.rows == 4
     assert told.unpriced == 1
     assert told.before == "12"
@@ -969,7 +969,7 @@ async def test_reprice(ledgers: Ledgers) -> None:
     assert row.saved == "0.00024"
     assert row.unpriced == 2
     assert row.calls == 7
-    assert (await ledger.reprice(Flat(), since=at(BEGIN))).rows == 0
+    assert (await ledger.reprice(log, Flat(), since=at(BEGIN))).rows == 0
 
 
 async def test_meters_are_priced_again_and_move_with_their_sums(ledgers: Ledgers) -> None:
@@ -986,7 +986,7 @@ async def test_meters_are_priced_again_and_move_with_their_sums(ledgers: Ledgers
         call(**sold, estimated_cost="9", start_time=(BEGIN - 30 * HOUR) * NS),
     ])  # fmt: skip
     await ledger.catch_up(log)
-    await ledger.reprice(PriceBook.load(), since=at(BEGIN - 2 * DAY))
+    await ledger.reprice(log, PriceBook.load(), since=at(BEGIN - 2 * DAY))
     one = Decimal(50 * 25 + 50 * 320 + 5 * 100 + 5 * 640) / 10_000_000
     assert [3 * one] == [Decimal(row.estimated) for row in await ledger.costs(everything())]
     assert {(BEGIN,): 100, (BEGIN - 30 * HOUR,): 50} == await metered(ledger, "input_audio_tokens")
@@ -1005,7 +1005,7 @@ async def test_seconds_alone_are_priced_again(ledgers: Ledgers) -> None:
         call(request_model="gpt-5", **{**unknown, "charges": {"EUR": "1"}, "cost_source": "reported"}),
     ])  # fmt: skip
     await ledger.catch_up(log)
-    told = await ledger.reprice(PriceBook.load(), since=at(BEGIN))
+    told = await ledger.reprice(log, PriceBook.load(), since=at(BEGIN))
     assert told.rows == 1
     assert told.unpriced == 1
     assert told.after == "0.00125"
@@ -1042,7 +1042,7 @@ async def test_regions_stay_apart_when_priced_again(ledgers: Ledgers) -> None:
             ]
         )
     await ledger.catch_up(log)
-    await ledger.reprice(Flat(), since=at(BEGIN))
+    await ledger.reprice(log, Flat(), since=at(BEGIN))
     rows = {row.group[0]: (row.calls, row.cost) for row in await ledger.costs(everything("region"))}
     assert {None: (2, "0.00048"), "us-east-1": (2, "0.00048"), "eu-west-1": (4, "0.00096")} == rows
 
@@ -1080,7 +1080,7 @@ async def test_reprice_leaves_counters_and_their_reversals_unchanged(ledgers: Le
     await ledger.catch_up(log)
     assert (row := await total(ledger)).cost == "6.5"
     assert row.input_tokens == 70
-    assert 1 == (await ledger.reprice(Flat(), since=at(BEGIN))).rows
+    assert 1 == (await ledger.reprice(log, Flat(), since=at(BEGIN))).rows
     row = await total(ledger)
     assert row.cost == "-2.49976"
     assert row.reported == "-2.5"

@@ -220,8 +220,8 @@ async def test_prices_of_a_part_of_a_sum(ledgers: Ledgers) -> None:
     history = await lived(ledgers, BEGINS[0])
     for since in (history.begin + timedelta(hours=7), history.end - timedelta(minutes=90)):
         with pytest.raises(NotKept):
-            await history.ledger.reprice(Flat(), since=since)
-    assert (await history.ledger.reprice(Flat(), since=history.begin)).rows > 0
+            await history.ledger.reprice(history._log, Flat(), since=since)
+    assert (await history.ledger.reprice(history._log, Flat(), since=history.begin)).rows > 0
 
 
 @pytest.mark.parametrize("gone", [1, 7, 20, 39])

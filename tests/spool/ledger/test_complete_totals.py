@@ -37,7 +37,7 @@ READERS: dict[str, Callable[[Ledger], Awaitable[object]]] = {
     "stored_span": lambda ledger: ledger.stored_span(),
     "first_period_with_dimension": lambda ledger: ledger.first_period_with_dimension("user"),
     "count_listed_and_unlisted_units": lambda ledger: ledger.count_listed_and_unlisted_units(ALL[0]),
-    "reprice": lambda ledger: ledger.reprice(Flat(), since=ALL[0]),
+    "reprice": lambda ledger: ledger.reprice(FakeLog(), Flat(), since=ALL[0]),
 }
 _NO_READERS = {
     # count and change sums, each safe during a rebuild

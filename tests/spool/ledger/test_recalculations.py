@@ -38,7 +38,7 @@ from spool.log.planning.corrections import (
     merge_correction,
 )
 from spool.record import NS, Correction, Inference, Record, UsageMetric
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, examples
 from tests.spool.ledger.engines import MEMORY, POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
@@ -63,6 +63,8 @@ GROUPS = (
 TAGS = ("service", "zone")
 # models by the form of their price: one price, a higher one for large inputs, another one at night, none in most books
 PLAIN, TIERED, NIGHTLY, RARE = "acme-plain", "acme-tiered", "acme-nightly", "acme-rare"
+# models with a fee for each search, and with a higher price that begins within a size class of the totals
+METERED, ODD = "acme-metered", "acme-odd"
 LARGE = 200_000
 # at these hours, the price of NIGHTLY changes
 CHANGING_HOURS = (0, 16)
@@ -75,6 +77,8 @@ def book_of(price: int, *, has_rare: bool = False) -> PriceBook:
         PLAIN: [{}],
         TIERED: [{"tiers": [{"above": LARGE, **cost(2 * price)}]}],
         NIGHTLY: [{}, {**night, **cost(2 * price)}],
+        METERED: [{"meters": {"web_searches": str(10 * price)}}],
+        ODD: [{"tiers": [{"above": LARGE - 1, **cost(2 * price)}]}],
         **({RARE: [{}]} if has_rare else {}),
     }
     models = [
@@ -116,7 +120,9 @@ class Made(NamedTuple):
             is_dear = hour > CHANGING_HOURS[1]
         if call.request_model == RARE and not self.has_rare:
             return None
-        return Decimal((call.input_tokens or 0) * self.price * (1 + is_dear)) / 10**6
+        is_dear |= call.request_model == ODD and (call.input_tokens or 0) > LARGE - 1
+        searches = Decimal(call.meters.get("web_searches", 0)) * 10 * self.price / 1000
+        return Decimal((call.input_tokens or 0) * self.price * (1 + is_dear)) / 10**6 + searches
 
 
 @dataclass
@@ -272,7 +278,9 @@ class Calls:
         day = int(self.clock.at // DAY) * DAY
         since = self.chance.choice((BEGIN - 300 * DAY, day - 75 * DAY, day - DAY, day - DAY + 7 * HOUR))
         price, has_rare = self.chance.randrange(1, 9), self.chance.random() < 0.4
-        await self.ledger.reprice(book_of(price, has_rare=has_rare), since=datetime.fromtimestamp(since, UTC))
+        await self.ledger.reprice(
+            self.log, book_of(price, has_rare=has_rare), since=datetime.fromtimestamp(since, UTC)
+        )
         self.made.append(Made(price, has_rare, since, self.log.lowest_open_number(), hourly))
 
     async def restart(self) -> None:
@@ -422,6 +430,89 @@ async def test_every_order_gives_the_sums_of_the_final_calls(calls: Calls) -> No
         await calls.check()
 
 
+class MeteredCalls(Calls):
+    """Calls that only their records can price: with searches, or of a size class with two prices."""
+
+    def _new_call(self, number: int) -> Inference:
+        model = self.chance.choice((METERED, METERED, ODD, ODD, PLAIN))
+        meters = {"web_searches": self.chance.choice((0, 1, 50, 100))} if model == METERED else {}
+        fields = {"request_model": model, "meters": {name: many for name, many in meters.items() if many}}
+        made = replace_fields(super()._new_call(number), fields)
+        # few hours, so that a sum has several calls
+        at = int(self.clock.at) - self.chance.choice((0, 0, HOUR, 70 * DAY))
+        return replace_fields(made, {"start_time": at * NS, "team": "ads", "tags": {}})
+
+
+@pytest.mark.parametrize(
+    ("engine", "seed"),
+    [*((SQLITE, seed) for seed in range(examples(60))), (POSTGRES, 0), (POSTGRES, 1)],
+)
+@pytest.mark.usefixtures("unflushed")
+async def test_recalculate_and_rebuild_lead_to_the_sums_of_the_calls(
+    engine: str, seed: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """
+    With meters and with two prices in a size class, recalculations, a rebuild and a count by hand are equal for
+    sessions, runs and all other dimensions, and a recalculation with unchanged prices changes nothing.
+    """
+    ledgers = Ledgers.of(engine, request, tmp_path)
+    made = MeteredCalls(ledgers, random.Random(seed))
+    await made.open()
+    for _ in range(6):
+        await made.add()
+        for happen in made.chance.choices(
+            (made.recalculate, made.recalculate, made.correct, made.rebuild, made.age), k=2
+        ):
+            await happen()
+        await made.recalculate()
+        await made.check()
+        last = made.made[-1]
+        since = datetime.fromtimestamp(last.since, UTC)
+        again = await made.ledger.reprice(made.log, book_of(last.price, has_rare=last.has_rare), since=since)
+        assert (0, 0, 0) == (again.rows, again.kept_units, again.kept_sizes)
+        made.made.append(last)
+        await made.check()
+    await ledgers.close()
+
+
+async def test_units_with_meters_have_the_cost_of_their_calls(ledgers: Ledgers) -> None:
+    """A recalculation gives each session its own tokens and searches. Without the records, the whole sum stays."""
+    clock, log = FakeClock(BEGIN + HOUR), FakeLog()
+    ledger = await ledgers.open(clock=clock)
+    first, dearer = book_of(1), book_of(2)
+    calls = [("A", 100), ("B", 0), ("B", 0), ("C", 50)]
+    records = [
+        call(
+            provider="acme", request_model=METERED, input_tokens=10**6, session=session,
+            meters={"web_searches": searches} if searches else {},
+        )
+        for session, searches in calls
+    ]  # fmt: skip
+    for record in records:
+        record.estimated_cost = first.estimate_record(record)
+    log.add(records)
+    await ledger.catch_up(log)
+    # a search costs 0.01, or 0.02 afterwards
+    assert {"A": "2", "B": "2", "C": "1.5"} == await costs_of_sessions(ledger)
+    changed = await ledger.reprice(log, dearer, since=EVER["since"])
+    assert ("5.5", "11") == (changed.before, changed.after)
+    assert {"A": "4", "B": "4", "C": "3"} == await costs_of_sessions(ledger)
+    assert [] == (await ledger.compare_and_note_differences(log)).problem_sentences()
+
+    log.add([call(provider="acme", request_model=PLAIN, estimated_cost=None, cost_source="none")])
+    await ledger.catch_up(log)
+    log.forget_below(5)
+    kept = await ledger.reprice(log, first, since=EVER["since"])
+    assert 1 == kept.kept_units
+    assert {"A": "4", "B": "4", "C": "3"} == await costs_of_sessions(ledger)
+
+
+async def costs_of_sessions(ledger: Ledger) -> dict[str, str]:
+    rows = await ledger.costs(CostQuery(**EVER, granularity=TOTAL, group_by=("session",)))
+    names = {ledger.digests.digest_of_id("session", name): name for name in "ABC"}
+    return {names[row.group[0]]: row.cost for row in rows if row.group[0] in names}
+
+
 @pytest.mark.parametrize("later", [0, 70 * DAY], ids=["hours", "days"])
 async def test_a_sum_over_several_prices_keeps_its_estimate(later: int) -> None:
     """
@@ -445,11 +536,11 @@ async def test_a_sum_over_several_prices_keeps_its_estimate(later: int) -> None:
     clock.at += later
     await ledger.sum_up_and_delete_hours()
     ever = datetime.fromtimestamp(BEGIN - DAY, UTC)
-    kept = await ledger.reprice(list_prices, since=ever)
+    kept = await ledger.reprice(log, list_prices, since=ever)
     assert (0, 1 if later else 2) == (kept.rows, kept.unpriced)
     assert before == await sums_of(ledger, ())
     own = PriceOverride(model="deepseek-*", input=Decimal(10_000), output=Decimal(0), cache_read=Decimal(0))
-    assert "5" == (await ledger.reprice(list_prices.with_override(own), since=ever)).after
+    assert "5" == (await ledger.reprice(log, list_prices.with_override(own), since=ever)).after
     await ledger.rebuild(log)
     await ledger.catch_up(log)
     assert "5" == (await sums_of(ledger, ()))[()][2]
@@ -485,7 +576,7 @@ async def test_months_in_every_time_zone(ledgers: Ledgers) -> None:
     await ledger.catch_up(log)
     await ledger.sum_up_and_delete_hours()
     made = Made(price=3, has_rare=False, since=BEGIN - 99 * DAY, reach=log.lowest_open_number(), hourly=0)
-    await ledger.reprice(book_of(made.price), since=datetime.fromtimestamp(made.since, UTC))
+    await ledger.reprice(log, book_of(made.price), since=datetime.fromtimestamp(made.since, UTC))
     answered = refused = 0
     for (september, october, november), zone in zones_of_each_offset((9, 10, 11)).items():
         query = CostQuery(since=first_of(9, zone), until=first_of(11, zone), granularity="monthly", zone=zone)

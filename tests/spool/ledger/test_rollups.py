@@ -109,7 +109,7 @@ class Deal:
         await self.counted()
 
     async def repriced(self, day: int) -> None:
-        await self.ledger.reprice(FixedPrice(), since=FIRST + timedelta(days=day % DAYS))
+        await self.ledger.reprice(self.log, FixedPrice(), since=FIRST + timedelta(days=day % DAYS))
 
     async def forgotten(self, day: int) -> None:
         self.log.forget_below(day)

@@ -360,7 +360,7 @@ class History:
         }  # fmt: skip
         book = PriceBook.decode_rate_card_and_overrides(msgspec.json.encode(card), b"{}")
         since = datetime.fromtimestamp(self.clock.at // DAY * DAY - self.chance.choice((1, 100)) * DAY, UTC)
-        await self.ledger.reprice(book, since=since)
+        await self.ledger.reprice(self.log, book, since=since)
 
     async def restart(self) -> None:
         """Start again, perhaps with other tags and another limit of a period."""

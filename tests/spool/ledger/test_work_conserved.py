@@ -167,7 +167,9 @@ class History:
 
     async def reprice(self) -> None:
         price = str(Decimal(self._chance.randrange(1, 100)).scaleb(-6))
-        await self.ledger.reprice(Book(price), since=datetime.fromtimestamp(BEGIN - 200 * DAY, UTC))
+        await self.ledger.reprice(
+            self._log, Book(price), since=datetime.fromtimestamp(BEGIN - 200 * DAY, UTC)
+        )
         self._prices = dict.fromkeys(self.calls, price)
         for record in self.calls.values():
             estimate_again(record, price)

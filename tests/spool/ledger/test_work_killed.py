@@ -99,7 +99,7 @@ async def _count(directory: Path, kills: int, seed: int, ready: Connection) -> N
             await ledger.apply_links(WorkUnitLinks(await _listed(ledger, made_links(chance.randrange(10)))))
         elif happening == 6:
             price = str(Decimal(chance.randrange(1, 100)).scaleb(-6))
-            await ledger.reprice(Book(price), since=datetime.fromtimestamp(BEGIN - 60 * DAY, UTC))
+            await ledger.reprice(log, Book(price), since=datetime.fromtimestamp(BEGIN - 60 * DAY, UTC))
         elif (await ledger.state(counts_rows=False)).rebuilding == 0:
             await ledger.rebuild(log)
 
@@ -180,7 +180,7 @@ async def settle(ledger: Ledger, log: FakeLog, calls: Mapping[bytes, Inference])
     await ledger._change_rows(lambda rows: expire_units(rows, LIMITS, int(now)))
     links = await _listed(ledger, made_links(3))
     await ledger.apply_links(WorkUnitLinks(links))
-    await ledger.reprice(Book(PRICE), since=datetime.fromtimestamp(BEGIN - 60 * DAY, UTC))
+    await ledger.reprice(log, Book(PRICE), since=datetime.fromtimestamp(BEGIN - 60 * DAY, UTC))
     answers = []
     for unit in UNITS:
         found = sums_of(await ledger.costs(query(EVER, unit, *DIMENSIONS)))

@@ -241,7 +241,7 @@ async def test_new_prices_reach_linked_calls(ledgers: Ledgers) -> None:
     for later, price in ((0, "0.002"), (70 * DAY, "0.0007")):
         clock.at += later
         await ledger.sum_up_and_delete_hours()
-        await ledger.reprice(Book(price), since=EVER["since"])
+        await ledger.reprice(log, Book(price), since=EVER["since"])
         for record in calls.values():
             if record.request_model == "gpt-5":
                 record.estimated_cost = str(Decimal(price) * (record.input_tokens or 0))

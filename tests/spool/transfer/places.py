@@ -187,7 +187,7 @@ class Places:
         assert lost is not None
         await deliveries.mark_outcome_unknown(lost, reason="cut off")
         await storage.ledger.catch_up(log)
-        await storage.ledger.reprice(NoPrices(), since=datetime.fromtimestamp(0, UTC))
+        await storage.ledger.reprice(log, NoPrices(), since=datetime.fromtimestamp(0, UTC))
         await storage.ledger.store_billed_days([(BILLED_DAY, BILLED_SUMS)])
         await self._fill_tables(storage)
         await self._fill_registry(storage.registry)
@@ -301,6 +301,8 @@ async def shown(storage: Storage) -> dict[str, Any]:
 
 class NoPrices:
     def estimate_sum(self, total: TokenSum) -> None: ...
+    def may_have_two_prices(self, total: TokenSum) -> bool:
+        return False
 
     def encode_rate_card_and_overrides(self) -> tuple[bytes, bytes]:
         return b"list", b"own"

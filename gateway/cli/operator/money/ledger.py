@@ -41,6 +41,15 @@ def _show_new_estimates(payload: JsonObject) -> None:
     )
     if result["unpriced"]:
         click.echo(f"{result['unpriced']} totals have no price in this price book and stay unchanged")
+    if result["kept_units"]:
+        click.echo(
+            f"{result['kept_units']} totals keep their cost: their calls are deleted and their units have meters"
+        )
+    if result["kept_sizes"]:
+        click.echo(
+            f"{result['kept_sizes']} totals keep their cost: their calls are deleted and their size class has two "
+            "prices"
+        )
 
 
 def _show_frozen_rates(payload: JsonObject) -> None:

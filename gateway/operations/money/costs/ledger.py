@@ -77,6 +77,21 @@ class RepriceResult(msgspec.Struct, kw_only=True):
     price_book: Annotated[str, words("The name of the price list."), example("genai-prices-0.2.3-2026-11-27")]
     rows: Annotated[int, words("The number of recalculated totals."), example(0)]
     unpriced: Annotated[int, words("The number of totals without a price in this price book."), example(119)]
+    kept_units: Annotated[
+        int,
+        words(
+            "The number of totals that keep their cost: some of their calls are deleted, and their units have meters."
+        ),
+        example(0),
+    ]
+    kept_sizes: Annotated[
+        int,
+        words(
+            "The number of totals that keep their cost: some of their calls are deleted, and their size class has two "
+            "prices."
+        ),
+        example(0),
+    ]
     before: Annotated[str, words("The earlier estimate of the recalculated totals."), example("0")]
     after: Annotated[str, words("The new estimate of the recalculated totals."), example("0")]
 
@@ -177,6 +192,6 @@ async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
     await ledger.require_complete_totals(services.log)
     basis = {"since": since.isoformat(), "price_book": book.version}
     async with request.audited_change("ledger.reprice", "ledger", basis):
-        done = await ledger.reprice(book, since=since)
+        done = await ledger.reprice(services.log, book, since=since)
     services.request_budget_evaluation()
     return {"reprice": {**basis, **asdict(done)}}

@@ -188,7 +188,7 @@ async def test_price_change_below_a_sent_threshold_sends_one_correction() -> Non
     house.clock.at = NOW
     house.spend("85")
     await house.evaluate()
-    await house.ledger.reprice(Halved(), since=datetime.fromtimestamp(NOVEMBER, UTC))
+    await house.ledger.reprice(house.log, Halved(), since=datetime.fromtimestamp(NOVEMBER, UTC))
     await house.evaluate()
     await house.evaluate()
     assert [(CROSSED, "80 %"), (TAKEN_BACK, "80 %")] == await house.told()

@@ -104,7 +104,7 @@ class Repriced(FakePrices):
 
 
 async def reprice(house: House, chance: random.Random) -> None:
-    await house.ledger.reprice(Repriced(chance), since=datetime.fromtimestamp(NOW - DAY_S, UTC))
+    await house.ledger.reprice(house.log, Repriced(chance), since=datetime.fromtimestamp(NOW - DAY_S, UTC))
 
 
 async def recount(house: House, chance: random.Random) -> None:

@@ -136,7 +136,7 @@ async def test_nothing_else_is_changed_by_them(ledgers: Ledgers) -> None:
     await ledger.catch_up(log)
     sums = await ledger.sums_of_day(BEGIN, max_sums=10)
     assert all(set(each.tokens.meters) <= {"web_searches"} for each in sums)
-    await ledger.reprice(PriceBook.load(), since=datetime.fromtimestamp(BEGIN, UTC))
+    await ledger.reprice(log, PriceBook.load(), since=datetime.fromtimestamp(BEGIN, UTC))
     ledger.rates = lambda *_: 2 * SCALE
     [(_, row)] = (await by_team(ledger, meter="web_searches")).items()
     assert row.charges == {"EUR": "2"}

@@ -145,8 +145,10 @@ async def _round(ledger: Ledger, chance: Random) -> None:
             records[-1].append(_correction(calls[-1], gone))
         else:
             last.append(states[-1])
-    mixed = [record for of_call in records for record in of_call]
-    chance.shuffle(mixed)
+    # a correction follows the record that it corrects
+    places = [place for place, of_call in enumerate(records) for _ in of_call]
+    chance.shuffle(places)
+    mixed = [records[place].pop(0) for place in places]
     while mixed:
         size = chance.randint(1, 200)
         log.add(mixed[:size])
@@ -156,9 +158,9 @@ async def _round(ledger: Ledger, chance: Random) -> None:
     await ledger.rebuild(log)
     await ledger.catch_up(log)
     await assert_kinds(ledger, last)
-    await ledger.reprice(Flat(), since=at(BEGIN - 3 * DAY))
+    await ledger.reprice(log, Flat(), since=at(BEGIN - 3 * DAY))
     await assert_kinds(ledger, last, repriced=True)
-    assert 0 == (await ledger.reprice(Flat(), since=at(BEGIN - 3 * DAY))).rows
+    assert 0 == (await ledger.reprice(log, Flat(), since=at(BEGIN - 3 * DAY))).rows
 
 
 def _correction(before: Inference, after: Inference) -> Correction:

@@ -28,7 +28,7 @@ async def test_a_restarted_gateway_reads_the_prices_of_a_recalculation(tmp_path:
     log.add([unpriced])
     async with open_storage(config, clock=clock) as storage:
         await storage.ledger.catch_up(log)
-        assert "2" == (await storage.ledger.reprice(book, since=ever)).after
+        assert "2" == (await storage.ledger.reprice(log, book, since=ever)).after
     log.add([correction_with_runs_and_values(unpriced, 0, {"run": "r"}, now_ns=BEGIN * NS)])
     async with open_storage(config, clock=clock) as storage:
         await storage.ledger.catch_up(log)
