@@ -110,6 +110,10 @@ proofs: $(VENV)/run.stamp  ## everything at full size, for hours (PART=faults, P
 test-promises: $(VENV)/test.stamp $(VENV)/postgres.stamp
 	$(PYTEST) tests --promise "$$PROMISE" --changed "$$CHANGED"
 
+COUNT ?= 60
+mutants: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## COUNT=60 random changes of the packages, one at a time (SEED repeats a draw): each must make a test red; takes hours
+	$(BIN)/python -m tests.mutants --count $(COUNT) $(if $(SEED),--seed $(SEED))
+
 SCENARIOS ?= main
 bench: $(VENV)/test.stamp  ## the server under load as a table (SCENARIOS="100x8 1x*"), then its parts as ratios
 	$(BIN)/python -m tests.bench $(SCENARIOS)
