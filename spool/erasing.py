@@ -32,6 +32,7 @@ from spool.registry.audit import AuditedChange
 from spool.registry.erasing import ErasedRows, find_pseudonym
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
+from spool.searching import NO_NAMES, NamesFound, search_for_names
 from spool.storage import Storage
 
 AGAIN_AFTER_S = KEPT_S + 3600.0  # after this time, no report from before the erasure waits
@@ -49,6 +50,7 @@ class ErasureResult:
     rows: ErasedRows = field(default_factory=ErasedRows)
     records: RenamedRecords = NO_RECORDS
     sums: int = 0  # sets of dimensions that were renamed
+    found: NamesFound = NO_NAMES
     devices: Sequence[str] = ()
     below: Sequence[str] = ()  # agents and gateways of lower levels that must erase the person as well
     remains: Sequence[str] = ()
@@ -113,9 +115,10 @@ async def _finish_erasure(
         )
         await _rename_person_in_other_devices(storage, named, actor)
     remains = await overwrite_deleted_data(storage) if overwrites_remains else ()
+    found = await search_for_names(storage.visit_rows, named)
     # stored last, so that a start after a crash repeats everything
     await registry.persons.store_finished_renaming(erasure)
-    return ErasureResult(records=renamed, sums=sums, remains=remains)
+    return ErasureResult(records=renamed, sums=sums, found=found, remains=remains)
 
 
 async def overwrite_deleted_data(storage: Storage) -> Sequence[str]:
@@ -170,6 +173,15 @@ async def continue_due_erasures(
         if is_last or late.records:
             await overwrite_deleted_data(storage)
         if is_last:
+            named = _name_function(registry.people, erasure)
+            found = await search_for_names(storage.visit_rows, named)
+            after = {
+                "renamed_records": late.records,
+                "later_records": late.later,
+                "searched_bytes": found.searched_bytes,
+                "rows_with_name": found.rows,
+            }
+            await registry.audit_change(Actor("erasure", ""), "person.erase.search", erasure.id, after=after)
             await registry.persons.store_finished_renaming(erasure)
 
     await storage.failed_items.work_on("erasures", {erasure.id: erasure for erasure in due}, continue_erasure)

@@ -27,6 +27,7 @@ from spool.log.recent_senders import StoredSenders
 from spool.loops import FailedItems
 from spool.packed.native import NativeModule
 from spool.registry.registry import DeclaredTable, Registry
+from spool.searching import VisitRows
 from spool.settings import ContainerSettings, SpoolSettings, StorageSettings
 from spool.sql.small import SmallTables
 from spool.streams import KnownStreams, StreamReader
@@ -121,9 +122,9 @@ class Storage:
 
     `copy` fills an empty directory with the state at one commit, while writes continue.
     `overwrite_deleted_data` removes what deleted and replaced rows left on disk, or returns why some may
-    remain. `health`: None for unshared storages; raises SpoolUnavailable. `is_damage` returns whether damage
-    of the log caused an error, and marks it, so that the next opening salvages. `failed_items`: of the background
-    tasks of this process.
+    remain. `visit_rows` reads all rows of all tables. `health`: None for unshared storages; raises
+    SpoolUnavailable. `is_damage` returns whether damage of the log caused an error, and marks it, so that the
+    next opening salvages. `failed_items`: of the background tasks of this process.
     """
 
     log: RecordLog
@@ -147,6 +148,7 @@ class Storage:
     is_damage: Callable[[Exception], Awaitable[bool]] = _no_error_is_damage
     copy: Callable[[Path], Awaitable[None]] = _refuse_to_copy_files
     rename_records: RenameRecords
+    visit_rows: VisitRows
     overwrite_deleted_data: Callable[[], Awaitable[str]]
     health: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
     failed_items: FailedItems = field(default_factory=FailedItems)

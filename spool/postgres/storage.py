@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from typing import Any
 
 from spool.clock import Clock
 from spool.clusters import ClusterTable
@@ -50,6 +52,7 @@ from spool.record import UNIT_COST
 from spool.registry.registry import Registry
 from spool.settings import REPLICATED, ContainerSettings, SpoolSettings
 from spool.sql import billing
+from spool.sql.connection import SqlConnection
 from spool.sql.erasing import SqlPersonEraser
 from spool.sql.small import SmallTables
 from spool.storage import Storage, StorageEngine, StorageOptions
@@ -171,11 +174,42 @@ async def open_spool(
     return spool
 
 
+async def _visit_rows(
+    transactions: PostgresTransactions, visit: Callable[[str, Sequence[object]], None]
+) -> None:
+    for table, blocks in await transactions.read(lambda tables: tables.all(_TABLES)):
+        select = _ROWS_OF_BLOCKS.format(table=table, schema="{schema}")
+        for first in range(0, blocks, BLOCKS_AT_ONCE):
+            span = {"first": f"({first},0)", "end": f"({first + BLOCKS_AT_ONCE},0)"}
+            rows = await transactions.read(partial(_read_rows, select=select, span=span))
+            await asyncio.to_thread(_visit_each, table, rows, visit)
+
+
+def _read_rows(tables: SqlConnection, select: str, span: Mapping[str, str]) -> list[tuple[Any, ...]]:
+    return tables.all(select, **span)
+
+
+def _visit_each(
+    table: str, rows: Sequence[Sequence[object]], visit: Callable[[str, Sequence[object]], None]
+) -> None:
+    for row in rows:
+        visit(table, row)
+
+
 async def _vacuum_advice() -> str:
     return (
         "PostgreSQL keeps replaced rows until a vacuum, and longer in its write-ahead log, replicas and backups: run "
         "VACUUM (FULL) on the schema, and let these expire"
     )
+
+
+_TABLES = """
+    SELECT c.relname, pg_relation_size(c.oid) / current_setting('block_size')::bigint
+      FROM pg_class c WHERE c.relnamespace = CAST('{schema}' AS regnamespace) AND c.relkind = 'r' ORDER BY c.relname"""
+_ROWS_OF_BLOCKS = """
+    SELECT * FROM {schema}."{table}"
+     WHERE ctid >= CAST(:first AS tid) AND ctid < CAST(:end AS tid)"""
+BLOCKS_AT_ONCE = 4  # blocks of a table that a search reads in one step; a row may have a megabyte elsewhere
 
 
 # -- the whole storage ---------------------------------------------------------------------------------------
@@ -277,6 +311,7 @@ async def open_storage(options: StorageOptions) -> Storage:
                 lock=LOCK_HEAD,
                 spans=[STORED_SPANS, SPANS_OF_COMMITS],
             ).rename_records,
+            visit_rows=partial(_visit_rows, PostgresTransactions(database)),
             overwrite_deleted_data=_vacuum_advice,
             health=lambda: read_health(database, settings.durability),
             close=stack.pop_all().aclose,

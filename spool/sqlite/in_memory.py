@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 
 from spool.clock import Clock, SystemClock
 from spool.ledger.ledger import Ledger
@@ -15,6 +16,7 @@ from spool.packed.native import NativeModule
 from spool.registry.registry import Registry
 from spool.settings import ContainerSettings, SpoolSettings
 from spool.sqlite import recovery
+from spool.sqlite.all_rows import visit_rows_in_memory
 from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL, DirectoryLock
 from spool.sqlite.ledger import SqliteLedger
 from spool.sqlite.memory_log import MemoryDatabase, new_in_memory_log
@@ -114,7 +116,12 @@ async def open_storage(options: StorageOptions) -> Storage:
     registry = await Registry.open(
         new_in_memory_registry(), secret=spool.secret, clock=clock, declared=options.declared
     )
-    return spool.as_storage(ledger=await ledger.load(), registry=registry, close=spool.close)
+    return spool.as_storage(
+        ledger=await ledger.load(),
+        registry=registry,
+        visit_rows=partial(visit_rows_in_memory, spool.database),
+        close=spool.close,
+    )
 
 
 ENGINE = StorageEngine(open=open_storage, is_new=lambda directory: True, version=lambda: "memory")

@@ -20,6 +20,7 @@ from spool.ledger.ledger import Ledger
 from spool.log.protocols import CommitObserver
 from spool.packed.native import NativeModule
 from spool.registry.registry import Registry
+from spool.searching import VisitRows
 from spool.settings import ContainerSettings, SpoolSettings
 from spool.sql.clusters import SqlClusters
 from spool.sql.container_files import SqlContainerRows
@@ -73,6 +74,7 @@ class SqliteSpool:
         ledger: Ledger,
         registry: Registry | None,
         registry_problem: str = "",
+        visit_rows: VisitRows,
         close: Callable[[], Awaitable[None]],
     ) -> Storage:
         """Return the storage, without functions that need files."""
@@ -95,6 +97,7 @@ class SqliteSpool:
             rename_records=SqlPersonEraser(
                 SqliteTransactions(self.database, "records"), spans=[STORED_SPANS]
             ).rename_records,
+            visit_rows=visit_rows,
             overwrite_deleted_data=partial(overwrite_deleted_rows, self.database),
             close=close,
         )

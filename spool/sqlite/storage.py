@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from spool.erasure import Renaming
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
+from spool.sqlite.all_rows import visit_rows_of_files
 from spool.sqlite.directory import SPOOL, require_finished_copy
 from spool.sqlite.ledger import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
@@ -78,7 +79,11 @@ async def _open(options: StorageOptions) -> Storage:
         except RegistryDamaged as error:
             problem = str(error)
         storage = spool.as_storage(
-            ledger=ledger, registry=registry, registry_problem=problem, close=stack.pop_all().aclose
+            ledger=ledger,
+            registry=registry,
+            registry_problem=problem,
+            visit_rows=partial(visit_rows_of_files, options.directory),
+            close=stack.pop_all().aclose,
         )
         return replace(
             storage,

@@ -45,6 +45,7 @@ from spool.record import AI_TELEMETRY, USAGE_EVENTS, Correction, Record, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ANSWER_PRIVACY_REQUESTS
 from spool.registry.tables.persons import check_names_one_person
+from spool.searching import NamesFound
 from spool.storage import Storage
 from spool.viewed_people import SEVERAL, save_viewings
 
@@ -399,10 +400,25 @@ def _erasure_receipt_places(
         "have not confirmed",
         listed=erased.below,
     )
+    if not body.dry_run:
+        yield _search_in_erasure_receipt(erased.found)
     yield ErasureReceiptPlace(
         place="disk",
         state=ASK if erased.remains else DONE,
         what="; ".join(erased.remains) or "replaced rows are overwritten, and write-ahead logs are empty",
+    )
+
+
+def _search_in_erasure_receipt(found: NamesFound) -> ErasureReceiptPlace:
+    left = [f"{table}: {count} rows" for table, count in found.rows.items()]
+    what = f"{found.searched_bytes} bytes of all tables were searched for the names"
+    return ErasureReceiptPlace(
+        place="search",
+        state=ASK if left else DONE,
+        count=sum(found.rows.values()),
+        what=what
+        + ("; rows of these tables still have one, see the other places" if left else ", and none is left"),
+        listed=left,
     )
 
 

@@ -33,6 +33,8 @@ LARGEST = 64 << 20  # bytes, so that a damaged length cannot exhaust the memory
 # lists
 NO_RECORD = msgspec.DecodeError, UnicodeDecodeError, RecursionError
 
+_FRAME = bytes.fromhex("28b52ffd")  # how compressed bytes begin
+
 _encoder = msgspec.msgpack.Encoder()
 _raws = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _record = msgspec.msgpack.Decoder(Record)
@@ -65,6 +67,16 @@ def compress_entry(packed: bytes, location: str) -> EntryBody:
     """
     data = zstd.compress(packed, LEVEL)
     return EntryBody(VERSION, checksum_bound_to_location(data, location), data)
+
+
+def decompress_if_compressed(data: bytes) -> bytes:
+    """Return the contents of a compressed value of any table, or the value itself."""
+    if not data.startswith(_FRAME):
+        return data
+    try:
+        return zstd.ZstdDecompressor().decompress(data, LARGEST)
+    except zstd.ZstdError:
+        return data
 
 
 def entry_location(topic: str, first_number: int, count: int) -> str:

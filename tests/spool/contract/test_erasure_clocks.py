@@ -23,6 +23,7 @@ from spool.erasing import AGAIN_AFTER_S, continue_due_erasures, erase_from_stora
 from spool.erasure import new_erasure
 from spool.identity import RecordIdentity
 from spool.ledger.queries import TOTAL, CostQuery
+from spool.listing import ListQuery, SortField
 from spool.log.values import Submission
 from spool.people import ERASED
 from spool.record import (
@@ -177,6 +178,7 @@ async def test_every_stored_call_is_erased_whatever_its_start(
     pseudonym, done = await erase(storage, clock)
     assert 3 + 1 + 1 + 1 + 2 == done.records.records
     assert 0 == done.records.later
+    assert ({}, True) == (done.found.rows, done.found.searched_bytes > 1000)
     assert [] == [*places(options)]
     assert {ERASED: 3, None: 1} == await calls_by_user(storage)
     clock.move(60)
@@ -193,6 +195,14 @@ async def test_every_stored_call_is_erased_whatever_its_start(
     clock.move(AGAIN_AFTER_S)
     assert 1 == await continue_due_erasures(storage, clock, device_revoker(""))
     assert {ERASED: 4, NAME: 1} == await calls_by_user(storage)
+    assert storage.registry is not None
+    query = ListQuery(sort=SortField("id"), order="desc", identity="id", limit=9)
+    [row] = [
+        row for row in (await storage.registry.audit_page(query)).rows if row.action == "person.erase.search"
+    ]
+    assert row.after is not None
+    assert (0, 1) == (row.after["renamed_records"], row.after["later_records"])
+    assert "entries" in str(row.after["rows_with_name"])
     await erase(storage, clock)
     assert [] == [*places(options)]
 
