@@ -24,6 +24,8 @@ from spool.record import Inference
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _UUID_LENGTH = 36
+_READS = re.compile("a?(?:get|delete|cancel|list)_")
+_CREATED, _READ = "created", "read"
 _OF_PROVIDER = ("chatcmpl-", "msg_")
 _ANSWERED_WITHOUT_ID = frozenset({EMBEDDINGS, IMAGE, TRANSCRIPTION, SPEECH})
 
@@ -122,6 +124,41 @@ def has_response_id_of_provider(record: Inference) -> bool:
     """
     own = record.request_id
     return own is not None and own.startswith(_OF_PROVIDER) and _UUID.search(own) is None
+
+
+def reads_stored_response(call_type: Any) -> bool:
+    """Return whether a function of LiteLLM reads or ends a response, a batch or a file that is stored."""
+    return isinstance(call_type, str) and _READS.match(call_type) is not None
+
+
+def remove_zeros_of_background_call(record: Inference, call_type: Any) -> None:
+    """
+    Remove the counts and the cost of 0 that LiteLLM reports for a response in background mode. Only a later read
+    of the response states them.
+    """
+    is_of_response = "responses" in str(call_type) and not reads_stored_response(call_type)
+    if is_of_response and record.status == "ok" and not (record.input_tokens or record.output_tokens):
+        record.input_tokens = record.output_tokens = record.cost = None
+        record.cache_read_tokens = record.cache_write_tokens = record.reasoning_tokens = None
+
+
+def links_to_reads(
+    record: Inference, created_at: Any, *, is_read: bool = False
+) -> tuple[tuple[bytes, bytes], ...]:
+    """
+    Return links between the call that made a stored response and a read of it. LiteLLM encrypts its id for each
+    reader, so they match by the key, the time of creation, model and counts. In background mode, the call itself
+    has no counts.
+    """
+    if not isinstance(created_at, int | float):
+        return ()
+    common_id = f"{record.api_key}\0{int(created_at)}"
+    own, other = (_READ, _CREATED) if is_read else (_CREATED, _READ)
+    links = links_by_common_id(record, common_id, own_report_kind=own, other_report_kind=other)
+    if is_read:
+        uncounted = msgspec.structs.replace(record, input_tokens=None, output_tokens=None)
+        links += links_by_common_id(uncounted, common_id, own_report_kind=own, other_report_kind=other)
+    return links
 
 
 def lost_response_id(record: Inference, *, call_type: Any) -> bool:

@@ -28,8 +28,11 @@ from gateway.normalise.litellm_calls import (
     further_dedup_keys,
     has_response_id_of_provider,
     links_to_openmeter_count,
+    links_to_reads,
     litellm_call_identity,
     lost_response_id,
+    reads_stored_response,
+    remove_zeros_of_background_call,
 )
 from gateway.normalise.outcome import NOT_AI
 from gateway.normalise.payload.literal import read_python_literal
@@ -64,10 +67,17 @@ from gateway.normalise.reading.values import (
     struct_or_none,
     text_or_none,
 )
-from spool.identity import AS_GATEWAY, build_relayed_report, with_dedup_keys_and_links
-from spool.record import Inference
+from spool.identity import (
+    AS_GATEWAY,
+    RecordIdentity,
+    build_relayed_report,
+    dedup_key_of_parts,
+    with_dedup_keys_and_links,
+)
+from spool.record import NS, Inference
 
 NAME = "litellm"
+MOST_READ_AFTER_NS = 3600 * NS  # a later read states no new usage
 
 NULL = msgspec.Raw(b"null")
 NO_COUNTS = Tokens()
@@ -112,6 +122,7 @@ class LiteLLMMeta(msgspec.Struct):
 
 class LiteLLMResponse(msgspec.Struct):
     model: Any = None
+    created_at: Any = None  # seconds; only of the Responses API
     usage: msgspec.Raw = NULL
     service_tier: Any = None
     # Response members with facts that the usage object omits.
@@ -186,6 +197,9 @@ def read_calls(event: LiteLLMEvent) -> Iterable[ReadCall]:
         record, left_out = _standard_payload_record_and_left_out(event)
     if _is_tool_call(event, record):
         return ()
+    created_at = struct_or_empty(event.response, LiteLLMResponse).created_at
+    if reads_stored_response(event.call_type):
+        return _bill_in_read(record, created_at, left_out)
     call_id = text_or_none(event.litellm_call_id)
     identity = litellm_call_identity(record, call_id)
     trace_ids, named = (text_or_none(event.trace_id),), call_id or record.request_id
@@ -208,12 +222,29 @@ def read_calls(event: LiteLLMEvent) -> Iterable[ReadCall]:
         program=program_of_request(user_agent=meta.user_agent, initiator=client.initiator),
     )
     links = links_to_openmeter_count(record, call_type=event.call_type, call_id=named)
+    links += links_to_reads(record, created_at)
     if also or links or relay is not None:
         is_final = session is not None and record.status == "ok"
         identity = with_dedup_keys_and_links(identity, also, links, (), relay=relay)._replace(
             is_final=is_final
         )
     return (ReadCall(record, identity, left_out),)
+
+
+def _bill_in_read(record: Inference, created_at: Any, left_out: int) -> Iterable[ReadCall]:
+    """
+    Return the read of a new response that has counts. In background mode, only such a read states them. It belongs
+    to the call that made the response, and a second read repeats the first one. Other reads are no calls.
+    """
+    is_read = isinstance(created_at, int | float) and record.status == "ok" and record.start_time is not None
+    has_counts = record.input_tokens or record.output_tokens
+    if not is_read or not has_counts or record.start_time - int(created_at) * NS > MOST_READ_AFTER_NS:
+        return ()
+    record.start_time = record.end_time = int(created_at) * NS
+    facts = (record.api_key, record.request_model, int(created_at), record.input_tokens, record.output_tokens)
+    identity = RecordIdentity(dedup_key_of_parts(5, NAME, "read", *facts))
+    links = links_to_reads(record, created_at, is_read=True)
+    return (ReadCall(record, with_dedup_keys_and_links(identity, (), links, ()), left_out),)
 
 
 def _dedup_keys_of_provider_request(event: LiteLLMEvent, record: Inference) -> tuple[bytes, ...]:
@@ -295,6 +326,7 @@ def _build_record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str
     elif is_true(event.cache_hit):
         record.status = "cached"
     record.cost = cost_unless_placeholder_zero(record, cost, operation)
+    remove_zeros_of_background_call(record, event.call_type)
     return record
 
 
@@ -346,7 +378,8 @@ def _tokens_of_event(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     details = _with_facts_of_response(_tokens_of_usage_object(event, meta), event)
     input_tokens = parse_count(event.prompt_tokens, "prompt_tokens")
     output_tokens = parse_count(event.completion_tokens, "completion_tokens")
-    if (input_tokens, output_tokens) in (details[:2], (None, None)):
+    is_read = reads_stored_response(event.call_type)  # its totals may be 0, although the response has counts
+    if is_read or (input_tokens, output_tokens) in (details[:2], (None, None)):
         return details
     return Tokens(input_tokens, output_tokens, *details[2:])
 
@@ -411,7 +444,8 @@ def _response_model(event: LiteLLMEvent, record: Inference) -> str | None:
 
 def _reason_event_is_ignored(event: LiteLLMEvent) -> str | None:
     is_tool = isinstance(event.call_type, str) and "mcp" in event.call_type
-    return NOT_AI if is_tool or event.status == "failure" else None
+    is_read = reads_stored_response(event.call_type)
+    return NOT_AI if is_tool or is_read or event.status == "failure" else None
 
 
 def _is_tool_call(event: LiteLLMEvent, record: Inference) -> bool:

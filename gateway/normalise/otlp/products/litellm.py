@@ -13,6 +13,8 @@ from gateway.normalise.litellm_calls import (
     further_dedup_keys,
     links_to_openmeter_count,
     lost_response_id,
+    reads_stored_response,
+    remove_zeros_of_background_call,
 )
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import Caller, SpanCall, merge_callers
@@ -43,6 +45,8 @@ def _operation_if_call(span: Span, attribute_names: AttributeNamesByField) -> st
     if span.name == _RAW_TWIN:
         return None
     call_type = semconv.first_text(span.attributes, semconv.OPERATION)
+    if reads_stored_response(call_type):
+        return None
     if call_type is None:
         return operation_by_span_name(span, attribute_names)
     return operations.operation_of_function_name(call_type)
@@ -87,6 +91,7 @@ def _apply_litellm_attributes(span: Span, call: SpanCall) -> None:
     # All integrations of LiteLLM write into one trace, but not all of them state the trace id.
     trace_ids = (values.text_or_none(attributes.get(_TRACE_ID)), record.trace_id)
     call_type = semconv.first_value(attributes, semconv.OPERATION)
+    remove_zeros_of_background_call(record, call_type)
     call_id = values.text_or_none(attributes.get(_CALL_ID))
     call.also = further_dedup_keys(record, call_type=call_type, trace_ids=trace_ids, call_id=call_id)
     call.links = links_to_openmeter_count(record, call_type=call_type, call_id=call_id)
