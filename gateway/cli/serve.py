@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
@@ -61,6 +61,13 @@ _log = logging.getLogger(__name__)
     type=click.Path(path_type=Path, file_okay=False),
     help="Make the settings equal to the files of this directory before the server accepts requests.",
 )
+@click.option(
+    "--secrets",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="With --apply: directory of files with secrets that the settings may name, besides their own. Repeatable.",
+)
 def serve(
     config: Path | None,
     data: Path | None,
@@ -68,6 +75,7 @@ def serve(
     grpc_listen: str | None,
     take_over: bool,
     applied: Path | None,
+    secrets: tuple[Path, ...],
 ) -> None:
     """
     Run the gateway until SIGTERM or SIGINT.
@@ -100,6 +108,7 @@ def serve(
         given=origins_of_settings,
         takes_over=take_over,
         applied=applied,
+        secret_directories=secrets,
     )
 
 
@@ -142,6 +151,7 @@ async def run_server(
     takes_over: bool = False,
     shows_link: bool = False,
     applied: Path | None = None,
+    secret_directories: Sequence[Path] = (),
 ) -> int:
     """
     Run the server. Return 0 after a signal or a takeover by another process, 1 if a background task died.
@@ -155,7 +165,7 @@ async def run_server(
         origins=given,
         sockets=sockets,
         takes_over=takes_over,
-        prepare=None if applied is None else partial(_apply_directory, config, applied),
+        prepare=None if applied is None else partial(_apply_directory, config, applied, secret_directories),
     )
 
     async def create_first_key_and_announce() -> None:
@@ -169,14 +179,18 @@ async def run_server(
     return await run_app_until_stopped(app, create_first_key_and_announce)
 
 
-async def _apply_directory(config: Config, directory: Path, services: AllServices) -> None:
-    from gateway.cli.operator.files import read_secrets, read_settings_files
+async def _apply_directory(
+    config: Config, directory: Path, secret_directories: Sequence[Path], services: AllServices
+) -> None:
+    from gateway.cli.operator.files import OutsideDirectories, read_secrets, read_settings_files
     from gateway.operations.files.applying import ApplyOptions
     from gateway.operations.files.calls import apply_and_activate, reasons_not_applied
 
     try:
         files = read_settings_files(directory)
-        how = ApplyOptions(secrets=read_secrets(files, directory))
+        how = ApplyOptions(secrets=read_secrets(files, directory, secret_directories))
+    except OutsideDirectories as error:
+        raise ConfigError([str(error)]) from error
     except (OSError, ValueError) as error:
         raise ConfigError([f"{directory}: {error}"]) from error
     actor = Actor(local_address(config), "tollhouse serve")

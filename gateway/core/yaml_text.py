@@ -23,6 +23,7 @@ class PlainText(str):
 YamlNode: TypeAlias = "str | list[YamlNode] | dict[str, YamlNode] | None"
 # path in a document -> line and column, both from 1. A value in a mapping has the place of its key.
 Places: TypeAlias = "dict[Path, tuple[int, int]]"
+MAX_NODES = 500_000  # maximum keys and values of a text
 MAX_DEPTH = 24  # maximum levels of nested mappings and lists
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULLS = ("", "~", "null", "Null", "NULL")
@@ -34,16 +35,17 @@ def read_yaml(
     places: Places | None = None,
     *,
     marks_unquoted_values: bool = False,
+    max_items: int | None = None,
 ) -> YamlNode:
     """
     Parse YAML. Repeated keys are faults. With `marks_unquoted_values`, values without quotes are PlainText. Raises
-    InvalidDefinition if the text is not readable.
+    InvalidDefinition if the text is not readable, or if it is a list of more than `max_items` items.
     """
+    plain = PlainText if marks_unquoted_values else str
+    limit = MAX_NODES if max_items is None else max_items
     try:
         events = yaml.parse(text.decode("utf-8-sig"), Loader=_LOADER)
-        return _build_document(
-            events, faults, {} if places is None else places, PlainText if marks_unquoted_values else str
-        )
+        return _build_document(events, faults, {} if places is None else places, plain, max_items=limit)
     except UnicodeDecodeError as error:
         raise _unreadable_yaml(f"the text must be UTF-8, but byte {error.start} is not") from None
     except yaml.YAMLError as error:
@@ -53,9 +55,15 @@ def read_yaml(
 
 
 def _build_document(
-    events: Iterator[yaml.Event], faults: DefinitionFaults, places: Places, plain: type[str]
+    events: Iterator[yaml.Event],
+    faults: DefinitionFaults,
+    places: Places,
+    plain: type[str],
+    *,
+    max_items: int,
 ) -> YamlNode:
     root: list[YamlNode] = []
+    count = 0
     # mappings and lists that are not complete yet, from the root down
     open_nodes: list[tuple[list[YamlNode] | dict[str, YamlNode], Path]] = []
     keys: list[str | None] = []  # for each open node: the key whose value comes next, or None
@@ -72,6 +80,9 @@ def _build_document(
             continue
         if not isinstance(event, yaml.NodeEvent):
             continue
+        count += 1
+        if count > MAX_NODES:
+            raise _unreadable_yaml(f"the text may have at most {MAX_NODES:,} keys and values", event)
         _refuse_anchors_and_tags(event)
         is_key = bool(open_nodes) and isinstance(open_nodes[-1][0], dict) and keys[-1] is None
         if is_key:
@@ -89,6 +100,8 @@ def _build_document(
         node = _new_node(event, plain)
         path = _add_node(node, root, open_nodes, keys)
         places.setdefault(path, _event_place(event))
+        if len(open_nodes) == 1 and isinstance(open_nodes[0][0], list) and len(open_nodes[0][0]) > max_items:
+            raise _unreadable_yaml(f"the list may have at most {max_items:,} items", event)
         if isinstance(node, dict | list):
             if len(open_nodes) == MAX_DEPTH:
                 raise _unreadable_yaml(f"lists and mappings may be nested at most {MAX_DEPTH} deep", event)

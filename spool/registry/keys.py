@@ -164,8 +164,16 @@ def new_secret() -> str:
     return SECRET_PREFIX + secrets.token_urlsafe(32)
 
 
+OTHER_CREDENTIALS = ("the_", "thd_")  # prefixes of enrolment tokens and of the keys of devices
+
+
 def check_secret(secret: str) -> str:
-    """Return the secret. Raises Invalid if it could be guessed or cannot be sent in a header."""
+    """Return the secret. Raises Invalid if it could be guessed, cannot be sent in a header, or is never a key."""
+    if secret.startswith(OTHER_CREDENTIALS):
+        raise Invalid(
+            f"the secret of a key must not begin with {' or '.join(OTHER_CREDENTIALS)}, because then it is read as an "
+            "enrolment token or the key of a device"
+        )
     is_sendable = secret.isascii() and secret.isprintable() and " " not in secret
     if not is_sendable or not MIN_SECRET <= len(secret) <= MAX_SECRET:
         raise Invalid(

@@ -15,7 +15,7 @@ import orjson
 from exporters.focus.charges import ACCOUNT, VERSION, VERSIONS
 from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.files import write_settings_files
+from gateway.cli.operator.files import expected_secret_files, write_settings_files
 from gateway.cli.operator.money.report import warn_about_incomplete_totals
 from gateway.core.paths import WARNINGS, WHOLE_SINCE
 from spool.ledger.money import unconverted_amounts_sentence
@@ -37,7 +37,14 @@ def export_settings(client: OperatorClient, directory: Path) -> None:
 
     Secrets are not exported. DIR must be empty, or have only the files of an earlier export.
     """
-    write_settings_files(directory, client.request("GET", "/files")["files"])
+    files = client.request("GET", "/files")["files"]
+    write_settings_files(directory, files)
+    if paths := expected_secret_files(files):
+        click.echo(
+            f"secrets are not exported; an apply to another installation needs these files below {directory}, or below "
+            f"--secrets DIR: {', '.join(paths)}",
+            err=True,
+        )
 
 
 @export.command("focus")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,17 @@ NOT_VALID = 2  # exit code of an apply whose files are not valid
 directory_argument = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 secrets_option = click.option(
     "--secrets",
+    multiple=True,
     type=click.Path(path_type=Path, file_okay=False),
-    help="Directory of the files with secrets; default: DIR. Secrets of new keys are written there.",
+    help=(
+        "Directory of files with secrets that the settings may name, besides DIR. Repeatable. Secrets of new keys "
+        "are written to the first."
+    ),
 )
+
+
+class OutsideDirectories(Exception):
+    """Raised if a settings file names a file that the person who applies it did not allow."""
 
 
 class _PlanCommand(click.Command):
@@ -51,25 +59,28 @@ class _PlanCommand(click.Command):
 @click.option("--adopt", is_flag=True, help="Plan to take over objects of other sets or made by hand.")
 @secrets_option
 @with_client
-def plan(client: OperatorClient, directory: Path, as_json: bool, adopt: bool, secrets: Path | None) -> None:
+def plan(
+    client: OperatorClient, directory: Path, as_json: bool, adopt: bool, secrets: tuple[Path, ...]
+) -> None:
     """
     Compare the settings with the files of a directory.
 
-    Nothing is changed. Exits with 0 if they are equal, with 2 if they differ, and with 1 in any other case, also
-    after wrong use.
+    Nothing is changed. Exits with 0 if they are equal, with 2 if they differ, also in objects that the set may not
+    change, and with 1 in any other case, also after wrong use.
     """
     files = _read_files(directory, "plan")
     result = _request_apply_of_files(
-        client, files, adopt=adopt, secrets=_read_file_secrets(files, secrets or directory), dry_run=True
+        client, files, adopt=adopt, secrets=_read_file_secrets(files, directory, secrets), dry_run=True
     )
     if as_json:
         show_json(result)
     outcome = result["apply"]
     if not as_json:
         _print_apply_outcome(outcome)
-    if outcome["problems"] or outcome["conflicts"]:
+    if outcome["problems"]:
         sys.exit(1)
-    if any(each["action"] != "note" for each in outcome["differences"]):
+    changes = [each for each in outcome["differences"] if each["action"] != "note"]
+    if changes or outcome["conflicts"]:
         click.get_current_context().exit(DIFFERS)
 
 
@@ -84,7 +95,11 @@ def plan(client: OperatorClient, directory: Path, as_json: bool, adopt: bool, se
 )
 @with_client
 def apply(
-    client: OperatorClient, directory: Path | None, adopt: bool, secrets: Path | None, release: str | None
+    client: OperatorClient,
+    directory: Path | None,
+    adopt: bool,
+    secrets: tuple[Path, ...],
+    release: str | None,
 ) -> None:
     """
     Make the settings equal to the files of a directory.
@@ -101,21 +116,18 @@ def apply(
         return
     assert directory is not None
     files = _read_files(directory, "apply")
-    given = _read_file_secrets(files, secrets or directory)
+    given = _read_file_secrets(files, directory, secrets)
     with client.client_for_many_requests() as opened:
         planned = _request_apply_of_files(opened, files, adopt=adopt, secrets=given, dry_run=True)["apply"]
-        problems = [
-            *(_format_problem(problem) for problem in planned["problems"]),
-            *_difference_texts(planned["conflicts"]),
-        ]
+        problems = [*_problem_texts(planned), *_difference_texts(planned, "conflicts")]
         if problems:
             exit_with_message("\n".join(problems), NOT_VALID)
-        if planned["new_secrets"] and secrets is None:
+        if planned["new_secrets"] and not secrets:
             exit_with_message(
                 f"{', '.join(planned['new_secrets'])}: new keys need a directory for their secrets: --secrets DIR",
                 2,
             )
-        made = {path: _find_or_create_secret(secrets or directory, path) for path in planned["new_secrets"]}
+        made = {path: _find_or_create_secret(secrets[0], path) for path in planned["new_secrets"]}
         _print_apply_outcome(
             _request_apply_of_files(opened, files, adopt=adopt, secrets={**given, **made}, dry_run=False)[
                 "apply"
@@ -124,24 +136,49 @@ def apply(
 
 
 def read_settings_files(directory: Path) -> Mapping[str, str]:
-    """Return the text of each YAML file of a directory. Raises OSError, and ValueError if one is not UTF-8."""
+    """
+    Return the text of each YAML file of a directory. Raises OutsideDirectories for a link that leads out of the
+    directory, OSError, and ValueError if a file is not UTF-8.
+    """
     places = [directory, *(directory / folder for folder in FOLDERS if (directory / folder).is_dir())]
     paths = [path for place in places for path in place.iterdir() if path.suffix in (".yaml", ".yml")]
-    return {path.relative_to(directory).as_posix(): path.read_text("utf-8") for path in sorted(paths)}
+    return {
+        path.relative_to(directory).as_posix(): _resolve_allowed_path(path, [directory]).read_text("utf-8")
+        for path in sorted(paths)
+    }
 
 
-def read_secrets(files: Mapping[str, str], directory: Path) -> dict[str, str]:
+def read_secrets(files: Mapping[str, str], directory: Path, allowed: Sequence[Path]) -> dict[str, str]:
     """
-    Return the secrets by path: the content of each existing file that the settings files name for a secret.
+    Return the secrets by path: the content of each existing file that the settings files name for a secret. A
+    relative path is below the first of the allowed directories, or below `directory` if there are none.
+
+    Raises OutsideDirectories, before any such file is read, for a path that leads out of `directory` and of the
+    allowed directories. Otherwise, the author of the files could send any file of this machine to a channel.
     """
+    base = allowed[0] if allowed else directory
+    resolved = {
+        path: _resolve_allowed_path(base / path, [directory, *allowed])
+        for path in _paths_of_secret_files(files)
+    }
     found = {}
-    for path in _paths_of_secret_files(files):
+    for path, file in resolved.items():
         try:
-            found[path] = (directory / path).read_text("utf-8")
+            found[path] = file.read_text("utf-8")
         except FileNotFoundError:
-            # skip the missing file: the server reports it, except if a dry run compares an existing object
+            # skip the missing file: the server reports it, except if an existing object keeps its secret
             continue
     return found
+
+
+def _resolve_allowed_path(path: Path, allowed: Sequence[Path]) -> Path:
+    resolved = path.resolve()
+    if not any(resolved.is_relative_to(directory.resolve()) for directory in allowed):
+        raise OutsideDirectories(
+            f"{path} is outside of {' and '.join(map(str, allowed))}: move the file, or allow its directory with "
+            "--secrets"
+        )
+    return resolved
 
 
 def _paths_of_secret_files(files: Mapping[str, str]) -> Iterator[str]:
@@ -166,13 +203,17 @@ def _read_files(directory: Path, command: str) -> Mapping[str, str]:
         exit_with_message(f"{directory} is not a directory{hint}", NOT_VALID)
     try:
         return read_settings_files(directory)
+    except OutsideDirectories as error:
+        exit_with_message(str(error), NOT_VALID)
     except (OSError, ValueError) as error:
         exit_with_message(f"{directory}: {error}", NOT_VALID)
 
 
-def _read_file_secrets(files: Mapping[str, str], directory: Path) -> dict[str, str]:
+def _read_file_secrets(files: Mapping[str, str], directory: Path, allowed: Sequence[Path]) -> dict[str, str]:
     try:
-        return read_secrets(files, directory)
+        return read_secrets(files, directory, allowed)
+    except OutsideDirectories as error:
+        exit_with_message(f"secret_file: {error}", NOT_VALID)
     except (OSError, ValueError) as error:
         exit_with_message(f"a file with a secret cannot be read: {error}")
 
@@ -196,7 +237,7 @@ def _find_or_create_secret(directory: Path, path: str) -> str:
     """
     from gateway.operations.files.kinds import file_kinds
 
-    file = directory / path
+    file = _resolve_allowed_path(directory / path, [directory])
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if file.exists():
@@ -223,20 +264,34 @@ def _flush_directory(directory: Path) -> None:
 
 
 def _print_apply_outcome(outcome: JsonObject) -> None:
-    for text in (*_difference_texts(outcome["differences"]), *_difference_texts(outcome["conflicts"])):
+    for text in (*_difference_texts(outcome, "differences"), *_difference_texts(outcome, "conflicts")):
         click.echo(text)
-    for problem in outcome["problems"]:
-        click.echo(f"tollhouse: {_format_problem(problem)}", err=True)
+    for text in _problem_texts(outcome):
+        click.echo(f"tollhouse: {text}", err=True)
     if not (outcome["differences"] or outcome["conflicts"] or outcome["problems"]):
         click.echo("the settings are equal to the files")
 
 
-def _difference_texts(differences: list[JsonObject]) -> list[str]:
-    return [str(each["text"]) for each in differences]
+def _difference_texts(outcome: JsonObject, part: str) -> list[str]:
+    return [*(str(each["text"]) for each in outcome[part]), *_left_out_text(outcome, part)]
+
+
+def _problem_texts(outcome: JsonObject) -> list[str]:
+    return [*map(_format_problem, outcome["problems"]), *_left_out_text(outcome, "problems")]
+
+
+def _left_out_text(outcome: JsonObject, part: str) -> list[str]:
+    count = outcome["left_out"][part]
+    return [f"and {count:,} more {part}"] if count else []
 
 
 def _format_problem(problem: JsonObject) -> str:
     return f"{problem['file']}:{problem['line']}:{problem['column']}: {problem['message']}"
+
+
+def expected_secret_files(files: Mapping[str, str]) -> list[str]:
+    """Return the paths at which the settings files expect secrets, which an export does not contain."""
+    return sorted(set(_paths_of_secret_files(files)))
 
 
 def write_settings_files(directory: Path, files: Mapping[str, str]) -> None:

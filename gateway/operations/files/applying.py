@@ -26,7 +26,7 @@ from gateway.operations.files.kinds import (
     file_kinds,
     object_label,
 )
-from gateway.operations.files.sets import FileSet, FileSetObject, Problem, secret_path
+from gateway.operations.files.sets import FileSet, FileSetObject, Problem, Problems, secret_path
 from gateway.operations.files.text import suggestion
 from gateway.operations.managed import OperationCaller
 from gateway.operations.services import OperatorServices
@@ -66,7 +66,7 @@ class ApplyOutcome:
 
     set: str
     differences: list[FileDifference] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: Problems = field(default_factory=Problems)
     conflicts: list[FileDifference] = field(default_factory=list)
     new_secrets: list[str] = field(default_factory=list)
 
@@ -144,7 +144,7 @@ class _ApplyRun:
         self._draft = caller.registry
         self._files = files
         self._how = options
-        self._outcome = ApplyOutcome(set=files.name, problems=list(files.problems))
+        self._outcome = ApplyOutcome(set=files.name, problems=files.problems)
         self._ids: dict[str, dict[Key, str]] = {}  # file -> key -> id of an object
         self._stated: dict[str, dict[Key, FileSetObject]] = {name: {} for name in file_kinds()}
         for one in files.objects:
@@ -274,7 +274,10 @@ class _ApplyRun:
         before = await kind.find(self._draft, id)
         if not file_set_object.secret_file and kind.needs_secret(before):
             raise NotAllowed(f"secret_file is missing, because the {kind.noun} has a secret")
-        secret = self._find_secret(file_set_object, is_new=False)
+        keeps_secret = kind.needs_secret(before) and (
+            not is_own or owner is None or owner.secret_file == file_set_object.secret_file
+        )
+        secret = self._find_secret(file_set_object, is_new=False, keeps_secret=keeps_secret)
         after, changes = before, []
         if secret is not None or not self._is_equal_to_file(file_set_object, before, were):
             await kind.change(
@@ -331,15 +334,21 @@ class _ApplyRun:
     def _find_id(self, file: str, name: str) -> str:
         return self._ids[file].get(file_kinds()[file].normalized_key((name,)), "")
 
-    def _find_secret(self, file_set_object: FileSetObject, *, is_new: bool) -> str | None:
+    def _find_secret(
+        self, file_set_object: FileSetObject, *, is_new: bool, keeps_secret: bool = False
+    ) -> str | None:
         """
         Return the secret to set, or None if the object has none or keeps it. Raises NotAllowed if the secret
-        is missing.
+        is missing or empty. `keeps_secret`: the object has a secret, which stays while the file is missing.
         """
         secrets, kind = self._how.secrets, file_set_object.kind
         if file_set_object.secret_file:
             if file_set_object.secret_file in secrets:
-                return secrets[file_set_object.secret_file].strip("\r\n")
+                return _non_empty_secret(secrets[file_set_object.secret_file], file_set_object.secret_file)
+            if keeps_secret and not self._how.dry_run:
+                remark = f"keeps its secret, because there is no file {file_set_object.secret_file!r}"
+                self._add_difference(NOTED, kind, file_set_object.key, remark)
+                return None
             if is_new or not self._how.dry_run:
                 raise NotAllowed(f"secret_file: {file_set_object.secret_file!r} was not found")
             return None
@@ -347,7 +356,7 @@ class _ApplyRun:
             return None
         path = secret_path(kind, file_set_object.key)
         if path in secrets:
-            return secrets[path].strip("\r\n")
+            return _non_empty_secret(secrets[path], path)
         if path not in self._outcome.new_secrets:
             self._outcome.new_secrets.append(path)
         if self._how.dry_run:
@@ -368,6 +377,13 @@ class _ApplyRun:
         )
         if after != owners.all().get(owner):
             await owners.store_owner(after)
+
+
+def _non_empty_secret(content: str, path: str) -> str:
+    secret = content.strip("\r\n")
+    if not secret.strip():
+        raise NotAllowed(f"secret_file: {path!r} is empty")
+    return secret
 
 
 def _conflict_difference(file_handler: ObjectFileHandler, key: Key, origin: str) -> FileDifference:

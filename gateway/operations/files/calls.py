@@ -4,7 +4,8 @@ Operator API of settings as files: show all of them, plan and apply a set, and r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Annotated, Any
 
@@ -16,7 +17,14 @@ from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.operations.files.applying import ApplyOptions, ApplyOutcome, FileDifference, apply_file_set
 from gateway.operations.files.kinds import ObjectFileHandler, file_kinds, object_label
-from gateway.operations.files.sets import files_from_registry, find_owner, object_text, read_file_set
+from gateway.operations.files.sets import (
+    MAX_TEXT,
+    FileSet,
+    files_from_registry,
+    find_owner,
+    object_text,
+    read_file_set,
+)
 from gateway.operations.holders.operators import InstallationServices, MoneyServices
 from gateway.operations.people.managed import operation_caller_for_person
 from gateway.operations.requests.address import SIGNED_IN, SLICED, operator_call
@@ -29,6 +37,7 @@ from spool.registry.operators import Actor
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 
 MAX_FILES_BYTES = 8 * 1024 * 1024
+MAX_ANSWER_BYTES = 90 * 1024  # of the items in an answer; the others are counted
 
 
 class FilesToApply(RequestBody):
@@ -69,12 +78,19 @@ class ProblemItem(msgspec.Struct, kw_only=True):
     message: Annotated[str, words("The problem."), example('view "Serch" does not exist')]
 
 
+class LeftOutItems(msgspec.Struct, kw_only=True):
+    differences: Annotated[int, words("The number of further differences."), example(0)]
+    conflicts: Annotated[int, words("The number of further conflicts."), example(0)]
+    problems: Annotated[int, words("The number of further problems."), example(0)]
+
+
 class AppliedFiles(msgspec.Struct, kw_only=True):
     set: Annotated[str, words("The name of the set."), example("platform")]
     applied: Annotated[bool, words("Whether the changes are stored."), example(False)]
     differences: Annotated[list[DifferenceItem], words("What differs from the files."), example([])]
     conflicts: Annotated[list[DifferenceItem], words("Objects that the set may not change."), example([])]
     problems: Annotated[list[ProblemItem], words("What is wrong in the files."), example([])]
+    left_out: Annotated[LeftOutItems, words("How many items the lists leave out, because they are too many.")]
     new_secrets: Annotated[list[str], words("The files that new secrets are to be written to."), example([])]
 
 
@@ -176,8 +192,9 @@ async def apply_and_activate(
     services: OperatorServices, files: Mapping[str, str], options: ApplyOptions, *, actor: Actor
 ) -> ApplyOutcome:
     """Apply a set of files, and make the services that depend on the changed objects use them."""
-    digest = sha256(msgspec.json.encode(files, order="deterministic")).hexdigest()
-    outcome = await apply_file_set(services, read_file_set(files), options, actor=actor, digest=digest)
+    file_set, digest = await asyncio.to_thread(_read_set_and_digest, files)
+    outcome = await apply_file_set(services, file_set, options, actor=actor, digest=digest)
+    await asyncio.to_thread(file_set.objects.clear)  # freeing thousands of objects would delay other requests
     if outcome.changes and outcome.is_valid and not options.dry_run:
         await services.money.billing_connections.delete_orphaned_rows()
         if services.money.publishing is not None:
@@ -186,8 +203,15 @@ async def apply_and_activate(
     return outcome
 
 
+def _read_set_and_digest(files: Mapping[str, str]) -> tuple[FileSet, str]:
+    digest = sha256(msgspec.json.encode(files, order="deterministic")).hexdigest()
+    return read_file_set(files), digest
+
+
 def reasons_not_applied(outcome: ApplyOutcome) -> list[str]:
-    return [*(problem.text for problem in outcome.problems), *(each.text for each in outcome.conflicts)]
+    conflicts, left_out = _bounded_differences(outcome.conflicts, MAX_ANSWER_BYTES)
+    more = [f"and {left_out:,} more conflicts"] if left_out else []
+    return [*outcome.problems.texts, *(each["text"] for each in conflicts), *more]
 
 
 @operator_call(
@@ -214,18 +238,38 @@ async def release_object(request: OperatorRequest[InstallationServices, ObjectTo
 
 
 def _describe_outcome(outcome: ApplyOutcome, *, is_applied: bool) -> dict[str, Any]:
+    problems = [msgspec.to_builtins(problem) for problem in outcome.problems.first]
+    left = MAX_ANSWER_BYTES - len(msgspec.json.encode(problems))
+    conflicts, more_conflicts = _bounded_differences(outcome.conflicts, left)
+    left -= len(msgspec.json.encode(conflicts))
+    differences, more_differences = _bounded_differences(outcome.differences, left)
     return {
         "set": outcome.set,
         "applied": is_applied,
-        "differences": list(map(_difference_fields, outcome.differences)),
-        "conflicts": list(map(_difference_fields, outcome.conflicts)),
-        "problems": [msgspec.to_builtins(problem) for problem in outcome.problems],
-        "new_secrets": outcome.new_secrets,
+        "differences": differences,
+        "conflicts": conflicts,
+        "problems": problems,
+        "left_out": {
+            "differences": more_differences,
+            "conflicts": more_conflicts,
+            "problems": outcome.problems.left_out,
+        },
+        "new_secrets": outcome.new_secrets if outcome.is_valid else [],
     }
 
 
-def _difference_fields(each: FileDifference) -> dict[str, str]:
-    return build_answer(
-        DifferenceItem,
-        each,
-    )
+def _bounded_differences(
+    differences: Sequence[FileDifference], max_bytes: int
+) -> tuple[list[dict[str, str]], int]:
+    """Return the first differences that fit, with shortened texts, and the number of the others."""
+    shown: list[dict[str, str]] = []
+    for each in differences:
+        fields = {
+            name: value if len(value) <= MAX_TEXT else f"{value[:MAX_TEXT]}..."
+            for name, value in build_answer(DifferenceItem, each).items()
+        }
+        max_bytes -= len(msgspec.json.encode(fields))
+        if max_bytes < 0:
+            break
+        shown.append(fields)
+    return shown, len(differences) - len(shown)

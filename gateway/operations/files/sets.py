@@ -7,9 +7,9 @@ All faults are collected, so that they are reported together.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 from urllib.parse import quote
@@ -35,6 +35,9 @@ FORMAT = "1"
 MAX_SET = 64
 SECRET_FILE = "secret_file"
 DEFAULT_SET = "tollhouse"
+MAX_OBJECTS = 20_000  # maximum objects of a set, and maximum files
+MAX_PROBLEMS = 100  # maximum problems of a set that are listed; the others are counted
+MAX_TEXT = 300  # maximum characters of a file name or a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,23 +76,61 @@ class FileSetObject:
         return _problem_at(self.file, self.places, path, message)
 
 
+class Problems:
+    """The problems of a set: the first MAX_PROBLEMS, and the number of the others."""
+
+    def __init__(self) -> None:
+        self.first: list[Problem] = []
+        self.left_out = 0
+
+    def append(self, problem: Problem) -> None:
+        if len(self.first) < MAX_PROBLEMS:
+            file, message = problem.file[:MAX_TEXT], problem.message[:MAX_TEXT]
+            self.first.append(replace(problem, file=file, message=message))
+        else:
+            self.left_out += 1
+
+    def extend(self, problems: Iterable[Problem]) -> None:
+        for problem in problems:
+            self.append(problem)
+
+    @property
+    def texts(self) -> list[str]:
+        more = [f"and {self.left_out:,} more problems"] if self.left_out else []
+        return [*(problem.text for problem in self.first), *more]
+
+    def __bool__(self) -> bool:
+        return bool(self.first)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FileSet:
     name: str = ""
     objects: list[FileSetObject] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: Problems = field(default_factory=Problems)
 
 
 def read_file_set(files: Mapping[str, str]) -> FileSet:
-    """Read a set of files by name. Faults are in `problems` of the result."""
-    problems: list[Problem] = []
+    """
+    Read a set of files by name. Faults are in `problems` of the result. This is slow, so call it outside the event
+    loop.
+    """
+    problems = Problems()
+    if len(files) > MAX_OBJECTS:
+        message = f"a set may have at most {MAX_OBJECTS:,} files, but this one has {len(files):,}"
+        problems.append(Problem(file=HEAD, line=1, column=1, message=message))
+        return FileSet(problems=problems)
     name = _read_name_of_file_set(files, problems)
     found = FileSet(name=name, problems=problems)
+    named = sorted(file for file in files if len(file) <= MAX_TEXT)
+    for file in files.keys() - set(named):
+        message = f"a file name may have at most {MAX_TEXT} characters"
+        problems.append(Problem(file=file, line=1, column=1, message=message))
     of_kinds = {
-        kind: [file for file in sorted(files) if kind.files.has_objects_in_file(file)]
+        kind: [file for file in named if kind.files.has_objects_in_file(file)]
         for kind in file_kinds().values()
     }
-    for file in sorted(set(files) - {HEAD, *chain(*of_kinds.values())}):
+    for file in sorted(set(named) - {HEAD, *chain(*of_kinds.values())}):
         known = [f"{kind}.yaml" for kind in file_kinds()]
         message = f"no such kind of objects{suggestion(file, known)}"
         problems.append(Problem(file=file, line=1, column=1, message=message))
@@ -97,11 +138,15 @@ def read_file_set(files: Mapping[str, str]) -> FileSet:
         read_objects = _read_file_as_one_object if kind.files.is_folder else _read_objects
         for file in names:
             found.objects.extend(read_objects(kind, file, files[file], problems))
+    if len(found.objects) > MAX_OBJECTS:
+        message = f"a set may have at most {MAX_OBJECTS:,} objects, but this one has {len(found.objects):,}"
+        problems.append(Problem(file=HEAD, line=1, column=1, message=message))
+        found.objects.clear()
     return found
 
 
 def _read_file_as_one_object(
-    file_handler: ObjectFileHandler, file: str, text: str, _: list[Problem]
+    file_handler: ObjectFileHandler, file: str, text: str, _: Problems
 ) -> Iterator[FileSetObject]:
     places: Places = {(): (1, 1)}
     # only positions are needed here, because the text is checked as an object of its kind
@@ -114,7 +159,7 @@ def _read_file_as_one_object(
     )
 
 
-def _read_name_of_file_set(files: Mapping[str, str], problems: list[Problem]) -> str:
+def _read_name_of_file_set(files: Mapping[str, str], problems: Problems) -> str:
     if HEAD not in files:
         message = f"this file is missing; write `set: NAME` and `format: {FORMAT}` to it"
         problems.append(Problem(file=HEAD, line=1, column=1, message=message))
@@ -136,7 +181,7 @@ def _read_name_of_file_set(files: Mapping[str, str], problems: list[Problem]) ->
 
 
 def _read_objects(
-    file_handler: ObjectFileHandler, file: str, text: str, problems: list[Problem]
+    file_handler: ObjectFileHandler, file: str, text: str, problems: Problems
 ) -> Iterator[FileSetObject]:
     node, places = _read_yaml(file, text, problems)
     if node is not None and not isinstance(node, list):
@@ -162,7 +207,7 @@ def _read_objects(
 
 
 def _read_object(
-    file_handler: ObjectFileHandler, file: str, item: YamlNode, object_places: Places, problems: list[Problem]
+    file_handler: ObjectFileHandler, file: str, item: YamlNode, object_places: Places, problems: Problems
 ) -> FileSetObject | None:
     faults = DefinitionFaults()
     known = (*file_handler.field_names, *((SECRET_FILE,) if file_handler.has_secret else ()))
@@ -174,6 +219,8 @@ def _read_object(
     secret_file = fields.pop(SECRET_FILE, "")
     if not isinstance(secret_file, str):
         faults.add_fault(f"{SECRET_FILE} must be a text", "", (SECRET_FILE,))
+    elif isinstance(item, dict) and SECRET_FILE in item and not secret_file:
+        faults.add_fault(f"{SECRET_FILE} is empty; name a file, or remove the line", "", (SECRET_FILE,))
     for error, _, path in faults.found_faults:
         problems.append(_problem_at(file, object_places, tuple(path), error))
     if faults.found_faults:
@@ -189,11 +236,11 @@ def _read_object(
     )
 
 
-def _read_yaml(file: str, text: str, problems: list[Problem]) -> tuple[YamlNode, Places]:
+def _read_yaml(file: str, text: str, problems: Problems) -> tuple[YamlNode, Places]:
     faults = DefinitionFaults()
     places: Places = {}
     try:
-        node = read_yaml(text.encode(), faults, places, marks_unquoted_values=True)
+        node = read_yaml(text.encode(), faults, places, marks_unquoted_values=True, max_items=MAX_OBJECTS)
     except InvalidDefinition as error:
         line, column = error.place
         message = str(error).partition(" (line ")[0]

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, Generic, TypeVar
 
@@ -189,10 +190,10 @@ async def read_json_body(request: web.Request, kind: type[T], *, max_bytes: int 
     """Decode the request's JSON body. Raises Refusal 400 that names the wrong field, or 413 above `max_bytes` bytes."""
     if request.content_type != "application/json":
         raise Refusal(415, "unsupported_media_type", "send the body as application/json")
+    body = await read_bounded_body(request, max_bytes=max_bytes or MAX_BODY_BYTES)
+    decode = partial(msgspec.json.decode, body, type=kind)
     try:
-        return msgspec.json.decode(
-            await read_bounded_body(request, max_bytes=max_bytes or MAX_BODY_BYTES), type=kind
-        )
+        return decode() if len(body) <= MAX_BODY_BYTES else await asyncio.to_thread(decode)
     except UnicodeDecodeError:
         raise Refusal(
             400, "bad_payload", "the body does not match the schema of this address: it is not UTF-8"

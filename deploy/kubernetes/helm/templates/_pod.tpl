@@ -33,7 +33,7 @@ spec:
       image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
       imagePullPolicy: {{ .Values.image.pullPolicy }}
       args: [serve, --config, /etc/tollhouse/tollhouse.toml
-        {{- if .Values.settings }}, --apply, /etc/tollhouse/settings{{ end }}]
+        {{- if .Values.settings }}, --apply, /etc/tollhouse/settings, --secrets, /etc/tollhouse/keys{{ end }}]
       env:
         # Below the volume's root, whose mode belongs to Kubernetes.
         - {name: TOLLHOUSE_DATA_DIR, value: /var/lib/tollhouse/data}

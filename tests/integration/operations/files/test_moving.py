@@ -145,9 +145,9 @@ def test_a_released_object_is_planned_as_made_by_hand(command: Command, tmp_path
     directory = written(tmp_path / "files", files_of({"views": [VIEW]}))
     command("apply", directory)
     command("apply", "--release", "views/Search")
-    assert "! view Search: exists, made by hand" in command("plan", directory, code=1).stdout
+    assert "! view Search: exists, made by hand" in command("plan", directory, code=2).stdout
     assert 2 == command("plan", directory, "--adopt", code=2).exit_code
-    shown = json.loads(command("plan", directory, "--json", code=1).stdout)
+    shown = json.loads(command("plan", directory, "--json", code=2).stdout)
     assert ["conflict"] == [each["action"] for each in shown["apply"]["conflicts"]]
 
 

@@ -1,0 +1,285 @@
+"""
+Wrong files cost only their sender: reading them blocks no other request, answers are short, and a file names only
+secrets that the person who applies it allowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from click.testing import CliRunner, Result
+
+from gateway.cli import main
+from gateway.cli.operator.files import OutsideDirectories, read_secrets, read_settings_files
+from gateway.core.paths import AS, OPERATOR_API
+from gateway.operations.files.calls import MAX_FILES_BYTES
+from gateway.operations.files.sets import MAX_OBJECTS, MAX_PROBLEMS
+from spool.engines import SQLITE
+from tests.integration.operations.files.objects import files_of
+from tests.integration.operations.files.server import api
+from tests.integration.operations.server import OperatorServer, operator_server
+from tests.integration.test_serve import Run, ended, run
+
+__all__ = ["run"]
+HEAD = "set: a\nformat: 1\n"
+ROOM = MAX_FILES_BYTES - 1000
+STEP_S = 0.05  # processor time after which a step of the event loop delays others
+TRIES = 3  # a step that blocks is long each time, but a busy machine lengthens some steps
+MAX_ANSWER = 100_000
+proof = pytest.mark.proof
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    # a real file, because the work of an apply runs on the thread of its transaction
+    async with operator_server(tmp_path, engine=SQLITE) as running:
+        yield running
+
+
+@contextmanager
+def longest_step_s(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """Measure the processor time of each step of the event loop, without collections of garbage."""
+    steps: list[float] = [0.0]
+    run_step = asyncio.Handle._run
+
+    def timed(handle: asyncio.Handle) -> None:
+        began = time.thread_time()
+        run_step(handle)
+        steps[0] = max(steps[0], time.thread_time() - began)
+
+    monkeypatch.setattr(asyncio.Handle, "_run", timed)
+    gc.disable()
+    try:
+        yield steps
+    finally:
+        gc.enable()
+        monkeypatch.setattr(asyncio.Handle, "_run", run_step)
+
+
+async def send_body(server: OperatorServer, path: str, body: bytes) -> tuple[int, bytes]:
+    connector = aiohttp.UnixConnector(str(server.socket))
+    headers = {AS: "ada@example.com", "Content-Type": "application/json"}
+    async with (
+        aiohttp.ClientSession(connector=connector, headers=headers) as session,
+        session.post(f"http://tollhouse{OPERATOR_API}{path}", data=BytesIO(body)) as answer,
+    ):
+        return answer.status, await answer.read()
+
+
+def body_of(files: dict[str, str], *, dry_run: bool = True) -> bytes:
+    return json.dumps({"files": {"tollhouse.yaml": HEAD, **files}, "dry_run": dry_run}).encode()
+
+
+def filled(line: str) -> str:
+    return line * (ROOM // (len(json.dumps(line)) - 2))
+
+
+WRONG = {
+    "a list of wrong objects": {"views.yaml": filled("- a: b\n")},
+    "nested lists": {"views.yaml": filled("[")},
+    "one long word": {"views.yaml": filled("x")},
+    "a long name": {f"allocation/{filled('n')}.yaml": "- a"},
+    "not YAML": {"views.yaml": filled("{ }: & *\t")},
+}
+SLOW = {
+    "one object with many fields": {
+        "views.yaml": "- a: b\n" + "".join(f"  k{n}: v\n" for n in range(600_000))
+    },
+    "many wrong objects": {"views.yaml": "- a: b\n  c: d\n" * (MAX_OBJECTS - 1)},
+    "many files": {f"{n:x}": "" for n in range(500_000)},
+    "many good objects": {
+        "views.yaml": "".join(
+            f"- name: v{n}\n  filter: {{}}\n  principal_dimension: team\n" for n in range(MAX_OBJECTS)
+        )
+    },
+}
+CASES = [
+    *(pytest.param(files, id=name) for name, files in WRONG.items()),
+    *(pytest.param(files, id=name, marks=proof) for name, files in SLOW.items()),
+]
+
+
+@pytest.mark.parametrize("files", CASES)
+async def test_wrong_files_block_nobody_and_get_a_short_answer(
+    server: OperatorServer, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await send_body(server, "/apply", body_of({}))  # everything is imported now
+    for is_dry in (True, False):
+        body = body_of(files, dry_run=is_dry)
+        tries: list[float] = []
+        while len(tries) < TRIES and min(tries, default=STEP_S) >= STEP_S:
+            with longest_step_s(monkeypatch) as longest:
+                status, answer = await send_body(server, "/apply", body)
+            assert (200 if is_dry else 422) == status
+            assert len(answer) < MAX_ANSWER
+            tries.append(longest[0])
+        assert min(tries) < STEP_S
+
+
+async def test_problems_beyond_the_limit_are_counted(server: OperatorServer) -> None:
+    for count, left_out in ((MAX_PROBLEMS, 0), (MAX_PROBLEMS + 1, 1)):
+        files = {"tollhouse.yaml": HEAD, "views.yaml": "- a\n" * count}
+        outcome = (await server.ask("POST", "/apply", {"files": files, "dry_run": True})).payload["apply"]
+        assert (MAX_PROBLEMS, left_out) == (len(outcome["problems"]), outcome["left_out"]["problems"])
+        refused = await server.ask("POST", "/apply", {"files": files})
+        assert refused.error[2].endswith("and 1 more problems") == bool(left_out)
+
+
+async def test_a_set_with_too_many_objects_is_refused(
+    server: OperatorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.operations.files.sets.MAX_OBJECTS", 2)
+    one = {"name": "a", "filter": {}, "principal_dimension": "team"}
+    names = ("a", "b", "c")
+    for count in (2, 3):
+        files = files_of({"views": [{**one, "name": name} for name in names[:count]]})
+        outcome = (await server.ask("POST", "/apply", {"files": files, "dry_run": True})).payload["apply"]
+        assert (count == 3) == any("at most 2" in problem["message"] for problem in outcome["problems"])
+
+
+async def test_differences_beyond_the_limit_are_counted(
+    server: OperatorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.operations.files.calls.MAX_ANSWER_BYTES", 1000)
+    views = [{"name": f"{n}", "filter": {}, "principal_dimension": "team"} for n in range(100)]
+    files = files_of({"views": views})
+    outcome = (await server.ask("POST", "/apply", {"files": files, "dry_run": True})).payload["apply"]
+    assert 100 == len(outcome["differences"]) + outcome["left_out"]["differences"]
+    assert outcome["left_out"]["differences"] > 0
+
+
+# -- secrets -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Return a directory with settings in `settings`, secrets in `allowed`, and a file that nobody allowed."""
+    for name in ("settings", "allowed", "elsewhere"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "elsewhere" / "upstream-key").write_text("k" * 40)
+    (tmp_path / "allowed" / "hook").write_text("s" * 40)
+    (tmp_path / "settings" / "tollhouse.yaml").write_text(HEAD)
+    (tmp_path / "settings" / "link").symlink_to(tmp_path / "elsewhere" / "upstream-key")
+    (tmp_path / "allowed" / "link").symlink_to(tmp_path / "elsewhere" / "upstream-key")
+    (tmp_path / "allowed" / "linked").symlink_to(tmp_path / "elsewhere")
+    return tmp_path
+
+
+def name_secret(place: Path, path: str) -> Path:
+    keys = f"- name: sender\n  use_cases:\n    - Send AI Telemetry\n  secret_file: {path}\n"
+    (place / "settings" / "keys.yaml").write_text(keys)
+    return place / "settings"
+
+
+OUTSIDE = ["{place}/elsewhere/upstream-key", "../elsewhere/upstream-key", "link", "{place}/settings/link",
+           "{place}/allowed/linked/upstream-key", "{place}/allowed/../elsewhere/upstream-key"]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_a_path_out_of_the_allowed_directories_is_never_opened(
+    place: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Links are followed first. Otherwise, a channel could send any readable file of the machine to its author."""
+    directory = name_secret(place, path.format(place=place))
+    files = read_settings_files(directory)
+    opened: list[str] = []
+    read_text = Path.read_text
+
+    def noted(self: Path, *arguments: Any, **options: Any) -> str:
+        opened.append(str(self.resolve()))
+        return read_text(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "read_text", noted)
+    for allowed in ([], [place / "allowed"]):
+        with pytest.raises(OutsideDirectories, match="is outside of"):
+            read_secrets(files, directory, allowed)
+    assert [] == opened
+
+
+@pytest.mark.parametrize("path", ["{place}/allowed/hook", "hook"])
+def test_a_directory_that_the_runner_names_is_allowed(place: Path, path: str) -> None:
+    """A relative path is below the first of these directories."""
+    named = path.format(place=place)
+    directory = name_secret(place, named)
+    files = read_settings_files(directory)
+    assert {named: "s" * 40} == read_secrets(files, directory, [place / "allowed", place / "settings"])
+
+
+def test_a_settings_file_is_no_link_to_another_file(place: Path) -> None:
+    (place / "settings" / "views.yaml").symlink_to(place / "elsewhere" / "upstream-key")
+    with pytest.raises(OutsideDirectories, match=r"views\.yaml"):
+        read_settings_files(place / "settings")
+
+
+def test_apply_exits_with_2_and_the_path(place: Path) -> None:
+    directory = name_secret(place, str(place / "elsewhere" / "upstream-key"))
+
+    def invoke(*words: object) -> Result:
+        return CliRunner().invoke(main, [*map(str, words), "--data", str(place / "store")])
+
+    (place / "store").mkdir()
+    for code, words in ((2, ["apply"]), (1, ["plan"])):
+        result = invoke(*words, directory)
+        assert code == result.exit_code
+        assert str(place / "elsewhere" / "upstream-key") in result.stderr
+    allowed = invoke("apply", directory, "--secrets", place / "allowed", "--secrets", place / "elsewhere")
+    assert 0 == allowed.exit_code, allowed.output
+
+
+async def test_a_server_reads_only_allowed_secrets(run: Run, place: Path) -> None:
+    directory = name_secret(place, str(place / "elsewhere" / "upstream-key"))
+    words = ("--listen", "127.0.0.1:0", "--grpc-listen", "", "--apply", str(directory))
+    code, _, err = await ended(await run(*words, "--secrets", str(place / "allowed")))
+    assert 2 == code
+    assert "upstream-key is outside of" in err
+
+
+@pytest.mark.parametrize(
+    ("item", "secret", "message"),
+    [
+        ("secret_file: ''", "", "secret_file is empty"),
+        ("secret_file: sender", "\n", "is empty"),
+        ("secret_file: sender", f"the_{'0' * 16}_{'1' * 64}", "must not begin with the_ or thd_"),
+        ("secret_file: sender", f"thd_{'0' * 40}", "must not begin with the_ or thd_"),
+    ],
+)
+async def test_a_secret_with_which_nobody_could_send_is_refused(
+    server: OperatorServer, item: str, secret: str, message: str
+) -> None:
+    keys = f"- name: sender\n  use_cases:\n    - Send AI Telemetry\n  {item}\n"
+    body = {"files": {"tollhouse.yaml": HEAD, "keys.yaml": keys}, "secrets": {"sender": secret}}
+    answer = await server.ask("POST", "/apply", body)
+    assert 422 == answer.status
+    assert message in answer.error[2]
+
+
+async def test_an_adopted_channel_keeps_its_secret_if_its_file_is_missing(tmp_path: Path) -> None:
+    """Export and adopt, which is the documented first step, changes nothing and can be repeated."""
+    async with api(tmp_path) as one:
+        hook = {"name": "hooky", "type": "webhook", "url": "https://hooks.example.com/a"}
+        secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+        status, made = await one.ask("POST", "/notification-channels", {**hook, "secret": secret})
+        assert 201 == status, made
+        files = await one.files()
+        for adopt in (True, False):
+            outcome = await one.apply(files, adopt=adopt)
+            assert "applied" in outcome, outcome
+            notes = [each["words"] for each in outcome["differences"] if each["action"] == "note"]
+            assert ["keeps its secret, because there is no file 'channels/hooky'"] == notes
+        # another path is a mistake in the file
+        changed = {
+            **files,
+            "channels.yaml": files["channels.yaml"].replace("channels/hooky", "channels/hoky"),
+        }
+        assert "was not found" in await one.apply(changed)
