@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
 from itertools import chain, compress, product, repeat
 from math import prod
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from spool.ledger.counting import OWNERS, WORK
 from spool.ledger.ledger import Ledger
@@ -34,6 +35,9 @@ from spool.ledger.work import OF_PEOPLE, TREES, UNITS, RunLineage
 from spool.log.protocols import ReadableLog
 from spool.people import SECOND_NAME, USER, filter_values_of_dimension
 from spool.registry.roles import IS, LedgerSlice, RoleFilter
+
+if TYPE_CHECKING:
+    from spool.ledger.billed import BilledDay
 
 _YES = "yes"
 _MEMO = 10_000
@@ -224,6 +228,35 @@ class SlicedLedger:
     async def billing_row_tags(self) -> Sequence[str]:
         """Return none to people who do not see every call, because tag names would reveal hidden rows."""
         return await self._ledger.billing_row_tags() if self._slice.has_every_call else ()
+
+    async def first_hour_with_calls(self) -> datetime | None:
+        """
+        Return the start of the first hour (or day, if it has only daily sums) with visible calls. Readers of every
+        call get that of the first stored sum.
+        """
+        span = await self._ledger.stored_span()
+        if span is None or self.has_every_call:
+            return span and span[0]
+        since, until = span[0].replace(hour=0), span[1].replace(hour=0) + timedelta(days=1)
+        hourly_start = await self._ledger.hourly_sums_start()
+        for granularity, longest in (
+            ("monthly", timedelta(31)),
+            ("daily", timedelta(1)),
+            ("hourly", timedelta(0)),
+        ):
+            if granularity == "hourly" and since < hourly_start:
+                break
+            query = CostQuery(since=since, until=until, granularity=granularity, measures=("calls",))
+            start = min((row.start for row in await self.costs(query) if row.calls), default=None)
+            if start is None:
+                return None
+            since = max(since, start)
+            until = min(until, since + longest)
+        return since
+
+    async def billed_days(self, since_s: int, until_s: int) -> Sequence[BilledDay]:
+        """Return the days of bills, which depend on no call."""
+        return await self._ledger.billed_days(since_s, until_s)
 
     async def start_of_complete_hours(self) -> int:
         return await self._ledger.start_of_complete_hours()

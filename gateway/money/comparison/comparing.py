@@ -177,8 +177,7 @@ async def answer_comparison(
     ledger = reader.ledger_for_cost_types(full_question.cost_types)
     query = _end_at_finished_day(full_question.query, full_question.cost_type, now)
     before = _end_at_finished_day(baseline(query), full_question.cost_type, now)
-    # whole: the period that the totals cover, which no call reveals
-    past = await find_earlier_period_coverage(before, reader.whole, now)
+    past = await find_earlier_period_coverage(before, ledger, now)
     comparison = (
         await compare_costs(ledger, query, before, top=top, prices=await load_price_list(prices))
         if past.is_fully_covered

@@ -108,8 +108,10 @@ async def _answer_without_retry(
 ) -> CostAnswer:
     ledger = await ledger_for_question(question, reader, now, prices=prices)
     query, previous = question.query, question.previous_query
-    # whole: the period that the totals cover, which no call reveals
-    past = await find_earlier_period_coverage(previous, reader.whole, now) if previous else None
+    past = None
+    if previous:
+        visible = reader.ledger_for_cost_types(question.cost_types)
+        past = await find_earlier_period_coverage(previous, visible, now)
     if past and not past.is_fully_covered:
         previous = None
     rows = await ledger.costs(replace(query, top=question.top, top_by=question.top_by))

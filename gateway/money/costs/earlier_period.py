@@ -9,7 +9,6 @@ from gateway.money.costs.measures import PREVIOUS, SAME_WEEKDAYS
 from gateway.money.costs.question import check_span
 from gateway.money.costs.times import parse_moment
 from spool.errors import Invalid
-from spool.ledger.ledger import Ledger
 from spool.ledger.periods import (
     RANGES,
     earlier_same_weekdays_query,
@@ -19,6 +18,7 @@ from spool.ledger.periods import (
     preceding_query,
 )
 from spool.ledger.queries import CostQuery, next_full_hour
+from spool.ledger.slices import SlicedLedger
 from spool.record import utc_iso
 
 _NEVER = datetime.max.replace(tzinfo=UTC)  # a time that never comes, because bills have only whole days
@@ -57,15 +57,17 @@ class EarlierPeriodCoverage:
         }
 
 
-async def find_earlier_period_coverage(query: CostQuery, ledger: Ledger, now: float) -> EarlierPeriodCoverage:
+async def find_earlier_period_coverage(
+    query: CostQuery, ledger: SlicedLedger, now: float
+) -> EarlierPeriodCoverage:
+    """Return how far back the visible calls reach, so that no old call of others changes the answer."""
     if query.arranged:
         days = [
             day.day for day in await ledger.billed_days(0, int(now)) if day.source and not day.is_outside_bill
         ]
         first = datetime.fromtimestamp(min(days), UTC) if days else None
     else:
-        counted = await ledger.stored_span()
-        first = counted[0] if counted else None
+        first = await ledger.first_hour_with_calls()
     return EarlierPeriodCoverage(
         state=_past_state(query, first),
         known_from=first and first.astimezone(query.zone),

@@ -290,9 +290,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     lists = [replace(largest, group_by=(name,)) for name in LISTS]
     past_queries = [preceding_query(base), preceding_query(today, "today")]
     pasts = [
-        # whole: the period that the totals cover, which no call reveals
-        await find_earlier_period_coverage(query, request.cost_reader.whole, request.now())
-        for query in past_queries
+        await find_earlier_period_coverage(query, request.ledger, request.now()) for query in past_queries
     ]
     row_sets = await request.ledger.costs_of_queries(
         [base, past_queries[0], today, past_queries[1], daily, *lists]

@@ -207,8 +207,7 @@ async def read_figures(
         # whole: the time since which hourly sums exist, which no call reveals
         hours_since=await reader.whole.hourly_sums_start(),
     )
-    # whole: the period that the totals cover, which no call reveals
-    past = await find_earlier_period_coverage(before, reader.whole, due_at)
+    past = await find_earlier_period_coverage(before, ledger, due_at)
     comparison = (
         await compare_costs(ledger, query, before, top=LARGEST, prices=prices)
         if past.is_fully_covered
