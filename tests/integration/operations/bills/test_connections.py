@@ -313,6 +313,15 @@ async def test_a_drop_has_a_limit_of_tags(serve: Serve) -> None:
     assert 2 == len(await manager.month("c-1"))
 
 
+async def test_an_operator_lists_the_months_of_a_connection(serving: Serving) -> None:
+    manager = await Manager.of(serving)
+    await serving.make_connection("c-1")
+    await manager.drop("c-1", [row(1, hour) for hour in (1, 2)])
+    status, said = await as_operator(serving, f"{OPERATOR_API}/connections/c-1/drops")()
+    assert 200 == status
+    assert [("2026-11", 2)] == [(drop["month"], drop["row_count"]) for drop in said["billing_drops"]]
+
+
 async def test_a_month_that_is_read_counts_in_the_bytes_in_hand(serving: Serving) -> None:
     """
     Reading a month reserves its stored size and the sent size of its largest hour. If one byte is missing,

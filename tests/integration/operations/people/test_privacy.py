@@ -10,18 +10,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.configuration.sections import Config
+from gateway.core.paths import OPERATOR_API, socket_path
 from spool.people import ERASED
 from spool.record import pack_records
 from tests.integration.conftest import Serve
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_second_names import storage_of as storage_of
 from tests.integration.test_linked_names import added, lines, sent, whole, world_of
-from tests.integration.test_one_identity import World, checked
+from tests.integration.test_one_identity import AS, World, checked
 from tests.rounds import part
 from tests.stored_files import contents_of
 
@@ -243,6 +245,12 @@ async def test_an_export_has_everything_about_one_person(serve: Serve, tmp_path:
         {CANARY, world.people.hash_address(ADDRESS)} == {call["user"] for call in calls} == {*person["names"]}
     )
     assert "bob" not in json.dumps([person, calls])
+    socket = socket_path(world.serving.app.config.data_dir)
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session:
+        url = f"http://tollhouse{OPERATOR_API}/people/Canary/export"
+        async with session.get(url, headers=AS) as response:
+            first, *others = [json.loads(line) for line in (await response.text()).splitlines()]
+    assert (200, person["names"], calls) == (response.status, first["names"], others)
     assert "already exists" in await run(
         world, "people", "export", "Canary", "--out", str(tmp_path / "out"), code=2
     )
