@@ -158,6 +158,8 @@ def _filter_parameter(name: str, filter_: Filter[Any]) -> dict[str, Any]:
 
 
 def _value_schema(type: str, valid: Sequence[str]) -> dict[str, Any]:
+    if type == "boolean":
+        return {"type": "boolean"}  # a generated client cannot send the texts of an enumeration as booleans
     kind = {"type": type} if type in _JSON_TYPES else {"type": "string", "format": type}
     return {**kind, "enum": list(valid)} if valid else kind
 

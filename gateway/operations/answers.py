@@ -104,7 +104,9 @@ class StoredRecord(msgspec.Struct, kw_only=True):
     ] = UNSET
     region: Annotated[str | UnsetType, words("The region, such as `eu-central-1`.")] = UNSET
     run: Annotated[str | UnsetType, words("The run of the agent that made the call.")] = UNSET
-    parent_run: Annotated[str | UnsetType, words("The run that started this run.")] = UNSET
+    parent_run: Annotated[
+        str | UnsetType, words("The run that started this run. One call of a run may state it for all.")
+    ] = UNSET
     ancestors: Annotated[
         str | UnsetType, words("The runs above the parent, separated by spaces, the nearest first.")
     ] = UNSET

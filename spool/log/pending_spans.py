@@ -73,10 +73,14 @@ NOTHING_GIVEN: Final = GivenValues()
 
 
 class ValuesFromSpansAbove(NamedTuple):
-    """The agent runs around a call, nearest first, and the values that the spans around it give."""
+    """
+    The agent runs around a call that it may lack, nearest first, the values that the spans around it give, and whether
+    it is in a run.
+    """
 
     runs: Sequence[str]
     given: GivenValues
+    is_in_run: bool
 
 
 # A span that is no counted call: trace, id, nearest run or first missing span above, kind, and the values
@@ -144,7 +148,7 @@ class _TraceIndex:
                     else values.with_missing_values_from(given_values[number])
                 )
             span = above
-        return ValuesFromSpansAbove(runs, values)
+        return ValuesFromSpansAbove(runs, values, bool(runs))
 
     def all_calls_below(self, span: bytes) -> Iterator[bytes]:
         waiting = list(self.below.get(span, ()))
@@ -413,10 +417,10 @@ class PendingSpans:
                 continue
             index = sender.trace_index(trace)
             for call, lacks_runs in _lacks_runs_by_incomplete_call(index, new, sender.given).items():
-                runs, given = index.values_from_spans_above(call, sender.given)
+                above = index.values_from_spans_above(call, sender.given)
                 yield (
                     index.spans[call][1] & ~_IS_BESIDE,
-                    ValuesFromSpansAbove(runs if lacks_runs else (), given),
+                    above if lacks_runs else above._replace(runs=()),
                 )
 
     def positions_of_linkable_calls(self, sender_name: str, steps: Iterable[SpanStep]) -> Iterator[int]:
@@ -658,7 +662,13 @@ def run_fields_to_add(
     }
 
 
-def values_to_add(known_record: Inference, given_values: GivenValues) -> dict[str, Any]:
+def values_to_add(
+    known_record: Inference, given_values: GivenValues, *, is_in_run: bool = False
+) -> dict[str, Any]:
+    """
+    Return the fields that a call lacks. In the run of an agent, the name of the run is also stronger than that of the
+    call, because some libraries state the same name in all calls.
+    """
     named = zip(("user", "team", "session", "api_key"), given_values[:4], strict=True)
     fields: dict[str, Any] = {
         name: value for name, value in named if value is not None and getattr(known_record, name) is None
@@ -666,6 +676,9 @@ def values_to_add(known_record: Inference, given_values: GivenValues) -> dict[st
     room = max(0, MAX_TAGS - len(known_record.tags))
     if tags := [(name, value) for name, value in given_values.tags if name not in known_record.tags][:room]:
         fields["tags"] = {**known_record.tags, **dict(tags)}
+    agent = dict(given_values.tags).get("agent") if is_in_run else None
+    if agent is not None and known_record.tags.get("agent", agent) != agent:
+        fields["tags"] = {**fields.get("tags", known_record.tags), "agent": agent}
     return fields
 
 

@@ -74,7 +74,7 @@ def test_a_call_gets_the_runs_above_it() -> None:
     rows += commit(spans)
     for each in (spans, loaded(rows)):
         assert 1 == add(each, step(4, 3))
-        assert [(70, ([id_of(3), id_of(2)], GivenValues()))] == list(
+        assert [(70, ([id_of(3), id_of(2)], GivenValues(), True))] == list(
             each.call_positions_and_values_below([span(4)])
         )
 
@@ -100,7 +100,7 @@ def test_a_call_gets_what_the_spans_around_it_give(many: int) -> None:
         around = GivenValues("ann", None, "s", None, (("agent", "inner"), ("branch", "main")))
         assert [] == list(each.call_positions_and_values_below([span(2)]))
         assert 1 == add(each, step(4, 3, given_values=GivenValues(team="t")))
-        assert [(70, ([id_of(2)], around._replace(team="t")))] == list(
+        assert [(70, ([id_of(2)], around._replace(team="t"), True))] == list(
             each.call_positions_and_values_below([span(4)])
         )
 
@@ -205,7 +205,7 @@ def test_circles_end() -> None:
     spans = PendingSpans(10)
     spans.add_calls_and_select_linkable("alice", [call(3, id_of(2), 70)])
     add(spans, step(1, 2, RUN, ANN), step(2, 1, RUN))
-    assert [(70, ([id_of(2), id_of(1)], ANN))] == list(spans.call_positions_and_values_below([span(1)]))
+    assert [(70, ([id_of(2), id_of(1)], ANN, True))] == list(spans.call_positions_and_values_below([span(1)]))
 
 
 def test_damaged_rows_are_left_out() -> None:

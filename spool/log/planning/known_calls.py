@@ -412,7 +412,7 @@ class KnownCalls:
         known, corrections_so_far = self._current_record(log_position)
         if not isinstance(known, Inference) or known.shadow:
             return
-        fields: dict[str, Any] = values_to_add(known, values_above.given)
+        fields: dict[str, Any] = values_to_add(known, values_above.given, is_in_run=values_above.is_in_run)
         fields |= run_fields_to_add((known.run, known.parent_run, known.ancestors), values_above.runs)
         if not fields:
             return

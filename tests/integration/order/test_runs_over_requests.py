@@ -42,10 +42,10 @@ WORKFLOW = {"gen_ai.operation.name": "invoke_workflow"}
 HTTP = {"http.request.method": "POST"}
 
 
-def chat(number: int, parent: int) -> dict[str, Any]:
+def chat(number: int, parent: int, **more: str) -> dict[str, Any]:
     answered = {"gen_ai.response.id": f"chatcmpl-{number:024}", "gen_ai.usage.input_tokens": number}
     model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "toll-1"}
-    return made(number, {**model, **answered}, parent)
+    return made(number, {**model, **answered, **more}, parent)
 
 
 def made(number: int, attributes: dict[str, Any], parent: int | None = None) -> dict[str, Any]:
@@ -151,16 +151,18 @@ def test_runs_survive_restarts(name: str) -> None:
         assert_same_runs(rows, spans)
 
 
-# Spans give users, sessions, a team, names of agents and a branch to the calls below them. The nearest one counts.
+# Spans give users, sessions, a team, names of agents and a branch to the calls below them. The nearest one counts. Some
+# instrumentations state one name of an agent in all calls.
+SAME_NAME = {"gen_ai.agent.name": "OpenAI Agent"}
 GIVING = [
     made(1, WORKFLOW | {"user.id": "ann", "session.id": "outer", "vcs.ref.head.name": "main"}),
     made(2, AGENT | {"gen_ai.agent.name": "planner", "team.id": "search"}, 1),
-    chat(3, 2),
+    chat(3, 2, **SAME_NAME),
     made(4, TOOL | {"session.id": "middle"}, 2),
     made(5, HTTP, 4),
     made(6, AGENT | {"gen_ai.agent.name": "coder"}, 5),
     made(7, AGENT | {"user.id": "bob@example.com"}, 6),
-    chat(8, 7),
+    chat(8, 7, **SAME_NAME),
     chat(9, 7),
     chat(10, 6),
     made(11, TOOL, 2),
@@ -237,14 +239,18 @@ async def test_no_address_of_a_person_waits_on_disk(tmp_path: Path) -> None:
 
 
 async def test_values_of_a_report_stay(tmp_path: Path) -> None:
-    """A call keeps what it states itself, and too long values are not remembered."""
+    """
+    A call keeps what it states itself, except for the name of the agent, which the run states. Too long values are not
+    remembered.
+    """
     own = chat(3, 2)
     own["attributes"] += [attribute("user.id", "cy"), attribute("gen_ai.agent.name", "own")]
     long = AGENT | {"session.id": "x" * (LONGEST_GIVEN + 1)}
-    for agent, session in ((AGENT | {"user.id": "ann", "session.id": "s"}, "s"), (long, None)):
+    short = AGENT | {"user.id": "ann", "session.id": "s"}
+    for agent, session, name in ((short, "s", "outer"), (long, None, "own")):
         spans = [in_protobuf(traces(each)) for each in (own, made(2, agent | {"gen_ai.agent.name": "outer"}))]
         [found] = (await given_by(spans)).values()
-        assert ("cy", session, "own") == (found["user"], found["session"], found["tags"]["agent"])
+        assert ("cy", session, name) == (found["user"], found["session"], found["tags"]["agent"])
 
 
 async def test_two_gateways_give_the_same(request: pytest.FixtureRequest) -> None:

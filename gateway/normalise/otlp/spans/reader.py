@@ -428,6 +428,9 @@ class SpanReader:
             caller = merge_callers(caller, above.caller)
             if call.agent is None:
                 call.agent = above.agent
+            # some libraries state the same name in all calls
+            if above.runs and above.agent is not None and "agent" in record.tags:
+                tag_rules.put_tag_on_record(record, "agent", above.agent)
             if above.work:
                 tags = dict(record.tags)
                 for tag, value in above.work.items():
