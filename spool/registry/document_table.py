@@ -449,7 +449,7 @@ class ManagedTable(DocumentTable[Row]):
 
 class ImmutableDocumentTable:
     """
-    Documents without a row class, all in memory. They are added and removed, never edited. Audit rows omit
+    Documents without a row class, all in memory. They are added, removed and replaced as a whole. Audit rows omit
     the fields `unaudited`.
     """
 
@@ -484,6 +484,22 @@ class ImmutableDocumentTable:
 
         await self._changes.change_rows(
             add_document, lambda _: self._set_documents({**self._documents, id: body})
+        )
+
+    async def replace(self, id: str, body: Mapping[str, Any], *, actor: Actor, action: str) -> None:
+        """Replace a document. Raises NotThere."""
+        now = self._changes.now()
+
+        def replace_document(registry_rows: RegistryRows) -> None:
+            before = registry_rows.document(self._kind, id)
+            if before is None:
+                raise NotThere(f"{id} does not exist")
+            registry_rows.put_document(self._kind, id, body)
+            fields = self._audited_fields(before), self._audited_fields(body)
+            registry_rows.add_audit(now, actor, action, id, before=fields[0], after=fields[1])
+
+        await self._changes.change_rows(
+            replace_document, lambda _: self._set_documents({**self._documents, id: body})
         )
 
     async def remove(self, id: str, *, actor: Actor, action: str) -> None:

@@ -2,18 +2,18 @@
 Costs by groups of people for `privacy.min_group`. Each finished part of a month is divided into groups
 ("cut") once, when somebody first requests it, and the result is stored.
 
-A stored cut never changes, because the difference of two cuts of the same calls could be the figures of one
-person. So late calls, new prices and new links of names do not appear in it.
+A stored cut changes only by an operator's command, because the difference of two cuts of the same calls could be
+the figures of one person. So late calls, new prices and new links of names do not appear in it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
 
-from spool.errors import AlreadyThere
+from spool.errors import AlreadyThere, Invalid, NotThere
 from spool.ledger import money
 from spool.ledger.groups import (
     COUNTS,
@@ -144,6 +144,32 @@ async def store_finished_divisions(
             break
         start, number = end, number + 1
     return [cut for cut in _stored_divisions(registry) if cut.people >= people]
+
+
+async def divide_part_again(ledger: Ledger, registry: Registry, day: date, actor: Actor) -> GroupDivision:
+    """
+    Divide the stored part of a month that begins on `day` again. Raises NotThere without such a part, and Invalid
+    if it has too few people now.
+    """
+    parts = {
+        division.since.date(): (id, division)
+        for id, body in registry.group_costs.all().items()
+        if (division := _parse_division(body))
+    }
+    if day not in parts:
+        raise NotThere(
+            f"no part of a month with groups begins on {day}; GET /group-costs lists them as `from`"
+        )
+    id, before = parts[day]
+    people = least_people_of_group(registry.people.min_group)
+    found = await _fetch_group_cells(ledger, before.since, before.until, people, registry.people.group_order)
+    if not found:
+        raise Invalid(f"the part from {day} has fewer than {people} people now, so its groups stay")
+    divided = GroupDivision(before.since, before.until, people, found)
+    await registry.group_costs.replace(
+        id, _division_document(divided), actor=actor, action="group_costs.divide"
+    )
+    return divided
 
 
 async def _fetch_group_cells(

@@ -159,6 +159,7 @@ CALLS = {
     POST /closed-months
     DELETE /closed-months/{provider}/{month}
     POST /ledger/rebuild
+    POST /ledger/groups
     POST /ledger/rates
     DELETE /ledger/rates/{month}
     POST /ledger/reprice

@@ -52,6 +52,11 @@ def _show_new_estimates(payload: JsonObject) -> None:
         )
 
 
+def _show_divided_groups(payload: JsonObject) -> None:
+    result = payload["divided"]
+    click.echo(f"the part of the month from {result['day']} has {result['groups']} groups")
+
+
 def _show_frozen_rates(payload: JsonObject) -> None:
     result = payload["frozen_rates"]
     click.echo(
@@ -73,6 +78,9 @@ add_commands(
     request_command("freeze-rates MONTH", "POST /ledger/rates",
             "Freeze the exchange rates of a past month, such as 2026-10, so that new rates no longer "
             "change its totals.", show_response=_show_frozen_rates),
+    request_command("divide-groups DAY", "POST /ledger/groups",
+            "Divide the part of a month that begins on DAY into groups of people again, because its groups "
+            "were made from wrong totals.", show_response=_show_divided_groups),
 )  # fmt: skip
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
+from gateway.money.costs.groups import divide_part_again
 from gateway.money.costs.times import parse_moment
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import operator_call
@@ -37,6 +39,21 @@ class FreezeRates(RequestBody):
     """A request to freeze exchange rates."""
 
     month: Annotated[str, words("The finished month whose exchange rates are frozen, such as `2026-10`.")]
+
+
+class DivideGroups(RequestBody):
+    """A request to divide the groups of people of a part of a month again."""
+
+    day: Annotated[str, words("The first day of the part of the month, such as `2026-11-01`.")]
+
+
+class GroupsResult(msgspec.Struct, kw_only=True):
+    day: Annotated[str, words("The first day of the part of the month."), example("2026-11-01")]
+    groups: Annotated[int, words("The number of groups."), example(12)]
+
+
+class OneGroupsResult(msgspec.Struct, kw_only=True):
+    divided: Annotated[GroupsResult, words("The groups of the part.")]
 
 
 class RebuildResult(msgspec.Struct, kw_only=True):
@@ -177,6 +194,28 @@ async def thaw_rates(request: OperatorRequest[MoneyServices, None]) -> Result:
     await request.registry.frozen_rates.remove(month.name, actor=request.actor, action="ledger.thaw_rates")
     request.services.request_budget_evaluation()
     return {}
+
+
+@operator_call(
+    "POST",
+    "/ledger/groups",
+    MODIFY_BILLING,
+    "Divide a part of a month into groups of people again",
+    answers=OneGroupsResult,
+)
+async def divide_groups(request: OperatorRequest[MoneyServices, DivideGroups]) -> Result:
+    """
+    Divide a part of a month into groups of people again, because its groups were made from wrong totals. Earlier
+    answers and the new groups together may show the figures of fewer people, so do this only if necessary.
+    """
+    services = request.services
+    try:
+        day = date.fromisoformat(request.body.day)
+    except ValueError:
+        raise Invalid(f"day must be YYYY-MM-DD, such as 2026-11-01, but is {request.body.day[:20]}") from None
+    await services.ledger.require_complete_totals(services.log)
+    divided = await divide_part_again(services.ledger, request.registry, day, request.actor)
+    return {"divided": {"day": day.isoformat(), "groups": len(divided.cells)}}
 
 
 @operator_call("POST", "/ledger/reprice", MODIFY_BILLING, "Recalculate estimated costs", answers=OneReprice)
