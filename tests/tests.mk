@@ -100,12 +100,16 @@ test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environme
 # One part (PART=faults), the tests of one promise (PROMISE="One call, one record"), or those of the promises whose code
 # differs from a commit (CHANGED=main). A whole run is written into tests/EVIDENCE.md.
 export PROMISE CHANGED
-PROVED := $(if $(PROMISE)$(CHANGED),test-promises,$(if $(PART),test-$(PART),$(PARTS)))
+PROVED := $(if $(PROMISE)$(CHANGED),test-promises,$(if $(PART),test-$(PART),$(PARTS) test-times))
 proofs: $(VENV)/run.stamp  ## everything at full size, for hours (PART=faults, PROMISE="One call, one record" or CHANGED=main: less)
 	@$(MAKE) --no-print-directory -j 3 environment builds
 	@rm -rf $(RECORDS)
 	@$(MAKE) --no-print-directory -k -j $(LANES) PROOFS=1 $(PROVED)
 	@$(if $(PART)$(PROMISE)$(CHANGED),,$(BIN)/python -m tests.verdict $(RECORDS) --write)
+
+# At the end of February, a year and a month, on a Monday and at changes of Berlin's clock. Sizes are those of `make test`.
+test-times: $(VENV)/test.stamp $(VENV)/postgres.stamp $(VENV)/chromium.stamp
+	TOLLHOUSE_PROOFS=0 $(BIN)/python -m tests.times tests/acceptance tests/browser
 
 test-promises: $(VENV)/test.stamp $(VENV)/postgres.stamp
 	$(PYTEST) tests --promise "$$PROMISE" --changed "$$CHANGED"

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
@@ -82,4 +83,20 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
     int result = next(clock, now);
     if (control && clock == CLOCK_REALTIME) now->tv_sec += (time_t)control->ahead;
     return result;
+}
+
+int gettimeofday(struct timeval *now, void *zone) {
+    static int (*next)(struct timeval *, void *);
+    if (!next) next = dlsym(RTLD_NEXT, "gettimeofday");
+    int result = next(now, zone);
+    if (control && now) now->tv_sec += (time_t)control->ahead;
+    return result;
+}
+
+time_t time(time_t *place) {
+    static time_t (*next)(time_t *);
+    if (!next) next = dlsym(RTLD_NEXT, "time");
+    time_t now = next(NULL) + (control ? (time_t)control->ahead : 0);
+    if (place) *place = now;
+    return now;
 }
