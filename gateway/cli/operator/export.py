@@ -37,8 +37,11 @@ def export_settings(client: OperatorClient, directory: Path) -> None:
 
     Secrets are not exported. DIR must be empty, or have only the files of an earlier export.
     """
-    files = client.request("GET", "/files")["files"]
+    answer = client.request("GET", "/files")
+    files = answer["files"]
     write_settings_files(directory, files)
+    for note in answer["notes"]:
+        click.echo(note, err=True)
     if paths := expected_secret_files(files):
         click.echo(
             f"secrets are not exported; an apply to another installation needs these files below {directory}, or below "

@@ -18,6 +18,7 @@ from multidict import MultiDict
 from gateway.core.errors import Refusal
 from gateway.core.faults import InvalidDefinition, Path
 from gateway.money.allocation.declared import AllocationTable
+from gateway.money.allocation.definition import PREFIX
 from gateway.operations.files.kinds import (
     Key,
     MoneyCaller,
@@ -38,6 +39,7 @@ from spool.registry.registry import Registry
 
 CREATED, CHANGED, DELETED, ADOPTED = "create", "change", "delete", "adopt"
 NOTED, CONFLICT = "note", "conflict"
+OWN_DIMENSIONS = (PREFIX, "tag:")  # prefixes of the dimensions that each installation has for itself
 SIGNS = {CREATED: "+", CHANGED: "~", DELETED: "-", ADOPTED: "~", NOTED: ".", CONFLICT: "!"}
 _REFUSED = (NotAllowed, NotThere, Refusal, ValidationError)
 
@@ -103,8 +105,9 @@ async def apply_file_set(
     async def apply_files_to_draft(draft: Registry) -> ApplyOutcome:
         for name in ("channels", "report_channels", "mail_channels", "webhook_channels"):
             setattr(draft.notices, name, getattr(registry.notices, name))
-        applying = _ApplyRun(_caller_that_writes_to_draft(services, draft, actor, known), files, options)
-        outcome = await applying.run()
+        lost: set[str] = set()
+        caller = _caller_that_writes_to_draft(services, draft, actor, known, lost)
+        outcome = await _ApplyRun(caller, files, options, lost).run()
         if outcome.changes and outcome.is_valid:
             counts = {action: sum(each.action == action for each in outcome.changes) for action in SIGNS}
             after = {"digest": digest, **{action: count for action, count in counts.items() if count}}
@@ -119,14 +122,19 @@ async def apply_file_set(
 
 
 def _caller_that_writes_to_draft(
-    services: OperatorServices, draft: Registry, actor: Actor, known_names: Collection[str]
+    services: OperatorServices,
+    draft: Registry,
+    actor: Actor,
+    known_names: Collection[str],
+    lost_names: Collection[str],
 ) -> MoneyCaller:
+    """Return a caller. `lost_names`: dimensions that objects may name although they no longer exist."""
     money, shared = copy(services.money), copy(services.installation)
     money.registry = shared.registry = draft
     money.billing_connections = money.billing_connections.with_registry(draft)
 
     async def known_dimensions() -> Collection[str]:
-        return [*known_names, *_dimensions_in_force(draft)]
+        return [*known_names, *_dimensions_in_force(draft), *lost_names]
 
     return OperationCaller(
         services=money, shared=shared, actor=actor, query=MultiDict(), known=known_dimensions
@@ -139,8 +147,11 @@ def _dimensions_in_force(registry: Registry) -> list[str]:
 
 
 class _ApplyRun:
-    def __init__(self, caller: MoneyCaller, files: FileSet, options: ApplyOptions) -> None:
+    def __init__(
+        self, caller: MoneyCaller, files: FileSet, options: ApplyOptions, lost_names: set[str]
+    ) -> None:
         self._asking = caller
+        self._lost_names = lost_names
         self._draft = caller.registry
         self._files = files
         self._how = options
@@ -218,17 +229,30 @@ class _ApplyRun:
         unknown = list(self._problems_of_unknown_references(file_set_object))
         if unknown or self._needs_refused_object(file_set_object):
             return unknown
+        known = set(await self._asking.known())
+        self._lost_names.update(_own_dimensions_named_in(file_set_object.fields) - known)
         try:
             await (
                 self._create_object(file_set_object)
                 if id is None
                 else self._change_object(file_set_object, id, were)
             )
+            await self._note_if_broken(file_set_object, known)
         except InvalidDefinition as error:
             return [file_set_object.problem_at(fault.error, tuple(fault.path)) for fault in error.faults]
         except _REFUSED as error:
             return [file_set_object.problem_at(str(error), _path_of_named_field(file_set_object, str(error)))]
+        finally:
+            self._lost_names.clear()
         return ()
+
+    async def _note_if_broken(self, file_set_object: FileSetObject, known: Collection[str]) -> None:
+        kind, key = file_set_object.kind, file_set_object.key
+        id = self._ids[kind.files.name].get(kind.normalized_key(key))
+        if not self._lost_names or id is None:
+            return
+        if reason := kind.broken_reason(await kind.find(self._draft, id), known):
+            self._add_difference(NOTED, kind, key, f"is broken: {reason}")
 
     def _problems_of_unknown_references(self, file_set_object: FileSetObject) -> Iterator[Problem]:
         for path, file in file_set_object.kind.files.refers.items():
@@ -393,6 +417,22 @@ def _conflict_difference(file_handler: ObjectFileHandler, key: Key, origin: str)
         name=object_label(key),
         words=f"exists, {origin}; --adopt takes it over",
     )
+
+
+def _own_dimensions_named_in(value: Any) -> set[str]:
+    """
+    Return the names of tags and of own dimensions in the fields of an object. If such a dimension no longer exists,
+    the object is stored as broken, as it is on the server that exported it.
+    """
+    if isinstance(value, str):
+        name = value.removeprefix("!")
+        return {name} if name.startswith(OWN_DIMENSIONS) else set()
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    names: set[str] = set()
+    for item in value if isinstance(value, list) else ():
+        names |= _own_dimensions_named_in(item)
+    return names
 
 
 def _path_of_named_field(file_set_object: FileSetObject, message: str) -> Path:

@@ -22,6 +22,7 @@ from gateway.operations.files.sets import (
     FileSet,
     files_from_registry,
     find_owner,
+    notes_about_broken_objects,
     object_text,
     read_file_set,
 )
@@ -104,6 +105,11 @@ class WrittenFiles(msgspec.Struct, kw_only=True):
         words("The text of each file, by its name."),
         example({"tollhouse.yaml": "set: tollhouse\nformat: 1\n"}),
     ]
+    notes: Annotated[
+        list[str],
+        words("Objects that are broken, and are broken on another installation as well."),
+        example(["view Search is broken: the dimension User:Defined:Owner is unknown"]),
+    ]
 
 
 class ObjectInFile(msgspec.Struct, kw_only=True):
@@ -131,9 +137,13 @@ class ReleasedObject(msgspec.Struct, kw_only=True):
 @operator_call(
     "GET", "/files", ORGANIZATION_ADMINISTRATION, "Show all settings as files", gives={JSON: WrittenFiles}
 )
-async def show_files(request: OperatorRequest[InstallationServices, None]) -> Result:
+async def show_files(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Show all objects as the files that would create them, without secrets."""
-    return {"files": await files_from_registry(request.registry)}
+    known = request.services.ledger.dimensions()
+    return {
+        "files": await files_from_registry(request.registry),
+        "notes": await notes_about_broken_objects(request.registry, known),
+    }
 
 
 @operator_call(

@@ -27,7 +27,8 @@ from spool.errors import NotAllowed, NotThere
 from spool.registry.document_table import ManagedTable, draft_fields
 from spool.registry.keys import new_secret
 from spool.registry.registry import Registry
-from spool.registry.roles import BUILTIN
+from spool.registry.roles import BUILTIN, Role
+from spool.registry.views import SavedView
 
 # Modules whose kinds of objects are no resources, or are resources with their fields in `spool`.
 MODULES = (
@@ -133,6 +134,10 @@ class ObjectFileHandler(ABC):
 
     def remark_in_apply_plan(self, row: Any) -> str:
         """Return a remark about a changed object for people who plan to apply files, or ""."""
+        return ""
+
+    def broken_reason(self, row: Any, known_dimensions: Collection[str]) -> str:
+        """Return why an object cannot be used, such as a dimension that no longer exists, or ""."""
         return ""
 
     def secret_version(self, row: Any) -> object:
@@ -279,6 +284,11 @@ class ResourceFileHandler(ObjectFileHandler):
 
     async def delete(self, caller: MoneyCaller, row: Any) -> None:
         await self.resource.table_in(caller.registry).delete(row.id, actor=caller.actor)
+
+    def broken_reason(self, row: Any, known_dimensions: Collection[str]) -> str:
+        if isinstance(row, SavedView | Role):
+            return row.broken_reason(known_dimensions) or ""
+        return ""
 
 
 @cache

@@ -7,7 +7,7 @@ All faults are collected, so that they are reported together.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -287,6 +287,16 @@ async def files_from_registry(registry: Registry) -> Mapping[str, str]:
             keys = objects if kind.files.keeps_order else sorted(objects)
             files[f"{file}.yaml"] = format_objects([objects[key] for key in keys])
     return files
+
+
+async def notes_about_broken_objects(registry: Registry, known_dimensions: Collection[str]) -> list[str]:
+    notes = []
+    for kind in file_kinds().values():
+        for row in (await kind.rows_by_id(registry)).values():
+            if reason := kind.broken_reason(row, known_dimensions):
+                label = object_label(kind.object_key_of_fields(await kind.file_fields(registry, row)))
+                notes.append(f"{kind.noun} {label} is broken: {reason}")
+    return notes
 
 
 async def object_text(registry: Registry, file_handler: ObjectFileHandler, row: Any) -> str:

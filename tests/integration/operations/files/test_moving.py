@@ -101,6 +101,48 @@ def command(tmp_path: Path) -> Command:
     return started
 
 
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(1, 100))]
+)
+async def test_an_export_with_broken_objects_makes_another_installation(tmp_path: Path, seed: int) -> None:
+    """
+    Views and roles that name dimensions of a definition, or tags, that no longer exist are exported, named, and taken
+    as broken by an empty installation. Applied again, they differ in nothing.
+    """
+    dice = random.Random(seed)
+    lost = ["User:Defined:Lost", "tag:lost", "!User:Defined:Lost"]
+    made = generated(dice)
+    broken = []
+    for number in range(1 + dice.randrange(3)):
+        name = f"broken {number}"
+        view = {"name": name, "filter": {dice.choice(lost): ["x"]}, "principal_dimension": "team"}
+        made["views"].append(view)
+        broken.append(f"view {name}")
+        role = {**ROLE, "name": f"broken role {number}", "members": [], "groups": []}
+        role["filters"] = [{"dimension": dice.choice(lost[:2]), "values": ["x"]}]
+        made["roles"].append(role)
+        broken.append(f"role broken role {number}")
+    async with api(tmp_path / "one") as one, api(tmp_path / "other") as other:
+        exported = await applied_and_exported(one, files_of(made))
+        status, answer = await one.ask("GET", "/files")
+        assert 200 == status
+        assert sorted(broken) == sorted(note.partition(" is broken: ")[0] for note in answer["notes"])
+        assert exported == await applied_and_exported(other, exported)
+
+
+async def applied_and_exported(to: Api, files: dict[str, str]) -> dict[str, str]:
+    planned = await to.apply(files, dry_run=True)
+    assert not planned["problems"], planned["problems"]
+    secrets = {path: new_secret(path) for path in planned["new_secrets"]}
+    first = await to.apply(files, secrets={**SECRETS, **NEW_SECRET, **secrets})
+    assert "applied" in first, first
+    notes = [each["words"] for each in first["differences"] if each["action"] == "note"]
+    assert any("is broken: the ledger no longer has" in note for note in notes)
+    again = await to.apply(files)
+    assert {"note"} == {each["action"] for each in again["differences"]}
+    return await to.files()
+
+
 def written(directory: Path, files: dict[str, str]) -> Path:
     directory.mkdir(exist_ok=True)
     for name, text in files.items():
