@@ -196,7 +196,9 @@ def recorded_answers() -> Iterator[None]:
     """Record the operation and the status of each answer that a server sends (tests/verdict.py)."""
 
     async def prepare(request: web.Request, response: web.StreamResponse) -> None:
-        resource = request.match_info.route.resource
+        # a request that is not valid HTTP has no route
+        match = request._match_info
+        resource = None if match is None else match.route.resource
         row = _documented_rows().get((request.method, resource.canonical)) if resource else None
         if row is not None:
             proved.ANSWERS.add((row.operation_ids_by_method[request.method], response.status))

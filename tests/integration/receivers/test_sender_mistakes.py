@@ -284,8 +284,9 @@ async def send_mistake(serving: Serving, mistake: Mistake) -> tuple[int, str]:
 @ON_ONE_SERVER
 @pytest.mark.parametrize("group", GROUPS)
 async def test_a_mistake_gets_no_bare_success_and_its_answer_has_the_remedy(
-    one_server: Serving, group: str
+    one_server: Serving, group: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """No answer and no log line has the key."""
     lacking = []
     before = len(await one_server.records())
     one_server.key = await one_server.make_key(f"sender of {group}", scopes=EVERY_SENDER)
@@ -299,6 +300,7 @@ async def test_a_mistake_gets_no_bare_success_and_its_answer_has_the_remedy(
             lacking.append(f"{sent}: {mistake.remedy!r} is not in {status} {text!r}")
     assert not lacking, "\n".join(lacking)
     assert before == len(await one_server.records())
+    assert one_server.key not in str([vars(record) for record in caplog.records])
 
 
 SLASHES: Sequence[tuple[str, bytes, str]] = [
