@@ -156,9 +156,13 @@ async def test_the_model_that_an_assistant_asked_for_is_a_tag(run: str, asked: s
         assert {"error": None, "ok": asked} == tags
 
 
+# Without two failed attempts below one span, which may count as one failure: docs/ordering.md
+IN_ANY_ORDER = [path for path in FILES if captured(path) != "claude_code, failure"]
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize("pause", [0.0, LATE_S], ids=["in time", "late"])
-@pytest.mark.parametrize("path", FILES, ids=captured)
+@pytest.mark.parametrize("path", IN_ANY_ORDER, ids=captured)
 async def test_in_twenty_random_orders(path: Path, pause: float, tmp_path: Path) -> None:
     """Each item may arrive by itself or with others, once or twice, and the server restarts after each request."""
     capture = read(path)
