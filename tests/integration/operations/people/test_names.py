@@ -14,6 +14,7 @@ from gateway.configuration.sections import Config, PrivacySettings
 from spool.engines import SQLITE
 from spool.registry.operators import Actor
 from spool.registry.roles import IS, LIMITED, NewRole, RoleFilter, RoleLimits
+from spool.registry.tables.persons import ReportedForms
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
 
@@ -140,3 +141,39 @@ async def test_names_are_linked_and_split_by_command(server: OperatorServer, tmp
     assert "The Boss" in await run("list")
     assert "1 people deleted" in await run("delete", "boss")
     assert "The Boss" not in await run("list")
+
+
+async def test_an_operator_decides_conflicts_by_command(tmp_path: Path) -> None:
+    """
+    `people conflicts` lists what a sender reported about two people, and `people decide` joins them or keeps them
+    apart.
+    """
+
+    async def run(*words: str) -> str:
+        result = await asyncio.to_thread(
+            CliRunner().invoke, main, ["people", *words, "--data", str(tmp_path)]
+        )
+        assert 0 == result.exit_code, result.output
+        return result.output
+
+    async with operator_server(tmp_path, engine=SQLITE) as server:
+        ada, bob = hashed(server, "ada@example.com"), hashed(server, "bob@example.com")
+        for names in ((ada, "ada"), (bob, "bob")):
+            await run("link", *names)
+        for own, other in ((ada, "bob"), (bob, "ada")):
+            await server.registry.persons.link_address_forms(
+                [ReportedForms(own, [other])],
+                sender="device laptop-1",
+                max_names=80,
+                max_conflicts=8,
+                actor=ROOT,
+            )
+        listed = await run("conflicts", "--state", "open")
+        assert 2 == listed.count("device laptop-1") and ada in listed and bob in listed
+        first, second = [each.id for each in await server.registry.persons.conflicts()]
+        assert "1 conflicts decided" in await run("decide", first, "--apart")
+        assert second in (listed := await run("conflicts", "--state", "open")) and first not in listed
+        assert first in await run("conflicts", "--state", "apart")
+        assert server.registry.people.person_identity("ada") != server.registry.people.person_identity("bob")
+        assert "1 conflicts decided" in await run("decide", second, "--accept")
+        assert server.registry.people.person_identity("ada") == server.registry.people.person_identity("bob")
