@@ -20,7 +20,7 @@ from spool.identity import (
     is_encrypted_id,
     links_by_common_id,
 )
-from spool.record import Inference
+from spool.record import NS, Inference
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _UUID_LENGTH = 36
@@ -143,16 +143,16 @@ def remove_zeros_of_background_call(record: Inference, call_type: Any) -> None:
 
 
 def links_to_reads(
-    record: Inference, created_at: Any, *, is_read: bool = False
+    record: Inference, created_at: int | None, *, is_read: bool = False
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
     Return links between the call that made a stored response and a read of it. LiteLLM encrypts its id for each
     reader, so they match by the key, the time of creation, model and counts. In background mode, the call itself
     has no counts.
     """
-    if not isinstance(created_at, int | float):
+    if created_at is None:
         return ()
-    common_id = f"{record.api_key}\0{int(created_at)}"
+    common_id = f"{record.api_key}\0{created_at // NS}"
     own, other = (_READ, _CREATED) if is_read else (_CREATED, _READ)
     links = links_by_common_id(record, common_id, own_report_kind=own, other_report_kind=other)
     if is_read:

@@ -197,7 +197,7 @@ def read_calls(event: LiteLLMEvent) -> Iterable[ReadCall]:
         record, left_out = _standard_payload_record_and_left_out(event)
     if _is_tool_call(event, record):
         return ()
-    created_at = struct_or_empty(event.response, LiteLLMResponse).created_at
+    created_at = parse_instant(struct_or_empty(event.response, LiteLLMResponse).created_at)
     if reads_stored_response(event.call_type):
         return _bill_in_read(record, created_at, left_out)
     call_id = text_or_none(event.litellm_call_id)
@@ -231,17 +231,18 @@ def read_calls(event: LiteLLMEvent) -> Iterable[ReadCall]:
     return (ReadCall(record, identity, left_out),)
 
 
-def _bill_in_read(record: Inference, created_at: Any, left_out: int) -> Iterable[ReadCall]:
+def _bill_in_read(record: Inference, created_at: int | None, left_out: int) -> Iterable[ReadCall]:
     """
     Return the read of a new response that has counts. In background mode, only such a read states them. It belongs
     to the call that made the response, and a second read repeats the first one. Other reads are no calls.
     """
-    is_read = isinstance(created_at, int | float) and record.status == "ok" and record.start_time is not None
     has_counts = record.input_tokens or record.output_tokens
-    if not is_read or not has_counts or record.start_time - int(created_at) * NS > MOST_READ_AFTER_NS:
+    if created_at is None or record.start_time is None or record.status != "ok" or not has_counts:
         return ()
-    record.start_time = record.end_time = int(created_at) * NS
-    facts = (record.api_key, record.request_model, int(created_at), record.input_tokens, record.output_tokens)
+    if record.start_time - created_at > MOST_READ_AFTER_NS:
+        return ()
+    record.start_time = record.end_time = created_at
+    facts = (record.api_key, record.request_model, created_at, record.input_tokens, record.output_tokens)
     identity = RecordIdentity(dedup_key_of_parts(5, NAME, "read", *facts))
     links = links_to_reads(record, created_at, is_read=True)
     return (ReadCall(record, with_dedup_keys_and_links(identity, (), links, ()), left_out),)

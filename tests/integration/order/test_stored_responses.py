@@ -58,3 +58,15 @@ async def test_a_read_of_a_response_is_no_call(*, are_priced: bool) -> None:
         expected_cost = CAPTURED.cost + Decimal("0.01") * are_priced
         assert expected_cost.quantize(MILLIONTH) == spent.quantize(MILLIONTH)
         assert all(call.estimated_cost for call in calls)
+
+
+@pytest.mark.parametrize("created_at", [1e300, -5, 10**30, "soon"])
+async def test_an_impossible_time_of_creation_is_no_read(created_at: object) -> None:
+    """Bad input of a sender must not end the request."""
+    reads = [item for item in ITEMS if item.format == "litellm" and b"aget_responses" in item.body]
+    [event] = json.loads(with_priced_reads(reads[0]).body)
+    event["response"]["created_at"] = created_at
+    body = json.dumps([event]).encode()
+    assert [] == calls_that_count(
+        await records_after([replace(reads[0], body=body)], pause=0.0, directory=None)
+    )
