@@ -21,7 +21,7 @@ from spool.errors import SpoolError
 
 TICK_S = 0.5  # seconds between checks for new events
 COMMENT_S = 15.0  # seconds between comments, which stop proxies from closing a silent connection
-ALLOWED_S = 5.0  # seconds between permission checks
+ALLOWED_S = 5.0  # seconds between permission checks while nothing happens
 SLOW_S = 30.0
 RETRY_MS = 5000  # milliseconds until a browser reconnects
 # milliseconds until a browser reconnects a stream that a newer stream ended; with a short delay, two pages
@@ -139,6 +139,10 @@ class EventStreams:
                     return
                 allowed_at = clock() + ALLOWED_S
             data = b"".join(await news())
+            if (
+                data and not await may_listen()
+            ):  # a right that was taken ends the stream before the next event
+                return
             if not data and clock() >= comment_at:
                 data = b":\n\n"
             if data:

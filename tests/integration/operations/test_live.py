@@ -155,6 +155,18 @@ async def test_a_silent_stream_is_kept_open(server: OperatorServer, monkeypatch:
         assert [b"\n", b":\n", b"\n", b":\n"] == [await stream.line() for _ in range(4)]
 
 
+async def test_no_event_follows_the_loss_of_a_right(
+    server: OperatorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a right is taken, a stream sends no further event, although the next regular check is far away."""
+    monkeypatch.setattr(event_streams, "ALLOWED_S", 10**9)
+    async with listening(server.url, await signed_in(server)) as stream:
+        [session] = (await server.ask("GET", "/sessions")).payload["sessions"]
+        await server.ask("DELETE", f"/sessions/{session['id']}")
+        await add(server.services.spool.log, call(1))
+        assert await stream.ends()
+
+
 async def test_a_stop_ends_every_stream(serve: Serve) -> None:
     """
     A stop of the server ends every event stream at once, so that streams are not cut off only after the drain time.

@@ -42,6 +42,7 @@ from spool.ledger.billed import COUNTED
 from spool.ledger.periods import RANGES, named_span
 from spool.ledger.queries import BILLED_TYPES, GRANULARITIES, MISSING_IS_OF_BILLS, TOTAL, CostQuery
 from spool.ledger.work import UNITS
+from spool.people import People
 from spool.record import CURRENCY
 from spool.registry.texts import check_one_of, check_time_zone, unknown_dimension_error
 
@@ -265,6 +266,19 @@ def _split_commas(texts: Sequence[str]) -> list[str]:
     return [name for text in texts for name in text.split(",") if name]
 
 
+def _asked_text_by_form(filters: Sequence[str], people: People) -> Mapping[tuple[str, str], str]:
+    """
+    Return the text in a filter by each form of its name. An answer repeats what was asked, because another form,
+    such as the hash of an address, would be news to the reader.
+    """
+    terms = [(name, value) for name, _, value in (text.partition("=") for text in filters)]
+    return {
+        (name, form): value
+        for name, value in terms
+        for form in people.expand_filter({name.removesuffix("!"): (value,)})[name.removesuffix("!")]
+    }
+
+
 async def page_of_rows(
     request: OperatorRequest[Any, Any],
     rows: Sequence[Row],
@@ -307,9 +321,13 @@ async def page_of_rows(
     rows = [row[_PLACE] for row in page.pop(root)]
     shown = await asyncio.to_thread(lambda: [show(row) for row in rows])
     current = {**query.include, **{f"{name}!": values for name, values in query.exclude.items()}}
+    asked = _asked_text_by_form(parameters.getall("where", []), shared.people)
     filtering = {
         "available": [{"field": name, "valid_values": [], "valid_types": ["string"]} for name in dimensions],
         # filters in force: those of `where` and of the view together
-        "current": {name: list(values) for name, values in current.items()},
+        "current": {
+            name: list(dict.fromkeys(asked.get((name, value), value) for value in values))
+            for name, values in current.items()
+        },
     }
     return {ROWS: shown, **page, "filtering": filtering}

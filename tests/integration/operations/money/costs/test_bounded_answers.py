@@ -213,3 +213,8 @@ async def test_report_lists_its_filters(server: OperatorServer) -> None:
     assert {"user!": ["dear"]} == told["filtering"]["current"]
     assert "user" in {each["field"] for each in told["filtering"]["available"]}
     assert 400 == (await server.ask("GET", "/report?format=csv&limit=5")).status
+    for name in ("user", "user!", "owner", "tag:user_email"):
+        if name.removesuffix("!") in {each["field"] for each in told["filtering"]["available"]}:
+            where = f"{name}=Ada@Example.com"
+            told = await ask(server, "/report", where=where, by="user", range="this_month")
+            assert {name: ["Ada@Example.com"]} == told["filtering"]["current"], "an answer shows no hash"
