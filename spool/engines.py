@@ -101,6 +101,8 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
     storage.ledger.digests = WorkUnitHasher(storage.secret)
     persons = None if storage.registry is None else storage.registry.people.persons
     storage.ledger.people = People.for_installation(storage.secret, persons=persons)
+    if storage.registry is not None:
+        await storage.registry.persons.forget_numbers_of_other_logs(storage.incarnation)
     return storage
 
 

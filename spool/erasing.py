@@ -102,7 +102,7 @@ async def _finish_erasure(
     async def rename_records_below(number: int) -> RenamedRecords:
         numbers = {topic: await storage.log.newest_number(topic) for topic in TOPICS_OF_PEOPLE}
         numbers[AI_TELEMETRY] = max(numbers[AI_TELEMETRY], number)
-        numbered = await registry.persons.store_numbers_at_erasure(erasure, numbers)
+        numbered = await registry.persons.store_numbers_at_erasure(erasure, numbers, log=storage.incarnation)
         return await storage.rename_records(_pseudonym_function(registry.people, numbered))
 
     await storage.ledger.catch_up(storage.log)

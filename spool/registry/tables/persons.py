@@ -335,10 +335,18 @@ class PersonTable:
         )
         return count
 
-    async def store_numbers_at_erasure(self, erasure: Erasure, next_numbers: Mapping[str, int]) -> Erasure:
-        """Store the next record number of each topic: the erasure applies to all earlier records."""
-        await self._change_erasures([erasure.id], lambda known: replace(known, stored=next_numbers))
-        return replace(erasure, stored=next_numbers)
+    async def store_numbers_at_erasure(
+        self, erasure: Erasure, next_numbers: Mapping[str, int], *, log: str
+    ) -> Erasure:
+        """Store the next record number of each topic: the erasure applies to all earlier records of this log."""
+        await self._change_erasures([erasure.id], lambda known: replace(known, stored=next_numbers, log=log))
+        return replace(erasure, stored=next_numbers, log=log)
+
+    async def forget_numbers_of_other_logs(self, log: str) -> None:
+        """Forget the numbers of a log that was lost: in the log that replaced it, they are of later records."""
+        others = [erasure.id for erasure in self.erasures if erasure.log not in ("", log)]
+        if others:
+            await self._change_erasures(others, lambda known: replace(known, stored={}, log=""))
 
     async def store_finished_renaming(self, erasure: Erasure) -> None:
         """Store that the records of this storage were renamed once more."""

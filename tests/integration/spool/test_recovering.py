@@ -11,13 +11,15 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.configuration.sections import Config
+from gateway.devices.states import device_revoker
 from gateway.service.assembly.storage import open_storage
 from spool.clock import SystemClock
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.engines import import_damaged_file
+from spool.erasing import AGAIN_AFTER_S, continue_due_erasures, erase_from_storage
 from spool.erasure import new_erasure
 from spool.errors import NotAllowed
-from spool.record import AI_TELEMETRY
+from spool.record import AI_TELEMETRY, NS
 from spool.registry.operators import Actor
 from spool.settings import SpoolSettings
 from spool.sqlite.spool import SqliteSpool
@@ -136,6 +138,27 @@ async def test_the_command_prints_what_was_read(start: Starter, tmp_path: Path) 
     assert "the data directory is usable" in done.output
     done = await asyncio.to_thread(CliRunner().invoke, main, [*words[:2], "gone", *words[3:]])
     assert 2 == done.exit_code
+
+
+async def test_numbers_of_a_lost_log_erase_no_later_person(start: Starter) -> None:
+    """An erasure applies to the first records of its log. If the log is lost, the new one begins with other people."""
+    first = await start()
+    await add(first.log, call(1, user="canary-login"))
+    await first.close()
+    config, clock = Config(data_dir=first.directory, spool=SpoolSettings(hold=0)), MovedClock(time.time())
+    async with open_storage(config, clock=clock) as storage:
+        assert storage.registry is not None
+        erasure = new_erasure([storage.registry.people.erasure_digest("canary-login")], clock.now())
+        actor = Actor("root@example.com", "local")
+        await erase_from_storage(storage, erasure, revoke_device=device_revoker(""), actor=actor)
+        assert 2 == storage.registry.persons.erasures[0].stored[AI_TELEMETRY]
+    (first.directory / "spool.sqlite").unlink()
+    async with open_storage(config, clock=clock) as storage:
+        later = int((clock.now() + 60) * NS)
+        await add(storage.log, call(2, user="canary-login", start_time=later))
+        clock.move(AGAIN_AFTER_S + 1)
+        assert 1 == await continue_due_erasures(storage, clock, device_revoker(""))
+        assert ["canary-login"] == [getattr(each, "user", None) for each in await everything(storage.log)]
 
 
 async def test_a_recovered_record_brings_no_erased_name_back(start: Starter, tmp_path: Path) -> None:

@@ -17,8 +17,11 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.configuration.sections import Config
 from gateway.core.paths import OPERATOR_API, socket_path
+from gateway.service.assembly.storage import open_storage
+from spool.clock import SystemClock
 from spool.people import ERASED
 from spool.record import pack_records
+from spool.searching import search_for_names
 from tests.integration.conftest import Serve
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_second_names import storage_of as storage_of
@@ -193,11 +196,15 @@ async def run(world: World, *words: str, code: int = 0) -> str:
 async def test_a_restored_backup_brings_no_name_back(serve: Serve, tmp_path: Path) -> None:
     """
     The file of erasures contains no name. A backup that is restored together with it contains no erased name
-    either.
+    either, also of a call whose start is ahead.
     """
     world = await world_of(serve, Config())
     await allow(world)
     await sent(world, random.Random(4), [CANARY, "bob", ADDRESS])
+    start = int((datetime.now(UTC) + timedelta(hours=26)).timestamp()) * 10**9
+    span = json_span("gpt-4o", startTimeUnixNano=str(start), endTimeUnixNano=str(start + 10**9))
+    span["attributes"].append({"key": "user.id", "value": {"stringValue": CANARY}})
+    assert 200 == (await world.serving.send("/v1/traces", json_traces(span))).status
     checked(await world.ask("POST", "/people", {"people": [{"users": [CANARY, ADDRESS], "name": "Canary"}]}))
     await run(world, "backup", str(tmp_path / "backup"))
     separate, before = await lines(world), await whole(world)
@@ -221,6 +228,9 @@ async def test_a_restored_backup_brings_no_name_back(serve: Serve, tmp_path: Pat
     contents = b"\0".join(contents_of(tmp_path / "restored").values())
     gone = (CANARY, world.people.hash_address(ADDRESS), "Canary")
     assert [] == [name for name in gone if name.encode() in contents]
+    async with open_storage(Config(data_dir=tmp_path / "restored"), clock=SystemClock()) as storage:
+        found = await search_for_names(storage.visit_rows, lambda text: "" if text in gone else text)
+    assert ({}, True) == (found.rows, found.searched_bytes > 1000)
     words = ["people", "erasures", "--data", str(tmp_path / "restored"), "--as", "root@example.com"]
     known = await asyncio.to_thread(CliRunner().invoke, main, words)
     assert json.loads(file.read_text()) == json.loads(known.output)
