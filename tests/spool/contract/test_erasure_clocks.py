@@ -259,11 +259,17 @@ class History:
         self.starts[number], self.named[number], self.nameless[number] = start, None, []
         await send(self.storage, made(number, start, user=None, output_tokens=None))
 
+    def recent_call(self) -> int | None:
+        """Return a call whose reports the log still joins."""
+        now = self.clock.now()
+        recent = [number for number, start in self.starts.items() if start > now - 20 * HOUR_S]
+        return self.chance.choice(recent) if recent else None
+
     async def report(self) -> None:
         """Report more of a call, late, under the name."""
-        if not self.starts:
+        number = self.recent_call()
+        if number is None:
             return
-        number = self.chance.choice([*self.starts])
         start = self.starts[number]
         await send(self.storage, made(number, start, output_tokens=self.chance.randint(1, 99)))
         if self.named[number] is None:
@@ -276,10 +282,9 @@ class History:
             self.named[number] = next(erased, NAME)
 
     async def repeat(self) -> None:
-        if self.starts:
-            number = self.chance.choice([*self.starts])
-            if self.named[number] is not None:
-                await send(self.storage, made(number, self.starts[number], output_tokens=None))
+        number = self.recent_call()
+        if number is not None and self.named[number] is not None:
+            await send(self.storage, made(number, self.starts[number], output_tokens=None))
 
     async def set_aside(self) -> None:
         now = self.clock.now()
