@@ -74,7 +74,9 @@ async def test_a_stop_is_reported_until_records_arrive(serve: Serve) -> None:
     assert "last_records" not in await operator(serving, "/report?by=model&range=last_7d")
     watching = make_insight_updater(serving.app.services.operators)
     assert not await watching.has_changed_state()
-    assert 200 == (await serving.send("/v1/traces", json_traces(json_span()))).status
+    start = time.time_ns()  # an old start would be an insight of its own
+    span = json_span(startTimeUnixNano=str(start), endTimeUnixNano=str(start + 1_000_000_000))
+    assert 200 == (await serving.send("/v1/traces", json_traces(span))).status
     assert await watching.has_changed_state()
     merged = (await watching.find_and_store_insights()).merged
     assert (0, 1) == (merged.new, merged.gone)

@@ -32,6 +32,7 @@ from gateway.http.listening.listener import fair_turn_party_of_address, wait_for
 from gateway.http.listening.websocket import GOING_AWAY, POLICY, SwitchingProtocols, WebSocket, handshake_key
 from gateway.http.requests import Result
 from gateway.operations.holders.receivers import ReceiverServices, TopicServices
+from gateway.operations.installation.nearest_address import advice_for_path
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.services import AllServices
 from gateway.people.authentication.bearer import AuthenticatedKey
@@ -49,9 +50,9 @@ _SETTING = "devices.max_opamp_connections"
 _log = logging.getLogger(__name__)
 
 
-def _check_opamp_enabled(_: web.Request, services: AllServices) -> None:
+def _check_opamp_enabled(request: web.Request, services: AllServices) -> None:
     if not services.topics.devices.settings.opamp:
-        raise not_found_refusal()
+        raise not_found_refusal(advice_for_path(request.path))
 
 
 async def _admit_token(request: web.Request, services: AllServices) -> AuthenticatedKey | None:

@@ -17,7 +17,6 @@ _OTHER_ADDRESSES = {
     "ai-telemetry": "/v1/ai-telemetry",
     "telemetry": "/v1/ai-telemetry",
     "events": "/v1/events",
-    "opamp": "/v1/opamp",
     "heartbeat": "/v1/ai-control-plane/heartbeat",
     "enroll": "/v1/ai-control-plane/enroll",
     "container-metrics": "/v1/container-metrics",
