@@ -216,6 +216,7 @@ class History:
     def __init__(self, storage: Storage, clock: MovedClock, chance: random.Random) -> None:
         self.storage, self.clock, self.chance = storage, clock, chance
         self.starts: dict[int, float] = {}
+        self.sent_at: dict[int, float] = {}
         self.named: dict[int, str | None] = {}
         self.nameless: dict[int, list[str]] = {}  # the erasures of each call without a name
         self.erasures: list[tuple[float, str]] = []
@@ -250,19 +251,24 @@ class History:
         elif kind == "event":
             record = UsageEvent(id=id, source="app", event_type="click", subject=NAME, start_time=start_time)
         else:
-            self.starts[number] = start
+            self.starts[number], self.sent_at[number] = start, self.clock.now()
         self.named[number] = self.name_of_new(start)
         await send(self.storage, record)
 
     async def nameless_call(self) -> None:
         number, start = len(self.named) + 1, self.start()
         self.starts[number], self.named[number], self.nameless[number] = start, None, []
+        self.sent_at[number] = self.clock.now()
         await send(self.storage, made(number, start, user=None, output_tokens=None))
 
     def recent_call(self) -> int | None:
         """Return a call whose reports the log still joins."""
         now = self.clock.now()
-        recent = [number for number, start in self.starts.items() if start > now - 20 * HOUR_S]
+        recent = [
+            number
+            for number, start in self.starts.items()
+            if start > now - 20 * HOUR_S and self.sent_at[number] > now - 3 * HOUR_S
+        ]
         return self.chance.choice(recent) if recent else None
 
     async def report(self) -> None:
