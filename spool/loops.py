@@ -116,7 +116,8 @@ def failure_reason(error: Exception) -> str:
     """Return the reason that a state shows."""
     if isinstance(error, SpoolError | OSError):
         return str(error)
-    return f"an internal error; see the log: {type(error).__name__}"
+    names = [type(error).__name__, *getattr(error, "__notes__", ())]  # a note names the part that failed
+    return f"an internal error; see the log: {', '.join(names)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
+from gateway.bills.billed import biller as biller_module
 from gateway.bills.billed.biller import BilledCostCalculator
 from gateway.bills.billed.row_book import ConnectionCostUpdater, RowSources
 from gateway.bills.enforcers.reader import EnforcerReader
@@ -27,7 +29,7 @@ from gateway.money.budgets.figures import BudgetLedger
 from gateway.service.assembly import background
 from spool import erasing
 from spool.devices.table import DeviceTable
-from spool.loops import FailedItems
+from spool.loops import FailedItems, failure_reason
 from spool.registry.tables.enforcers import EnforcerReading
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
@@ -112,6 +114,39 @@ async def test_a_month_that_fails_stops_no_other_month(monkeypatch: pytest.Monke
     await biller.recalculate_changed_months()
     assert [CalendarMonth.at(FIRST)] == recalculate.done
     assert [("billed costs", first.name)] == failed_names(failed_items)
+
+
+@pytest.mark.parametrize("step", ["build_bill", "divide_day"])
+async def test_a_bill_that_fails_stops_no_other_provider(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its days stay as they were, its month is not closed, and the next recalculation takes it up."""
+    world = await World().open()
+    world.told.providers = ["anthropic", "openai"]
+    world.told.kept += [line("input", "1"), msgspec.structs.replace(line("input", "2"), provider="anthropic")]
+    month = CalendarMonth.at(FIRST)
+    await world.biller.recalculate_month(month)
+    world.told.kept += [line("input", "4"), msgspec.structs.replace(line("input", "8"), provider="anthropic")]
+    original = getattr(biller_module, step)
+
+    def fail_for_anthropic(first: Any, *others: Any, **named: Any) -> Any:
+        if first.provider == "anthropic":
+            fail()
+        return original(first, *others, **named)
+
+    monkeypatch.setattr(biller_module, step, fail_for_anthropic)
+    with pytest.raises(RecursionError) as failed:
+        await world.biller.recalculate_month(month)
+    reason = failure_reason(failed.value)
+    assert "an internal error; see the log: RecursionError, the bill of anthropic" == reason
+    assert {("openai",): 5, ("anthropic",): 2} == await world.paid("billed_cost", "provider")
+    stored = Once(None)
+    with pytest.raises(RecursionError):
+        await world.biller.close_month(month, "anthropic", [], stored)
+    assert [] == stored.done
+    await world.biller.close_month(month, "openai", [], stored)
+    assert 1 == len(stored.done)
+    monkeypatch.setattr(biller_module, step, original)
+    await world.biller.recalculate_month(month)
+    assert {("openai",): 5, ("anthropic",): 10} == await world.paid("billed_cost", "provider")
 
 
 async def test_a_month_of_a_connection_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,6 +295,6 @@ async def test_a_call_that_cannot_be_merged_stops_no_other(monkeypatch: pytest.M
     merger = SimpleNamespace(put_back_released_reports=put_back.append)
     intake = SimpleNamespace(store_outcome=store)
     window = ReportMergeWindow(cast("Any", None), cast("Any", intake), StoppedClock(), cast("Any", merger))
-    assert [calls[0]] == await window._store_released_reports(cast("Any", calls))
+    assert calls[:1] == await window._store_released_reports(cast("Any", calls))
     assert ["b"] == store.done
     assert [calls[0]] == put_back

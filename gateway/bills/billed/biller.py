@@ -56,7 +56,7 @@ from spool.errors import Invalid
 from spool.ledger.billed import BilledDay
 from spool.ledger.days.usage import UsageSum
 from spool.ledger.sums import Dimensions
-from spool.loops import FailedItems, repeat
+from spool.loops import FailedItems, for_each_item, log_failure, repeat
 from spool.record import CURRENCY
 from spool.statements import StatementInfo
 
@@ -88,6 +88,18 @@ class _MonthInputs:
             and info.end > day
         ]
         return max(times, default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _RebuiltMonth:
+    """A recalculated month. `failures` has the error of each provider whose bill failed."""
+
+    changed_days: int
+    failures: Mapping[str, Exception]
+
+    def require_bill(self, provider: str) -> None:
+        if provider in self.failures:
+            raise self.failures[provider]
 
 
 class BilledCostCalculator:
@@ -200,15 +212,21 @@ class BilledCostCalculator:
         return [rates(currency, CURRENCY, day) for currency in currencies for day in month.days]
 
     async def recalculate_month(self, month: CalendarMonth) -> int:
-        """Calculate all bills of a month. Return the number of changed days."""
+        """
+        Calculate all bills of a month. Return the number of changed days. If a bill fails, the days of the others
+        are stored before its error is raised.
+        """
         async with self._turn:
-            return await self._rebuild_and_count_changed_days(month)
+            rebuilt = await self._rebuild(month)
+        for error in rebuilt.failures.values():
+            raise error
+        return rebuilt.changed_days
 
     async def recalculate_figures(
         self, month: CalendarMonth, provider: str, invoices: Sequence[Invoice]
     ) -> MonthFigures:
         async with self._turn:
-            await self._rebuild_and_count_changed_days(month)
+            (await self._rebuild(month)).require_bill(provider)
             return await self._month_figures(month, provider, invoices)
 
     async def close_month(
@@ -220,7 +238,7 @@ class BilledCostCalculator:
     ) -> MonthFigures:
         """Recalculate and close a month. `store_figures` stores the closing; if it raises, the month stays open."""
         async with self._turn:
-            await self._rebuild_and_count_changed_days(month)
+            (await self._rebuild(month)).require_bill(provider)
             figures = await self._month_figures(month, provider, invoices)
             await store_figures(figures)
             await (await self._read_frozen_months(month)).apply_closings_and_reopenings()
@@ -265,7 +283,7 @@ class BilledCostCalculator:
         """
         async with self._turn:
             await delete_stored_closing()
-            await self._rebuild_and_count_changed_days(month)
+            await self._rebuild(month)
 
     async def _read_frozen_months(self, month: CalendarMonth) -> FrozenMonths:
         sources = self._sources
@@ -273,55 +291,89 @@ class BilledCostCalculator:
             sources.ledger, month, sources.closed_months(), self._clock.now()
         ).load_stored_days()
 
-    async def _rebuild_and_count_changed_days(self, month: CalendarMonth) -> int:
+    async def _rebuild(self, month: CalendarMonth) -> _RebuiltMonth:
+        """
+        Calculate all bills of a month. A bill that fails costs only itself: its stored days stay as they are, and
+        its closed month gets no corrections.
+        """
         sources, now = self._sources, self._clock.now()
         await sources.ledger.require_complete_totals(sources.log)
         known = await sources.statements.statements()
         infos = [info for info in known if _overlaps_month(info, month)]
         frozen = await self._read_frozen_months(month)
         if not infos and not frozen.days:
-            return await frozen.apply_closings_and_reopenings()
+            return _RebuiltMonth(await frozen.apply_closings_and_reopenings(), {})
         read = _MonthInputs(month, infos, TokenPrices(await asyncio.to_thread(sources.prices)))
         if infos:
             await self._load_counted_uses_into_inputs(read, now)
-        bills = [await self._read_bill(read, name, now) for name in sorted({info.provider for info in infos})]
-        rules = {bill.provider: self._bill_division_rules(bill.provider, month) for bill in bills}
-        bases = await self._usage_money_by_provider(
-            read, [bill for bill in bills if rules[bill.provider].needs_month_usage(bill)]
-        )
+        failures: dict[str, Exception] = {}
+
+        async def note_failure(provider: str, error: Exception) -> None:
+            error.add_note(f"the bill of {provider}")
+            failures[provider] = error
+            text = "the billed costs of a provider could not be calculated"
+            log_failure(text, error, action="bill_failed", month=month.name, provider=provider)
+
+        by_provider: dict[str, Bill] = {}
+
+        async def read_bill(provider: str) -> None:
+            by_provider[provider] = await self._read_bill(read, provider, now)
+
+        providers = sorted({info.provider for info in infos})
+        await for_each_item(providers, read_bill, note_failure)
+        rules = {name: self._bill_division_rules(name, month) for name in by_provider}
+        wanting = [bill for name, bill in by_provider.items() if rules[name].needs_month_usage(bill)]
+        bases = await self._usage_money_by_provider(read, wanting, note_failure)
+
+        async def divide_bills(day: int, providers: Sequence[str]) -> DaysWithSums:
+            uses = await self._calls_by_seller(read, day) if providers else {}
+            billed_days: DaysWithSums = []
+
+            async def divide_bill(provider: str) -> None:
+                bill = by_provider[provider]
+                refunds = await self._divide_refunds(read, bill, day, known)
+                arguments: dict[str, Any] = {"refunds": refunds, "rules": rules[provider]}
+                divide = partial(divide_day, bill, day, uses.get(provider, ()), **arguments)
+                divided = await asyncio.to_thread(divide, month_usage=bases.get(provider))
+                if divided.wants_month and provider not in bases:
+                    bases.update(await self._usage_money_by_provider(read, [bill], note_failure))
+                    divided = await asyncio.to_thread(divide, month_usage=bases[provider])
+                if provider not in failures:
+                    billed_days.extend(
+                        await frozen.note_change_or_return_day_to_store(
+                            self._build_billed_day(read, bill, day, divided), divided.sums
+                        )
+                    )
+
+            await for_each_item(providers, divide_bill, note_failure)
+            return billed_days
+
         changed = 0
         for day in month.days:
-            of_day = [bill for bill in bills if day in bill.states]
-            uses = await self._calls_by_seller(read, day) if of_day else {}
-            billed_days: DaysWithSums = []
-            for bill in of_day:
-                theirs = uses.get(bill.provider, ())
-                base = bases.get(bill.provider)
-                refunds = await self._divide_refunds(read, bill, day, known)
-                arguments: dict[str, Any] = {"refunds": refunds, "rules": rules[bill.provider]}
-                divide = partial(divide_day, bill, day, theirs, **arguments)
-                divided = await asyncio.to_thread(divide, month_usage=base)
-                if divided.wants_month and base is None:
-                    bases |= await self._usage_money_by_provider(read, [bill])
-                    base = bases[bill.provider]
-                    divided = await asyncio.to_thread(divide, month_usage=base)
-                billed_days += await frozen.note_change_or_return_day_to_store(
-                    self._build_billed_day(read, bill, day, divided), divided.sums
-                )
-            present = [bill.provider for bill in of_day]
+            of_day = [name for name, bill in by_provider.items() if day in bill.states]
+            billed_days = await divide_bills(day, [name for name in of_day if name not in failures])
+            present = {*of_day, *failures}
             await frozen.note_day_without_bill(day, present)
             changed += await sources.ledger.store_billed_days(billed_days) if billed_days else 0
             for provider in frozen.providers_that_lost_bill(day, present):
                 await sources.ledger.delete_billed_day(day, provider)
                 changed += 1
         self._earlier[month.name] = tuple(earlier_day.month for earlier_day in read.earlier.values())
-        later = {
-            name: await self._read_later_refunds(read, name, known)
-            for name in sorted(frozen.restated_providers)
-        }
-        entries = await frozen.build_correction_entries(later)
+        later: dict[str, list[LaterBilledCorrection]] = {}
+
+        async def read_later_refunds(provider: str) -> None:
+            later[provider] = await self._read_later_refunds(read, provider, known)
+
+        await for_each_item(
+            sorted(frozen.restated_providers - failures.keys()), read_later_refunds, note_failure
+        )
+        entries = await frozen.build_correction_entries(later, without=failures)
         changed += await sources.ledger.store_billed_days(entries) if entries else 0
-        return changed + await (await self._read_frozen_months(month)).apply_closings_and_reopenings()
+        if (
+            not failures
+        ):  # a failed bill may have stored a part of its days, which must not become its closed month
+            changed += await (await self._read_frozen_months(month)).apply_closings_and_reopenings()
+        return _RebuiltMonth(changed, failures)
 
     async def _read_later_refunds(
         self, month_inputs: _MonthInputs, provider: str, infos: Sequence[StatementInfo]
@@ -430,19 +482,28 @@ class BilledCostCalculator:
         return await asyncio.to_thread(build_bill, sides)
 
     async def _usage_money_by_provider(
-        self, month_inputs: _MonthInputs, bills: Sequence[Bill]
+        self,
+        month_inputs: _MonthInputs,
+        bills: Sequence[Bill],
+        note_failure: Callable[[str, Exception], Awaitable[None]],
     ) -> dict[str, BilledUsageByModel]:
         """
         Return the month's usage amounts by provider, without discounts, taxes and fees. Each day's calls are
         read once.
         """
         bases = {bill.provider: Counter[tuple[Dimensions, str]]() for bill in bills}
+
+        async def add_usage(day: int, uses: Mapping[str, _Uses], bill: Bill) -> None:
+            theirs = uses.get(bill.provider, ())
+            bases[bill.provider].update((await asyncio.to_thread(divide_day, bill, day, theirs)).base)
+
+        async def note_failure_of_bill(bill: Bill, error: Exception) -> None:
+            await note_failure(bill.provider, error)
+
         for day in sorted({day for bill in bills for day in bill.states}):
             uses = await self._calls_by_seller(month_inputs, day)
-            for bill in (bill for bill in bills if day in bill.states):
-                theirs = uses.get(bill.provider, ())
-                for key, amount in (await asyncio.to_thread(divide_day, bill, day, theirs)).base.items():
-                    bases[bill.provider][key] += amount
+            of_day = [bill for bill in bills if day in bill.states]
+            await for_each_item(of_day, partial(add_usage, day, uses), note_failure_of_bill)
         return {**bases}
 
     async def _calls_by_seller(self, month_inputs: _MonthInputs, day: int) -> Mapping[str, _Uses]:

@@ -239,14 +239,14 @@ class FrozenMonths:
         return {provider for (_, provider), restatement in self._found.items() if restatement.sums}
 
     async def build_correction_entries(
-        self, later: Mapping[str, Sequence[LaterBilledCorrection]]
+        self, later: Mapping[str, Sequence[LaterBilledCorrection]], *, without: Collection[str] = ()
     ) -> DaysWithSums:
         """
         Return correction entries for the changes of closed days. Changes that the provider bills itself
-        (`later`) get no entry, and existing entries for them are reduced.
+        (`later`) get no entry, and existing entries for them are reduced. Providers in `without` get no entry.
         """
         new_entries: DaysWithSums = []
-        for provider in sorted({provider for _, provider in self._found}):
+        for provider in sorted({provider for _, provider in self._found} - set(without)):
             restatements = {
                 day: restatement
                 for (day, name), restatement in sorted(self._found.items())

@@ -37,6 +37,7 @@ class Told:
         self.kept: list[StatementRow] = []
         self.read_at = 1.0
         self.settled = True
+        self.providers = ["openai"]
 
     async def statement_rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
         return [row for row in self.kept if row.provider == provider and start < row.end and row.start < end]
@@ -51,8 +52,9 @@ class Told:
         }
         return [
             StatementInfo(
-                source="bill", provider="openai", account="", rows=1, imported_at=self.read_at, **span
+                source="bill", provider=provider, account="", rows=1, imported_at=self.read_at, **span
             )
+            for provider in self.providers
         ]
 
 
