@@ -14,6 +14,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from exporters.service.device_sync import DeviceSync
+from exporters.service.people_above import UpstreamPeopleExchange
 from gateway.bills.billed import biller as biller_module
 from gateway.bills.billed.biller import BilledCostCalculator
 from gateway.bills.billed.row_book import ConnectionCostUpdater, RowSources
@@ -26,9 +28,12 @@ from gateway.intake.merge_window import ReportMergeWindow
 from gateway.intake.publisher import UnitCostPublisher
 from gateway.money.budgets.evaluator import BudgetEvaluator
 from gateway.money.budgets.figures import BudgetLedger
+from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
 from gateway.service.assembly import background
 from spool import erasing
+from spool.devices.device import ENROLLED
 from spool.devices.table import DeviceTable
+from spool.ledger.comparing import LedgerMender
 from spool.loops import FailedItems, failure_reason
 from spool.registry.tables.enforcers import EnforcerReading
 from spool.sqlite.devices import SqliteDevices
@@ -38,6 +43,7 @@ from tests.exporters.spools import StoppedClock
 from tests.gateway.bills.billed.test_biller import FIRST, World, line
 from tests.gateway.bills.enforcers.world import ENFORCER, NOVEMBER
 from tests.gateway.devices.test_noted_states import drawn
+from tests.gateway.intake.test_waiting_counters import Running
 from tests.gateway.money.budgets.house import House
 from tests.moved_clock import MovedClock
 
@@ -59,6 +65,15 @@ class Once:
             fail()
         self.done.append(item)
         return 1
+
+
+def logged_items(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """Return the action and the item of each error in the log."""
+    return [
+        (record.__dict__["action"], record.__dict__.get("item", ""))
+        for record in caplog.records
+        if record.levelname == "ERROR"
+    ]
 
 
 def failed_names(failed_items: FailedItems) -> list[tuple[str, str]]:
@@ -298,3 +313,126 @@ async def test_a_call_that_cannot_be_merged_stops_no_other(monkeypatch: pytest.M
     assert calls[:1] == await window._store_released_reports(cast("Any", calls))
     assert ["b"] == store.done
     assert [calls[0]] == put_back
+
+
+async def test_a_device_that_cannot_be_sent_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = MovedClock()
+    table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
+    for number in range(3):
+        device = drawn(random.Random(number), f"device-{number}", clock.now())
+        table._put_in_memory(
+            device.id, replace(device, state=ENROLLED, held=None, version=2, facts_version=2, sent_version=1)
+        )
+    sync = DeviceSync(table, cast("Any", None), clock=clock)
+    devices = sync._due_devices(clock.monotonic())
+    enrol = Once("device-0")
+
+    async def enrol_device(device: Any) -> Any:
+        await enrol(device.id)
+        return replace(device, last_heartbeat=None)
+
+    monkeypatch.setattr(sync, "_enrol_device", enrol_device)
+    await asyncio.gather(*(sync._send_device(device) for device in devices))
+    assert ["device-1", "device-2"] == sorted(enrol.done)
+    held = {device.id: device.held for device in table.all() if device.held is not None}
+    assert {"device-0": "an internal error; see the log: RecursionError"} == held
+    await table.close()
+
+
+async def test_an_order_of_the_tollhouse_above_that_fails_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, sound = (SimpleNamespace(id=id, passes=1, below=()) for id in ("broken", "sound"))
+    persons = SimpleNamespace(erasures=[])
+    erase = Once(broken)
+    exchange = UpstreamPeopleExchange(
+        cast("Any", SimpleNamespace(persons=SimpleNamespace())), cast("Any", persons),
+        upstream=lambda: None, clock=StoppedClock(), installation="below", erase=cast("Any", erase),
+    )  # fmt: skip
+    confirmed: list[Any] = []
+
+    async def confirm_and_fetch(done_ids: Any = ()) -> Any:
+        confirmed.append(list(done_ids))
+        persons.erasures[:] = erase.done
+        return [broken, sound]
+
+    monkeypatch.setattr(exchange, "_confirm_and_fetch_erasures", confirm_and_fetch)
+    monkeypatch.setattr(exchange, "_is_erasure_done", lambda order: order in erase.done)
+    await exchange._carry_out_erasure_orders()
+    assert [sound] == erase.done
+    assert [[], ["sound"]] == confirmed
+    assert [("broken", "")] == logged_items(caplog)
+
+
+async def test_a_session_that_cannot_be_checked_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    broken, sound = (SimpleNamespace(digest=digest, refreshes=True) for digest in ("broken", "sound"))
+    check = SimpleNamespace(due=0.0)
+
+    async def live_sessions() -> Any:
+        return [broken, sound]
+
+    async def no_ends() -> Any:
+        return {}
+
+    recheck = Once(broken)
+    sign_ins = SimpleNamespace(
+        _operators=SimpleNamespace(live_sessions=live_sessions, check_claim_ends_by_session=no_ends),
+        _checked={"broken": check, "sound": check},
+        _clock=SimpleNamespace(monotonic=lambda: 1.0),
+        _recheck_session=recheck,
+    )
+    await ProviderSignIns.end_unconfirmed_sessions(cast("Any", sign_ins))
+    assert [sound] == recheck.done
+    assert [("oidc_check", "broken")] == logged_items(caplog)
+
+
+async def test_counters_that_cannot_be_recorded_stop_no_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = Running()
+    await running.open()
+    recorded: list[bytes] = []
+
+    async def record(keys: Any) -> int:
+        if b"broken" in keys:
+            fail()
+        recorded.extend(keys)
+        return len(keys)
+
+    monkeypatch.setattr(running.counters, "_record_groups_of_counters", record)
+    assert 1 == await running.counters._record_groups_or_each_alone([b"broken", b"sound"])
+    assert [b"sound"] == recorded
+    assert ("release_put_off", b"broken".hex()) == logged_items(caplog)[-1]
+
+
+async def test_a_period_that_cannot_be_repaired_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The comparison is stored as one that did not repair everything."""
+    broken, sound = ("hour", 0), ("hour", 3600)
+    compared = SimpleNamespace(
+        is_done=True, is_incomplete=True, suspects={broken, sound}, missed=0, unexplained_differences=list
+    )
+    stored: list[Any] = []
+
+    async def compare(*_: object, **__: object) -> Any:
+        return compared
+
+    async def store_comparison(_: object, **facts: Any) -> int:
+        stored.append(facts["is_ledger_repaired"])
+        return 0
+
+    ledger = SimpleNamespace(
+        compare_and_note_differences=compare, store_comparison_and_return_missed_count=store_comparison
+    )
+    mender = LedgerMender(ledger=cast("Any", ledger), log=cast("Any", None), clock=StoppedClock())
+    repair = Once(broken)
+
+    async def repair_period(_: object, period: Any) -> bool:
+        return bool(await repair(period))
+
+    monkeypatch.setattr(mender, "_try_repair_period", repair_period)
+    await mender.compare_and_repair()
+    assert [sound] == repair.done
+    assert [False] == stored
+    assert [("ledger_not_mended", str(broken))] == logged_items(caplog)
