@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from datetime import datetime
+from math import ceil
 from pathlib import Path
 
 from tests.faults.machine_faults import MachineFaults
@@ -37,7 +38,9 @@ def run_at(time: str, arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="tollhouse-times-") as place:
         machine = MachineFaults(Path(place))
         begin = datetime.fromisoformat(time)
-        machine.move_clock((begin - datetime.now(begin.tzinfo)).total_seconds())
+        machine.move_clock(
+            ceil((begin - datetime.now(begin.tzinfo)).total_seconds())
+        )  # moves by whole seconds
         print(f"from {time} on:", flush=True)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:schemathesis", *arguments]
         return subprocess.run(command, cwd=ROOT, env={**os.environ, **machine.environment}).returncode
