@@ -16,7 +16,8 @@ import struct
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import cache
+from contextlib import closing
+from functools import cache, partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +41,7 @@ _log = logging.getLogger(__name__)
 
 # function that gets the name of a file, and a function that returns whether the file is in its place
 Watch = Callable[[str, Callable[[], bool]], None]
+Visit = Callable[[str, Sequence[object]], None]  # function that gets a table and one of its rows
 
 # Pages of deleted entries are returned to the disk in steps. This setting only works before the first table
 # exists. On an existing file, it would be a commit before the start has checked the log for damage.
@@ -474,3 +476,29 @@ def _positional_statement(statement: str) -> tuple[str, Callable[[Mapping[str, A
 
 def _encode_lists(values: dict[str, Any], lists: Sequence[str]) -> dict[str, Any]:
     return values | {name: json.dumps(values[name]) for name in lists}
+
+
+async def visit_rows_of_files(directory: Path, visit: Visit) -> None:
+    """Read the files over connections of their own, because commits and other readers must not wait."""
+    try:
+        await asyncio.to_thread(_visit_rows_of_directory, directory, visit)
+    except sqlite3.Error as error:
+        raise SpoolUnavailable(f"the data cannot be searched: {error}") from error
+
+
+async def visit_rows_in_memory(database: Database, visit: Visit) -> None:
+    await database.read(partial(_visit_rows, visit=visit))
+
+
+def _visit_rows_of_directory(directory: Path, visit: Visit) -> None:
+    for path in sorted(directory.absolute().glob("*.sqlite")):
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            connection.text_factory = lambda text: text.decode(errors="replace")
+            _visit_rows(connection, visit)
+
+
+def _visit_rows(connection: sqlite3.Connection, visit: Visit) -> None:
+    tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    for (table,) in tables:
+        for row in connection.execute(f'SELECT * FROM "{table}"'):
+            visit(table, row)

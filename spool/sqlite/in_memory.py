@@ -16,7 +16,7 @@ from spool.packed.native import NativeModule
 from spool.registry.registry import Registry
 from spool.settings import ContainerSettings, SpoolSettings
 from spool.sqlite import recovery
-from spool.sqlite.all_rows import visit_rows_in_memory
+from spool.sqlite.database import visit_rows_in_memory
 from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL, DirectoryLock
 from spool.sqlite.ledger import SqliteLedger
 from spool.sqlite.memory_log import MemoryDatabase, new_in_memory_log

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from spool.erasure import Renaming
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
-from spool.sqlite.all_rows import visit_rows_of_files
+from spool.sqlite.database import visit_rows_of_files
 from spool.sqlite.directory import SPOOL, require_finished_copy
 from spool.sqlite.ledger import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES

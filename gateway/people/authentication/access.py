@@ -19,8 +19,7 @@ from gateway.configuration.sections import ConfigError, ServerSettings, has_lite
 from gateway.configuration.values import Networks
 from gateway.core.errors import Refusal
 from gateway.core.rate_limits import TokenBuckets, address_network
-from gateway.people.authentication.bearer import AuthenticatedKey
-from gateway.people.authentication.key_forms import describe_wrong_form
+from gateway.people.authentication.bearer import AuthenticatedKey, describe_wrong_form
 from gateway.people.authentication.legacy_key import DEPLOYMENT, LegacyKey
 from spool.caches import remove_oldest_eighth
 from spool.clock import Clock
