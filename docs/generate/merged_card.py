@@ -105,8 +105,10 @@ class PriceSources:
             return MergeDecision(KEEP, self.day)
         if seller == "aws" and ours is not None and ours[0] and theirs[0]:
             if name.startswith(_GEOGRAPHIES):
-                is_newer = theirs[0] / ours[0] in _PREMIUMS or third == theirs
-                return MergeDecision(NEWER if is_newer else KEEP, self.day)
+                if theirs[0] / ours[0] in _PREMIUMS or third == theirs:
+                    return MergeDecision(NEWER, self.day)
+                # the card has no price of this geography, and its pattern of names is that of the US
+                return MergeDecision(REPLACE if theirs[0] > ours[0] else KEEP, self.day)
             return MergeDecision(KEEP, self.day)
         return MergeDecision(NEWER if third == theirs else KEEP, self.day)
 

@@ -29,7 +29,8 @@ from gateway.intake.rate_cards.card import (
     stated_prices,
 )
 from gateway.intake.rate_cards.litellm import NAME as LITELLM
-from gateway.intake.rates import row_in_force_or_first
+from gateway.intake.rate_cards.litellm import plain_decimal
+from gateway.intake.rates import NO_TIME, row_in_force_or_first
 from spool.processing import STANDARD
 from spool.record import NS, decimal_text
 
@@ -40,6 +41,8 @@ KEEP: Final = "keep"
 # prices that differ by less than one part in this number are equal except for rounding
 _ROUNDING: Final = 1000
 _NOON_NS: Final = 12 * 3600 * NS
+# Modes whose lower prices apply to inputs of every size. A seller may refuse the other modes for large inputs.
+_DISCOUNTED: Final = frozenset({"batch", "flex"})
 
 
 class MergeDecision(NamedTuple):
@@ -92,7 +95,85 @@ def merge_cards(card: RateCard, newer: RateCard, decide: Decide) -> RateCard:
     for name, seller in newer.providers.items():
         own = sellers.get(name, Seller(models=()))
         sellers[name] = _merged_seller(name, own, seller, book, decide)
-    return replace(card, providers=sellers)
+    return with_discounts_in_all_tiers(replace(card, providers=sellers))
+
+
+def with_discounts_in_all_tiers(card: RateCard) -> RateCard:
+    """
+    Return the list with the prices that the source of a discounted mode (batch, flex) leaves out: a mode without
+    tiers has those of the standard price, reduced as its other prices are. A batch discount of Claude models
+    includes cached tokens.
+    """
+    return replace(
+        card,
+        providers={
+            name: replace(
+                seller, models=tuple(_model_with_discounted_tiers(model) for model in seller.models)
+            )
+            for name, seller in card.providers.items()
+        },
+    )
+
+
+def _model_with_discounted_tiers(model: Model) -> Model:
+    rows: list[Price] = []
+    for position, row in enumerate(model.prices):
+        later = (each.since_ns for each in model.prices[position + 1 :] if each.mode == row.mode)
+        standards = _standard_rows_between(model, row.since_ns, next(later, NO_TIME))
+        if row.mode not in _DISCOUNTED or row.input is None or not standards:
+            rows.append(row)
+            continue
+        discounted = _with_discounted_cache(model, row, standards[-1])
+        if row.tiers or not any(standard.tiers for standard in standards):
+            rows.append(discounted)
+            continue
+        for standard in standards:
+            tiers = tuple(_discounted_tier(discounted, standard, tier) for tier in standard.tiers)
+            rows.append(replace(discounted, since=max(row.since, standard.since), tiers=tiers))
+    return replace(model, prices=tuple(rows))
+
+
+def _standard_rows_between(model: Model, start_ns: int, end_ns: int) -> list[Price]:
+    """Return the standard rows in force between two times (ns), without rows that apply only at some hours."""
+    standards = [row for row in model.prices if row.mode == STANDARD and row.hours is None]
+    ends = [*(row.since_ns for row in standards[1:]), NO_TIME]
+    return [
+        row
+        for row, end in zip(standards, ends, strict=False)
+        if row.input and end > start_ns and row.since_ns < end_ns
+    ]
+
+
+def _with_discounted_cache(model: Model, row: Price, standard: Price) -> Price:
+    if row.mode != "batch" or "claude" not in model.id:
+        return row
+    repeated = {
+        name: price
+        for name in ("cache_read", "cache_write", "cache_write_1h")
+        if (price := getattr(row, name)) is not None and price == getattr(standard, name)
+    }
+    reduced = {name: _reduced(price, row.input, standard.input) for name, price in repeated.items()}
+    return replace(row, **reduced)
+
+
+def _discounted_tier(row: Price, standard: Price, tier: Tier) -> Tier:
+    amounts = {
+        name: _reduced(getattr(tier, name), getattr(row, name), getattr(standard, name))
+        for name in TOKEN_PRICES
+        if getattr(row, name) is not None
+    }
+    meters = {
+        name: _reduced(price, row.meters.get(name), standard.meters.get(name))
+        for name, price in tier.meters.items()
+    }
+    return Tier(above=tier.above, meters=meters, **amounts)
+
+
+def _reduced(amount: Decimal | None, of_mode: Decimal | None, of_standard: Decimal | None) -> Decimal | None:
+    """Return an amount in the proportion of a mode's price to the standard price. It stays without them."""
+    if amount is None or of_mode is None or not of_standard:
+        return amount
+    return plain_decimal(amount * of_mode / of_standard)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -217,7 +217,7 @@ def _price_rows(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Pri
     fast = _fast_mode_price_factor(key, entry)
     if fast is not None:
         amounts["fast"] = {
-            above: {name: _plain_decimal(amount * fast) for name, amount in row.items()}
+            above: {name: plain_decimal(amount * fast) for name, amount in row.items()}
             for above, row in amounts[""].items()
         }
     for mode in sorted(amounts):
@@ -271,7 +271,7 @@ def _read_amount(key: str, field: str, value: object, per: int) -> Decimal | Non
     amount = value * per
     if not 0 <= amount <= _HIGHEST:
         raise CardUnreadable(f"{key}: {field} is {value}, which is not a price in dollars per unit")
-    return _plain_decimal(amount) if amount else None
+    return plain_decimal(amount) if amount else None
 
 
 def _search_price(key: str, entry: Mapping[str, Any]) -> Decimal | None:
@@ -290,7 +290,7 @@ def _regional_factors(key: str, entry: Mapping[str, Any]) -> dict[str, Decimal]:
     for factor in factors.values():
         if factor is not None and (not isinstance(factor, Decimal) or factor <= 0):
             raise CardUnreadable(f"{key}: the factor of a region is not a number above 0")
-    return {region: _plain_decimal(factor) for region, factor in factors.items() if factor not in (None, 1)}
+    return {region: plain_decimal(factor) for region, factor in factors.items() if factor not in (None, 1)}
 
 
 def _fast_mode_price_factor(key: str, entry: Mapping[str, Any]) -> Decimal | None:
@@ -312,5 +312,5 @@ def _row_fields(amounts: Mapping[str, Decimal]) -> dict[str, Any]:
 _ROW_FIELDS: Final = frozenset(CardPrices.__struct_fields__) - {"meters"}
 
 
-def _plain_decimal(amount: Decimal) -> Decimal:
+def plain_decimal(amount: Decimal) -> Decimal:
     return Decimal(f"{amount.quantize(_DECIMALS).normalize():f}")

@@ -17,6 +17,8 @@ import pytest
 
 from docs.generate.price_sources import LITELLM, LITELLM_SELLERS, MODELS_DEV, MODELS_DEV_SELLERS, read
 from gateway.intake.prices import PriceBook
+from gateway.intake.rates import Quote, Rate
+from spool.processing import STANDARD
 from spool.record import Inference
 from tests.gateway.intake.test_prices import at
 
@@ -28,6 +30,9 @@ TIERS = {"": {}, "_batches": {"service_tier": "batch"}, "_flex": {"service_tier"
          "_priority": {"service_tier": "priority"}}  # fmt: skip
 SIZES = ("", "100", "128", "200", "256", "272")  # thousands of input tokens, above which a price applies
 TEXT = ("chat", "completion", "responses", "embedding")
+
+
+DISCOUNTED = ("batch", "flex")
 
 
 class Estimate(NamedTuple):
@@ -62,8 +67,6 @@ LITELLM_KNOWN = (
     Known("bedrock:claude-sonnet-4-*", "200 *", "", "ours", "The same, without the maker in the name."),
     Known("*claude-*", "*_batches *", "2.2", "open",
           "The list has a batch price in a region that includes no premium, and we estimate at standard."),
-    Known("eu.amazon.nova-*", "*", "", "open", "Three lists have three prices for the EU. We have that of the US."),
-    Known("eu.meta.llama3-2-*", "*", "", "open", "Only this list has a price for the EU. We have that of the US."),
     Known("azure/gpt-4-turbo*", "*", "0.9090909090909090909090909091", "open",
           "The list has the price of a regional deployment, we have that of a global one."),
     Known("azure/text-embedding-*", "*", "0.9090909090909090909090909091", "open", "The same for embeddings."),
@@ -115,7 +118,7 @@ MODELS_DEV_KNOWN = (
         "*",
         "",
         "open",
-        "Three lists have three prices for the EU. We have that of the US.",
+        "The price depends on the region in the EU. We have that of LiteLLM, which is the highest.",
     ),
     Known(
         "amazon-bedrock/ca.amazon.nova-*",
@@ -269,3 +272,68 @@ def test_every_difference_is_explained(estimates: Any, known: tuple[Known, ...],
     assert count >= least
     assert {cause.right for cause in known} <= {"ours", "theirs", "open"}
     assert found.total() < count * 0.08
+
+
+def quotes_of_discounted_modes() -> Iterator[tuple[str, Quote, Quote]]:
+    """
+    Yield each name in the packaged list with a price of a discounted mode, the quote of the standard mode, and
+    that of the mode, on each day on which a price changes.
+    """
+    for seller, of_seller in BOOK.card.providers.items():
+        for model in of_seller.models:
+            times = {TIME, *(row.since_ns for row in model.prices if row.since)}
+            for mode in DISCOUNTED:
+                for time in sorted(times):
+                    quote = BOOK.find_quote(seller, model.id, mode, time)
+                    standard = BOOK.find_quote(seller, model.id, STANDARD, time)
+                    is_listed = quote.missing is None or not quote.missing.mode
+                    if quote.rate is not None and standard.rate is not None and is_listed:
+                        yield f"{seller}: {model.id}, {mode}, {time}", standard, quote
+
+
+def price_per_token(rate: Rate, unit: str) -> Decimal:
+    return Decimal(getattr(rate, unit) or 0).scaleb(-rate.digits)
+
+
+def test_a_discount_applies_to_every_input_size() -> None:
+    """
+    Above each size at which a model's standard price changes, batch and flex calls cost the same share of the
+    standard price as below it.
+    """
+    compared, wrong = 0, []
+    for name, standard, quote in quotes_of_discounted_modes():
+        assert standard.rate is not None
+        assert quote.rate is not None
+        for above, of_size in standard.tiers:
+            reduced = next((rate for start, rate in quote.tiers if start <= above), quote.rate)
+            for unit in ("input", "output"):
+                compared += 1
+                here = price_per_token(reduced, unit) * price_per_token(standard.rate, unit)
+                there = price_per_token(of_size, unit) * price_per_token(quote.rate, unit)
+                if here != there:
+                    wrong.append(f"{name}, {unit} above {above}")
+    assert not wrong, "\n".join(wrong)
+    assert compared > 150
+
+
+def test_a_batch_discount_of_claude_includes_cached_tokens() -> None:
+    compared, wrong = 0, []
+    for name, standard, quote in quotes_of_discounted_modes():
+        if "claude" not in name:
+            continue
+        assert standard.rate is not None
+        assert quote.rate is not None
+        for unit in ("cache_read", "cache_write", "cache_write_1h"):
+            if getattr(quote.rate, unit) is not None:
+                compared += 1
+                if price_per_token(quote.rate, unit) >= price_per_token(standard.rate, unit):
+                    wrong.append(f"{name}, {unit}")
+    assert not wrong, "\n".join(wrong)
+    assert compared > 150
+
+
+def test_a_batch_call_above_200000_tokens_at_bedrock() -> None:
+    """The figures are worked out by hand: half of 6 dollars and half of 22.50 dollars per million tokens."""
+    profile = "global.anthropic.claude-sonnet-4-5-20250929-v1:0"
+    counts = {"input_tokens": 300_000, "output_tokens": 4000}
+    assert BOOK.estimate_record(call("aws.bedrock", profile, "_batches", **counts)) == "0.945"
