@@ -40,9 +40,8 @@ class BadPayload(Refusal):
         super().__init__(400, "bad_payload", message)
 
 
-def not_found_refusal(advice: str = "") -> Refusal:
-    message = "There is nothing at this address."
-    return Refusal(404, "not_found", f"{message} {advice}" if advice else message)
+def not_found_refusal(advice: str) -> Refusal:
+    return Refusal(404, "not_found", f"There is nothing at this address. {advice}")
 
 
 def error_reason(error: OSError) -> str:

@@ -18,7 +18,7 @@ from gateway.core.schemas import (
     schema_with_description,
 )
 from gateway.http import answers
-from gateway.http.address import READING, ApiAddress, addresses_of_handler
+from gateway.http.address import ApiAddress, addresses_of_handler
 from gateway.http.answers import JSON
 from gateway.monitoring.health import ReadinessReport
 from gateway.monitoring.metrics import CONTENT_TYPE
@@ -86,11 +86,9 @@ async def openapi(request: KeyRequest[StatusServices, None]) -> web.Response:
 )
 async def nowhere(request: KeyRequest[StatusServices, None]) -> web.Response:
     """
-    Refuse with 404. A sender gets the address that it probably meant. There is no redirect, because it would
-    lose the body of a POST.
+    Refuse with 404 and the address that a sender probably meant, for every method: people try an address with
+    a browser first. There is no redirect, because it would lose the body of a POST.
     """
-    if request.http.method in READING:
-        raise not_found_refusal()
     await import_in_thread("gateway.normalise.formats.list")
     from gateway.normalise.formats.list import BY_NAME
 

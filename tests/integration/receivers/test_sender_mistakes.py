@@ -134,6 +134,13 @@ PATHS: Sequence[Mistake] = [
     Mistake(r"/v1/events", "/v1/event", b"{}"),
     Mistake(r"[Pp]arameter", "/v1/traces?key=x"),
 ]
+# people try an address with a browser, and some programs with another method
+PATHS_BY_OTHER_METHODS = [
+    mistake._replace(method=method)
+    for mistake in PATHS
+    if not mistake.path.startswith(("/v1/ai-telemetry/", "/v1/traces?"))
+    for method in ("GET", "DELETE")
+]
 METHODS: Sequence[Mistake] = [
     Mistake(r"only POST", method="GET"),
     Mistake(r"only POST", method="PUT"),
@@ -253,6 +260,7 @@ MEMBERS: Sequence[Mistake] = [
 EVERY_SENDER = (INGEST, CREATE_EVENT, MANAGE_RECORDS, HEARTBEAT)
 GROUPS = {
     "paths": PATHS,
+    "paths by other methods": PATHS_BY_OTHER_METHODS,
     "methods": METHODS,
     "headers": HEADERS,
     "keys": KEYS,
