@@ -209,6 +209,13 @@ class KnownCalls:
             self._mark_relay_key_as_used(log_position)
         return log_position
 
+    def _is_relayed_pair(self, log_position: int, search_hours: Iterable[int]) -> bool:
+        """Return whether the call has a report of an assistant and one of its gateway."""
+        return any(
+            self.find_log_position(relay_name(known), search_hours) is not None
+            for known in self._records_of_call(log_position)
+        )
+
     def _mark_relay_key_as_used(self, log_position: int) -> None:
         for known in self._records_of_call(log_position)[-1:]:
             self._used_names.update((relay_name(known), derived_dedup_key(known.id, _GUESSED)))
@@ -640,10 +647,13 @@ class KnownCalls:
                 each for each in named if not self._has_span_of_scope(each, identity.scope, search_hours)
             }
         others = {*named, *[position for position, _ in pairs]} - {log_position}
+        if any(self._is_relayed_pair(each, search_hours) for each in others):
+            relayed = None
         others |= {each for each in (nested, relayed) if each is not None}
         if not others:
             return log_position
         log_position = self._end_of_counted_by_chain(log_position)
+        named = {log_position, *map(self._end_of_counted_by_chain, named)}
         fitting = {log_position, *map(self._end_of_counted_by_chain, others)}
         calls = sorted(candidate for candidate in fitting if self._is_counted_call(candidate))
         # one of the records is too old to be read, so both records stay counted
@@ -658,9 +668,15 @@ class KnownCalls:
             # several spans may share the short id that a log record states
             if is_of_log and all(self._has_span_of_scope(each, "", search_hours) for each in (first, later)):
                 continue
-            if not self._are_two_calls(
-                first, later, record, search_hours, is_guess=is_guess
-            ) and self._merge_records_if_possible(first, later, record, search_hours):
+            # an assistant's report may describe several attempts, each of which the gateway reports
+            are_two_attempts = not {first, later} <= named and all(
+                self._is_relayed_pair(each, search_hours) for each in (first, later)
+            )
+            if (
+                not are_two_attempts
+                and not self._are_two_calls(first, later, record, search_hours, is_guess=is_guess)
+                and self._merge_records_if_possible(first, later, record, search_hours)
+            ):
                 joined.add(later)
                 self._terms.bridged += 1
                 self._count_accounting_term(accounting.BRIDGED, record)
@@ -861,6 +877,8 @@ class KnownCalls:
             if self._has_span_of_scope(later_position, "", search_hours)
             else ()
         )
+        if self._is_relayed_pair(later_position, search_hours):
+            marks += (relay_name(known),)
         keys = (known.sender_key, later_call.sender_key, joining_report.sender_key)
         costs = self._cost_rules(search_hours)
         takes_cost, cost_names = costs.decide_if_later_cost_counts(known, later_call, keys)
