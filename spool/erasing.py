@@ -166,12 +166,19 @@ async def continue_due_erasures(
         rename = partial(storage.rename_records, _pseudonym_function(registry.people, erasure))
         late = await rename(is_trial=True)
         if late.records:
+            # stored first, because after an interruption no record may have the name that the totals still have
+            await registry.persons.store_whether_totals_have_names(erasure, True)
+            await rename()
+        has_changed = bool(late.records) or erasure.totals_have_names
+        if has_changed:
             # names in the totals may belong to a new person, so the calls are counted again
             await storage.ledger.catch_up(storage.log)
-            await storage.ledger.rebuild(storage.log, rename)
+            await storage.ledger.rebuild(storage.log)
             await storage.ledger.catch_up(storage.log)
-        if is_last or late.records:
+        if is_last or has_changed:
             await overwrite_deleted_data(storage)
+        if has_changed:
+            await registry.persons.store_whether_totals_have_names(erasure, False)
         if is_last:
             named = _name_function(registry.people, erasure)
             found = await search_for_names(storage.visit_rows, named)

@@ -47,7 +47,8 @@ _HEX = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"[\w@.:+%'-]+")
 _LAST = ".:'-"  # after a name, these characters belong to the sentence
 _KEY = re.compile(r"([0-9a-f]{64})?")
-_OF_THIS_STORAGE = ("passes", "stored", "log")  # fields that mean nothing in another storage
+# fields that mean nothing in another storage
+_OF_THIS_STORAGE = ("passes", "stored", "log", "totals_have_names")
 
 # Returns the pseudonym of a name in a call, or the name itself.
 Renaming = Callable[[str, CallTime], str]
@@ -60,7 +61,8 @@ class Erasure:
     texts are replaced as well. `devices`: the person's devices are revoked and lose user, hostname and serial
     number. `passes`: how often the records of this storage were renamed. `stored`: the next record number of
     each topic of this storage when its totals were renamed; all earlier records are the erased person's. `log`:
-    the incarnation of the log that has these numbers.
+    the incarnation of the log that has these numbers. `totals_have_names`: the totals may have names of calls whose
+    records were renamed later, until they are counted again.
 
     `below`: agents and gateways that have not confirmed the erasure. `key`: hex key of the digests if a
     Tollhouse above ordered the erasure, else "".
@@ -74,6 +76,7 @@ class Erasure:
     passes: int = 0
     stored: Mapping[str, int] = field(default_factory=dict)
     log: str = ""
+    totals_have_names: bool = False
     below: Sequence[str] = ()
     key: str = ""
 
@@ -286,7 +289,7 @@ def _is_valid_erasure(erasure: Erasure) -> bool:
         _HEX.fullmatch(erasure.id) is not None
         and isinstance(erasure.at, int | float)
         and 0 <= erasure.at < 1e12
-        and not (erasure.passes or erasure.stored or erasure.log)
+        and not (erasure.passes or erasure.stored or erasure.log or erasure.totals_have_names)
         and {type(erasure.texts), type(erasure.devices)} == {bool}
         and all(isinstance(name, str) for name in erasure.below)
         and _KEY.fullmatch(erasure.key) is not None

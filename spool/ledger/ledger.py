@@ -644,28 +644,26 @@ class Ledger:
         async with self._turn:
             return await self._store.overwrite_deleted_data()
 
-    async def rebuild(
-        self, record_log: ReadableLog, change_records: Callable[[], Awaitable[object]] | None = None
-    ) -> Rebuilt:
+    async def rebuild(self, record_log: ReadableLog) -> Rebuilt:
         """
         Reset every hour of which the log has all records, to be counted again. Other hours stay.
 
         This returns at once: `catch_up` counts, also after a restart. Until then, these hours show only what
-        is counted again. `change_records` changes the log before a record is counted again; a crash in between
-        leaves no old sum. Raises NotAllowed while another rebuild runs.
+        is counted again. Records that another process has read before are not counted. Raises NotAllowed while
+        another rebuild runs.
         """
         async with self._turn:
-            if (await self._read_state())["rebuilding"]:
-                raise NotAllowed("a rebuild of the totals is still running")
             first = await _find_lowest_stored_record_number(record_log)
-            periods, spans, border = await self._change_rows(
-                lambda rows: counting.begin_rebuild_and_count_periods(rows, first, self.stored_tags)
-            )
+
+            def begin_rebuild(rows: LedgerRows) -> tuple[int, int, int]:
+                if read_state(rows)["rebuilding"]:  # perhaps by another process
+                    raise NotAllowed("a rebuild of the totals is still running")
+                _mark_records_as_renamed(rows)
+                return counting.begin_rebuild_and_count_periods(rows, first, self.stored_tags)
+
+            periods, spans, border = await self._change_rows(begin_rebuild)
             self._placement.forget_numbers()
             self._reach = min(first, self._reach)
-            if change_records is not None:
-                await change_records()
-                await self._change_rows(_mark_records_as_renamed)
         return Rebuilt(periods=periods, kept=spans, border=_datetime_or_none(border), first=first)
 
     async def apply_links(self, unit_links: WorkUnitLinks) -> None:

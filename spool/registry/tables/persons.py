@@ -348,6 +348,11 @@ class PersonTable:
         if others:
             await self._change_erasures(others, lambda known: replace(known, stored={}, log=""))
 
+    async def store_whether_totals_have_names(self, erasure: Erasure, totals_have_names: bool) -> None:
+        await self._change_erasures(
+            [erasure.id], lambda known: replace(known, totals_have_names=totals_have_names)
+        )
+
     async def store_finished_renaming(self, erasure: Erasure) -> None:
         """Store that the records of this storage were renamed once more."""
         await self._change_erasures([erasure.id], lambda known: replace(known, passes=erasure.passes + 1))
