@@ -77,6 +77,7 @@ def plan(
     outcome = result["apply"]
     if not as_json:
         _print_apply_outcome(outcome)
+        _print_needed_rights(outcome)
     if outcome["problems"]:
         sys.exit(1)
     changes = [each for each in outcome["differences"] if each["action"] != "note"]
@@ -270,6 +271,19 @@ def _print_apply_outcome(outcome: JsonObject) -> None:
         click.echo(f"tollhouse: {text}", err=True)
     if not (outcome["differences"] or outcome["conflicts"] or outcome["problems"]):
         click.echo("the settings are equal to the files")
+
+
+def _print_needed_rights(outcome: JsonObject) -> None:
+    from spool.registry.permission_sets import PERMISSION_SETS
+
+    needed = [PERMISSION_SETS[id].title for id in outcome["permission_sets"]]
+    missing = [PERMISSION_SETS[id].title for id in outcome["missing_permission_sets"]]
+    if needed:
+        click.echo(f"needs {', '.join(needed)}")
+    if missing:
+        click.echo(
+            f"tollhouse: you lack {', '.join(missing)}; an Admin can give you a role with it", err=True
+        )
 
 
 def _difference_texts(outcome: JsonObject, part: str) -> list[str]:

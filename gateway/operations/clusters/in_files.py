@@ -12,7 +12,7 @@ from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.files.kinds import MoneyCaller, ObjectFileHandler
 from gateway.operations.requests.requests import RequestBody
 from spool.errors import Invalid, NotAllowed
-from spool.registry.permission_sets import VIEW_OPERATION
+from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 from spool.registry.registry import Registry
 from spool.registry.tables.cluster_settings import (
     ACTION,
@@ -45,6 +45,7 @@ class ClusterFileHandler(ObjectFileHandler):
     action = ACTION
     new = ClusterInFile
     reads = VIEW_OPERATION
+    changes = OPERATE_SPOOL
 
     async def rows_by_id(self, registry: Registry) -> Mapping[str, ConfiguredCluster]:
         settings = registry.cluster_settings.all()

@@ -227,6 +227,7 @@ class TokenFileHandler(ObjectFileHandler):
     action = EnrolmentTokenTable.action
     new = TokenInFile
     reads = VIEW_OPERATION
+    changes = API_KEY_MANAGEMENT
     has_secret = makes_secrets = True
 
     async def rows_by_id(self, registry: Registry) -> Mapping[str, EnrolmentToken]:

@@ -63,7 +63,8 @@ class FileDifference:
 class ApplyOutcome:
     """
     The result of applying a set of resource files. `conflicts` are resources that the set may not change.
-    `new_secrets` are the files to which new secrets are to be written.
+    `new_secrets` are the files to which new secrets are to be written. `rights` are the permission sets that the
+    changes need, and `missing_rights` those that the person lacks.
     """
 
     set: str
@@ -71,10 +72,12 @@ class ApplyOutcome:
     problems: Problems = field(default_factory=Problems)
     conflicts: list[FileDifference] = field(default_factory=list)
     new_secrets: list[str] = field(default_factory=list)
+    rights: set[str] = field(default_factory=set)
+    missing_rights: set[str] = field(default_factory=set)
 
     @property
     def is_valid(self) -> bool:
-        return not self.problems and not self.conflicts
+        return not self.problems and not self.conflicts and not self.missing_rights
 
     @property
     def changes(self) -> list[FileDifference]:
@@ -83,11 +86,15 @@ class ApplyOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class ApplyOptions:
-    """The options of applying a set. `secrets` maps the secret files that objects name to their contents."""
+    """
+    The options of applying a set. `secrets` maps the secret files that objects name to their contents. `rights` are
+    the permission sets of the person; None means all, for the start of a server.
+    """
 
     dry_run: bool = False
     adopt: bool = False
     secrets: Mapping[str, str] = field(default_factory=dict)
+    rights: Collection[str] | None = None
 
 
 async def apply_file_set(
@@ -108,6 +115,8 @@ async def apply_file_set(
         lost: set[str] = set()
         caller = _caller_that_writes_to_draft(services, draft, actor, known, lost)
         outcome = await _ApplyRun(caller, files, options, lost).run()
+        if options.rights is not None:
+            outcome.missing_rights = outcome.rights - set(options.rights)
         if outcome.changes and outcome.is_valid:
             counts = {action: sum(each.action == action for each in outcome.changes) for action in SIGNS}
             after = {"digest": digest, **{action: count for action, count in counts.items() if count}}
@@ -351,6 +360,8 @@ class _ApplyRun:
     def _add_difference(
         self, action: str, file_handler: ObjectFileHandler, key: Key, description: str = ""
     ) -> None:
+        if action != NOTED:
+            self._outcome.rights.add(file_handler.changes)
         self._outcome.differences.append(
             FileDifference(action=action, kind=file_handler.noun, name=object_label(key), words=description)
         )

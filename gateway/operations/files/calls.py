@@ -35,7 +35,7 @@ from gateway.operations.services import OperatorServices
 from spool.errors import NotThere
 from spool.registry.field_notes import example, words
 from spool.registry.operators import Actor
-from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
+from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, ORGANIZATION_ADMINISTRATION
 
 MAX_FILES_BYTES = 8 * 1024 * 1024
 MAX_ANSWER_BYTES = 90 * 1024  # of the items in an answer; the others are counted
@@ -93,6 +93,14 @@ class AppliedFiles(msgspec.Struct, kw_only=True):
     problems: Annotated[list[ProblemItem], words("What is wrong in the files."), example([])]
     left_out: Annotated[LeftOutItems, words("How many items the lists leave out, because they are too many.")]
     new_secrets: Annotated[list[str], words("The files that new secrets are to be written to."), example([])]
+    permission_sets: Annotated[
+        list[str],
+        words("The permission sets that the changes need: those that people need to make them by hand."),
+        example([MODIFY_VIEWS_AND_BUDGETS]),
+    ]
+    missing_permission_sets: Annotated[
+        list[str], words("Those of them that you lack, so that nothing is applied."), example([])
+    ]
 
 
 class ApplyAnswer(msgspec.Struct, kw_only=True):
@@ -188,13 +196,16 @@ async def apply_files(request: OperatorRequest[OperatorServices, FilesToApply]) 
     """
     Apply a set of files: all of it or nothing. Refusal 422 lists every problem, one per line.
 
-    A dry run answers with the problems instead.
+    A dry run answers with the problems instead. Each change needs the permission set that the change by hand needs.
     """
     body = request.body
-    how = ApplyOptions(dry_run=body.dry_run, adopt=body.adopt, secrets=body.secrets)
+    rights = request.rights.permission_sets
+    how = ApplyOptions(dry_run=body.dry_run, adopt=body.adopt, secrets=body.secrets, rights=rights)
     outcome = await apply_and_activate(request.services, body.files, how, actor=request.actor)
     if not body.dry_run and not outcome.is_valid:
-        raise Refusal(422, "invalid_files", "\n".join(reasons_not_applied(outcome)))
+        if reasons := reasons_not_applied(outcome):
+            raise Refusal(422, "invalid_files", "\n".join(reasons))
+        raise missing_right_refusal(min(outcome.missing_rights), "a change of this set")
     return {"apply": _describe_outcome(outcome, is_applied=not body.dry_run)}
 
 
@@ -265,6 +276,8 @@ def _describe_outcome(outcome: ApplyOutcome, *, is_applied: bool) -> dict[str, A
             "problems": outcome.problems.left_out,
         },
         "new_secrets": outcome.new_secrets if outcome.is_valid else [],
+        "permission_sets": sorted(outcome.rights),
+        "missing_permission_sets": sorted(outcome.missing_rights),
     }
 
 

@@ -26,6 +26,7 @@ from gateway.operations.managed import ManagedResource, OperationCaller
 from spool.errors import NotAllowed, NotThere
 from spool.registry.document_table import ManagedTable, draft_fields
 from spool.registry.keys import new_secret
+from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 from spool.registry.registry import Registry
 from spool.registry.roles import BUILTIN, Role
 from spool.registry.views import SavedView
@@ -67,6 +68,7 @@ class ObjectFileHandler(ABC):
     action: str
     new: type[msgspec.Struct]
     reads: str  # permission set that a person needs to see the object
+    changes: str  # permission set that a person needs to create, change or delete it
     without: ClassVar[tuple[str, ...]] = ()
     has_secret: ClassVar[bool] = False
     makes_secrets: ClassVar[bool] = False
@@ -204,6 +206,7 @@ class ResourceFileHandler(ObjectFileHandler):
         self.action = resource.noun
         self.new = resource.new
         self.reads = "" if resource.people is None else resource.people.reads
+        self.changes = ORGANIZATION_ADMINISTRATION if resource.people is None else resource.people.changes
 
     async def find_visible(
         self, caller: MoneyCaller, id_or_name: str, *, has_limited_data_access: bool

@@ -11,7 +11,7 @@ from gateway.operations.files.text import suggestion
 from gateway.operations.requests.requests import RequestBody
 from spool.errors import Invalid
 from spool.registry.assistant_tools import TOOL_KIND
-from spool.registry.permission_sets import USE_ASSISTANTS
+from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, USE_ASSISTANTS
 from spool.registry.registry import Registry
 
 
@@ -28,6 +28,7 @@ class AssistantToolFileHandler(ObjectFileHandler):
     action = TOOL_KIND
     new = DecidedTool
     reads = USE_ASSISTANTS
+    changes = ORGANIZATION_ADMINISTRATION
 
     def id_of(self, row: DecidedTool) -> str:
         return row.name

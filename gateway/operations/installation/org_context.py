@@ -9,7 +9,7 @@ from gateway.operations.files.kinds import MoneyCaller, ObjectFileHandler
 from gateway.operations.requests.requests import RequestBody
 from spool.errors import Invalid
 from spool.registry.org_context import ID, KIND
-from spool.registry.permission_sets import USE_ASSISTANTS
+from spool.registry.permission_sets import USE_ASSISTANTS, WORK_ON_INSIGHTS
 from spool.registry.registry import Registry
 
 
@@ -23,6 +23,7 @@ class OrgContextFileHandler(ObjectFileHandler):
     action = KIND
     new = OrgContextBody
     reads = USE_ASSISTANTS
+    changes = WORK_ON_INSIGHTS
 
     def id_of(self, row: OrgContextBody) -> str:
         return ID

@@ -335,6 +335,7 @@ class ChannelFileHandler(ObjectFileHandler):
     noun = action = "channel"
     new = NewNotificationChannel
     reads = VIEW_OPERATION
+    changes = INSTALLATION_ADMINISTRATION
     without = ("secret",)
     has_secret = is_found_by_name = True
 

@@ -561,6 +561,7 @@ class AllocationDefinitionFileHandler(ObjectFileHandler):
     action = DEFINITION
     new = DefinitionInFile
     reads = VIEW_COSTS
+    changes = MODIFY_DIMENSIONS
     defines_dimensions = True
 
     def id_of(self, row: DefinitionInFile) -> str:

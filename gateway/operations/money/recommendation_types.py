@@ -11,7 +11,7 @@ from gateway.operations.files.text import suggestion
 from gateway.operations.requests.requests import RequestBody
 from spool.errors import Invalid, NotThere
 from spool.registry.file_owners import owner_document_id
-from spool.registry.permission_sets import VIEW_RECOMMENDATIONS
+from spool.registry.permission_sets import VIEW_RECOMMENDATIONS, WORK_ON_INSIGHTS
 from spool.registry.recommendations import TypeSettings
 from spool.registry.registry import Registry
 from spool.registry.tables.recommendations import TYPE_KIND
@@ -37,6 +37,7 @@ class RecommendationTypeFileHandler(ObjectFileHandler):
     action = TYPE_KIND
     new = TypeInFile
     reads = VIEW_RECOMMENDATIONS
+    changes = WORK_ON_INSIGHTS
 
     def id_of(self, row: TypeInFile) -> str:
         return row.type

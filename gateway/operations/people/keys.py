@@ -415,6 +415,7 @@ class KeyFileHandler(ObjectFileHandler):
     noun = action = "key"
     new = NewKey
     reads = VIEW_OPERATION
+    changes = API_KEY_MANAGEMENT
     has_secret = makes_secrets = True
 
     async def rows_by_id(self, registry: Registry) -> Mapping[str, ApiKey]:
