@@ -136,12 +136,15 @@ def haystack(name: str, calls: list[Call]) -> list[Call]:
 
 def _of_haystack(call: Call) -> Call:
     """
-    Haystack reports two totals for OpenAI's chat, and no tokens for responses and embeddings. Anthropic's
-    library reports its own calls.
+    Haystack reports two totals for OpenAI's chat, one for responses, which counts as input, and no tokens for
+    embeddings. Anthropic's library reports its own calls.
     """
     if call.provider == "anthropic":
         return call
-    return totals(call) if call.request_model == "gpt-4o" else no_tokens(call)
+    if call.request_model == "gpt-4o":
+        return totals(call)
+    total = (call.input_tokens or 0) + (call.output_tokens or 0)
+    return no_tokens(call) if call.operation == "embeddings" else replace(no_tokens(call), input_tokens=total)
 
 
 def dspy(name: str, calls: list[Call]) -> list[Call]:

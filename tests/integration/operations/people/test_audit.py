@@ -273,6 +273,13 @@ async def channels_and_reports(operators: Operators) -> None:
     people = {"people": [{"users": ["eve@example.com", "eve"], "name": "Eve"}]}
     await operators.change("link_people", "POST", "/people", people)
     await operators.change("split_person", "POST", "/people/split", {"user": "eve"})
+    registry = operators.services.installation.require_registry()
+    for key in (b"first", b"second"):  # a second key waits for an operator
+        await registry.persons.accepted_hash_keys("laptop", [key], max_keys=1, max_conflicts=1, actor=ACTOR)
+    operators.seen = (await operators.ask("GET", "/audit"))["pagination"]["total_count"]
+    [conflict] = (await operators.ask("GET", "/people/conflicts"))["name_conflicts"]
+    decision = {"ids": [conflict["id"]], "accept": True}
+    await operators.change("decide_name_conflicts", "POST", "/people/conflicts/decide", decision)
     await operators.change("link_accounts_with_stated_addresses", "POST", "/people/link-stated", {})
     granted = {"name": "Privacy", "data_access": "none", "permission_sets": ["answer_privacy_requests"],
                "members": [ADA]}  # fmt: skip
