@@ -142,7 +142,7 @@ def test_emails_are_hashed() -> None:
         tags={"end_user": "ann.lee@example.com", "repo": "git@example.com:a/b", "package": "react@18.2.0"},
     )
     RecordAttributor(Config(), secret=b"s").attribute_record(record, {})
-    assert record.user is not None and record.user.startswith("email:") and len(record.user) == 22
+    assert record.user is not None and record.user.startswith("email:") and len(record.user) == 38
     assert {record.user} == {record.session, record.run, record.tags["end_user"]}
     assert record.parent_run is not None and record.parent_run.startswith("email:")
     assert f"0102030405060708 {record.user}" == record.ancestors
