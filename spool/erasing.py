@@ -22,6 +22,7 @@ from spool.erasure import (
     pseudonyms_by_digest,
 )
 from spool.errors import SpoolUnavailable
+from spool.ledger.colours import NAME_COLOURS
 from spool.ledger.sums import OTHER
 from spool.log.partial_reports import COUNTED, COUNTERS, PARTS
 from spool.log.pending_spans import KEPT_S
@@ -114,11 +115,21 @@ async def _finish_erasure(
             storage, device_ids_of_person(storage, registry.people, erasure), revoke_device, actor
         )
         await _rename_person_in_other_devices(storage, named, actor)
+    await _forget_colours(storage, erasure)
     remains = await overwrite_deleted_data(storage) if overwrites_remains else ()
     found = await search_for_names(storage.visit_rows, named)
     # stored last, so that a start after a crash repeats everything
     await registry.persons.store_finished_renaming(erasure)
     return ErasureResult(records=renamed, sums=sums, found=found, remains=remains)
+
+
+async def _forget_colours(storage: Storage, erasure: Erasure) -> None:
+    """
+    Delete the colours of the person's names. The digests of another Tollhouse name no row, so all colours are then
+    assigned again.
+    """
+    colours = storage.small.open_table(NAME_COLOURS)
+    await colours.forget_colours(None if erasure.key else erasure.names)
 
 
 async def overwrite_deleted_data(storage: Storage) -> Sequence[str]:
@@ -175,6 +186,8 @@ async def continue_due_erasures(
             await storage.ledger.catch_up(storage.log)
             await storage.ledger.rebuild(storage.log)
             await storage.ledger.catch_up(storage.log)
+        if is_last:
+            await _forget_colours(storage, erasure)  # a chart from before the erasure may have stored one
         if is_last or has_changed:
             await overwrite_deleted_data(storage)
         if has_changed:

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from spool.ledger.colours import COLOURS, MAX_NAMES, colour_of_unstored_name, hash_name
+from spool.ledger.colours import COLOURS, MAX_NAMES, colour_of_unstored_name
 from spool.sql.connection import SqlConnection, SqlTransactions
 
 _LOCKED = ""  # the row of this name is locked while names are added to its dimension
@@ -15,43 +15,52 @@ _LOCK = "SELECT 1 FROM {schema}.colours WHERE dimension = :dimension AND name = 
 _USED = """
     SELECT colour, count(*) FROM {schema}.colours WHERE dimension = :dimension AND name <> :locked
   GROUP BY colour"""
+_FORGET = "DELETE FROM {schema}.colours WHERE name IN :names"
+_FORGET_ALL = "DELETE FROM {schema}.colours WHERE name <> :locked"
 
 
 class SqlColours:
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
 
-    async def known_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
-        hashes = {name: hash_name(dimension, name) for name in names}
-        stored = await self._transactions.read(lambda on: _stored_colours(on, dimension, [*hashes.values()]))
-        return {name: stored[digest] for name, digest in hashes.items() if digest in stored}
+    async def known_colours(self, dimension: str, digests: Sequence[str]) -> Mapping[str, int]:
+        return await self._transactions.read(lambda on: _stored_colours(on, dimension, digests))
 
-    async def find_or_assign_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
+    async def find_or_assign_colours(self, dimension: str, digests: Sequence[str]) -> Mapping[str, int]:
         """Return the colours. Only names without a colour cause a write, which most requests do not have."""
-        known = await self.known_colours(dimension, names)
-        if len(known) == len(set(names)):
+        known = await self.known_colours(dimension, digests)
+        if len(known) == len(set(digests)):
             return known
-        hashes = {name: hash_name(dimension, name) for name in names}
-        stored = await self._transactions.transaction(
-            lambda on: _assign_missing_chart_colours(on, dimension, [*hashes.values()])
+        return await self._transactions.transaction(
+            lambda on: _assign_missing_chart_colours(on, dimension, digests)
         )
-        return {name: stored[digest] for name, digest in hashes.items()}
+
+    async def forget_colours(self, digests: Collection[str] | None) -> None:
+        def forget(on: SqlConnection) -> None:
+            if digests is None:
+                on.run(_FORGET_ALL, locked=_LOCKED)
+            else:
+                on.run(_FORGET, names=list(digests))
+
+        await self._transactions.transaction(forget)
 
 
-def _stored_colours(on: SqlConnection, dimension: str, hashes: Sequence[str]) -> dict[str, int]:
-    return dict(on.all(_KNOWN, dimension=dimension, names=list(hashes)))
+def _stored_colours(on: SqlConnection, dimension: str, digests: Sequence[str]) -> dict[str, int]:
+    return dict(on.all(_KNOWN, dimension=dimension, names=list(digests)))
 
 
-def _assign_missing_chart_colours(on: SqlConnection, dimension: str, hashes: Sequence[str]) -> dict[str, int]:
+def _assign_missing_chart_colours(
+    on: SqlConnection, dimension: str, digests: Sequence[str]
+) -> dict[str, int]:
     """
-    Assign colours to names (hashes) that have none. Return all colours. The lock makes processes assign a
+    Assign colours to digests that have none. Return all colours. The lock makes processes assign a
     dimension's colours one after the other.
     """
     on.run(_ADD, dimension=dimension, name=_LOCKED, colour=0)
     on.all(_LOCK, dimension=dimension, name=_LOCKED)
-    stored = _stored_colours(on, dimension, hashes)
+    stored = _stored_colours(on, dimension, digests)
     used = Counter(dict(on.all(_USED, dimension=dimension, locked=_LOCKED)))
-    for digest in hashes:
+    for digest in digests:
         if digest in stored:
             continue
         if used.total() >= MAX_NAMES:

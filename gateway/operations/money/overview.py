@@ -321,7 +321,9 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "days": _cost_rows(daily, by_day),
             "reported": shown_days.reported,
             "kinds": {name: getattr(shown_days, name) for name in KINDS},
-            "colours": await colours_for_rows(services.money.colours, MODEL_FAMILY, by_day),
+            "colours": await colours_for_rows(
+                services.money.colours, request.shared.people, MODEL_FAMILY, by_day
+            ),
             **await chart_marks(request, services.money, replace(largest, top=None).without_units()),
             "lists": {
                 list_query.group_by[0]: _cost_rows(list_query, rows, "unpriced")

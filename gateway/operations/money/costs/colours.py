@@ -11,12 +11,13 @@ from spool.errors import SpoolError
 from spool.ledger.colours import ChartColours
 from spool.ledger.queries import CostRow
 from spool.ledger.sums import OTHER
+from spool.people import People
 
 _log = logging.getLogger(__name__)
 
 
 async def colours_for_rows(
-    colours: ChartColours, dimension: str, rows: Sequence[CostRow]
+    colours: ChartColours, people: People, dimension: str, rows: Sequence[CostRow]
 ) -> Mapping[str, int]:
     """
     Return a colour from 1 to COLOURS for each name of the first dimension of `rows`.
@@ -30,8 +31,10 @@ async def colours_for_rows(
         if name is not None and name != OTHER:
             costs[name] += Decimal(row.cost)
     names = sorted(costs, key=lambda name: (-costs[name], name))
+    digests = {name: people.erasure_digest(name) for name in names}
     try:
-        return await colours.find_or_assign_colours(dimension, names)
+        found = await colours.find_or_assign_colours(dimension, [*digests.values()])
     except SpoolError as error:
         _log.warning("colours cannot be stored: %s", error, extra={"action": "colours_not_stored"})
-        return await colours.known_colours(dimension, names)
+        found = await colours.known_colours(dimension, [*digests.values()])
+    return {name: found[digest] for name, digest in digests.items() if digest in found}

@@ -288,7 +288,9 @@ async def _build_report(
         "billed": result.billed,
     }
     if form.has_colours:
-        beside["colours"] = await colours_for_rows(services.colours, question.by[0], result.rows)
+        beside["colours"] = await colours_for_rows(
+            services.colours, request.shared.people, question.by[0], result.rows
+        )
     if form.as_csv:
         return _csv_response({**beside, "rows": map(rows.row_fields, rows.places)})
     if not reads.has_limited_data_access:

@@ -6,6 +6,7 @@ After an erasure no table, file, log line, answer or delivery has one, as soon a
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import random
@@ -436,3 +437,38 @@ async def test_a_call_that_was_counted_under_the_name_is_counted_again(
     assert {ERASED: 2, "bob": 1, LOGIN: 1} == {
         name: calls for name, (calls, _) in (await lines(world)).items()
     }
+
+
+async def test_no_digest_of_a_colour_is_left(
+    serve: Serve, storage_of: tuple[Config, Callable[[], Iterator[bytes]]], clock: MovedClock
+) -> None:
+    """
+    The colour of a name in charts is stored by a digest that needs the secret of the installation. An erasure deletes
+    it, and other names keep their colour.
+    """
+    world = await opened(serve, storage_of[0], clock)
+    await sent(world, random.Random(1), [LOGIN, "bob"])
+    chart = {"by": "user", "top": "8", "colours": "names"}
+    before = checked(await world.ask("GET", "/report", **chart))["colours"]
+    assert {LOGIN, "bob"} == {*before}
+
+    async def digests() -> set[object]:
+        found = set[object]()
+        storage = world.serving.app.services.storage
+        await storage.visit_rows(
+            lambda table, values: found.update(values) if table.endswith("colours") else None
+        )
+        return found
+
+    digest = world.people.erasure_digest(LOGIN)
+    guessed = hashlib.blake2b(f"user\0{LOGIN}".encode(), digest_size=16).hexdigest()
+    stored = await digests()
+    assert digest in stored
+    assert guessed not in stored
+    await erased(world, LOGIN)
+    after = checked(await world.ask("GET", "/report", **chart))["colours"]
+    assert {ERASED, "bob"} == {*after}
+    assert before["bob"] == after["bob"]
+    left = await digests()
+    assert digest not in left
+    assert world.people.erasure_digest("bob") in left

@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
-from spool.ledger.colours import COLOURS, NAME_COLOURS, colour_of_unstored_name, hash_name
+from spool.ledger.colours import COLOURS, NAME_COLOURS, colour_of_unstored_name
 from spool.sql import colours as statements
 from spool.storage import Storage
 
-NAMES = [f"team-{n}" for n in range(20)]
+NAMES = [f"{n:032x}" for n in range(20)]  # digests
 
 
 async def test_no_new_name_changes_an_earlier_one(storage: Storage) -> None:
@@ -55,11 +55,11 @@ async def test_two_processes_agree(storage: Storage) -> None:
     assert COLOURS == len(set(every.values()))
 
 
-async def test_further_names_follow_from_their_hash(
+async def test_further_names_follow_from_their_digest(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Above the limit of stored names, colours of further names are not stored and follow from the hash of the name.
+    Above the limit of stored names, colours of further names are not stored and follow from the digest of the name.
     So every name still has one colour.
     """
     monkeypatch.setattr(statements, "MAX_NAMES", 10)
@@ -67,9 +67,24 @@ async def test_further_names_follow_from_their_hash(
     found = await table.find_or_assign_colours("team", NAMES)
     assert found == await table.find_or_assign_colours("team", NAMES)
     assert NAMES[:10] == list(await table.known_colours("team", NAMES))
-    assert {name: colour_of_unstored_name(hash_name("team", name)) for name in NAMES[10:]} == {
+    assert {name: colour_of_unstored_name(name) for name in NAMES[10:]} == {
         name: found[name] for name in NAMES[10:]
     }
     assert {1: 1} == Counter(
         (await table.find_or_assign_colours("user", NAMES[:1])).values()
     )  # another dimension has colours of its own
+
+
+async def test_forgotten_names_are_new_names(storage: Storage) -> None:
+    """Colours are deleted in every dimension, or all of them, and no other name changes its colour."""
+    table = storage.small.open_table(NAME_COLOURS)
+    first = await table.find_or_assign_colours("team", NAMES[:4])
+    await table.find_or_assign_colours("user", NAMES[1:2])
+    await table.forget_colours(NAMES[1:2])
+    assert {} == await table.known_colours("user", NAMES)
+    assert {name: first[name] for name in (NAMES[0], *NAMES[2:4])} == await table.known_colours("team", NAMES)
+    await table.forget_colours([])
+    assert 3 == len(await table.known_colours("team", NAMES))
+    await table.forget_colours(None)
+    assert {} == await table.known_colours("team", NAMES)
+    assert {NAMES[5]: 1} == await table.find_or_assign_colours("team", NAMES[5:6])
