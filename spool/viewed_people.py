@@ -47,20 +47,31 @@ def collect_viewed_people(seen: Seen | None) -> Iterator[None]:
         _seen.reset(token)
 
 
+def check_may_view_people(filter: Mapping[str, Collection[str]]) -> None:
+    """Raise if the viewer may not see figures of the people in a filter. Nothing is recorded."""
+    seen = _seen.get()
+    if seen is not None:
+        seen.check(seen, _named_people(filter))
+
+
 def note_viewed_people(filter: Mapping[str, Collection[str]], lines: Collection[str] = ()) -> None:
     """
-    Record the people in a filter as seen. If the filter names none, but `lines` (the dimensions of the
-    result's rows) include people, record SEVERAL.
+    Record the people in the filter of a result that is not empty as seen. If the filter names none, but `lines`
+    (the dimensions of the result's rows) include people, record SEVERAL.
     """
     seen = _seen.get()
     if seen is None:
         return
-    named = [person for name in _NAMING for person in filter.get(name, ())]
+    named = _named_people(filter)
     seen.check(seen, named)
     if named:
         seen.people.update(named)
     elif not set(_NAMING).isdisjoint(lines):
         seen.people.add(SEVERAL)
+
+
+def _named_people(filter: Mapping[str, Collection[str]]) -> Collection[str]:
+    return [person for name in _NAMING for person in filter.get(name, ())]
 
 
 def set_viewed_page(page: str, *, shows_own_data_only: bool) -> None:

@@ -36,7 +36,7 @@ from spool.listing import (
 from spool.people import People
 from spool.settings import Duration
 from spool.turns.fair_turns import pause_if_step_was_long
-from spool.viewed_people import note_viewed_people
+from spool.viewed_people import check_may_view_people, note_viewed_people
 
 Row = TypeVar("Row")
 DEFAULT_LIMIT = 50
@@ -161,8 +161,10 @@ async def list_envelope(
         list_definition, _expand_people(list_definition, page_query.filters, people), now
     )
     page = await rows.page(list_definition, replace(page_query, filters=filters))
-    if list_definition.shows_people:
-        note_viewed_people(page_query.filters, list_definition.filters if page.rows else ())
+    if list_definition.shows_people and page.rows:
+        note_viewed_people(page_query.filters, list_definition.filters)
+    elif list_definition.shows_people:
+        check_may_view_people(page_query.filters)
     return {
         list_definition.root: await _show_rows(list_definition, page.rows),
         **_envelope_fields(

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -63,7 +63,7 @@ from spool.packed.native import NativeFault, NativeModule
 from spool.people import SECOND_NAME, USER, USER_EMAIL, People, is_hash_address_or_pseudonym
 from spool.record import AI_TELEMETRY
 from spool.turns.fair_turns import current_work, pause_for_others
-from spool.viewed_people import note_viewed_people
+from spool.viewed_people import check_may_view_people, note_viewed_people
 
 if TYPE_CHECKING:
     from spool.currencies import Rates
@@ -937,7 +937,9 @@ class Ledger:
                 return self._remembered_costs.costs(ledger_rows, query, limit, self.rates, now)
             return query_costs(ledger_rows, query, limit, self.rates)
 
-        return await self._read_totals(lambda rows: [answer_cost_query(rows, query) for query in prepared])
+        results = await self._read_totals(lambda rows: [answer_cost_query(rows, query) for query in prepared])
+        _note_people_in_results(queries, results)
+        return results
 
     async def run_lineage(
         self,
@@ -966,12 +968,15 @@ class Ledger:
         limit, now = limit_of_running_query(), self._clock.now()
         prepared = self._prepare_queries(queries, now)
         if not all(map(self._has_only_cacheable_dimensions, prepared)):
-            return await self._read_totals(
+            results = await self._read_totals(
                 lambda rows: list(usages_by_group(rows, prepared, limit, self.rates))
             )
-        return await self._read_totals(
-            lambda rows: self._remembered_costs.usages(rows, prepared, limit, self.rates, now)
-        )
+        else:
+            results = await self._read_totals(
+                lambda rows: self._remembered_costs.usages(rows, prepared, limit, self.rates, now)
+            )
+        _note_people_in_results(queries, results)
+        return results
 
     def _has_only_cacheable_dimensions(self, query: CostQuery) -> bool:
         """
@@ -996,7 +1001,7 @@ class Ledger:
         prepared = []
         for query in queries:
             if not query.stated_names:  # read stated names only for files and rules, not for a page
-                note_viewed_people(query.include, query.group_by)
+                check_may_view_people(query.include)
             if self.people is not None and (query.include or query.exclude):
                 matched = self.people.expand_filter
                 query = replace(query, include=matched(query.include), exclude=matched(query.exclude))
@@ -1382,6 +1387,13 @@ def _put_billed_if_changed(ledger_rows: LedgerRows, day: BilledDay, sums: Sequen
         return False
     ledger_rows.store_billed_day(day if before is None else replace(day, revision=before.revision + 1), sums)
     return True
+
+
+def _note_people_in_results(queries: Sequence[CostQuery], results: Sequence[Sized]) -> None:
+    """Record who is seen. An empty result shows nobody, also if the query names a person."""
+    for query, result in zip(queries, results, strict=True):
+        if len(result) and not query.stated_names:
+            note_viewed_people(query.include, query.group_by)
 
 
 async def _find_lowest_stored_record_number(record_log: ReadableLog) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.integration.operations.people.test_privacy import (
     run,
     stored,
 )
+from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_second_names import storage_of as storage_of
 from tests.integration.test_linked_names import sent, world_of
 from tests.integration.test_one_identity import ANN, ASKED, OpenWorld, World, checked
@@ -167,6 +169,17 @@ async def test_export_has_viewings_and_erasure_removes_the_name(
     [pseudonym] = {*receipt["file"]["erasures"][0]["names"].values()}
     assert {pseudonym, SEVERAL} == {row["user"] for row in await viewings(world)}
     assert CANARY.encode() not in await stored(world, outside)
+    before = await viewings(world)
+    for by in ("", "model", "user"):
+        checked(await world.ask("GET", "/report", where=f"user={CANARY}", by=by))
+    checked(await world.ask("GET", "/records", user=CANARY))
+    assert before == await viewings(world), "an empty answer stores no name"
+    assert CANARY.encode() not in await stored(world, outside)
+    later = json_span("gpt-4o", startTimeUnixNano=str(time.time_ns()), endTimeUnixNano=str(time.time_ns()))
+    later["attributes"].append({"key": "user.id", "value": {"stringValue": CANARY}})
+    assert 200 == (await world.serving.send("/v1/traces", json_traces(later))).status
+    storage = world.serving.app.services.storage
+    await storage.ledger.catch_up(storage.log)
     checked(await world.ask("GET", "/report", where=f"user={CANARY}"))
     assert {pseudonym, SEVERAL, CANARY} == {row["user"] for row in await viewings(world)}, "a new person"
 
@@ -177,10 +190,11 @@ async def test_hostile_names_are_stored_as_they_can_be(
     """Names that no engine can store, long names, and many names at once are no error."""
     world = await world_of(serve, replace(storage_of[0], privacy=PrivacySettings()))
     await allow(world)
+    many = [f"name-{number}" for number in range(25)]
+    await sent(world, random.Random(1), many)
     for name in ("a\0b", "x" * 300, "<b>&", "(other)", "(erased)", ""):
         found = await world.ask("GET", "/report", where=f"user={name}")
         assert found.status in (200, 400), found.payload
-    many = [f"name-{number}" for number in range(25)]
     key = {"start_date": "2026-01-01", "granularity": "yearly", "filters": json.dumps({"user": many})}
     world.reader = await world.serving.make_key("reader", scopes=["billing:read_costs"])
     assert 200 == (await world.costs(**key)).status
