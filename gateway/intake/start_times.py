@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
 from gateway.normalise.outcome import ReadOutcome
+from spool.record import UsageEvent
 
 # A laptop may be offline for weeks, and imported logs are older. Nobody sends calls of the future.
 MAX_AGE_S = 31 * 86_400
@@ -14,28 +15,36 @@ FIRST_YEAR_OF_CALLS = 2020  # an earlier year shows a wrong unit
 _LAST_SECOND = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp())
 
 
+# source, year, and whether it is ahead of the server's clock -> number of items
+MisdatedItems = dict[tuple[str, int, bool], int]
+
+
 def count_misdated_items(outcome: ReadOutcome, now: float) -> None:
     """Count records and points that begin too early or too late, by source and year."""
+    _count_starts(outcome.misdated, ((record.source, record.start_time) for record in outcome.records), now)
+    _count_starts(outcome.misdated, ((point.template.source, point.time) for point in outcome.points), now)
+
+
+def misdated_events(events: Iterable[UsageEvent], now: float) -> MisdatedItems:
+    misdated: MisdatedItems = {}
+    _count_starts(misdated, ((event.source, event.start_time) for event in events), now)
+    return misdated
+
+
+def _count_starts(misdated: MisdatedItems, starts: Iterable[tuple[str, int | None]], now: float) -> None:
     earliest, latest = int((now - MAX_AGE_S) * 1e9), int((now + MAX_AHEAD_S) * 1e9)
-    for record in outcome.records:
-        start = record.start_time
-        if start is not None and not earliest <= start <= latest:
-            _count_item(outcome, record.source, start, is_ahead=start > latest)
-    for point in outcome.points:
-        if not earliest <= point.time <= latest:
-            _count_item(outcome, point.template.source, point.time, is_ahead=point.time > latest)
+    for source, start_ns in starts:
+        if start_ns is None or earliest <= start_ns <= latest:
+            continue
+        start_s = min(max(start_ns // 1_000_000_000, 0), _LAST_SECOND)
+        key = (source, datetime.fromtimestamp(start_s, UTC).year, start_ns > latest)
+        misdated[key] = misdated.get(key, 0) + 1
 
 
-def _count_item(outcome: ReadOutcome, source: str, start_ns: int, *, is_ahead: bool) -> None:
-    start_s = min(max(start_ns // 1_000_000_000, 0), _LAST_SECOND)
-    key = (source, datetime.fromtimestamp(start_s, UTC).year, is_ahead)
-    outcome.misdated[key] = outcome.misdated.get(key, 0) + 1
-
-
-def describe_misdated_items(outcome: ReadOutcome) -> Iterator[str]:
+def describe_misdated_items(misdated: Mapping[tuple[str, int, bool], int]) -> Iterator[str]:
     """Yield a sentence for each year that needs the attention of the sender."""
     by_year: dict[tuple[int, bool], int] = {}
-    for (_, year, is_ahead), count in outcome.misdated.items():
+    for (_, year, is_ahead), count in misdated.items():
         by_year[year, is_ahead] = by_year.get((year, is_ahead), 0) + count
     for (year, is_ahead), count in sorted(by_year.items()):
         subject = f"{count} {'item begins' if count == 1 else 'items begin'} in {year}"
@@ -44,7 +53,7 @@ def describe_misdated_items(outcome: ReadOutcome) -> Iterator[str]:
 
 def remedy_for_start_times(year: int, *, is_ahead: bool) -> str:
     if year < FIRST_YEAR_OF_CALLS:
-        return ": nanoseconds since 1970 are expected, not seconds, milliseconds or microseconds."
+        return ": check the unit of the time. OpenTelemetry's times are nanoseconds since 1970."
     if is_ahead:
         return ", ahead of the clock of this server: set the clock of the sender."
     return (

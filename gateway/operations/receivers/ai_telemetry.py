@@ -44,6 +44,7 @@ from gateway.http.address import (
 from gateway.http.answers import CLOUD_EVENTS, JSON
 from gateway.http.requests import Result
 from gateway.http.turns import LARGE, run_in_slices, run_on_thread_if_large
+from gateway.intake.start_times import describe_misdated_items
 from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import FormatAnswer
 from gateway.normalise.formats.engine.driver import answer_to_payload, answer_to_refused_payload
@@ -126,7 +127,12 @@ _TAKEN = closed_object_schema(
         "accepted": schema_with_description(COUNT, "The number of accepted items."),
         "ignored": schema_with_description(COUNT, "The number of items that are no calls."),
         "rejected": schema_with_description(array_schema(_REJECT), "The rejected items with their reasons."),
-    }
+    },
+    {
+        "warnings": schema_with_description(
+            array_schema(TEXT), "What the sender should correct, although the items are stored."
+        )
+    },
 )
 _INGESTED: Mapping[int, Content] = _response_schemas(_TAKEN)
 _OWN_REFUSALS = [format.refusal_schema for format in FORMATS if format.refusal_schema is not None]
@@ -361,6 +367,7 @@ async def store_payload(
     )
     outcome.set_sending_program(request.http.headers.get("User-Agent"))
     receipt = await receivers.intake.store_outcome(outcome, request.bearer, reports)
+    outcome.warnings.extend(describe_misdated_items(outcome.misdated))
     answering = answer_to_payload(format, body, outcome, now=receivers.clock.now())
     answer = await run_in_slices(lambda _: answering, request.share.reserve_bytes, body_bytes=size)
     response = _format_response(answer)

@@ -24,6 +24,7 @@ from gateway.http import answers
 from gateway.http.address import ApiAddress
 from gateway.http.answers import CLOUD_EVENTS, JSON
 from gateway.http.turns import LARGE, run_in_slices, run_on_thread_if_large, run_with_pauses
+from gateway.intake.start_times import describe_misdated_items, misdated_events
 from gateway.normalise.events import (
     BINARY,
     LINK_EVENT,
@@ -105,7 +106,10 @@ _ITEM_RESULT = closed_object_schema(
                 {
                     "hint": schema_with_description(
                         TEXT, "What to do so that events of these types are sent on."
-                    )
+                    ),
+                    "warnings": schema_with_description(
+                        array_schema(TEXT), "What the sender should correct, although the events are stored."
+                    ),
                 },
             )
         }
@@ -149,6 +153,8 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
     receipt = await request.services.deposits.store_events(events, request.bearer, request=names)
     types = sorted({record.event_type for record in events.records} - {LINK_EVENT})
     item_results = await run_with_pauses(body_limits.encode_list_in_turns(_item_results(events)))
+    misdated = misdated_events(events.records, request.receivers.clock.now())
+    warnings = list(describe_misdated_items(misdated))
     answer = {
         "accepted": len(events.records),
         "rejected": len(events.rejects),
@@ -156,6 +162,7 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
         **_unmapped_event_types_hint(
             [event_type for event_type in types if request.services.is_unmapped(event_type)]
         ),
+        **({"warnings": warnings} if warnings else {}),
     }
     return answers.json_response(answer, receipt=receipt)
 

@@ -210,7 +210,7 @@ def _make_export_storing_handler(signal: Signal, services: ReceiverServices) -> 
         receipt = await services.intake.store_outcome(outcome, bearer)
         otlp_http.refuse_when_all_malformed(outcome)
         context.set_trailing_metadata(((RECEIPT, answers.receipt_line(receipt)),))
-        warnings = [*outcome.warnings, *describe_misdated_items(outcome)]
+        warnings = [*outcome.warnings, *describe_misdated_items(outcome.misdated)]
         return answers.otlp_success(outcome.rejects, warnings, member=otlp_http.MEMBERS[signal], json=False)
 
     return store_export

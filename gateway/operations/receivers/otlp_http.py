@@ -162,7 +162,7 @@ async def store_export(signal: Signal, request: KeyRequest[ReceiverServices, byt
     if NO_ITEMS in outcome.ignored:
         extra = {"action": "no_items", "endpoint": f"otlp/{signal}", "address": request.http.remote}
         _log.warning("a request has none of the members that its address reads", extra=extra)
-    warnings = [*outcome.warnings, *describe_misdated_items(outcome)]
+    warnings = [*outcome.warnings, *describe_misdated_items(outcome.misdated)]
     answer = answers.otlp_success(outcome.rejects, warnings, member=MEMBERS[signal], json=json)
     return answers.bytes_response(answer, content_type=JSON if json else PROTOBUF, receipt=receipt)
 

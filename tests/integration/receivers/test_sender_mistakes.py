@@ -29,6 +29,7 @@ from spool.registry.scopes import CREATE_EVENT, HEARTBEAT, INGEST, MANAGE_RECORD
 from tests.gateway.http import raw
 from tests.integration.conftest import ON_ONE_SERVER, Serving
 from tests.integration.payloads import JSON, PROTOBUF, START, json_span, json_traces, traces
+from tests.integration.receivers.test_ai_telemetry import LITELLM
 
 JSON_LOGS = json.dumps(
     {
@@ -396,3 +397,25 @@ async def test_a_wrong_clock_is_stored_with_a_warning_and_an_insight(serving: Se
     titles = {finding.draft.title for finding in misdated_calls(facts)}
     assert "6 calls of sender begin in 1970" in titles
     assert 14 == sum(int(title.partition(" ")[0]) for title in titles)
+
+
+async def test_gateways_and_events_with_a_wrong_clock_get_a_warning(serving: Serving) -> None:
+    """Their answers have it as `warnings`. The items are stored, and a right clock gets none."""
+    serving.key = await serving.make_key("gateway", scopes=EVERY_SENDER)
+    logged = json.loads(LITELLM)[0]
+    year = datetime.now(UTC).year + 1
+    starts = [
+        (time.time() - 60, ""),
+        (1_700_000, "in 1970.*unit"),
+        (time.time() + 366 * 86_400, f"in {year}.*clock of the sender"),
+    ]
+    for number, (start, words) in enumerate(starts):
+        call = logged | {"id": f"call-{number}", "startTime": start, "endTime": start + 1}
+        when = datetime.fromtimestamp(start, UTC).isoformat()
+        event = {"id": f"event-{number}", "source": "billing", "type": "sale", "time": when, "data": {}}
+        for path, item in (("/v1/ai-telemetry/litellm", call), ("/v1/events", event)):
+            answer = json.loads((await serving.send(path, json.dumps(item).encode())).body)
+            assert 1 == answer["accepted"], answer
+            warnings = answer.get("warnings", [])
+            assert bool(words) == bool(warnings), (path, answer)
+            assert re.search(words, " ".join(warnings)), (path, answer)

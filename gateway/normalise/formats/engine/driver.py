@@ -198,6 +198,7 @@ def answer_to_payload(name: str, body: bytes, outcome: ReadOutcome, *, now: floa
             "rejected": msgspec.Raw(
                 (yield from body_limits.encode_list_in_turns(map(_fields_of_reject, outcome.rejects)))
             ),
+            **({"warnings": outcome.warnings} if outcome.warnings else {}),
         },
     )
 
