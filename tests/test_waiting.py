@@ -22,7 +22,7 @@ SHORT = {
 }
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "LIMIT_S", 0.05)
 
@@ -41,6 +41,7 @@ def test_polling_returns_the_first_true_value() -> None:
     assert 2 == wait_until(counted(2), "the second turn")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_polling_ends_with_the_name_of_the_event() -> None:
     with pytest.raises(StillWaiting, match="for: the moon"):
         wait_until(lambda: False, "the moon")
@@ -57,6 +58,7 @@ async def test_conditions_of_a_loop_may_be_asynchronous() -> None:
     assert 2 == await until(counted(2))
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_loop_still_waits_after_the_limit() -> None:
     with pytest.raises(StillWaiting, match="for: the moon"):
         await until(lambda: False, "the moon")
