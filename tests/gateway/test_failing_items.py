@@ -153,7 +153,7 @@ async def test_a_bill_that_fails_stops_no_other_provider(step: str, monkeypatch:
     reason = failure_reason(failed.value)
     assert "an internal error; see the log: RecursionError, the bill of anthropic" == reason
     assert {("openai",): 5, ("anthropic",): 2} == await world.paid("billed_cost", "provider")
-    stored = Once(None)
+    stored: Any = Once(None)
     with pytest.raises(RecursionError):
         await world.biller.close_month(month, "anthropic", [], stored)
     assert [] == stored.done
@@ -310,7 +310,8 @@ async def test_a_call_that_cannot_be_merged_stops_no_other(monkeypatch: pytest.M
     merger = SimpleNamespace(put_back_released_reports=put_back.append)
     intake = SimpleNamespace(store_outcome=store)
     window = ReportMergeWindow(cast("Any", None), cast("Any", intake), StoppedClock(), cast("Any", merger))
-    assert calls[:1] == await window._store_released_reports(cast("Any", calls))
+    waiting: Any = await window._store_released_reports(cast("Any", calls))
+    assert calls[:1] == waiting
     assert ["b"] == store.done
     assert [calls[0]] == put_back
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import ValidationError
 from multidict import MultiDict
@@ -41,6 +41,7 @@ CREATED, CHANGED, DELETED, ADOPTED = "create", "change", "delete", "adopt"
 NOTED, CONFLICT = "note", "conflict"
 OWN_DIMENSIONS = (PREFIX, "tag:")  # prefixes of the dimensions that each installation has for itself
 SIGNS = {CREATED: "+", CHANGED: "~", DELETED: "-", ADOPTED: "~", NOTED: ".", CONFLICT: "!"}
+Rights: TypeAlias = set[str]  # permission sets
 _REFUSED = (NotAllowed, NotThere, Refusal, ValidationError)
 
 
@@ -72,8 +73,8 @@ class ApplyOutcome:
     problems: Problems = field(default_factory=Problems)
     conflicts: list[FileDifference] = field(default_factory=list)
     new_secrets: list[str] = field(default_factory=list)
-    rights: set[str] = field(default_factory=set)
-    missing_rights: set[str] = field(default_factory=set)
+    rights: Rights = field(default_factory=Rights)
+    missing_rights: Rights = field(default_factory=Rights)
 
     @property
     def is_valid(self) -> bool:
