@@ -149,10 +149,10 @@ def _of_haystack(call: Call) -> Call:
 
 def dspy(name: str, calls: list[Call]) -> list[Call]:
     """
-    DSPy itself reports no tokens. LiteLLM's spans omit OpenAI's cache writes, and report 0
-    for Anthropic's reasoning.
+    DSPy itself reports no tokens, whatever is below its own engine. LiteLLM's spans omit OpenAI's cache
+    writes, and report 0 for Anthropic's reasoning.
     """
-    if name != "nested":
+    if name not in ("nested", "litellm_engine"):
         return [no_tokens(call) for call in calls]
     return [_of_litellm_below(call) if call.status == "ok" else call for call in calls]
 
@@ -207,7 +207,7 @@ CLIENTS: dict[str, tuple[Told, tuple[str, ...]]] = {
     "crewai": (unchanged, AGENTS),
     "mirascope": (mirascope, (*AGENTS, "functions")),
     "mlflow": (mlflow, (*AGENTS, "embeddings")),
-    "dspy": (dspy, ("answers", "predictions", "failures", "nested")),
+    "dspy": (dspy, ("answers", "predictions", "failures", "nested", "own_engine", "litellm_engine")),
 }
 # each framework reports its own names of model and its own ids
 NO_NAMES: dict[str, Any] = dict.fromkeys(("request_model", "response_model", "request_id"))

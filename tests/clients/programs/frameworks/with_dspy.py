@@ -15,13 +15,13 @@ from telemetry import exported
 QUESTION = "What is the toll?"
 
 
-def models(path: str = "") -> list[Any]:
+def models(path: str = "", *, anthropic_path: str = "", **more: str) -> list[Any]:
     """Disable the cache, which would answer the second of two equal prompts."""
     provider = os.environ["PROVIDER_URL"] + path
-    own: dict[str, Any] = {"cache": False, "num_retries": 0}
+    own: dict[str, Any] = {"cache": False, "num_retries": 0, **more}
     return [
         dspy.LM("openai/gpt-4o", api_base=f"{provider}/v1", **own),
-        dspy.LM("anthropic/claude-sonnet-4-5", api_base=provider, **own),
+        dspy.LM("anthropic/claude-sonnet-4-5", api_base=provider + anthropic_path, **own),
     ]
 
 
@@ -57,6 +57,26 @@ def nested(provider: TracerProvider) -> None:
     answers(provider)
     predictions(provider)
     failures(provider)
+
+
+def own_engine(provider: TracerProvider) -> None:
+    """
+    Run without the provider's address in a variable. DSPy's own engine then calls the provider, and LiteLLM's
+    instrumentation sees nothing. This engine expects the version in the address.
+    """
+    without_addresses(provider, models(anthropic_path="/v1"))
+
+
+def litellm_engine(provider: TracerProvider) -> None:
+    without_addresses(provider, models(engine="litellm"))
+
+
+def without_addresses(provider: TracerProvider, asked: list[Any]) -> None:
+    for variable in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
+        os.environ.pop(variable)
+    LiteLLMInstrumentor().instrument(tracer_provider=provider)
+    for model in asked:
+        model(QUESTION)
 
 
 with exported() as tracer_provider:
