@@ -841,3 +841,19 @@ def test_the_cost_of_a_pull_request_and_its_runs(house: Tollhouse, open_console:
     page.get_by_role("dialog").get_by_role("link", name=name).click()
     expect(page.get_by_role("heading", level=2).first).to_have_text(f"Pull request {name}")
     expect(runs).to_have_count(3)
+
+
+def test_pages_of_costs_wait_for_the_totals(console: Console) -> None:
+    """While the totals are counted again, pages of costs say so and ask again by themselves, after `Retry-After`."""
+    message = "The totals are counted again, and 40 % is done. Repeat the request when this is finished."
+    answer = {"error": {"type": "totals_incomplete", "message": message}}
+    costs = re.compile(r"/api/(report|overview|forecast|comparison)\b")
+    page = console.page
+    for path in ("/", "/costs?from=now-7d&by=team"):
+        console.expects("503")
+        page.route(costs, lambda route: route.fulfill(status=503, json=answer, headers={"Retry-After": "1"}))
+        console.open(path)
+        expect(page.get_by_role("alert").first).to_contain_text(message)
+        page.unroute(costs)
+        expect(page.get_by_role("alert")).to_have_count(0)
+        expect(page.get_by_text("search").first).to_be_visible()

@@ -1,8 +1,9 @@
 /** Requests to the operator API. Its address is relative to the console's own. */
 
 export class ApiError extends Error {
-  constructor(status, type, message, faults) {
+  constructor(status, type, message, faults, retryAfterS = null) {
     super(message);
+    this.retryAfterS = retryAfterS; // when the same request may succeed
     this.status = status;
     this.type = type;
     this.faults = faults;
@@ -52,7 +53,8 @@ async function request(method, path, body) {
   if (!answer.ok) {
     const error = payload.error ?? {type: "unknown", message: `Tollhouse returned the status ${answer.status}.`};
     if (answer.status === 401 && path !== "/sessions") dispatchEvent(new CustomEvent("signed-out"));
-    throw new ApiError(answer.status, error.type, error.message, payload.errors);
+    const retryAfterS = Number(answer.headers.get("Retry-After")) || null;
+    throw new ApiError(answer.status, error.type, error.message, payload.errors, retryAfterS);
   }
   return payload;
 }

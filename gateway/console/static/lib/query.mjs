@@ -2,10 +2,12 @@
 import {useEffect, useRef, useState} from "./html.mjs";
 import {isBusy, listening, useLive} from "./live.mjs";
 
+const INCOMPLETE = "totals_incomplete"; // the totals are counted again, and the error has the share that is done
+
 /**
  * Return {data, error, at, isOld, reload} for the async function `load`. It runs again when a value of `on` changes and when the live
  * stream reports one of `what`. After an error, `data` is the last good result and `at` its time. `isOld`: `data` belongs to the
- * earlier values of `on`, and the new result is loading.
+ * earlier values of `on`, and the new result is loading. While the totals are counted again, it runs again by itself.
  */
 export function useQuery(load, on, what = []) {
   const [state, setState] = useState({data: null, error: null, at: null, isOld: false});
@@ -23,7 +25,9 @@ export function useQuery(load, on, what = []) {
       isAsked.current = false;
       setState({data, error: null, at: new Date(), isOld: false});
     } catch (error) {
-      if (request === latest.current) setState((before) => ({...before, error, isOld: false}));
+      if (request !== latest.current) return;
+      setState((before) => ({...before, error, isOld: false}));
+      if (error.type === INCOMPLETE) setTimeout(() => request === latest.current && reload(), 1000 * error.retryAfterS);
     }
   };
   useLive(what, reload);
