@@ -86,9 +86,12 @@ def twice() -> list[Posted]:
 
 
 def shuffled() -> list[Posted]:
-    requests = captured()
-    random.Random(SEED).shuffle(requests)
-    return requests
+    """Shuffle the requests. A new capture does not change the order of the others."""
+    placed = []
+    for capture in CAPTURES:
+        chance = random.Random(f"{SEED} {capture.family} {capture.run}")
+        placed += [(chance.random(), capture.family, request) for request in capture.requests]
+    return [(family, request) for _, family, request in sorted(placed, key=lambda row: row[0])]
 
 
 def is_counter(posted: Posted) -> bool:
