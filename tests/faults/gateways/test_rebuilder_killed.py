@@ -183,10 +183,12 @@ def test_kill_during_the_second_pass_of_an_erasure(site: Site) -> None:
     role = ("--name", "Privacy", "--data-access", "none", "--permission-set", "answer_privacy_requests")
     one.json("roles", "create", *role, "--member", OFFICER)
     one.json("people", "erase", ERASED, "--confirm", ERASED, "--reason", "a test", "--as", OFFICER)
-    one.stop()
+    one.kill()
     site.make_second_pass_due()
-    one.start()
-    wait_until(lambda: not is_answered(site, two, REPORT), "a rebuild runs")
+    with ThreadPoolExecutor() as threads:
+        start = threads.submit(one.start)  # the rebuild may begin before the gateway listens
+        wait_until(lambda: not is_answered(site, two, REPORT), "a rebuild runs")
+        start.result()
     one.kill()
     wait_until_complete(site, two)
     one.start()
