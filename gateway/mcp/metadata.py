@@ -8,12 +8,13 @@ from aiohttp import web
 
 from gateway.configuration.assistants import FOR_ALL, FOR_PEOPLE
 from gateway.configuration.sections import McpOAuthSettings
-from gateway.core.errors import Refusal
+from gateway.core.errors import not_found_refusal
 from gateway.core.schemas import TEXT, array_schema, closed_object_schema, schema_with_description
 from gateway.http import answers
 from gateway.http.address import ApiAddress
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
+from gateway.operations.installation.nearest_address import advice_for_path
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.services import OperatorServices
 from gateway.people.authentication.assistant_people import WELL_KNOWN
@@ -64,7 +65,7 @@ async def show_protected_resource(request: KeyRequest[OperatorServices, None]) -
     oauth = operators.assistants.mcp().oauth
     provider = operators.people.oidc
     if provider is None or not _is_metadata_path(oauth, request.http.path.removeprefix(WELL_KNOWN)):
-        raise Refusal(404, "not_found", "There is nothing at this address.")
+        raise not_found_refusal(advice_for_path(request.http.path))
     if request.http.method == "OPTIONS":
         return web.Response(status=204, headers=_READABLE)
     shown = {

@@ -20,7 +20,6 @@ _OTHER_ADDRESSES = {
     "heartbeat": "/v1/ai-control-plane/heartbeat",
     "enroll": "/v1/ai-control-plane/enroll",
     "container-metrics": "/v1/container-metrics",
-    "mcp": "/mcp",
 }
 # words in the paths of AI providers
 _CALLS = frozenset(

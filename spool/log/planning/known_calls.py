@@ -905,7 +905,8 @@ class KnownCalls:
                 known, later_call, search_hours, is_later_of_assistant=is_later_asked
             ),
         )
-        model_names = () if is_later_asked else (served_model_dedup_flag(known.id),)
+        is_model_served = costs.is_model_only_asked_for(known) and not is_later_asked
+        model_names = (served_model_dedup_flag(known.id),) if is_model_served else ()
         filled = {name: None for name in later_report.claims if getattr(known, name) is None}
         device_names = [] if heard is None else list(heard.dedup_flags_to_store(known, later_report, filled))
         if is_open:

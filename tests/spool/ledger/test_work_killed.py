@@ -97,10 +97,12 @@ async def _count(directory: Path, kills: int, seed: int, ready: Connection) -> N
             await ledger.sum_up_and_delete_hours()
         elif happening < 6:
             await ledger.apply_links(WorkUnitLinks(await _listed(ledger, made_links(chance.randrange(10)))))
+        elif (await ledger.state(counts_rows=False)).rebuilding:
+            continue  # prices and a second rebuild wait for the first one
         elif happening == 6:
             price = str(Decimal(chance.randrange(1, 100)).scaleb(-6))
             await ledger.reprice(log, Book(price), since=datetime.fromtimestamp(BEGIN - 60 * DAY, UTC))
-        elif (await ledger.state(counts_rows=False)).rebuilding == 0:
+        else:
             await ledger.rebuild(log)
 
 
