@@ -38,6 +38,7 @@ TOLD = {
     "SpoolUnavailable": UNAVAILABLE,
     "Stale": UNAVAILABLE,
     "TakenOver": FAILED,
+    "TotalsIncomplete": ((503, "totals_incomplete", 60), (503, "totals_incomplete", 60)),
     "TokenEnded": ((409, "not_allowed", None), (409, "not_allowed", None)),
     "UnfinishedCopy": FAILED,
 }
