@@ -781,7 +781,7 @@ def test_versions_of_senders_share_kinds(native: NativeModule) -> None:
         remembered = run(memory.normalise_if_known(body, ReadOptions()))
         assert remembered is not None
         assert by_rules(body, ReadOptions()) == remembered
-        assert {version[:32]} == {stated[1] for stated in remembered.stated}
+        assert {f"shop\n{version[:32]}"} == {stated[1] for stated in remembered.stated}
         assert 20 == sum(remembered.stated.values())
     assert kinds == memory.span_kind_count
 

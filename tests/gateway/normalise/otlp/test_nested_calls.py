@@ -302,12 +302,12 @@ def test_identity_is_inherited_from_nearest_ancestor_then_resource() -> None:
     assert record.tags == {"agent": "planner", "environment": "prod"}
 
 
-def test_what_a_span_says_itself_is_strongest() -> None:
-    """The span's own user and agent win over all spans above."""
+def test_a_span_names_its_user_and_the_run_its_agent() -> None:
+    """The span's own user wins over all spans above. The name of the agent is that of the run."""
     own = {**USED, "user.id": "own", "gen_ai.agent.name": "helper"}
     record = only(traces(span(1, {**AGENT, "user.id": "above"}), span(2, own, parent=1)))
     assert record.user == "own"
-    assert record.tags == {"agent": "helper"}
+    assert record.tags == {"agent": "planner"}
 
 
 def test_a_span_sent_twice_in_one_payload_counts_once() -> None:
