@@ -10,6 +10,8 @@ import pytest
 
 from tests.deploy.test_kubernetes import helm, objects, problems
 
+pytestmark = pytest.mark.proof  # needs Helm, which takes minutes to build
+
 NAME = "tollhouse-agent-config"
 CLUSTER = "agentConfig.cluster=production,agentConfig.region=us-east-1,agentConfig.account=123456789012"
 ALONE = ("--set", "gateway.enabled=false")
