@@ -445,6 +445,24 @@ export const TOOLS = [
    },
    {
     "text": "OTEL_RESOURCE_ATTRIBUTES=team=search adds attributes. With sampling, calls are missing, so keep the default sampler."
+   },
+   {
+    "text": "### Nothing arrives?"
+   },
+   {
+    "text": "Read the answer or the log of the SDK: a refusal names the address, header or setting to change. Tollhouse writes a log line for each kind of refusal, with the path if the address is wrong."
+   },
+   {
+    "text": "a wrong TLS version or record: the URL has https://, but the port has no TLS"
+   },
+   {
+    "text": "a reset connection: the URL has http://, but the port has TLS"
+   },
+   {
+    "text": "HTTP/0.9, or an invalid HTTP response: HTTP at the gRPC port, 4317: use 4318; gRPC's library closes the connection without a log line"
+   },
+   {
+    "text": "status 404: the path is wrong: set the base address without /v1/traces"
    }
   ]
  },

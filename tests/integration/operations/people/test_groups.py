@@ -550,6 +550,9 @@ async def test_the_groups_of_all_are_all_finished_calls(tmp_path: Path) -> None:
             assert answer.payload["group_costs"] == await in_pages(
                 there, f"/group-costs?by={by}&sort_key=cost&limit=2"
             )
+        day = answer.payload["group_costs"][0]["from"][:10]
+        again = await there.server.ask("POST", "/ledger/groups", {"day": day})
+        assert (200, day) == (again.status, again.payload["divided"]["day"])
         refused = await there.server.over_http("GET", "/group-costs?by=user", headers=there.headers)
         assert 400 == refused.status
         there.server.registry.set_min_group_size(
