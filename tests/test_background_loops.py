@@ -38,7 +38,7 @@ TURNS = {
     "gateway/devices/lifecycle.py self.store_changed_states": "store_changed_states",
     "gateway/devices/lifecycle.py wait_and_clean_up": "end_keys_of_left_devices",
     "gateway/http/listening/tls.py wait_and_reload": ONE,
-    "gateway/intake/merge_window.py self._wait_and_release": ONE,  # `_store_released_reports` guards each call
+    "gateway/intake/merge_window.py wait_and_release": ONE,  # `_store_released_reports` guards each call
     "gateway/intake/publisher.py self.publish_due": "publish_due",
     "gateway/intake/shadows.py self._delete_old_senders": ONE,
     "gateway/intake/shadows.py self.forget_old_callers": ONE,

@@ -11,7 +11,7 @@ import asyncio
 import copy
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -54,6 +54,22 @@ LOOK_S = 5.0
 _Turn = asyncio.Future[None]  # done when the merge that has this turn has ended
 
 _log = logging.getLogger(__name__)
+
+
+async def _repeat_release(release_due_reports: Callable[[], Awaitable[object]]) -> None:
+    """Release due reports again and again until cancelled, first after LOOK_S seconds."""
+
+    async def wait_and_release() -> None:
+        await asyncio.sleep(LOOK_S)
+        await release_due_reports()
+
+    await repeat(
+        wait_and_release,
+        every_s=0.0,
+        failed="partial reports must wait longer",
+        action="release_put_off",
+        retry_s=LOOK_S,
+    )
 
 
 class ReportMergeWindow:
@@ -161,17 +177,7 @@ class ReportMergeWindow:
         return failed
 
     async def run(self) -> None:
-        await repeat(
-            self._wait_and_release,
-            every_s=0.0,
-            failed="partial reports must wait longer",
-            action="release_put_off",
-            retry_s=LOOK_S,
-        )
-
-    async def _wait_and_release(self) -> None:
-        await asyncio.sleep(LOOK_S)
-        await self.release_due_reports()
+        await _repeat_release(self.release_due_reports)
 
     async def _try_to_release_reports(self) -> None:
         """
@@ -394,17 +400,7 @@ class SharedMergeWindow:
 
     async def run(self) -> None:
         """Release reports that are due. Only one process runs this task at a time."""
-        await repeat(
-            self._wait_and_release,
-            every_s=0.0,
-            failed="partial reports must wait longer",
-            action="release_put_off",
-            retry_s=LOOK_S,
-        )
-
-    async def _wait_and_release(self) -> None:
-        await asyncio.sleep(LOOK_S)
-        await self.release_due_reports()
+        await _repeat_release(self.release_due_reports)
 
     async def _merge_and_release_reports(
         self, due_reports: Sequence[PartialReport], *, merge_window_s: float

@@ -151,7 +151,7 @@ async def answer_cost_comparison(
         cost_type=arguments.cost_type,
     )
     now = call_context.shared.clock.now()
-    # whole: the time since which hourly sums exist, which no call reveals
+    # whole: the start of the hourly sums, which says nothing about a call
     hours_since = await call_context.cost_reader.whole.hourly_sums_start()
 
     def query_of_baseline(query: CostQuery) -> CostQuery:

@@ -188,7 +188,7 @@ async def answer_comparison(
         query=query,
         baseline=before,
         past=past,
-        # whole: the time since which hourly sums exist, which no call reveals
+        # whole: the start of the hourly sums, which says nothing about a call
         whole_since=await reader.whole.start_of_complete_hours(),
     )
 

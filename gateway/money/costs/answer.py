@@ -135,7 +135,7 @@ async def _answer_without_retry(
         previous=previous,
         before=before,
         billed=billed and {**billed, **filled},
-        # whole: the time since which hourly sums exist, which no call reveals
+        # whole: the start of the hourly sums, which says nothing about a call
         whole_since=await reader.whole.start_of_complete_hours(),
         unlisted=await _row_of_units_merged_into_other(ledger, query, reader),
     )

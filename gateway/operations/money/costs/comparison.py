@@ -257,7 +257,7 @@ async def compare_costs(request: OperatorRequest[MoneyServices, None]) -> Result
         comparison_query,
         comparison_range=parameters.get("against", PREVIOUS),
         now=request.now(),
-        # whole: the time since which hourly sums exist, which no call reveals
+        # whole: the start of the hourly sums, which says nothing about a call
         hours_since=await reads.whole.hourly_sums_start(),
         own_range_name=parameters.get("range"),
     )

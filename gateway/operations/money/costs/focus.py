@@ -126,7 +126,7 @@ async def _focus_export_headers(
 ) -> dict[str, str]:
     name = f"tollhouse-focus-{span.first}-{span.last}.csv"
     headers = {**UNCACHED, "Content-Type": CSV, "Content-Disposition": f'attachment; filename="{name}"'}
-    # whole: the time since which hourly sums exist, which no call reveals
+    # whole: the start of the hourly sums, which says nothing about a call
     whole_since = await request.whole_ledger.start_of_complete_hours()
     if span.since.timestamp() < whole_since:
         headers[WHOLE_SINCE] = utc_iso(whole_since) or ""

@@ -169,7 +169,7 @@ async def _comparison_query_maker(request: OperatorRequest[Any, Any]) -> Callabl
         comparison_query,
         comparison_range=request.http.query["compare"],
         now=request.now(),
-        # whole: the time since which hourly sums exist, which no call reveals
+        # whole: the start of the hourly sums, which says nothing about a call
         hours_since=await request.cost_reader.whole.hourly_sums_start(),
         parameter_name="compare",
         own_range_name=request.http.query.get("range"),

@@ -204,7 +204,7 @@ async def read_figures(
         query,
         comparison_range=PREVIOUS,
         now=due_at,
-        # whole: the time since which hourly sums exist, which no call reveals
+        # whole: the start of the hourly sums, which says nothing about a call
         hours_since=await reader.whole.hourly_sums_start(),
     )
     past = await find_earlier_period_coverage(before, ledger, due_at)
