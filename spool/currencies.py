@@ -2,7 +2,7 @@
 Currency codes, amounts in sums, and conversion. Pure.
 
 Amounts are summed in their own currency, as meters (named integers of a sum), and converted when they are
-read. An amount is three integers (limbs) of nine decimals each, as in `spool.ledger.money`, so that sums fit
+read. An amount is three integers (limbs) of nine decimals each, as in `spool.money`, so that sums fit
 64 bits.
 
 The day of a charge decides its exchange rate, an integer in units of 10 ** -12. Each result row is rounded
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any, Final
 
-from spool.ledger import money
+from spool import money
 
 USD: Final = "USD"
 _NO_DECIMALS = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF"
@@ -72,7 +72,7 @@ def is_charge_meter(meter_name: str) -> bool:
 
 
 def charge_units_by_currency(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return the amounts in these meters by currency, in units of `spool.ledger.money`, without zeros."""
+    """Return the amounts in these meters by currency, in units of `spool.money`, without zeros."""
     limbs_by_currency: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for name, units in meters:
         if is_charge_meter(name):

@@ -15,7 +15,7 @@ from typing import Final
 from exporters.clickhouse.server import ClickHouseServer
 from exporters.clickhouse.table import MOST_RECORDS, TableSums
 from exporters.lake.verification import ALL_DATES, FOREIGN, HOLE, OVERLAP, DateRange, LakeDifference
-from spool.ledger import money
+from spool import money
 
 PAGE: Final = 200_000  # numbers per query
 STEP: Final = 10_000  # record numbers that are summed up in one row

@@ -19,7 +19,7 @@ from itertools import chain, groupby
 from typing import Any, Final, NamedTuple
 
 from exporters.batch import map_with_pauses
-from spool.ledger import money
+from spool import money
 from spool.ledger.repricing import LinesOf, SumLine, join_price_lines, row_price_lines
 from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures, start_hour_or_arrival_hour
 from spool.log.values import LogEntry

@@ -39,7 +39,7 @@ from exporters.focus.charges import (
     split_by_currency,
     time_text,
 )
-from spool.ledger import money
+from spool import money
 from spool.ledger.repricing import SumLine
 from spool.meters import METERS, quantity_from_millionths, quantity_in_millionths
 from spool.printable import csv_lines

@@ -21,7 +21,7 @@ from exporters.lake import manifest
 from exporters.lake.columns import COUNT, MONEY, TAGS, TIME, WORD, LakeRow
 from exporters.lake.names import DeliveryRange
 from exporters.lake.partitions import GROUP_ROWS, DeliveryFiles, FileFormat, LakeFileSums, footer_metadata
-from spool.ledger import money
+from spool import money
 from spool.log.values import LogEntry
 from spool.record import CURRENCY
 

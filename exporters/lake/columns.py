@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
-from spool.ledger import money
+from spool import money
 from spool.ledger.verdicts import CountedAmounts, counted_amounts, counted_time_us
 from spool.meters import quantity_in_millionths
 from spool.record import (
@@ -34,7 +34,7 @@ WORD = "word"  # column type for text with few different values
 COUNT = "count"  # column type: integer of 64 bits
 TRUTH = "truth"
 TIME = "time"  # column type: microseconds since 1970, UTC
-MONEY = "money"  # units of spool.ledger.money: 38 digits, 27 decimals
+MONEY = "money"  # units of spool.money: 38 digits, 27 decimals
 TAGS = "tags"  # column type: map from names to texts
 METERS = "meters"  # column type: map from names to millionths
 

@@ -11,7 +11,7 @@ from exporters.lake.formats import FORMATS
 from exporters.lake.manifest import LakeFile, LakeManifest
 from exporters.lake.partitions import FileFormat
 from exporters.lake.tables import LakeSumsByDay, table_for_route
-from spool.ledger import money
+from spool import money
 from spool.record import CURRENCY
 
 _COUNTED: Final = ("number", "at", "counted", "calls", "spend")

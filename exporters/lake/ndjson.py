@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final
 import orjson
 
 from exporters.lake.columns import COLUMNS, METERS, MONEY, TAGS, TIME
-from spool.ledger import money
+from spool import money
 from spool.meters import quantity_from_millionths
 from spool.printable import csv_lines
 from spool.record import NS, rfc3339

@@ -18,7 +18,7 @@ from exporters.lake import manifest
 from exporters.lake.columns import AI_TABLE, COLUMNS, VERSION, LakeRow, LakeTable
 from exporters.lake.names import DeliveryRange, data_file_name, file_stem, format_date
 from exporters.lake.tables import LeftOutColumns, RowDigest
-from spool.ledger import money
+from spool import money
 from spool.log.values import LogEntry
 from spool.record import NS, rfc3339
 

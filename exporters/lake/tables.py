@@ -31,8 +31,7 @@ from exporters.lake.columns import (
     LakeTable,
 )
 from exporters.problems import problems_of_choice
-from spool import record
-from spool.ledger import money
+from spool import money, record
 from spool.ledger.verdicts import counted_time_us
 from spool.record import NS, HourlyBillingFile, Record, UnitCostOperation, UsageEvent
 
@@ -163,7 +162,7 @@ def table_for_route(route: str) -> LakeTable:
 
 
 class LakeDay(NamedTuple):
-    """Sums over the counted calls of one UTC day. `spend`: in units of `spool.ledger.money`."""
+    """Sums over the counted calls of one UTC day. `spend`: in units of `spool.money`."""
 
     calls: int = 0
     spend: int = 0

@@ -23,7 +23,7 @@ from exporters.lake.manifest import AdoptionManifest, LakeFile, LakeManifest
 from exporters.lake.partitions import FileFormat
 from exporters.lake.stores import LakeStore
 from exporters.lake.tables import LakeSumsByDay
-from spool.ledger import money
+from spool import money
 
 LISTING, FOOTERS, DATA = "listing", "footers", "data"
 MISSING, SIZE, CONTENT, FOREIGN, HOLE, OVERLAP = "missing", "size", "content", "foreign", "hole", "overlap"

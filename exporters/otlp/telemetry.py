@@ -41,10 +41,9 @@ from exporters.otlp.spans import (
     join_export_request,
     native_module_for_packed_entries,
 )
+from spool.cost_kinds import OUTCOME_TAGS, call_cost_source, call_pricing_status
 from spool.deliveries.values import Delivery, Settlement
 from spool.identity import derived_dedup_key
-from spool.ledger.cost_kinds import call_cost_source, call_pricing_status
-from spool.ledger.sums import OUTCOME_TAGS
 from spool.log.values import LogEntry
 from spool.meters import METERS, SCALE, quantity_in_millionths
 from spool.record import (

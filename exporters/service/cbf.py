@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from spool.ledger import money
+from spool import money
 from spool.ledger.queries import CostRow
 from spool.meters import quantity_from_millionths
 

@@ -316,7 +316,7 @@ def main() -> None:
 def load_config_or_exit(config: Path | None, flags: dict[str, Any] | None = None) -> Config:
     """Load the configuration. If it has problems, print one line for each and exit with code 2."""
     from gateway.configuration.reader import load_config
-    from gateway.configuration.sections import ConfigError
+    from gateway.configuration.values import ConfigError
 
     try:
         return load_config(config, flags=flags)

@@ -23,7 +23,8 @@ from gateway.cli.agent_settings import (
 )
 from gateway.cli.output import show_table
 from gateway.devices.agent.link import ENDPOINT, SERIAL, STATES_FILE, USE, USER, USES_FILE
-from gateway.devices.fleet.heartbeat_facts import ASSISTANTS, NOT_INSTALLED, assistant_of_source
+from gateway.devices.fleet.heartbeat_facts import NOT_INSTALLED
+from gateway.normalise.assistants import ASSISTANTS, assistant_of_source
 from spool.clock import SystemClock
 from spool.printable import printable_json
 from spool.record import utc_iso

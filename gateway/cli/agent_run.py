@@ -27,8 +27,8 @@ from gateway.cli.agent_settings import flags_with_data_directory, load_agent_con
 from gateway.cli.serve import describe_stop, run_app_until_stopped
 from gateway.configuration.local_operator import system_user
 from gateway.configuration.reader import load_config
-from gateway.configuration.sections import Config, ConfigError
-from gateway.configuration.values import is_loopback, split_address
+from gateway.configuration.sections import Config
+from gateway.configuration.values import ConfigError, is_loopback, split_address
 from gateway.devices.agent.activity import ActivityRecorder
 from gateway.devices.agent.hook import HookArguments, reason_to_refuse_hook_call
 from gateway.devices.agent.identity import (
@@ -217,8 +217,9 @@ async def _keep_gateway_link(
             await probed.wait_for_probed_fields(FIRST_LOOK_S)
         await link.run()
 
-    app.services.topics.devices.called = recorder.record_call_ends
-    app.services.topics.devices.budget_refusal = verdicts.reason_to_refuse_calls
+    devices = app.services.single.devices
+    devices.called = recorder.record_call_ends
+    devices.budget_refusal = verdicts.reason_to_refuse_calls
     task = asyncio.create_task(connect_and_run_link(), name="gateway connection")
     try:
         yield

@@ -15,7 +15,8 @@ from gateway.cli.agent_probe import find_assistants, read_probe_settings
 from gateway.cli.agent_settings import config_option, directory_option, load_agent_config
 from gateway.cli.output import show_json, show_table
 from gateway.devices.fleet.assistant_states import BAD, SETTINGS
-from gateway.devices.fleet.heartbeat_facts import ASSISTANTS, NOT_INSTALLED, UNREACHABLE
+from gateway.devices.fleet.heartbeat_facts import NOT_INSTALLED, UNREACHABLE
+from gateway.normalise.assistants import ASSISTANTS
 
 if TYPE_CHECKING:
     from gateway.cli.agent_delivery import DeliveryResult

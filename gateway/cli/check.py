@@ -28,10 +28,12 @@ from exporters.service.unit_cost import STREAM as UNIT_COST
 from gateway.cli import config_option, load_config_or_exit
 from gateway.cli.data_directory import require_data_directory
 from gateway.cli.output import readable_value
+from gateway.configuration.attribution import SourceSettings
 from gateway.configuration.certificates import certificate_troubles, read_certificate_expiries
 from gateway.configuration.problems import config_warnings
 from gateway.configuration.secret_file import SecretFile
-from gateway.configuration.sections import Config, ConfigError, SourceSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.values import ConfigError
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.service.assembly.sent_secrets import secret_problems

@@ -40,7 +40,8 @@ from gateway.cli.check import (
 from gateway.cli.data_directory import require_data_directory
 from gateway.cli.operator.client import OperatorClient
 from gateway.cli.output import show_json
-from gateway.configuration.sections import Config, ConfigError
+from gateway.configuration.sections import Config
+from gateway.configuration.values import ConfigError
 from gateway.service.demo.note import read_note
 from spool.clock import EARLIEST, SystemClock
 from spool.disks import find_mount, nearest_existing_path

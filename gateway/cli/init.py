@@ -17,7 +17,8 @@ from exporters.destinations.catalogue import TYPES
 from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
 from gateway.cli import exit_with_message, load_config_or_exit
 from gateway.cli.parameters import Choice
-from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
+from gateway.configuration.sections import Config, PrivacySettings
+from gateway.configuration.server import ServerSettings
 from gateway.configuration.settings_in_effect import configuration_keys
 from gateway.configuration.values import UNITS, format_quantity
 from spool.disks import make_directory

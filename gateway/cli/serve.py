@@ -22,7 +22,8 @@ from gateway.cli import config_option, data_option, exit_with_message, load_conf
 from gateway.cli.foreign_files import foreign_distributions
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.reader import load_config, setting_origins
-from gateway.configuration.sections import Config, ConfigError
+from gateway.configuration.sections import Config
+from gateway.configuration.values import ConfigError
 from gateway.http.listening.connections import raise_descriptor_limit
 from gateway.http.listening.sockets import ListeningSockets
 from gateway.monitoring import logs
@@ -232,7 +233,7 @@ async def run_app_until_stopped(
     finally:
         starting.cancel()
     trim_and_freeze_memory()
-    watch = asyncio.create_task(manager.feed_watchdog(app.services.status.health.is_live), name="watchdog")
+    watch = asyncio.create_task(manager.feed_watchdog(app.services.single.health.is_live), name="watchdog")
     try:
         await announce()
         manager.send_state("READY=1")

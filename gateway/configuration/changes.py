@@ -11,7 +11,8 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
-from gateway.configuration.sections import Config, ServerSettings, all_settings
+from gateway.configuration.sections import Config, all_settings
+from gateway.configuration.server import ServerSettings
 from spool.installation import derive_secret
 
 # Sections and settings that a reload applies. All other settings take effect only when the server starts.

@@ -16,9 +16,10 @@ from exporters.notifications import catalogue as notifications
 from exporters.problems import problems_of_choice, problems_of_url
 from exporters.service import paths
 from gateway.configuration import assistants
-from gateway.configuration.sections import WORKS_COUNCIL, Config, has_literal_text
+from gateway.configuration.sections import WORKS_COUNCIL, Config
+from gateway.configuration.values import has_literal_text
 from spool import engines
-from spool.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
+from spool.ledger.dimensions import DIMENSIONS as LEDGER_DIMENSIONS
 from spool.settings import POSTGRES
 
 

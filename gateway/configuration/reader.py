@@ -21,8 +21,8 @@ from typing import Any
 from exporters.problems import problems_of_choice
 from gateway.configuration.problems import config_problems as problems_of
 from gateway.configuration.problems import missing_settings
-from gateway.configuration.sections import WORKS_COUNCIL, Config, ConfigError, setting_types
-from gateway.configuration.values import format_quantity, parse_quantity
+from gateway.configuration.sections import WORKS_COUNCIL, Config, setting_types
+from gateway.configuration.values import ConfigError, format_quantity, parse_quantity
 from spool.settings import Duration, Setting, Size
 
 

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.configuration.sections import ConfigError, SourceSettings
+from gateway.configuration.attribution import SourceSettings
+from gateway.configuration.values import ConfigError
 
 _log = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
+from datetime import date
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -134,3 +135,22 @@ def is_safe_address(address: str) -> bool:
     if not host or not address.isprintable() or parts.username is not None or parts.fragment:
         return False
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
+
+
+class ConfigError(Exception):
+    """Raised if the configuration cannot run. `problems` lists every reason, with the settings' names."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+def has_literal_text(pattern: str) -> bool:
+    return bool(pattern.strip("*?"))
+
+
+def is_iso_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False

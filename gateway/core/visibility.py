@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.core.errors import Refusal
-from spool.ledger.queries import WantedValues
+from spool.ledger.dimensions import WantedValues
 from spool.registry.insights import Insight
 from spool.registry.recommendations import Recommendation
 from spool.registry.views import EXCLUDES, SavedView

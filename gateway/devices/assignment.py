@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gateway.devices.fleet.assistant_states import OTHER_CALLS
-from gateway.devices.fleet.heartbeat_facts import assistant_of_source
 from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.normalise.assistants import assistant_of_source
 from gateway.normalise.outcome import CHECK, ReadOutcome
 from gateway.normalise.reading import tags as tag_rules
 from gateway.people.authentication.bearer import NO_LABELS, AuthenticatedKey

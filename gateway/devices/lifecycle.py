@@ -32,8 +32,6 @@ from gateway.devices.fleet.assistant_states import (
 )
 from gateway.devices.fleet.heartbeat_facts import (
     heartbeat_with_earlier_facts,
-    is_collector,
-    with_changed_instances,
 )
 from gateway.devices.fleet.matching import NOBODY, ExpectedMachines, serial_of_device
 from gateway.devices.heartbeat_tokens import HeartbeatTokenCheck, HeartbeatTokenNumbers, HeartbeatTokens
@@ -230,8 +228,6 @@ class DeviceLifecycle:
                 device = replace(device, words=words, left_at=None)
             offset = device.clock_offset_s if report.sent_at is None else report.sent_at - now
             heartbeat = heartbeat_with_earlier_facts(device.heartbeat, report.heartbeat)
-            if report.instances is not None:
-                heartbeat = with_changed_instances(heartbeat, report.instances)
             is_moved = abs((offset or 0.0) - (device.clock_offset_s or 0.0)) > CLOCK_MOVED_S
             device = set_clock_offset(device, offset, now=now)
             uses = updated_remembered_evidence_json(device, heartbeat, now=now, is_clock_moved=is_moved)
@@ -523,9 +519,6 @@ class DeviceLifecycle:
         if has_other_fingerprint(device, report):
             raise reports.other_fingerprint_refusal()
         reports.require_may_report_for(device, bearer)
-        # an operator admitted this collector, so the key with which it first reports becomes its own
-        if is_collector(device.id) and not device.last_seen:
-            device = replace(device, enrolled_by=bearer.name)
         device = states.last_seen_updater(self._clock.now())(device)
         if (device.fingerprint or device.has_key) and not is_from_device(device, report, bearer):
             return device
@@ -701,21 +694,14 @@ class DeviceLifecycle:
             action="devices_not_forgotten",
         )
 
-    async def approve_device(self, id: str, actor: Actor, *, key: str = "") -> Device:
-        """
-        Approve a device. A device key from before a revocation stays invalid. `key` is only for an OpAMP
-        agent: from now on, the Tollhouse key with this name may report for it.
-        """
+    async def approve_device(self, id: str, actor: Actor) -> Device:
+        """Approve a device. A device key from before a revocation stays invalid."""
         now = self._clock.now()
-        if key and not is_collector(id):
-            raise NotAllowed(
-                "only an OpAMP agent has a key that reports for it; other devices have keys of their own"
-            )
 
         def device_after_approval(device: Device) -> Device:
-            if device.state == ENROLLED and device.copied_at is None and not key:
+            if device.state == ENROLLED and device.copied_at is None:
                 raise NotAllowed(f"the device {id} is already enrolled")
-            return replace(states.approved_device(device, now), enrolled_by=key or device.enrolled_by)
+            return states.approved_device(device, now)
 
         return await self._change_with_audit(id, device_after_approval, "device.approve", actor)
 
@@ -824,9 +810,8 @@ def _is_token_for_device(token: EnrolmentToken | None, device: Device) -> bool:
 
 
 def _audited_fields(device: Device) -> dict[str, object]:
-    key = {"key": device.enrolled_by} if is_collector(device.id) else {}
     labels = dict(device.operator_labels)
-    return {"state": device.state, "labels": labels, "generation": device.generation, **key}
+    return {"state": device.state, "labels": labels, "generation": device.generation}
 
 
 class DeviceKeys:

@@ -29,9 +29,7 @@ from gateway.devices.fleet.heartbeat_facts import (
     REPORTING,
     UNKNOWN,
     UNUSED,
-    decode_instances,
     has_cluster_label,
-    is_collector,
 )
 from gateway.devices.fleet.uses import HEARD, LOSING, RECENT_S
 from spool.devices.device import ENROLLED, PENDING, REVOKED, REVOKED_UPSTREAM, Device
@@ -43,20 +41,16 @@ COPIED = "copied"  # state: two machines seem to use copies of the same disk
 MISSING = "missing"  # state: the inventory expects the machine, but it never reported
 AGENT_STOPPED = "agent_stopped"  # state: the MDM still sees the machine, but its agent no longer reports
 AT_RISK = "at_risk"  # state: with its present settings, the machine will lose calls
-UNHEALTHY = "unhealthy"  # state: an OpAMP agent or the agent of a cluster reports a problem
-# state of an OpAMP agent or of the agent of a cluster, which have no coding assistants
-COLLECTOR = "collector"
+COLLECTOR = "collector"  # state of the agent of a cluster, which has no coding assistants
 # states in order of precedence: the first that applies is shown
 WORDS = (
     REPLACED, REVOKED, LEFT, PENDING, COPIED, MISSING, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, DELAYED, REPORTING,
-    UNUSED, UNHEALTHY, COLLECTOR,
+    UNUSED, COLLECTOR,
 )  # fmt: skip
-# states of other agents; the fleet does not list their devices
-OTHER_AGENTS = frozenset({UNHEALTHY, COLLECTOR})
-_WITHOUT_CAUSES = OTHER_AGENTS | {REPLACED, REVOKED, LEFT, PENDING, MISSING}
+_WITHOUT_CAUSES = frozenset({COLLECTOR, REPLACED, REVOKED, LEFT, PENDING, MISSING})
 COVERED = frozenset({DELAYED, REPORTING, UNUSED})
 # states of machines that need a repair
-FAILING = frozenset({COPIED, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, UNHEALTHY})
+FAILING = frozenset({COPIED, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK})
 
 ONLINE, OFFLINE = "online", "offline"
 LINKS = (ONLINE, OFFLINE, UNKNOWN)
@@ -64,7 +58,6 @@ MISSED = 3  # number of missed report intervals after which a device is offline
 # seconds between the last report and a check-in at the MDM, after which the agent counts as stopped
 STOPPED_AFTER_S = 3600.0
 STOPPED_INTERVALS = 6
-UNHEALTHY_S = 900.0  # seconds; an agent that was not heard for longer may be healthy again
 
 
 class _Spool(msgspec.Struct):
@@ -133,8 +126,6 @@ def evaluate_machine_state(
     times = [inf if _has_agent(device) else assistants.until, link_until]
     if not assistants.each and (newest := device.newest_calls.get(OTHER_CALLS)) is not None:
         times.append(newest + RECENT_S)
-    if has_unhealthy_instance(device, now):
-        times.append(device.last_seen + UNHEALTHY_S)
     changes_at = min((time for time in times if time >= now), default=inf)
     return MachineState(word, link, covered, causes, assistants, changes_at)
 
@@ -172,8 +163,8 @@ def _state_and_causes(
         return device.state, ()
     if device.copied_at is not None:
         return COPIED, ()
-    if is_collector_or_in_cluster(device):
-        return UNHEALTHY if has_unhealthy_instance(device, now) else COLLECTOR, ()
+    if has_cluster_label(device.all_labels):
+        return COLLECTOR, ()
     if not device.last_seen:
         return MISSING, ()
     bad = [each for each in assistants if each.state not in FINE]
@@ -213,17 +204,6 @@ def _additional_causes(device: Device) -> Iterator[Cause]:
         yield CLOCK_WRONG
     if device.held == REVOKED_UPSTREAM:
         yield REVOKED_THERE
-
-
-def is_collector_or_in_cluster(device: Device) -> bool:
-    return is_collector(device.id) or has_cluster_label(device.all_labels)
-
-
-def has_unhealthy_instance(device: Device, now: float) -> bool:
-    """Return whether an instance is unhealthy. Only connected instances count."""
-    instances = decode_instances(device.heartbeat).values()
-    is_said = any(part.get("healthy") is False and part.get("connected") for part in instances)
-    return is_said and now - device.last_seen <= UNHEALTHY_S
 
 
 def _is_agent_stopped(evidence: MachineEvidence) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.core.errors import Refusal
-from gateway.devices.fleet.heartbeat_facts import Instances, is_collector
 from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.devices.device import Device
 
@@ -16,7 +15,7 @@ from spool.devices.device import Device
 class DeviceReport:
     """
     The facts that a device reports; an empty value is unknown. `heartbeat` has the other fields of a
-    heartbeat, as JSON. `instances` returns the device's changed OpAMP instances.
+    heartbeat, as JSON.
     """
 
     id: str
@@ -37,7 +36,6 @@ class DeviceReport:
     reset: bool = False
     sent_at: float | None = None
     heartbeat: bytes = b""
-    instances: Callable[[Instances], Instances] | None = None
 
     def facts(self) -> dict[str, Any]:
         names = ("hostname", "platform", "agent_version", "user", "fingerprint", "labels", "hardware_id")
@@ -82,8 +80,7 @@ def require_own_device(bearer: AuthenticatedKey, id: str) -> None:
 
 def require_may_report_for(device: Device, bearer: AuthenticatedKey) -> None:
     """
-    Raise Refusal 403 if a device has used its own key, but this report arrives under another key. Also raise
-    it for an OpAMP agent that was enrolled with another key.
+    Raise Refusal 403 if a device has used its own key, but this report arrives under another key.
 
     A fleet's shared key is on every laptop, so a stolen laptop could otherwise report as another device. A
     Tollhouse that the configuration names may report for its devices.
@@ -94,10 +91,6 @@ def require_may_report_for(device: Device, bearer: AuthenticatedKey) -> None:
             "reset the device"
         )
         raise Refusal(403, "device_key_needed", f"{message}: tollhouse devices reset ID")
-    is_own = bearer.device == device.id or bearer.name == device.enrolled_by
-    if is_collector(device.id) and device.last_seen and not (is_own or bearer.is_gateway):
-        message = "this OpAMP agent was enrolled with another key; an operator can let your key report for it"
-        raise Refusal(403, "other_key", f"{message}: tollhouse devices approve ID --key NAME")
 
 
 def unknown_device_refusal() -> Refusal:

@@ -110,10 +110,7 @@ SINGLE = frozenset(
         "mcp-method",
         "mcp-name",
         "mcp-session-id",
-        "opamp-instance-uid",
         "upgrade",
-        "sec-websocket-key",
-        "sec-websocket-version",
     }
 )
 

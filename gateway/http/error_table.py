@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from gateway.core.errors import ASKED_TOO_MUCH, RECOUNT_RETRY_S, REPAIR_RETRY_S, Refusal
 from gateway.monitoring.logs import innermost_frames
@@ -29,7 +29,6 @@ from spool.errors import (
     SpoolUnavailable,
     TotalsIncomplete,
 )
-from spool.registry.registry import Registry
 
 _log = logging.getLogger(__name__)
 
@@ -114,8 +113,17 @@ def _first_error_row_for(error: Exception) -> _ErrorRow | None:
     return next((row for row in _ROWS if isinstance(error, row.error)), None)
 
 
+class DurableRegistry(Protocol):
+    """Tells when stored rows survive the loss of a machine. With `is_shared`, several gateways store rows."""
+
+    is_shared: bool
+
+    async def wait_until_durable(self) -> None:
+        """Wait until a standby has all rows. Raises NotCertain."""
+
+
 def delay_refusal_until_durable(
-    answer: Awaitable[T], registry: Registry | None, *, statuses: Sequence[int]
+    answer: Awaitable[T], registry: DurableRegistry | None, *, statuses: Sequence[int]
 ) -> Awaitable[T]:
     """
     Delay a refusal with one of `statuses` until a standby has the stored rows on which it depends.
@@ -133,7 +141,7 @@ def statuses_to_delay_until_durable(method: str) -> Sequence[int]:
 
 
 async def _wait_until_durable_before_refusal(
-    answer: Awaitable[T], registry: Registry, statuses: Sequence[int]
+    answer: Awaitable[T], registry: DurableRegistry, statuses: Sequence[int]
 ) -> T:
     try:
         return await answer

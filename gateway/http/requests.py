@@ -12,6 +12,7 @@ from aiohttp import web
 
 from gateway.core.errors import Refusal
 from gateway.http.answers import JSON, AnswerInPieces
+from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.lists import ListDefinition, Rows, list_envelope
 from spool.clock import Clock
 from spool.people import People
@@ -33,6 +34,19 @@ class ListServices(Protocol):
 
     @property
     def people(self) -> People: ...
+
+
+class RequestServices(ListServices, Protocol):
+    """What every handler may use of the installation."""
+
+    version: str
+
+    @property
+    def inflight(self) -> InflightBytes: ...
+
+    def most(self, limit: str, /) -> int:
+        """Return the value of a limit."""
+        ...
 
 
 @dataclass(slots=True, kw_only=True)

@@ -18,10 +18,9 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from aiohttp import web
 
-from gateway.configuration.sections import AnswerSettings
+from gateway.configuration.server import AnswerSettings
 from gateway.core.errors import Refusal
 from gateway.http.answers import AnswerInPieces, encode_in_thread, send_answer
-from spool.ledger.queries import QuestionLimit, apply_limit, too_long_error
 from spool.turns.fair_turns import (
     ALONE_S,
     FairTurnParty,
@@ -29,6 +28,7 @@ from spool.turns.fair_turns import (
     has_other_active_parties,
     pause_if_step_was_long,
 )
+from spool.turns.question_limit import QuestionLimit, apply_limit, too_long_error
 from spool.turns.threads import lower_priority
 
 T = TypeVar("T")

@@ -14,10 +14,10 @@ from aiohttp import web
 
 from gateway.core.errors import Refusal
 from gateway.core.paths import REASON, REASON_COOKIE
+from gateway.http.handler_services import ViewingRegistry
 from spool.errors import SpoolError
-from spool.ledger.sums import OTHER
+from spool.ledger.work import OTHER
 from spool.people import ERASED, USER, People, is_pseudonym
-from spool.registry.registry import Registry
 from spool.registry.roles import IS, Rights, RoleFilter
 from spool.registry.texts import storable_text
 from spool.registry.viewings import Viewing
@@ -60,7 +60,7 @@ def viewing_reason(request: web.Request) -> str:
     return reason
 
 
-async def record_viewings(answer: Awaitable[T], viewer: Viewer, registry: Registry | None) -> T:
+async def record_viewings(answer: Awaitable[T], viewer: Viewer, registry: ViewingRegistry | None) -> T:
     """Return an answer after storing which people's figures the viewer sees in it."""
 
     async def store_viewings(seen: Seen) -> None:
@@ -123,7 +123,7 @@ def _no_reason_refusal() -> Refusal:
     return Refusal(403, "no_reason", message)
 
 
-def needs_viewing_reason(rights: Rights, name: str, registry: Registry | None) -> bool:
+def needs_viewing_reason(rights: Rights, name: str, registry: ViewingRegistry | None) -> bool:
     """
     Return whether a person must state a reason to see figures of others. That applies only while
     `privacy.min_group` is set.

@@ -9,11 +9,12 @@ follow `work.branch`. Units of work get one name for all reporters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
-from gateway.configuration.sections import AttributionRule, Config
-from gateway.devices.fleet.heartbeat_facts import assistant_of_source
+from gateway.configuration.attribution import AttributionRule, SourceSettings
+from gateway.normalise.assistants import assistant_of_source
 from gateway.normalise.reading.repositories import NAMED, unify_work_tags
 from gateway.normalise.reading.tags import put_label_unless_content
 from gateway.people.authentication.bearer import NO_LABELS, Labels
@@ -41,6 +42,32 @@ _MAY_NAME = frozenset(
 )  # the other ids name work, so the Tollhouse above links none of them
 
 
+class EmailRule(Protocol):
+    @property
+    def emails(self) -> str: ...
+
+
+class BranchRule(Protocol):
+    @property
+    def branch(self) -> str: ...
+
+
+class AttributionConfig(Protocol):
+    """The sections of the configuration that this module reads."""
+
+    @property
+    def privacy(self) -> EmailRule: ...
+
+    @property
+    def work(self) -> BranchRule: ...
+
+    @property
+    def attribution(self) -> Sequence[AttributionRule]: ...
+
+    @property
+    def sources(self) -> Mapping[str, SourceSettings]: ...
+
+
 class RecordAttributor:
     """
     Fills in empty user, team and tag fields of records, in place.
@@ -49,14 +76,14 @@ class RecordAttributor:
     """
 
     def __init__(
-        self, config: Config, *, secret: bytes = b"", persons: PersonNameLinks | None = None
+        self, config: AttributionConfig, *, secret: bytes = b"", persons: PersonNameLinks | None = None
     ) -> None:
         self._secret = secret
         self._persons = PersonNameLinks() if persons is None else persons
         self.configure(config)
         self._persons.add_watcher(lambda: self.configure(self._config))
 
-    def configure(self, config: Config) -> None:
+    def configure(self, config: AttributionConfig) -> None:
         self._config = config
         self._people = People.for_installation(self._secret, config.privacy.emails, self._persons)
         self._rules = [_Rule(rule, self._people) for rule in config.attribution]

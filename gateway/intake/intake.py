@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.intake.attribution import RecordAttributor
 from gateway.intake.prices import PriceBook
@@ -36,7 +36,6 @@ from spool.turns.fair_turns import current_work, pause_if_step_was_long
 
 # imported only for type checkers, because `tollhouse explain` does not need these modules
 if TYPE_CHECKING:
-    from gateway.devices.assignment import DeviceAssignment
     from gateway.intake.sender_fields import SenderFieldCounter
 
 # Records per commit while other requests wait. Such a commit takes a few milliseconds.
@@ -45,6 +44,14 @@ SHARED_PART = 128
 SHARED_POINTS = 32
 NOTED_AT_ONCE = 256  # number of calls whose senders are remembered together
 TURN = 25  # records between two checks of the time
+
+
+class AssignsDevices(Protocol):
+    """Assigns records to the devices of their senders."""
+
+    async def assign_or_reject_items(self, outcome: ReadOutcome, bearer: AuthenticatedKey) -> None: ...
+
+    def labels_with_user(self, device: str | None) -> Mapping[str, str]: ...
 
 
 class PayloadIntake:
@@ -62,7 +69,7 @@ class PayloadIntake:
         attributor: RecordAttributor,
         prices: PriceBook,
         shadows: ReportedCallers,
-        device_assignment: DeviceAssignment | None = None,
+        device_assignment: AssignsDevices | None = None,
         counters: WaitingCounters | None = None,
         clock: SteadyClock | None = None,
         note_test: Callable[[AuthenticatedKey], None] | None = None,

@@ -13,8 +13,9 @@ from gateway.intake import unit_prices
 from gateway.intake.prices import PriceBook
 from gateway.intake.rates import Rate, rate_for_input_size
 from gateway.intake.unit_prices import PartRate, UnpricedReason
-from spool.ledger import money
-from spool.ledger.repricing import REQUESTS, SumLine, TokenSum
+from spool import money
+from spool.ledger.repricing import REQUESTS, SumLine
+from spool.ledger.token_sums import TokenSum
 from spool.meters import SCALE
 from spool.record import Inference, decimal_text
 

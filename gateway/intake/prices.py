@@ -35,7 +35,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gateway.configuration.sections import PriceOverride, PriceSettings
+from gateway.configuration.prices import PriceOverride, PriceSettings
 from gateway.intake import unit_prices
 from gateway.intake.price_terms import (
     PriceTerm,
@@ -72,7 +72,7 @@ from gateway.intake.unit_prices import PartRate, UnpricedReason
 from gateway.normalise.reading.credits import UNSCALED_CREDITS, replace_credits_of_unknown_scale_by_cost
 from spool import providers
 from spool.caches import remove_oldest_eighth
-from spool.ledger.repricing import TokenSum
+from spool.ledger.token_sums import TokenSum
 from spool.processing import MARKS, PROVISIONED, STANDARD, STANDARD_TIER, processing_mode
 from spool.record import CONTRACT_MARK, Inference
 

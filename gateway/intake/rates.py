@@ -14,11 +14,10 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from gateway.configuration.sections import PriceOverride
+from gateway.configuration.prices import PriceOverride
 from gateway.intake.rate_cards.card import DAY_NS, CardPrices, Model, Price, day_ns
 from gateway.intake.unit_prices import AMOUNTS, PartRate, part_rate_from_amounts
-from spool.ledger.repricing import TokenSum
-from spool.ledger.sums import SIZES
+from spool.ledger.token_sums import SIZES, TokenSum
 from spool.meters import FEES
 from spool.processing import STANDARD
 

@@ -16,7 +16,7 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 from gateway.intake.rate_cards.card import CardPrices
-from spool.ledger.repricing import TokenSum
+from spool.ledger.token_sums import TokenSum
 from spool.meters import DECIMALS, FEES, METERS, MODALITIES, quantity_from_millionths, quantity_in_millionths
 from spool.record import Inference, decimal_text
 

@@ -17,17 +17,9 @@ from gateway.money.costs.question import CostQuestion, check_span, check_units
 from gateway.money.costs.times import parse_moment
 from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
+from spool.ledger.dimensions import BILLED_DIMENSIONS, BILLED_TYPES, PAID_COST, PAID_DIMENSIONS, TOTAL
 from spool.ledger.periods import RANGES, Span, named_span
-from spool.ledger.queries import (
-    BILLED_DIMENSIONS,
-    BILLED_TYPES,
-    PAID_COST,
-    PAID_DIMENSIONS,
-    TOTAL,
-    CostQuery,
-    CostRow,
-    next_full_hour,
-)
+from spool.ledger.queries import CostQuery, CostRow, next_full_hour
 from spool.ledger.work import UNITS
 from spool.people import SECOND_NAME, USER, People
 from spool.registry.roles import COUNTED_TYPES

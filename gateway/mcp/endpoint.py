@@ -31,7 +31,7 @@ from gateway.http.requests import Result, check_json_content_type
 from gateway.mcp.messages import is_tool_or_resource_call
 from gateway.mcp.protocol import answer_message
 from gateway.mcp.tool import ToolCallContext
-from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.managed import OperationKeyRequest
 from gateway.operations.services import AllServices, OperatorServices
 from gateway.people.authentication.assistant_people import (
     PersonUsingAssistant,
@@ -189,16 +189,16 @@ def _mcp_address(path: str, summary: str, *, name: str = "") -> ApiAddress:
     "Send one MCP message with a person's token (address of mcp.oauth.resource)",
     name="ask_mcp_as_person",
 )
-async def ask_mcp(request: KeyRequest[OperatorServices, bytes]) -> Result:
+async def ask_mcp(request: OperationKeyRequest[OperatorServices, bytes]) -> Result:
     """Answer one MCP message. Notifications get 202 without a body."""
     operators = request.services
     bearer = request.bearer
     rights, step_up_to = EVERYTHING, None
-    if bearer.person is not None:
+    if isinstance(bearer.person, PersonUsingAssistant):
         rights, step_up_to = await _current_rights_and_write_challenge(request, bearer.person)
     asking = ToolCallContext(
         services=operators,
-        shared=request.shared,
+        shared=operators.installation,
         whole_ledger=operators.money.ledger,
         actor=request.actor,
         rights=rights,
@@ -218,7 +218,7 @@ async def ask_mcp(request: KeyRequest[OperatorServices, bytes]) -> Result:
 
 
 async def _current_rights_and_write_challenge(
-    request: KeyRequest[OperatorServices, bytes], person: PersonUsingAssistant
+    request: OperationKeyRequest[OperatorServices, bytes], person: PersonUsingAssistant
 ) -> tuple[Rights, str | None]:
     """
     Return a person's current rights, and a challenge for writing if the token only allows reading.

@@ -17,8 +17,8 @@ from gateway.money.costs.reader import CostReader
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.services import OperatorServices
 from spool.errors import Invalid
+from spool.ledger.dimensions import BILLED_DIMENSIONS
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED_DIMENSIONS
 from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import USE_ASSISTANTS

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from spool import money
 from spool.clock import Clock
-from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.periods import period_beginning
 from spool.ledger.queries import CostQuery, CostRow, next_full_hour
@@ -38,7 +38,7 @@ LabelValues = tuple[str, ...]
 
 
 class _SpendSums(NamedTuple):
-    cost: int = 0  # cost in units of spool.ledger.money
+    cost: int = 0  # cost in units of spool.money
     input_tokens: int = 0
     output_tokens: int = 0
     calls: int = 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.managed import OperationKeyRequest
 
 if TYPE_CHECKING:
     from gateway.configuration.sections import Config
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
         SenderServices,
         SpoolServices,
     )
-    from gateway.operations.holders.receivers import ReceiverServices, StatusServices, TopicServices
+    from gateway.operations.requests.receiver_services import ReceiverServices
+    from gateway.operations.single_receivers import ServicesOfSingleReceivers
     from gateway.people.authentication.bearer import AuthenticatedKey
     from spool.registry.operators import Actor
     from spool.storage import Storage
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 # Background tasks by name. They run as long as the server.
 Background = dict[str, Callable[[], Coroutine[Any, Any, None]]]
+
+
+def is_protocol(kind: type[Any]) -> bool:
+    return bool(getattr(kind, "_is_protocol", False))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +61,14 @@ class OperatorServices:
 
 @dataclass(frozen=True, kw_only=True)
 class AllServices:
-    """Everything that a started Tollhouse consists of."""
+    """
+    Everything that a started Tollhouse consists of. `single` has the members of all protocols in which a receiver
+    states what it needs.
+    """
 
     storage: Storage
     receivers: ReceiverServices
-    topics: TopicServices
-    status: StatusServices
+    single: ServicesOfSingleReceivers
     operators: OperatorServices
     background: Background
     # Function that reloads the running configuration: see gateway.service.assembly.reload.
@@ -70,9 +77,9 @@ class AllServices:
     ]
 
     def services_of_type(self, kind: type[Any]) -> Any:
-        sender_holders = (self.receivers, self.topics, self.status)
-        matching = next((holder for holder in sender_holders if type(holder) is kind), None)
-        return self.operators.services_of_type(kind) if matching is None else matching
+        if kind is type(self.receivers):
+            return self.receivers
+        return self.single if is_protocol(kind) else self.operators.services_of_type(kind)
 
     @property
     def shared(self) -> InstallationServices:
@@ -84,8 +91,8 @@ class AllServices:
         holder: object,
         bearer: AuthenticatedKey,
         reservation: RequestByteReservation,
-    ) -> KeyRequest[Any, Any]:
-        return KeyRequest(
+    ) -> OperationKeyRequest[Any, Any]:
+        return OperationKeyRequest(
             http=request,
             body=None,
             services=holder,

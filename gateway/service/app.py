@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.problems import config_problems as problems_of
-from gateway.configuration.sections import Config, ConfigError
+from gateway.configuration.sections import Config
 from gateway.configuration.settings_in_effect import DEFAULT, SettingInEffect, settings_in_effect
-from gateway.configuration.values import split_address
+from gateway.configuration.values import ConfigError, split_address
 from gateway.core.paths import CONSOLE, console_link
 from gateway.http.listening.sockets import ListeningSockets
 from gateway.http.listening.tls import Certificate

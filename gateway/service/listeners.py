@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.configuration.sections import ServerSettings
+from gateway.configuration.server import ServerSettings
 from gateway.core.errors import Refusal
 from gateway.http.listening.connections import OpenConnections, connection_limit
 from gateway.http.listening.listener import Listener, operator_listen_address, uses_tls
@@ -166,7 +166,6 @@ class ServerListeners:
         receivers = services.receivers
         for listener in self._http.values():
             await listener.close_listening_socket()
-        await receivers.websockets.close()
         if self._sockets or (self._hand_over is not None and self._hand_over.asked.is_set()):
             await self._close_after_responses(services)
         if await receivers.in_hand.close_and_wait(UPLOAD_S):

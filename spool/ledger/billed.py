@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from spool import money
 from spool.errors import NotKept
-from spool.ledger import money
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, ORIGINS, CostQuery, DerivedDimension
+from spool.ledger.dimensions import BILLED_DIMENSIONS, BILLED_TYPES, ORIGINS, DerivedDimension
+from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S, Dimensions
 from spool.record import format_to_second
 
@@ -48,7 +49,7 @@ _COUNTED = {
 
 class BilledSum(NamedTuple):
     """
-    A sum of billed costs in units of `spool.ledger.money`. `basis`: how it was assigned, such as `exact` or
+    A sum of billed costs in units of `spool.money`. `basis`: how it was assigned, such as `exact` or
     `shared`. `arranged`: bits of the cost types that include it.
     """
 
@@ -68,7 +69,7 @@ class BilledDay:
     own.
 
     `reasons`: amounts without known calls, by reason. `accrued`: amounts that the AMORTIZED cost types add
-    to these. Both are in units of `spool.ledger.money`. `foreign`: the number of rows in other currencies.
+    to these. Both are in units of `spool.money`. `foreign`: the number of rows in other currencies.
     """
 
     day: int  # epoch seconds

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 
-from spool.ledger import money
+from spool import money
 from spool.ledger.checksums import CheckedSum, Checksums, ReproducibleSumParts, detail_level_lost_to_row_limit
 from spool.ledger.counting import RECALCULATED, finest_stored_period, read_state
 from spool.ledger.ledger_rows import LedgerRows

@@ -13,7 +13,7 @@ from operator import mul
 from secrets import token_bytes
 from typing import NamedTuple
 
-from spool.ledger.cost_kinds import NONE, REPORTED
+from spool.cost_kinds import NONE, REPORTED
 from spool.ledger.counting import replace_owners_with_other, replace_work_with_other, stored_dimensions
 from spool.ledger.sums import (
     COUNTS,

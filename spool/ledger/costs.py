@@ -18,28 +18,19 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
+from spool import money
+from spool.cost_kinds import KIND_OF_SOURCE, KINDS
 from spool.errors import NotKept
-from spool.ledger import money, work
-from spool.ledger.cost_kinds import KIND_OF_SOURCE, KINDS
+from spool.ledger import work
 from spool.ledger.counting import read_state
 from spool.ledger.days.spans import distinct_moments, divide_billed_periods, group_reads, plan_period_reads
+from spool.ledger.dimensions import BILLED_DIMENSIONS, PRICED_BY, TOTAL, Group
 from spool.ledger.ledger_rows import WRONG, WRONG_OF, GroupSum, LedgerRows, MeterSum, Span
 from spool.ledger.periods import next_beginning, period_beginning
-from spool.ledger.queries import (
-    BILLED_DIMENSIONS,
-    CHECK_EVERY,
-    EVERY_METER,
-    PRICED_BY,
-    SLICE,
-    TOTAL,
-    CostQuery,
-    CostRow,
-    Group,
-    QuestionLimit,
-    check_dimension,
-)
+from spool.ledger.queries import EVERY_METER, SLICE, CostQuery, CostRow, check_dimension
 from spool.ledger.sums import COUNTS, DAY_S, LATENCY, MONEY, OTHER, Measures
 from spool.record import CURRENCY
+from spool.turns.question_limit import CHECK_EVERY, QuestionLimit
 from spool.turns.threads import sort_in_short_steps
 from spool.turns.threads import sum_columns as column_sums
 
@@ -419,7 +410,7 @@ class _GroupTotal:
         return not any(amounts) and not any(map(_has_some, counted))
 
     def measure(self, name: str) -> int:
-        """Return a measure by its field name in CostRow. Money is in units of `spool.ledger.money`."""
+        """Return a measure by its field name in CostRow. Money is in units of `spool.money`."""
         if name == "cost":
             return self._units_without_rate_scale(self._cost)
         value = getattr(self.cost_row(_EPOCH, ()), name)

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from spool.ledger import money
+from spool import money
+from spool.ledger.dimensions import SPLIT_BY
 from spool.ledger.queries import CostRow
 
-SPLIT_BY = ("team", "provider", "model", "source")  # in this order, unless `privacy.group_order` is set
 FIRST_DAYS = (1, 8, 15, 22)  # days on which the parts of a month begin, in UTC
 COUNTS = ("calls", "input_tokens", "output_tokens")
 GRACE = timedelta(days=2)  # time for late reports; calls that arrive later are in no cell

@@ -22,17 +22,9 @@ from spool.ledger.costs import query_costs
 from spool.ledger.counting import DimensionNumbering, MissedNumbers, read_state
 from spool.ledger.days import spans
 from spool.ledger.days.usage import DaySum, UsageSum, day_sums_by_dimensions, day_usage, priceable_day_sums
+from spool.ledger.dimensions import DIMENSIONS, TAG, DerivedDimension, DerivedDimensions
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore, new_data_version
-from spool.ledger.queries import (
-    DIMENSIONS,
-    TAG,
-    CostQuery,
-    CostRow,
-    DerivedDimension,
-    DerivedDimensions,
-    check_dimension,
-    limit_of_running_query,
-)
+from spool.ledger.queries import CostQuery, CostRow, check_dimension
 from spool.ledger.recalculations import RecalculationPriceBooks, Recalculations
 from spool.ledger.repricing import (
     Pricer,
@@ -63,6 +55,7 @@ from spool.packed.native import NativeFault, NativeModule
 from spool.people import SECOND_NAME, USER, USER_EMAIL, People, is_hash_address_or_pseudonym
 from spool.record import AI_TELEMETRY
 from spool.turns.fair_turns import current_work, pause_for_others
+from spool.turns.question_limit import limit_of_running_query
 from spool.viewed_people import check_may_view_people, note_viewed_people
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from secrets import randbits
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from spool.ledger.queries import CostQuery, DerivedDimension, Group
+from spool.ledger.dimensions import DerivedDimension, Group
+from spool.ledger.queries import CostQuery
 from spool.ledger.sums import END_OF_TIME, Dimensions, DimensionValues, Measures, MeterSums
 from spool.ledger.work import RunLineage, RunTree, Units
 from spool.ledger.work_links import WorkUnitLinks
@@ -294,7 +295,7 @@ class LedgerRows(Protocol):
     ) -> Iterable[MeterSum]:
         """
         Return the amounts in other currencies by period and group, each as three integers (see
-        `spool.ledger.money`).
+        `spool.money`).
         """
         ...
 

@@ -13,7 +13,7 @@ from functools import partial
 from hashlib import blake2b
 from zlib import compress, decompress
 
-from spool.ledger.cost_kinds import ESTIMATED, REPORTED
+from spool.cost_kinds import ESTIMATED, REPORTED
 from spool.ledger.counting import RECALCULATED, finest_stored_period, read_state
 from spool.ledger.ledger_rows import LedgerRows, Recalculation, new_data_version
 from spool.ledger.repricing import Pricer, new_cost_estimate

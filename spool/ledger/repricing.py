@@ -13,42 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-import msgspec
-
-from spool.ledger import money
-from spool.ledger.cost_kinds import cost_source_after_pricing
+from spool import money
+from spool.cost_kinds import cost_source_after_pricing
 from spool.ledger.counting import WIDTHS, DimensionNumbering, delete_daily_sums_with_hourly_sums
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import COUNTS, MONEY, Dimensions, Measures, input_size_and_is_output_known
+from spool.ledger.token_sums import TokenSum
 from spool.record import NS
 
 _NO_METERS: Mapping[str, int] = {}
 _ESTIMATED = len(COUNTS) + MONEY.index("estimated")
-
-
-class TokenSum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """
-    Calls of one hour, model, processing mode and price tier, as one sum.
-
-    `beyond`: the largest of SIZES (input tokens) that every call's input exceeds, or -1 if unknown.
-    """
-
-    provider: str | None
-    response_model: str | None
-    request_model: str | None
-    mode: str
-    time: int  # start of the hour, in nanoseconds since the epoch
-    beyond: int
-    calls: int
-    input_tokens: int
-    output_tokens: int | None
-    cache_read_tokens: int
-    cache_write_tokens: int
-    reasoning_tokens: int
-    cache_write_1h_tokens: int
-    meters: Mapping[str, int] = msgspec.field(default_factory=dict)  # quantity by meter, in millionths
-    # end of the calls' times in nanoseconds, if all of them must have one price; else 0
-    until: int = 0
 
 
 class Pricer(Protocol):
@@ -71,7 +45,7 @@ class Pricer(Protocol):
 class SumLine(NamedTuple):
     """
     The part of a call's or sum's cost at one price. `quantity`: in millionths. `amount`: in units of
-    `spool.ledger.money`.
+    `spool.money`.
     """
 
     meter: str  # a meter of spool.meters, a token count, or REQUESTS

@@ -18,17 +18,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from spool.ledger.counting import OWNERS, WORK
+from spool.ledger.dimensions import TAG, DerivedDimension, WantedValues
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import (
-    SLICE,
-    TAG,
-    CostQuery,
-    CostRow,
-    DerivedDimension,
-    WantedValues,
-    check_dimension,
-    narrow_query,
-)
+from spool.ledger.queries import SLICE, CostQuery, CostRow, check_dimension, narrow_query
 from spool.ledger.sums import OTHER
 from spool.ledger.usages import UsageByGroup
 from spool.ledger.work import OF_PEOPLE, TREES, UNITS, RunLineage

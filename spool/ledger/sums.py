@@ -20,8 +20,9 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from spool.ledger import money
-from spool.ledger.cost_kinds import KIND_OF_SOURCE, NONE, call_cost_source, counted_cost_source
+from spool import money
+from spool.cost_kinds import KIND_OF_SOURCE, NONE, OUTCOME_TAGS, call_cost_source, counted_cost_source
+from spool.ledger.token_sums import SIZES
 from spool.ledger.work import MAX_LEVELS, Units, WorkUnitHasher, names_to_store
 from spool.ledger.work import NONE as NO_UNIT
 from spool.ledger.work import OTHER as OTHER  # the name that stands for many values
@@ -43,8 +44,6 @@ _HOUR_NS = HOUR_S * NS
 AHEAD_S = 2 * HOUR_S  # start times further after the hour of arrival are not believed
 MS = 1_000_000
 
-# Input tokens at which prices change. Each size has its own sums, so that these can be priced again.
-SIZES = (0, 100_000, 128_000, 200_000, 256_000, 272_000, 512_000)
 INPUT_UNKNOWN = -1
 _OUTPUT_UNKNOWN = -2  # if the output is unknown, the input size is subtracted from this value
 
@@ -80,13 +79,12 @@ _OUTPUT_TYPES = frozenset({"output", "output_visible"})
 _MEMO = 10_000
 # characters of a tag's value; values are cut one by one, so that the tags remain valid JSON
 MAX_TAG = 256
-OUTCOME_TAGS = "correction_status", "correction_cost_source"  # tags in the corrections of another Tollhouse
 
 
 class Dimensions(NamedTuple):
     """
     The dimensions of a sum; "" means unknown. `model`: the model that answered, else the requested model.
-    `cost_source`: as in `spool.ledger.cost_kinds`.
+    `cost_source`: as in `spool.cost_kinds`.
     """
 
     kind: str
@@ -244,7 +242,7 @@ class HourlySums:
     def add_call_sums(self, hour: int, call: CountedFields, measures: Measures) -> None:
         """
         Add the measures of calls with the dimensions of `call` and this object's `tags`. Either all of these
-        calls have usage or none has (see `spool.ledger.cost_kinds`). The stored sum may be the same object as
+        calls have usage or none has (see `spool.cost_kinds`). The stored sum may be the same object as
         `measures`.
         """
         is_empty = not any(measures[1:_LATENCY_MS])

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from spool.ledger import money
-from spool.ledger.cost_kinds import NONE
+from spool import money
+from spool.cost_kinds import NONE
 from spool.ledger.costs import (
     MOST_SPANS,
     check_and_simplify_query,
@@ -22,9 +22,11 @@ from spool.ledger.costs import (
 )
 from spool.ledger.counting import read_state
 from spool.ledger.days.spans import group_reads, plan_period_reads
+from spool.ledger.dimensions import TOTAL, Group
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.queries import CHECK_EVERY, TOTAL, CostQuery, CostRow, Group, QuestionLimit
+from spool.ledger.queries import CostQuery, CostRow
 from spool.record import CURRENCY
+from spool.turns.question_limit import CHECK_EVERY, QuestionLimit
 
 if TYPE_CHECKING:
     from spool.currencies import Rates
@@ -33,7 +35,7 @@ MEASURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_t
 
 
 class GroupUsage(msgspec.Struct, kw_only=True, gc=False):
-    """The sums of a group: fields of a CostRow, with money in units of `spool.ledger.money`."""
+    """The sums of a group: fields of a CostRow, with money in units of `spool.money`."""
 
     cost: int = 0
     reported: int = 0

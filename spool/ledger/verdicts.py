@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from spool.ledger import money
+from spool import money
 from spool.ledger.sums import (
     HOUR_S,
     MAX_MONEY,
@@ -28,7 +28,7 @@ Tokens = tuple[int | None, int | None, int | None, int | None, int | None, int |
 
 class CountedAmounts(NamedTuple):
     """
-    The amounts that one record adds. `spend`: in units of `spool.ledger.money`, None if no cost counts.
+    The amounts that one record adds. `spend`: in units of `spool.money`, None if no cost counts.
     `tokens`: input, output, cache read, cache write, reasoning, one-hour cache write.
     """
 

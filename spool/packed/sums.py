@@ -6,8 +6,9 @@ from typing import Final
 
 import msgspec
 
-from spool.ledger import money, work
+from spool import money
 from spool.ledger import sums as rule
+from spool.ledger import work
 from spool.ledger.comparing import max_records_at_once
 from spool.ledger.sums import HourlySums
 from spool.log.values import LogEntry

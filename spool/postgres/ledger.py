@@ -9,23 +9,20 @@ from hashlib import blake2b
 from operator import add
 from typing import Any, TypeVar
 
-from spool.ledger import money
-from spool.ledger.ledger_rows import FoundNumbers, GroupSum, LedgerRows, MeterSum, Span
-from spool.ledger.queries import (
+from spool import money
+from spool.ledger.dimensions import (
     BILLED,
     BILLED_DIMENSIONS,
     DIMENSIONS,
-    EVERY_METER,
     PRICED_BY,
     ROW_DIMENSIONS,
     ROW_TAG,
-    SLICE,
     TAG,
-    CostQuery,
     DerivedDimension,
     Group,
-    needed_sums,
 )
+from spool.ledger.ledger_rows import FoundNumbers, GroupSum, LedgerRows, MeterSum, Span
+from spool.ledger.queries import EVERY_METER, SLICE, CostQuery, needed_sums
 from spool.ledger.sums import (
     COUNTS,
     LATENCY,

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import msgspec
 
 from spool.errors import Invalid, NotAllowed
-from spool.ledger.queries import BILLED_TYPES, COST_TYPES, WantedValues
+from spool.ledger.dimensions import BILLED_TYPES, COST_TYPES, WantedValues
 from spool.people import USER, filter_values_of_dimension
 from spool.registry.changes import RegistryChangeWriter
 from spool.registry.document_table import DocumentCheck, NamedTable, check_name_free, draft_fields

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from spool.errors import Invalid
-from spool.ledger.queries import TAG
+from spool.ledger.dimensions import TAG
 
 MAX_DIMENSION = 200  # characters of a dimension's name in an error message
 MAX_AMOUNT = Decimal(10) ** 12

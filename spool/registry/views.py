@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import msgspec
 
 from spool.errors import AskedTooMuch, Invalid, NotAllowed
-from spool.ledger.periods import RANGES
-from spool.ledger.queries import (
+from spool.ledger.dimensions import (
     BILLED_TYPES,
     COST_TYPES,
     GRANULARITIES,
@@ -25,6 +24,7 @@ from spool.ledger.queries import (
     TOTAL,
     WantedValues,
 )
+from spool.ledger.periods import RANGES
 from spool.ledger.work import BOUNDED, TREES, UNITS
 from spool.people import filter_values_of_dimension
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name_free

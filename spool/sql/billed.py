@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from spool.ledger import money
+from spool import money
 from spool.ledger.billed import BilledDay, BilledSum, day_columns, read_day
 from spool.ledger.ledger_rows import GroupSum
 from spool.ledger.queries import CostQuery

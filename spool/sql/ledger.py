@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, new_data_versions_by_month, stored_dimensions
+from spool.ledger.dimensions import BILLED as KIND
+from spool.ledger.dimensions import ROW_TAG
 from spool.ledger.ledger_rows import WRONG, WRONG_OF, FoundNumbers, Recalculation, TagList, new_data_version
-from spool.ledger.queries import BILLED as KIND
-from spool.ledger.queries import ROW_TAG
 from spool.ledger.sums import (
     BILLED_ROLLUPS,
     COUNTS,

@@ -44,7 +44,8 @@ from spool.sql.run_trees import (
 )
 
 if TYPE_CHECKING:
-    from spool.ledger.queries import CostQuery, DerivedDimension
+    from spool.ledger.dimensions import DerivedDimension
+    from spool.ledger.queries import CostQuery
     from spool.ledger.work import Units
 
 WORK, SETS, NAMES, UNLISTED = "work", "work_units", "work_names", "work_unlisted"

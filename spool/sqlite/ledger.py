@@ -12,26 +12,24 @@ from operator import sub
 from pathlib import Path
 from typing import Any, TypeVar
 
+from spool import money
 from spool.clock import Clock
 from spool.errors import LedgerLost, SpoolUnavailable
-from spool.ledger import money
-from spool.ledger.ledger import CHUNK, Ledger
-from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum, Span
-from spool.ledger.queries import (
+from spool.ledger.dimensions import (
     BILLED,
     BILLED_DIMENSIONS,
     DIMENSIONS,
-    EVERY_METER,
     PRICED_BY,
     ROW_DIMENSIONS,
     ROW_TAG,
     TAG,
-    CostQuery,
     DerivedDimension,
     DerivedDimensions,
     Group,
-    needed_sums,
 )
+from spool.ledger.ledger import CHUNK, Ledger
+from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum, Span
+from spool.ledger.queries import EVERY_METER, CostQuery, needed_sums
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, DimensionValues, Measures, period_start
 from spool.ledger.work import ROLLUP, UNITS, WORK_LIMITS, WorkLimits
 from spool.meters import SCALE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.money import UNIT
 from spool.ledger.sums import COUNTS, HOUR_S, LATENCY, Dimensions
+from spool.money import UNIT
 
 
 async def fill(ledger: Ledger, *, combinations: int, hours: int, begin: int) -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from gateway.money.allocation.language import join_definitions, parse_definition
 from gateway.money.allocation.published import AllocationDefinitionHolder
-from spool.ledger import money
+from spool import money
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.ledger.queries import CostQuery, CostRow
 from spool.sqlite.ledger import open_ledger
 from tests.bench.definitions import definition
 from tests.bench.many_rows import add_rows

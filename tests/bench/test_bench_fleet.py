@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.devices.fleet.heartbeat_facts import ASSISTANTS, CAUSES
+from gateway.devices.fleet.heartbeat_facts import CAUSES
 from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.normalise.assistants import ASSISTANTS
 from spool.devices.device import Device
 from tests.integration.operations.server import operator_server
 from tests.rounds import IS_LONG

@@ -23,7 +23,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from exporters.settings import UpstreamKey, UpstreamSettings
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.server import ServerSettings
 from gateway.service.app import TollhouseApp
 from spool.log.values import Commit
 from spool.record import AI_TELEMETRY

@@ -14,7 +14,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from exporters.otlp.telemetry import MetricsRequest
 from gateway.normalise.otlp import normalise_otlp
 from gateway.normalise.outcome import ReadOptions
-from spool.ledger import money
+from spool import money
 from spool.ledger.sums import COUNTS, HourlySums
 from spool.ledger.verdicts import counted_amounts
 from spool.log.planning.corrections import correction_subtracting_duplicate

@@ -22,7 +22,8 @@ from typing import Any
 import urllib3
 
 from exporters.settings import DestinationSettings
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.server import ServerSettings
 from gateway.service.app import TollhouseApp
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor

@@ -19,7 +19,8 @@ import pytest_asyncio
 from aiohttp import ClientResponse, ClientSession, web
 from aiohttp.web_app import _cached_build_middleware
 
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.server import ServerSettings
 from gateway.http import answers
 from gateway.http.address import ApiAddress
 from gateway.http.answers import send_json
@@ -115,7 +116,7 @@ class Serving:
 
     async def make_connection(self, id: str = "connection-1", **given: Any) -> None:
         draft = ConnectionDraft(**{"name": f"bill of {id}", "cloud_provider": "MongoDB", **given})
-        await self.app.services.topics.billing_connections.create(draft, id=id, actor=ACTOR)
+        await self.app.services.single.billing_connections.create(draft, id=id, actor=ACTOR)
 
     async def records(self) -> list[Inference | UsageMetric]:
         """Return every closed record of a call or counter in order, without corrections."""

@@ -74,7 +74,7 @@ async def test_a_call_arrives(machine: Machine) -> None:
 
 
 async def test_a_gateway_that_refuses_the_key_or_the_device(machine: Machine) -> None:
-    await machine.gateway.app.services.topics.devices.revoke_device(DEVICE, ACTOR)
+    await machine.gateway.app.services.single.devices.revoke_device(DEVICE, ACTOR)
     revoked = await machine.test()
     assert (False, "refused") == (revoked.arrived, revoked.cause)
     assert "401" in revoked.words

@@ -29,7 +29,8 @@ from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import BillReconciler
 from gateway.cli import main
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.server import ServerSettings
 from gateway.core.paths import OPERATOR_API
 from gateway.devices.machine_state import MachineEvidence, evaluate_machine_state
 from gateway.intake.prices import PriceBook

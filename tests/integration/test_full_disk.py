@@ -12,7 +12,8 @@ import grpc
 import pytest
 from aiohttp import ClientSession
 
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.server import ServerSettings
 from gateway.service import app as apps
 from gateway.service.addresses.areas import GRPC_SERVICES
 from gateway.service.app import StartAbandoned, TollhouseApp

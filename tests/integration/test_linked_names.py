@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.sections import Assignment, AttributionRule, Config, Match
+from gateway.configuration.attribution import Assignment, AttributionRule, Match
+from gateway.configuration.sections import Config
 from spool.ledger.queries import CostQuery, CostRow
 from spool.people import HASH, People
 from spool.settings import SpoolSettings

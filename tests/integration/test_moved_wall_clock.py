@@ -12,7 +12,8 @@ import pytest
 from aiohttp import ClientSession
 
 from gateway.cli.operator.client import OperatorClient
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.server import ServerSettings
 from gateway.service.app import TollhouseApp
 from spool.clock import SteadyClock, SystemClock
 from spool.ledger.queries import CostQuery
@@ -100,11 +101,11 @@ async def test_an_operator_sees_the_step_and_agrees(tmp_path: Path) -> None:
     client = OperatorClient(Config(data_dir=tmp_path / "data"), "ada@example.com")
     try:
         wall.ahead = DAY
-        report = await app.services.status.health.build_report()
+        report = await app.services.single.health.build_report()
         assert report["ready"]
         assert pytest.approx(DAY, abs=1) == report["clock"]["step_s"]
         assert pytest.approx(3600, abs=60) == report["clock"]["held_s"]
-        metrics = (await app.services.status.exposition.current_text()).decode()
+        metrics = (await app.services.single.exposition.current_text()).decode()
         assert re.search(r"^tollhouse_clock_step_seconds 86[34]\d\d\.", metrics, re.MULTILINE)
         shown = await asyncio.to_thread(client.request, "GET", "/clock")
         assert pytest.approx(DAY, abs=1) == shown["clock"]["step_s"]
@@ -112,7 +113,7 @@ async def test_an_operator_sees_the_step_and_agrees(tmp_path: Path) -> None:
             done = await asyncio.to_thread(client.request, "POST", "/clock/accept", body={})
             assert pytest.approx(moved_s, abs=1) == done["clock"]["moved_s"]
             assert pytest.approx(was_held_s, abs=60) == done["clock"]["was_held_s"]
-        report = await app.services.status.health.build_report()
+        report = await app.services.single.health.build_report()
         assert report["clock"]["step_s"] == 0.0
         assert report["clock"]["held_s"] == 0.0
     finally:

@@ -19,7 +19,8 @@ import pytest
 from yarl import URL
 
 from gateway.cli import main
-from gateway.configuration.sections import AttributionRule, Config, PrivacySettings, all_settings
+from gateway.configuration.attribution import AttributionRule
+from gateway.configuration.sections import Config, PrivacySettings, all_settings
 from gateway.core.paths import OPERATOR_API, socket_path
 from gateway.mcp.tools.list import TOOLS
 from gateway.service.addresses.table import ADDRESSES

@@ -20,7 +20,8 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.server import ServerSettings
 from gateway.http.listening import listener
 from gateway.service import app as apps
 from gateway.service import listeners

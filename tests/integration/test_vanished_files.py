@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.server import ServerSettings
 from gateway.monitoring import health as healths
 from gateway.service.app import TollhouseApp
 from tests.integration.conftest import Serve
@@ -82,12 +83,12 @@ async def test_memory_is_not_called_a_disk(tmp_path: Path, caplog: pytest.LogCap
         )
         await app.start()
         try:
-            report = await app.services.status.health.build_report()
+            report = await app.services.single.health.build_report()
             assert report["ready"] is True
             assert report["storage"]["mount"] == "tmpfs"
             assert report["storage"]["durability"] == "memory"
             assert "deletes everything stored there" in report["storage"]["warning"]
-            metrics = (await app.services.status.exposition.current_text()).decode()
+            metrics = (await app.services.single.exposition.current_text()).decode()
             assert 'tollhouse_storage{durability="memory",mount="tmpfs"} 1.0' in metrics
             assert "storage_not_durable" in {getattr(record, "action", "") for record in caplog.records}
         finally:

@@ -246,7 +246,7 @@ def test_sums_beyond_any_number_of_the_module(native: NativeModule) -> None:
 
 
 def test_calls_without_usage_have_sums_of_their_own(native: NativeModule) -> None:
-    """The module and the rules agree which calls used nothing and cost nothing (`spool.ledger.cost_kinds`)."""
+    """The module and the rules agree which calls used nothing and cost nothing (`spool.cost_kinds`)."""
     some: Sequence[dict[str, Any]] = (
         {},
         {"output_tokens": 0},

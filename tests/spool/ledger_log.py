@@ -11,7 +11,8 @@ from decimal import Context, Decimal, localcontext
 from typing import Any, Self
 
 from gateway.intake.prices import PriceBook
-from spool.ledger.repricing import Pricer, TokenSum
+from spool.ledger.repricing import Pricer
+from spool.ledger.token_sums import TokenSum
 from spool.log.values import LogEntry
 from spool.record import NS, Correction, Inference, Record
 

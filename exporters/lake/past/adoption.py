@@ -29,12 +29,12 @@ from exporters.lake.past.records import RECORDS, TopicRecords, time_ns
 from exporters.lake.stores import LakeStore
 from exporters.lake.tables import RowDigest, table_for_route
 from exporters.lake.verification import ReadManifest, read_manifests
+from spool import money
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries, LakeDeliveries
 from spool.deliveries.values import Delivery, LakeDelivery, Settlement
 from spool.erasure import Renaming
 from spool.errors import NotAllowed
-from spool.ledger import money
 from spool.log.imported import (
     build_import_submission,
     imported_ranges,

@@ -31,8 +31,8 @@ from exporters.lake.manifest import ImportedPart, LakeManifest
 from exporters.lake.partitions import DeliveryFiles, FileFormat
 from exporters.lake.past.records import RECORDS, TopicRecords, time_ns
 from exporters.lake.stores import LakeStore
+from spool import money
 from spool.clock import Clock
-from spool.ledger import money
 from spool.record import AI_TELEMETRY, NS, decimal_text, utc_iso
 
 _SHOWN: Final = {topic: "AI telemetry" if topic == AI_TELEMETRY else topic for topic in RECORDS}

@@ -13,8 +13,8 @@ from exporters.lake.columns import LakeTable
 from exporters.lake.manifest import LakeManifest
 from exporters.lake.tables import TABLES, LakeDay, RowDigest
 from exporters.lake.verification import FOREIGN, MISSING, LakeDifference
+from spool import money
 from spool.deliveries.protocols import LakeDeliveries, LakeRecount
-from spool.ledger import money
 from spool.log.protocols import ReadableLog
 from spool.log.values import LogEntry
 

@@ -20,7 +20,7 @@ from gateway.bills.reconciliation.matching import (
     middle_day_of_row,
 )
 from gateway.bills.reconciliation.sides import ANYWHERE, DAY_S, BilledMoney, BilledTokens, CountedUse
-from spool.ledger import money
+from spool import money
 from spool.ledger.billed import CLOSED, PROVISIONAL
 from spool.statements import CORRECTION, REFUND, StatementRow
 

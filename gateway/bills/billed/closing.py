@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 
 from gateway.bills.billed.spreading import divide_by_weights
-from spool import providers
+from spool import money, providers
 from spool.errors import Invalid
-from spool.ledger import money
 from spool.ledger.billed import (
     DIFFERENCE,
     EVERY,
@@ -29,7 +28,7 @@ from spool.ledger.billed import (
     BilledDay,
     BilledSum,
 )
-from spool.ledger.queries import BILLED, BILLED_TYPES
+from spool.ledger.dimensions import BILLED, BILLED_TYPES
 from spool.ledger.sums import Dimensions
 from spool.record import CURRENCY
 from spool.registry.texts import check_amount, check_one_of, check_optional_text, check_text

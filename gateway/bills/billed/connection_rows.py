@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from gateway.bills.billed.spreading import divide_in_sequence
-from spool.ledger import money
+from spool import money
 from spool.ledger.billed import BILLING, EXACT, INVOICED, SHARED, UNALLOCATED, USAGE, BilledSum
-from spool.ledger.queries import BILLED, BILLED_TYPES, ROW_TAG
+from spool.ledger.dimensions import BILLED, BILLED_TYPES, ROW_TAG
 from spool.ledger.sums import DAY_S, MAX_TAG, OTHER, Dimensions
 from spool.people import People
 

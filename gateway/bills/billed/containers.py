@@ -24,10 +24,10 @@ from gateway.bills.billed.connection_rows import (
 )
 from gateway.bills.billed.spreading import divide_by_weights
 from gateway.clusters.usage.usage import CPU, GPU, MEMORY, DayUsage, UsageAmounts, WorkloadOnNode
+from spool import money
 from spool.container_files.values import ClusterIdentity
-from spool.ledger import money
 from spool.ledger.billed import CONTAINERS, USAGE
-from spool.ledger.queries import ROW_TAG, TAG
+from spool.ledger.dimensions import ROW_TAG, TAG
 from spool.ledger.sums import Dimensions
 from spool.settings import ContainerPrice
 

@@ -18,20 +18,13 @@ from itertools import chain, groupby
 import msgspec
 
 from gateway.bills.reconciliation.counting import find_seller
+from spool import money
 from spool.currencies import CurrencyConverter, find_no_rate, round_product_to_units
-from spool.ledger import money
 from spool.ledger.billed import AMORTIZED, CLOSED, COUNTED, FROZEN, INVOICED, OPEN, PROVISIONAL, BilledDay
 from spool.ledger.costs import combine_rows, periods_of_query
+from spool.ledger.dimensions import BILLED_DIMENSIONS, DerivedDimension, Group
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import (
-    BILLED_DIMENSIONS,
-    CostQuery,
-    CostRow,
-    CostsLedger,
-    DerivedDimension,
-    Group,
-    narrow_query,
-)
+from spool.ledger.queries import CostQuery, CostRow, CostsLedger, narrow_query
 from spool.ledger.sums import DAY_S, OTHER
 from spool.record import CURRENCY, utc_iso
 from spool.statements import day_text

@@ -32,7 +32,7 @@ from gateway.bills.billed.spreading import DividedAmount, divide_by_weights, div
 from gateway.bills.reconciliation.counting import KIND_OF_FEE
 from gateway.bills.reconciliation.sides import DAY_S, METERS, POOLED, WHOLE, BilledMoney, CountedUse
 from spool.ledger.billed import AMORTIZED, CLOSED, EVERY, INVOICED, UNALLOCATED, USAGE, BilledSum
-from spool.ledger.queries import BILLED, BILLED_TYPES
+from spool.ledger.dimensions import BILLED, BILLED_TYPES
 from spool.ledger.sums import Dimensions
 from spool.meters import FEES
 from spool.statements import CORRECTION, REFUND, SEAT

@@ -39,8 +39,8 @@ from spool.ledger.billed import (
     BilledDay,
     BilledSum,
 )
+from spool.ledger.dimensions import BILLED_TYPES
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED_TYPES
 from spool.ledger.sums import DAY_S, Dimensions
 from spool.statements import day_text
 

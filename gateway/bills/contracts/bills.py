@@ -23,8 +23,8 @@ from gateway.bills.contracts.declared import (
 )
 from gateway.bills.reconciliation.matching import middle_day_of_row
 from gateway.intake.price_terms import PREPAID, PRIORITY
+from spool import money
 from spool.currencies import CurrencyConverter, round_product_to_units
-from spool.ledger import money
 from spool.statements import ACCRUED, StatementRow
 
 ContractPlace = tuple[str, str, str]  # place of an amount: contract, charge and team

@@ -21,8 +21,8 @@ from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.contracts.declared import HOUR, TERM, Contract, ContractTerm, first_day_and_end, price_term
 from gateway.intake.price_terms import CAPACITY, PREPAID, PriceTerm, covering_terms
 from gateway.intake.prices import PriceBook
-from spool.ledger import money
-from spool.ledger.repricing import TokenSum
+from spool import money
+from spool.ledger.token_sums import TokenSum
 from spool.processing import PROVISIONED, STANDARD
 from spool.record import NS
 from spool.statements import DAY_S

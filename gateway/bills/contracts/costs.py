@@ -39,8 +39,8 @@ from gateway.bills.contracts.workloads import (
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.bills import final_bill_rows
 from gateway.bills.reconciliation.counting import TokenPrices
+from spool import money
 from spool.currencies import CurrencyConverter, find_no_rate, round_product_to_units
-from spool.ledger import money
 from spool.ledger.queries import CostQuery, next_full_hour
 from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import CURRENCY, utc_iso

@@ -29,8 +29,9 @@ from gateway.intake.rate_cards.card import CardUnreadable
 from spool.currencies import CurrencyConverter, find_no_rate, round_product_to_units
 from spool.errors import Invalid
 from spool.ledger.costs import periods_of_query
+from spool.ledger.dimensions import CHARGE, PLAN
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CHARGE, PLAN, CostQuery, CostRow
+from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.registry.registry import Registry
 

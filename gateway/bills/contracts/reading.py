@@ -36,21 +36,12 @@ from gateway.bills.plans.coverage import LedgerLimitedByCoverage, SeatCoverageRu
 from gateway.bills.reconciliation.counting import TokenPrices, token_values_and_fees, tokens_by_kind
 from gateway.bills.reconciliation.sides import WRITE_1H, WRITE_5M
 from gateway.intake.prices import PriceBook
-from spool import providers
-from spool.ledger import money
+from spool import money, providers
+from spool.ledger.dimensions import BILLED_TYPES, METERED_COST, PRICED_BY
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import (
-    BILLED_TYPES,
-    EVERY_METER,
-    METERED_COST,
-    PRICED_BY,
-    CostQuery,
-    CostRow,
-    CostsLedger,
-    next_full_hour,
-)
-from spool.ledger.repricing import TokenSum
+from spool.ledger.queries import EVERY_METER, CostQuery, CostRow, CostsLedger, next_full_hour
 from spool.ledger.sums import COUNTS, DAY_S, input_size_and_is_output_known
+from spool.ledger.token_sums import TokenSum
 from spool.record import NS
 from spool.registry.registry import Registry
 

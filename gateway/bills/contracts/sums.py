@@ -30,8 +30,7 @@ from gateway.bills.contracts.declared import (
 )
 from gateway.bills.months import CalendarMonth
 from gateway.intake.price_terms import PriceTerm
-from spool import providers
-from spool.ledger import money
+from spool import money, providers
 from spool.statements import DAY_S
 
 UsesByDay = Mapping[int, Mapping[str, TeamUse]]

@@ -21,8 +21,9 @@ from gateway.bills.enforcers.types.list import TYPES
 from gateway.configuration.sections import EnforcerSettings
 from spool.clock import Clock
 from spool.errors import NotKept, TotalsIncomplete
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.ledger.sums import HOUR_S
 from spool.record import CURRENCY
 from spool.registry.tables.enforcers import EnforcerLimit, EnforcerReading, EnforcerState, EnforcerTable

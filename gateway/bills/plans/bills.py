@@ -16,7 +16,7 @@ from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.sums import PlanPeriodDays, SeatMonth
 from gateway.bills.reconciliation.matching import middle_day_of_row
-from spool.ledger import money
+from spool import money
 from spool.statements import SEAT, SEATS, StatementInfo, StatementRow, StatementStore
 
 DISCOUNT, TAX = "discount", "tax"

@@ -17,11 +17,13 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.bills.months import CalendarMonth
-from spool.ledger import money
+from spool import money
 from spool.ledger.costs import combine_rows
-from spool.ledger.queries import CostQuery, CostRow, DerivedDimensions, Group, limit_of_running_query
+from spool.ledger.dimensions import DerivedDimensions, Group
+from spool.ledger.queries import CostQuery, CostRow
 from spool.record import CURRENCY
 from spool.statements import DAY_S
+from spool.turns.question_limit import limit_of_running_query
 
 PeriodPlace = tuple[int, Group]  # place of an amount: index of its period, and its group
 DimensionTexts = Mapping[str, str]  # the values of an amount's dimensions, by dimension

@@ -34,9 +34,9 @@ from gateway.bills.plans.sums import (
     months_of_seats,
     usage_in_plan_unit,
 )
+from spool import money
 from spool.currencies import CurrencyConverter, find_no_rate
 from spool.errors import Invalid
-from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.slices import SlicedLedger
 from spool.people import USER

@@ -19,19 +19,10 @@ from operator import itemgetter
 from typing import Protocol
 
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
-from spool.ledger import money
+from spool import money
 from spool.ledger.costs import combine_rows, periods_of_query
-from spool.ledger.queries import (
-    COVERED_COST,
-    PLAN,
-    TOTAL,
-    CostQuery,
-    CostRow,
-    DerivedDimension,
-    Group,
-    WantedValues,
-    narrow_query,
-)
+from spool.ledger.dimensions import COVERED_COST, PLAN, TOTAL, DerivedDimension, Group, WantedValues
+from spool.ledger.queries import CostQuery, CostRow, narrow_query
 from spool.people import SECOND_NAME, USER, People, filter_values_of_dimension
 from spool.registry.registry import Registry
 from spool.registry.views import SavedView, view_dimensions

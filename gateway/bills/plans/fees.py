@@ -42,11 +42,12 @@ from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
 from gateway.bills.plans.seat_use import SeatUseReader
 from gateway.bills.plans.sums import PlanPeriodDays, SeatMonth, SeatUsage, fees_by_day, months_of_seats
 from gateway.intake.prices import PriceBook
+from spool import money
 from spool.currencies import CurrencyConverter, find_no_rate
-from spool.ledger import money
 from spool.ledger.costs import periods_of_query
+from spool.ledger.dimensions import CHARGE, OVERAGE, PAID_COST, PLAN, SEAT_FEE, Group
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CHARGE, OVERAGE, PAID_COST, PLAN, SEAT_FEE, CostQuery, CostRow, Group
+from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.people import People
 from spool.record import CURRENCY

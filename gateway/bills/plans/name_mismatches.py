@@ -19,7 +19,8 @@ from gateway.bills.plans.coverage import (
 )
 from gateway.bills.plans.declared import AssistantPlan
 from gateway.bills.plans.sums import SeatUsage
-from spool.ledger.queries import TOTAL, CostQuery, narrow_query
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery, narrow_query
 from spool.people import People
 from spool.registry.views import SavedView
 from spool.statements import day_text

@@ -12,8 +12,9 @@ from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.coverage import NAME, SeatCoverageRule, VisibleLedger
 from gateway.bills.plans.declared import AssistantPlan
 from gateway.bills.plans.sums import SeatUsage, SeatUse, billing_cycles
-from spool.ledger import money
-from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool import money
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery, CostRow
 from spool.record import CURRENCY
 
 _MEASURES = ("cost", "estimated", "errors", "cached", "unpriced")

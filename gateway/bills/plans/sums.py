@@ -4,7 +4,7 @@ Fees, usage and overage of a plan's seats in a month or a billing cycle. Pure an
 Fees and included usage apply per billing cycle. A month that contains a part of a cycle gets the fee of these days
 and the overage that arose on them. So the months of a cycle add up to the cycle.
 
-Amounts are integers in units of `spool.ledger.money`. Paid amounts and the value of included usage are never added,
+Amounts are integers in units of `spool.money`. Paid amounts and the value of included usage are never added,
 because nobody paid for included usage.
 """
 
@@ -19,8 +19,8 @@ from datetime import UTC, date, datetime
 from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.plans.coverage import is_seat_held, make_seat_id
 from gateway.bills.plans.declared import CALLS, USD, AssistantPlan, Seat
+from spool import money
 from spool.currencies import CurrencyConverter, round_product_to_units
-from spool.ledger import money
 from spool.statements import DAY_S, day_text
 
 MarkedSeat = tuple[Seat, str]

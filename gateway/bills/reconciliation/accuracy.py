@@ -9,7 +9,7 @@ from typing import Any
 from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.sides import DOUBTS
 from gateway.bills.reconciliation.wording import format_dollars
-from spool.ledger import money
+from spool import money
 
 
 def month_accuracy(month: str, result: Reconciliation | None) -> dict[str, Any]:

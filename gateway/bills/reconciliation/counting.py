@@ -22,12 +22,11 @@ from gateway.bills.reconciliation.sides import (
 from gateway.intake.prices import PriceBook
 from gateway.intake.unit_prices import UNITS, UnpricedReason, charged_quantities, quantities_of_sum
 from gateway.normalise.reading import models
-from spool import providers
-from spool.ledger import money
-from spool.ledger.cost_kinds import ESTIMATED
+from spool import money, providers
+from spool.cost_kinds import ESTIMATED
 from spool.ledger.days.usage import UsageSum
-from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import DAY_S
+from spool.ledger.token_sums import TokenSum
 from spool.meters import DECIMALS, FEES
 from spool.meters import METERS as METERS_OF_CALLS
 from spool.record import NS

@@ -32,12 +32,12 @@ from gateway.bills.reconciliation.set_aside import has_failed
 from gateway.bills.reconciliation.sides import DAY_S, Commitment, ContractSum, CountedUse, Prices
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import RateCard
-from spool import providers
+from spool import money, providers
 from spool.currencies import CurrencyConverter, Rates, find_no_rate, round_product_to_units
-from spool.ledger import money
 from spool.ledger.days.cached_results import DataVersions
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.log.protocols import RecordLog
 from spool.record import CURRENCY
 from spool.statements import USD, RowAmounts, StatementInfo, StatementRow, StatementStore

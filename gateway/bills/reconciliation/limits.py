@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from spool.ledger.money import UNIT
+from spool.money import UNIT
 
 # Days.
 LEAST_DAYS = 3  # days; a relation between two series on fewer days may be chance

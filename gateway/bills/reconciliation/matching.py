@@ -26,7 +26,7 @@ from gateway.bills.reconciliation.sides import (
     replace_model,
 )
 from gateway.intake.rate_cards.names import model_family, model_family_without_separators
-from spool.ledger import money
+from spool import money
 from spool.statements import ACCRUED, CORRECTION, REFUND, SEAT, UNUSED, StatementRow
 
 TOKENS, REQUESTS, DOLLARS = "tokens", "requests", "usd"

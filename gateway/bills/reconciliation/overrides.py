@@ -26,7 +26,7 @@ from gateway.bills.reconciliation.sides import (
     Prices,
 )
 from gateway.bills.reconciliation.wording import day_text, price_per_million_tokens
-from spool.ledger import money
+from spool import money
 from spool.processing import PROVISIONED
 from spool.record import decimal_text
 

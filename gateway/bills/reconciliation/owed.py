@@ -9,7 +9,7 @@ from gateway.bills.reconciliation.cells import BilledCountedDifference
 from gateway.bills.reconciliation.claims import TIER_NOT_GIVEN, CauseClaim
 from gateway.bills.reconciliation.sides import STANDARD, VOLUME, ComparisonCell
 from gateway.bills.reconciliation.wording import day_text
-from spool.ledger import money
+from spool import money
 from spool.printable import replace_unprintable
 
 FORMATS = ("text", "csv")

@@ -1,7 +1,7 @@
 """
 The two sides of a comparison: what a provider billed, and what the ledger counted. Pure.
 
-Money is in units of `spool.ledger.money`, so sums are exact. Each token is in only one meter.
+Money is in units of `spool.money`, so sums are exact. Each token is in only one meter.
 """
 
 from __future__ import annotations

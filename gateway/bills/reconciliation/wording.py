@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 
-from spool.ledger import money
+from spool import money
 
 MILLION = 10**6
 

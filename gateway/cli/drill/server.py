@@ -16,7 +16,8 @@ from pathlib import Path
 from exporters.settings import DestinationSettings, UpstreamSettings
 from gateway.cli import load_config_or_exit
 from gateway.cli.serve import run_app_until_stopped
-from gateway.configuration.sections import Config, DeviceSettings, LoggingSettings, ServerSettings
+from gateway.configuration.sections import Config, DeviceSettings, LoggingSettings
+from gateway.configuration.server import ServerSettings
 from gateway.monitoring import logs
 
 READY_S = 60.0

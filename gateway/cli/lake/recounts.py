@@ -58,7 +58,7 @@ class RouteAccounting:
     def ledger_totals_by_day(self, first: str, last: str) -> Mapping[str, LakeDay] | None:
         """Return the totals of each UTC day, or None if they may be incomplete."""
         from exporters.lake.tables import LakeDay
-        from spool.ledger import money
+        from spool import money
 
         span = {"per": "daily", "from": first, "to": last, "tz": "UTC", "currency": CURRENCY}
         shown = [("show", name) for name in ("calls", "cost", *_TOKENS)]

@@ -34,7 +34,8 @@ from gateway.cli import config_option, data_option, exit_because_of, exit_with_m
 from gateway.cli.data_directory import load_config_with_data
 from gateway.cli.output import JsonObject
 from gateway.configuration.local_operator import AS_ENV, REASON_ENV, local_address
-from gateway.configuration.sections import Config, ConfigError
+from gateway.configuration.sections import Config
+from gateway.configuration.values import ConfigError
 from gateway.core.paths import AS, OPERATOR_API, REASON, socket_path
 from spool.errors import SpoolError, SpoolLocked
 from spool.printable import replace_unprintable

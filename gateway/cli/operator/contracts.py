@@ -18,7 +18,7 @@ from gateway.cli.output import (
     add_output_form_options,
     show_list,
 )
-from spool.ledger.money import unconverted_amounts_sentence
+from spool.money import unconverted_amounts_sentence
 
 COLUMNS = ("id", "name", "provider", "since", "until", "currency", "terms")
 _CAPACITY = (

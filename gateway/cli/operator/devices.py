@@ -15,7 +15,7 @@ UNENROLLED_COLUMNS = ("name", "key", "count", "first_seen", "last_seen")
 
 _STATES = (
     "replaced, revoked, left, pending, copied, missing, losing, agent_stopped, unknown, at_risk, delayed, reporting, "
-    "unused, unhealthy or collector"
+    "unused or collector"
 )
 
 
@@ -85,7 +85,6 @@ add_commands(
         "approve ID",
         "POST /devices/{id}/approve",
         "Enrol a device that is pending or revoked, or accept one that is copied.",
-        click.option("--key", metavar="NAME", help="Key that reports for an OpAMP agent from now on."),
     ),
     request_command(
         "revoke ID",

@@ -18,7 +18,7 @@ from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.files import expected_secret_files, write_settings_files
 from gateway.cli.operator.money.report import warn_about_incomplete_totals
 from gateway.core.paths import WARNINGS, WHOLE_SINCE
-from spool.ledger.money import unconverted_amounts_sentence
+from spool.money import unconverted_amounts_sentence
 from spool.printable import replace_unprintable
 from spool.record import CURRENCY
 

@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import add_commands, list_command, request_command
-from gateway.configuration.sections import ConfigError
+from gateway.configuration.values import ConfigError
 from gateway.mcp.messages import INTERNAL_ERROR, McpError, decode_mcp_message, error_reply
 from spool.errors import SpoolError
 

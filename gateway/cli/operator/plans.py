@@ -36,7 +36,7 @@ from gateway.cli.output import (
     show_table,
 )
 from spool.errors import Invalid
-from spool.ledger.money import unconverted_amounts_sentence
+from spool.money import unconverted_amounts_sentence
 from spool.printable import replace_unprintable
 from spool.record import CURRENCY
 

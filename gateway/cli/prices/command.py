@@ -24,7 +24,8 @@ from gateway.cli.output import (
 )
 from gateway.cli.parameters import Moment
 from gateway.cli.prices.download import download_list, is_url
-from gateway.configuration.sections import Config, PriceOverride
+from gateway.configuration.prices import PriceOverride
+from gateway.configuration.sections import Config
 from gateway.intake import price_updates
 from gateway.intake.price_updates import Change
 from gateway.intake.price_view import ModelPrices, model_prices_by_seller, similar_models

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from spool import money
 from spool.errors import TotalsIncomplete
-from spool.ledger import money
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery, next_full_hour
+from spool.ledger.queries import CostQuery, next_full_hour
 from spool.ledger.sums import AHEAD_S
 from spool.ledger.verdicts import counted_amounts
 from spool.ledger.work import SESSION

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from gateway.devices.fleet.assistant_states import AssistantState
 from gateway.devices.machine_state import (
+    COLLECTOR,
     LEFT,
     MISSING,
     OFFLINE,
-    OTHER_AGENTS,
     REPLACED,
     WORDS,
     Cause,
@@ -26,7 +26,7 @@ from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.registry.tables.inventory import Machine
 
 # states of machines, the best first
-STATES = tuple(word for word in reversed(WORDS) if word not in (REPLACED, *OTHER_AGENTS))
+STATES = tuple(word for word in reversed(WORDS) if word not in (REPLACED, COLLECTOR))
 # states of machines whose assistants are not current
 _UNKNOWN_ASSISTANTS = frozenset({PENDING, REVOKED, LEFT, MISSING})
 

@@ -18,10 +18,10 @@ from gateway.devices.fleet.coverage import (
     machine_names,
     measure_coverage,
 )
-from gateway.devices.fleet.heartbeat_facts import decode_heartbeat
+from gateway.devices.fleet.heartbeat_facts import decode_heartbeat, has_cluster_label
 from gateway.devices.fleet.matching import NOBODY, ExpectedMachines
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.devices.machine_state import MachineState, is_collector_or_in_cluster
+from gateway.devices.machine_state import MachineState
 from spool.devices.device import Device, is_device_id
 from spool.registry.operators import Actor
 from spool.registry.tables.inventory import Inventory, Machine
@@ -61,12 +61,11 @@ class Fleet:
         return self._expected[1]
 
     def _devices_of_people(self) -> list[Device]:
-        # A replaced device is an earlier life of a machine with a new id. OpAMP agents and agents of clusters
-        # are no machines of people.
+        # A replaced device is an earlier life of a machine with a new id. Agents of clusters are no machines of people.
         return [
             device
             for device in self._lifecycle.table.all()
-            if not (device.replaced_by or is_collector_or_in_cluster(device))
+            if not (device.replaced_by or has_cluster_label(device.all_labels))
         ]
 
     async def machine_rows(self) -> list[FleetRow]:

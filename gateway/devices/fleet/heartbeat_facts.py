@@ -3,7 +3,7 @@ The optional facts of a heartbeat about the machine and its coding assistants.
 
 The agent may be newer than its gateway, or be altered by its user. So an invalid value is left out, and the
 rest of the heartbeat counts. Every text is a word of a fixed list or a few characters of a fixed set, so the
-facts of a device have less than 16 KiB, and its OpAMP instances less than 46 KiB.
+facts of a device have less than 16 KiB.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from hashlib import sha256
-from itertools import islice
 from typing import Any
 
 import msgspec
 
 from gateway.devices.fleet.uses import USES
+from gateway.normalise.assistants import ASSISTANTS
 
 MAX_TEXT = 64
 MAX_POLICY_NUMBER = 2**53 - 1  # larger numbers are not exact in JSON of every program
@@ -49,20 +49,6 @@ NO_RECORD = "no_record"  # stated only by the gateway: the assistant was used, b
 NOT_FORWARDED = "not_forwarded"  # stated only by the gateway: the agent has a call that did not arrive
 STATES = tuple(CAUSES)
 
-_ASSISTANTS: Mapping[str, str] = {  # name of an assistant by source of records
-    "claude_code": "claude-code",
-    "codex": "codex",
-    "copilot_chat": "copilot",
-    "copilot_cli": "copilot",
-    "gemini_cli": "gemini-cli",
-    "qwen_code": "qwen-code",
-    "opencode": "opencode",
-}
-# (source, service) -> assistant, if other programs use the same library, so the source is not enough.
-_ASSISTANTS_OF_LIBRARIES: Mapping[tuple[str, str], str] = {("vercel_ai", "opencode"): "opencode"}
-# The list is closed, because each name becomes a label of metrics.
-ASSISTANTS = tuple(dict.fromkeys(_ASSISTANTS.values()))
-
 ASSISTANT_TITLES: Mapping[str, str] = {  # as the console's page Fleet writes them
     "claude-code": "Claude Code",
     "codex": "Codex",
@@ -80,17 +66,10 @@ KEY_STORAGES = ("tpm", "keychain", "file")  # places where an agent may keep its
 
 _WORD = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{MAX_TEXT - 1}}}")
 _TEXT = re.compile(rf"[A-Za-z0-9(][A-Za-z0-9 ._+~:/()#-]{{0,{MAX_TEXT - 1}}}")
-_STATUS = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _-]{0,31}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+~:/()#-]{0,95}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MAX_MIB = 2**20
 
 Reader = Callable[[Any], Any]
-
-# instance uid of an OpAMP agent -> its facts
-Instances = dict[str, dict[str, Any]]
-OPAMP = "opamp"
-INSTANCES, COMPONENTS = 4, 64  # maximum instances per device, and maximum components per instance
 
 
 def valid_facts(reported: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,38 +95,8 @@ def hash_serial(serial: str) -> str:
     return sha256(SERIAL_PREFIX + serial.strip().casefold().encode()).hexdigest() if serial.strip() else ""
 
 
-def assistant_of_source(source: str, service: str | None = None) -> str | None:
-    return _ASSISTANTS.get(source) or _ASSISTANTS_OF_LIBRARIES.get((source, service or ""))
-
-
-def is_collector(device_id: str) -> bool:
-    """
-    Return whether a device id is of an OpenTelemetry Collector that reports by OpAMP. It is no machine of a
-    person, so coverage ignores it.
-    """
-    return device_id.startswith(f"{OPAMP}:")
-
-
 def has_cluster_label(labels: Mapping[str, str]) -> bool:
     return labels.get(KIND) == CLUSTER
-
-
-def decode_instances(heartbeat: bytes) -> Instances:
-    # check the bytes first, because few devices have OpAMP instances and decoding is expensive
-    if b'"opamp"' not in heartbeat:
-        return {}
-    instances: Instances = decode_heartbeat(heartbeat).get(OPAMP, {})
-    return instances
-
-
-def with_changed_instances(heartbeat: bytes, change: Callable[[Instances], Instances]) -> bytes:
-    """
-    Return a heartbeat whose OpAMP instances `change` changed. If there are too many, only the last INSTANCES
-    stay.
-    """
-    fields = decode_heartbeat(heartbeat)
-    changed = list(change(dict(fields.get(OPAMP, {}))).items())[-INSTANCES:]
-    return msgspec.json.encode({**fields, **valid_facts({OPAMP: dict(changed)})})
 
 
 def decode_heartbeat(heartbeat: bytes) -> dict[str, Any]:
@@ -215,16 +164,6 @@ def _group_reader(readers: Mapping[str, Reader]) -> Reader:
     return lambda value: _read_valid_fields(value, readers) or None
 
 
-def _reader_of_named_objects(field_readers: Mapping[str, Reader], limit: int) -> Reader:
-    def read_named_objects(value: Any) -> dict[str, dict[str, Any]] | None:
-        if not isinstance(value, Mapping):
-            return None
-        names = (name for name in value if isinstance(name, str) and _NAME.fullmatch(name))
-        return {name: _read_valid_fields(value[name], field_readers) for name in islice(names, limit)}
-
-    return read_named_objects
-
-
 _ASSISTANT: Mapping[str, Reader] = {
     "state": lambda value: value if isinstance(value, str) and value in CAUSES else None,
     "cause": _pattern_reader(_WORD),
@@ -235,18 +174,6 @@ _ASSISTANT: Mapping[str, Reader] = {
     "unheard_since": _valid_time,
     "heard_at": _valid_time,
     "configured": _valid_flag,
-}
-_HEALTH: Mapping[str, Reader] = {
-    "healthy": _valid_flag,
-    "status": _pattern_reader(_STATUS),
-    "error": _valid_flag,
-}
-_INSTANCE: Mapping[str, Reader] = {
-    "service": _pattern_reader(_TEXT),
-    "version": _pattern_reader(_TEXT),
-    "connected": _valid_flag,
-    **_HEALTH,
-    "components": _reader_of_named_objects(_HEALTH, COMPONENTS),
 }
 FACTS: Mapping[str, Reader] = {
     "serial": _pattern_reader(_TEXT),
@@ -265,5 +192,4 @@ FACTS: Mapping[str, Reader] = {
     ),
     "key_storage": lambda value: value if isinstance(value, str) and value in KEY_STORAGES else None,
     "assistants": _valid_assistants,
-    OPAMP: _reader_of_named_objects(_INSTANCE, INSTANCES),
 }

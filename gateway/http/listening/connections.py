@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Protocol
 
-from gateway.configuration.sections import ServerSettings
+from gateway.configuration.server import ServerSettings
 
 if sys.platform != "win32":
     import resource

@@ -15,9 +15,8 @@ from functools import lru_cache, partial
 from typing import Any
 
 from aiohttp import web, web_response
-from aiohttp.http_writer import _serialize_headers
 
-from gateway.configuration.sections import ServerSettings
+from gateway.configuration.server import ServerSettings
 from gateway.configuration.values import is_loopback, split_address
 from gateway.core.errors import Refusal, error_reason
 from gateway.core.rate_limits import address_network
@@ -26,7 +25,6 @@ from gateway.http.listening.connections import OpenConnections
 from gateway.http.listening.forwarded import TrustedProxies, with_forwarded_origin
 from gateway.http.listening.plain_requests import SERVER, FastPathRequestHandler, Handle, handle_by_exact_path
 from gateway.http.listening.tls import Certificate
-from gateway.http.listening.websocket import SwitchingProtocols
 from spool.turns.fair_turns import FairTurnScheduler, current_work
 
 _log = logging.getLogger(__name__)
@@ -118,25 +116,6 @@ class HttpServerConnection(FastPathRequestHandler):
                     self._refuse_protocol(*other_protocol)
                     return
         super().data_received(data)
-
-    async def finish_response(
-        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
-    ) -> tuple[web.StreamResponse, bool]:
-        """
-        Finish a response. After an accepted WebSocket handshake, the connection belongs to the WebSocket.
-        """
-        if not isinstance(resp, SwitchingProtocols):
-            return await super().finish_response(request, resp, start_time)
-        transport, connections = self.transport, self._connections
-        if transport is not None:
-            transport.write(_serialize_headers(f"HTTP/1.1 101 {resp.reason}", resp.headers))
-            rest = self._message_tail + bytes(self._held)
-            # without the reference to its transport, aiohttp does not close the upgraded connection
-            self.transport = None
-            self.connection_lost(None)
-            transport.set_protocol(resp.socket)
-            resp.socket.begin_reading(transport, rest, connections)
-        return resp, True
 
     def _refuse_protocol(self, action: str, explanation: str, answer: bytes) -> None:
         _log.warning(explanation, extra={"action": action, "address": self.address})

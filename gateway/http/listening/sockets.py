@@ -7,7 +7,8 @@ import socket
 from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 
-from gateway.configuration.sections import ConfigError, ServerSettings
+from gateway.configuration.server import ServerSettings
+from gateway.configuration.values import ConfigError
 
 HTTP, OPERATOR, METRICS = "http", "operator", "metrics"
 # socket name -> its setting in [server]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.configuration.sections import ServerSettings
+from gateway.configuration.server import ServerSettings
 from spool.loops import repeat
 
 _log = logging.getLogger(__name__)

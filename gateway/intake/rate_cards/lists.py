@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from gateway.configuration.sections import PriceSettings
+from gateway.configuration.prices import PriceSettings
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import litellm
 from gateway.intake.rate_cards.card import CardUnreadable, RateCard

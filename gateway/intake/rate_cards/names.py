@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gateway.normalise.reading import models
 from spool import providers
-from spool.ledger.queries import BUILT_IN_DIMENSIONS, MODEL_FAMILY, PROVIDER_FAMILY, DerivedDimension
+from spool.ledger.dimensions import BUILT_IN_DIMENSIONS, MODEL_FAMILY, PROVIDER_FAMILY, DerivedDimension
 
 # A closed model has the same price everywhere. The price of an open model applies only to the provider that
 # lists it.

@@ -26,7 +26,7 @@ from gateway.money.budgets.figures import BudgetFigures
 from gateway.money.budgets.states import state_of_budget
 from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
-from spool.ledger.money import unconverted_amounts_sentence
+from spool.money import unconverted_amounts_sentence
 from spool.record import utc_iso
 
 MOST = 50

@@ -51,8 +51,8 @@ from gateway.money.costs.earlier_period import EarlierPeriodCoverage, comparison
 from gateway.money.costs.measures import CURRENCY_UNIT, PREVIOUS, ComparedType
 from gateway.money.costs.question import check_span
 from gateway.operations.holders.operators import MoneyServices
+from spool import money
 from spool.errors import Invalid
-from spool.ledger import money
 from spool.ledger.queries import CostQuery
 from spool.record import utc_iso
 

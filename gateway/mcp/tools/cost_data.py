@@ -47,13 +47,14 @@ from gateway.money.costs.measures import (
     unknown_cost_phrase,
 )
 from gateway.operations.holders.operators import MoneyServices
+from spool import money
 from spool.errors import Invalid
-from spool.ledger import money
 from spool.ledger.billed import COUNTED
 from spool.ledger.costs import calendar_period_start, combine_rows
-from spool.ledger.money import unconverted_amounts_sentence
-from spool.ledger.queries import BILLED_TYPES, MISSING_IS_OF_BILLS, PLAN_TYPES, TOTAL, CostRow
+from spool.ledger.dimensions import BILLED_TYPES, MISSING_IS_OF_BILLS, PLAN_TYPES, TOTAL
+from spool.ledger.queries import CostRow
 from spool.meters import METERS, quantity_from_millionths
+from spool.money import unconverted_amounts_sentence
 from spool.record import CURRENCY, utc_iso
 from spool.turns.threads import sort_in_short_steps
 

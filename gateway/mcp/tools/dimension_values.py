@@ -33,8 +33,9 @@ from gateway.mcp.writing import (
 from gateway.money.costs.answer import ledger_for_question
 from gateway.money.costs.measures import CURRENCY_UNIT, estimated_cost
 from gateway.operations.holders.operators import MoneyServices
-from spool.ledger import money
-from spool.ledger.queries import BILLED_DIMENSIONS, CostRow
+from spool import money
+from spool.ledger.dimensions import BILLED_DIMENSIONS
+from spool.ledger.queries import CostRow
 from spool.turns.threads import sort_in_short_steps
 
 BILLED = "billed_cost"  # cost type for dimensions that exist only in bills

@@ -11,8 +11,8 @@ from gateway.core.visibility import SLICED
 from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import clean_and_shorten, did_you_mean, format_cell, markdown_table
 from gateway.operations.holders.operators import InstallationServices
+from spool.ledger.dimensions import BUILT_IN_DIMENSIONS, DIMENSIONS, TAG
 from spool.ledger.ledger import MOST_VALUES
-from spool.ledger.queries import BUILT_IN_DIMENSIONS, DIMENSIONS, TAG
 
 _MEANINGS = {**DIMENSIONS, **{name: row.meaning for name, row in BUILT_IN_DIMENSIONS.items()}}
 MAX_TAG = 100  # maximum characters of a tag name

@@ -25,7 +25,7 @@ from gateway.mcp.writing import (
 )
 from gateway.money.costs.groups import USUAL, GroupCostFigures, GroupDivision, sum_figures, visible_groups
 from gateway.operations.holders.operators import MoneyServices
-from spool.ledger import money
+from spool import money
 from spool.turns.threads import sort_in_short_steps
 
 MOST = 100

@@ -29,9 +29,10 @@ from gateway.mcp.writing import (
 from gateway.money.budgets.declared import BudgetTable
 from gateway.money.costs.measures import CURRENCY_UNIT, estimated_cost
 from gateway.operations.holders.operators import InstallationServices, MoneyServices
-from spool.ledger import money
+from spool import money
 from spool.ledger.costs import combine_rows
-from spool.ledger.queries import TOTAL, CostQuery, CostRow, next_full_hour
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery, CostRow, next_full_hour
 from spool.record import utc_iso
 from spool.registry.org_context import MAX_TEXT
 from spool.registry.permission_sets import WORK_ON_INSIGHTS

@@ -28,9 +28,8 @@ from gateway.mcp.writing import (
 )
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.operations.holders.operators import MoneyServices
-from spool import providers
+from spool import money, providers
 from spool.errors import Invalid
-from spool.ledger import money
 from spool.turns.threads import sort_in_short_steps
 
 MOST_PROVIDERS = 5

@@ -17,7 +17,7 @@ from gateway.mcp.writing import format_cell, markdown_table
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.recommendations.list import TYPES
 from gateway.operations.holders.operators import InstallationServices
-from spool.ledger.queries import BILLED_DIMENSIONS, EXPLAINED_TYPES
+from spool.ledger.dimensions import BILLED_DIMENSIONS, EXPLAINED_TYPES
 from spool.ledger.work import TREES, UNITS
 from spool.meters import METERS
 

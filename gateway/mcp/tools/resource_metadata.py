@@ -40,10 +40,11 @@ from gateway.mcp.writing import (
 )
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.operations.holders.operators import SenderServices
+from spool import money
 from spool.devices.device import Device
 from spool.errors import Invalid
-from spool.ledger import money
-from spool.ledger.queries import TAG, TOTAL, CostQuery, CostRow, next_full_hour
+from spool.ledger.dimensions import TAG, TOTAL
+from spool.ledger.queries import CostQuery, CostRow, next_full_hour
 from spool.people import People
 from spool.record import utc_iso
 from spool.registry.permission_sets import VIEW_OPERATION

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gateway.money.allocation.definition import AllocationDefinition, Dimension
 from gateway.money.allocation.evaluation import DimensionEvaluator, build_dimension_evaluators
-from spool.ledger import money
+from spool import money
 from spool.ledger.queries import CostRow
 from spool.ledger.sums import OTHER
 from spool.people import People

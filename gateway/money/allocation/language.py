@@ -44,7 +44,7 @@ from gateway.money.allocation.definition import (
     ValueCondition,
 )
 from gateway.money.allocation.evaluation import MAX_VALUE, PLACE
-from spool.ledger.queries import TAG
+from spool.ledger.dimensions import TAG
 from spool.ledger.work import TAGS
 from spool.record import Inference
 

@@ -15,8 +15,8 @@ from datetime import datetime
 from gateway.intake.rate_cards.names import BUILT_IN
 from gateway.money.allocation.definition import AllocationDefinition, Dimension
 from gateway.money.allocation.evaluation import build_dimension_evaluators
+from spool.ledger.dimensions import TAG, DerivedDimension
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TAG, DerivedDimension
 from spool.people import People
 
 

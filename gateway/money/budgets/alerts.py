@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.money.budgets.declared import ACTUAL, CLEARED, CORRECTED, FIRED, FORECAST, PENDING, Alert
-from spool.ledger import money
+from spool import money
 
 HOUR_S = 3600.0
 # seconds that a forecast must stay above a threshold, so that a single evaluation cannot cause an alert
@@ -34,7 +34,7 @@ class Thresholds:
 class Reading:
     """
     The known figures of a budget, or of one of its owners, for a period as of now. Amounts are units
-    (spool.ledger.money).
+    (spool.money).
 
     `limit` is None if no amount is planned. `forecast` is None if it is too early for a forecast or the
     period is over. If `is_silent` is True, newly crossed thresholds are recorded without a notice. `is_whole`

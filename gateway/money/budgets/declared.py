@@ -21,8 +21,8 @@ from msgspec import UnsetType
 from gateway.core.fields import KEPT_IN_SECONDS, changes_struct, item_struct, one_item_answer_struct
 from gateway.money.costs.times import parse_moment
 from spool.errors import AlreadyThere, AskedTooMuch, Invalid
+from spool.ledger.dimensions import BILLED_TYPES, PAID_COST, PLAN_TYPES
 from spool.ledger.periods import period_beginning
-from spool.ledger.queries import BILLED_TYPES, PAID_COST, PLAN_TYPES
 from spool.meters import METERS
 from spool.record import CURRENCY
 from spool.registry.document_table import ManagedTable, Sees, is_name_taken

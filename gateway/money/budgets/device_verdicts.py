@@ -18,7 +18,7 @@ from gateway.money.budgets.verdicts import (
     parse_time_s,
 )
 from spool.devices.device import ENROLLED, Device
-from spool.ledger.queries import TAG
+from spool.ledger.dimensions import TAG
 from spool.people import USER, People
 from spool.record import utc_iso
 

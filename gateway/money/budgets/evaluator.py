@@ -26,9 +26,9 @@ from gateway.money.budgets.judging import judge_all, planned_limit, rules_digest
 from gateway.money.budgets.verdict_events import VerdictEvents
 from gateway.money.budgets.verdicts import ACTING, BudgetVerdictBoard, build_verdict_table
 from gateway.monitoring.snapshot import BudgetGauge
+from spool import money
 from spool.clock import Clock
 from spool.errors import SpoolUnavailable, TotalsIncomplete
-from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostsLedger
 from spool.ledger.slices import SlicedLedger

@@ -33,7 +33,7 @@ from gateway.money.budgets.forecast import (
 )
 from gateway.money.budgets.judging import planned_limit
 from gateway.money.budgets.periods import BudgetPeriod, days_in_period, period_at, periods_before
-from spool.ledger import money
+from spool import money
 from spool.record import format_to_second
 from spool.registry.views import SavedView
 

@@ -1,7 +1,7 @@
 """
 Exact totals for budgets, by period and owner, and the history that forecasts need.
 
-Amounts are units (spool.ledger.money). Tokens and calls are also scaled to units, so that all budgets are
+Amounts are units (spool.money). Tokens and calls are also scaled to units, so that all budgets are
 judged in the same way.
 """
 
@@ -23,11 +23,12 @@ from gateway.money.budgets.forecast import (
 )
 from gateway.money.budgets.joined import BudgetOfView, JoinedBudgets, group_budgets_by_query
 from gateway.money.budgets.periods import BudgetPeriod, judged_periods, period_at
+from spool import money
 from spool.currencies import SCALE, CurrencyConverter, find_no_rate
 from spool.errors import NotKept
-from spool.ledger import money
+from spool.ledger.dimensions import PLAN_TYPES, TOTAL
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import PLAN_TYPES, TOTAL, CostQuery, CostRow, CostsLedger
+from spool.ledger.queries import CostQuery, CostRow, CostsLedger
 from spool.ledger.sums import DAY_S
 from spool.meters import METERS
 from spool.meters import SCALE as OF_METERS

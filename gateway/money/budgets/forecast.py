@@ -15,8 +15,9 @@ from functools import lru_cache
 from typing import Protocol
 
 from gateway.money.budgets.periods import BudgetPeriod, days_in_period, period_at, periods_before
-from spool.ledger import money
-from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool import money
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery, CostRow
 
 DAY = timedelta(days=1)
 WINDOW_DAYS = 28  # days of history that the forecast methods read

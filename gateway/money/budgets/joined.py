@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.money.budgets.declared import SpendBudget
-from spool.ledger.queries import PLAN_TYPES
+from spool.ledger.dimensions import PLAN_TYPES
 from spool.ledger.sums import OTHER
 from spool.ledger.work import UNITS
 from spool.people import SECOND_NAME, USER, is_address_hash

@@ -28,7 +28,7 @@ from gateway.money.budgets.declared import (
 from gateway.money.budgets.figures import BudgetFigures, PeriodFigures
 from gateway.money.budgets.forecast import Forecast
 from gateway.money.budgets.notice_texts import CrossedOwner, build_budget_finding, build_crossing_notice
-from spool.ledger import money
+from spool import money
 from spool.record import CURRENCY
 from spool.registry.insights import Finding
 from spool.registry.notices import PARKED, REMOVED, ChannelState, Notice

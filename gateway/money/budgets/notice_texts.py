@@ -13,10 +13,10 @@ from gateway.money.budgets.declared import ACTUAL, CORRECTED, COST, FINDER, FORE
 from gateway.money.budgets.figures import BudgetFigures, OwnerSpend, PeriodFigures
 from gateway.money.budgets.forecast import Forecast
 from gateway.money.insights.findings import build_finding, format_money, printable_name
+from spool import money as units
 from spool.currencies import SCALE
-from spool.ledger import money as units
-from spool.ledger.money import unconverted_amounts_sentence
-from spool.ledger.queries import PAID_COST
+from spool.ledger.dimensions import PAID_COST
+from spool.money import unconverted_amounts_sentence
 from spool.record import CURRENCY
 from spool.registry.insights import LOW, CallFilter, Finding
 from spool.registry.notices import CRITICAL, INFO, WARNING, Notice

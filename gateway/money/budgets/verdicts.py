@@ -27,11 +27,11 @@ from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, OwnerSpen
 from gateway.money.budgets.judging import planned_limit, rules_digest
 from gateway.money.budgets.opa_bundle import build_bundle
 from gateway.money.budgets.overshoot import highest_spend_in_span
+from spool import money
 from spool.clock import Clock
 from spool.errors import SpoolError, TotalsIncomplete
-from spool.ledger import money
+from spool.ledger.dimensions import TAG
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TAG
 from spool.log.protocols import ReadableLog
 from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, NS, Inference, utc_iso

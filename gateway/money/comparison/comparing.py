@@ -39,9 +39,10 @@ from gateway.money.costs.earlier_period import EarlierPeriodCoverage, find_earli
 from gateway.money.costs.measures import DEFAULT_TOP, billed_tokens
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
+from spool import money
 from spool.errors import Invalid
-from spool.ledger import money
-from spool.ledger.queries import MODEL_FAMILY, TOTAL, CostQuery, CostRow, CostsLedger, narrow_query
+from spool.ledger.dimensions import MODEL_FAMILY, TOTAL
+from spool.ledger.queries import CostQuery, CostRow, CostsLedger, narrow_query
 from spool.ledger.sums import OTHER
 from spool.ledger.usages import MEASURES, GroupUsage, UsageByGroup, row_usage
 from spool.record import CURRENCY, utc_iso

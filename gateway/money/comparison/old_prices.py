@@ -18,7 +18,7 @@ from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.rates import Rate
 from gateway.money.comparison.split import MIXES, CostsAtOldPrices
 from gateway.money.comparison.wording import MILLION, format_dollars
-from spool.ledger import money
+from spool import money
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import input_size_and_is_output_known
 from spool.ledger.usages import MEASURES, GroupUsage, UsageByGroup

@@ -11,7 +11,7 @@ from gateway.money.comparison.comparing import Comparison
 from gateway.money.comparison.split import MIXES, PARTS, CostDriver, GroupSpending
 from gateway.money.comparison.wording import MILLION, format_dollars
 from gateway.money.costs.earlier_period import EarlierPeriodCoverage
-from spool.ledger import money
+from spool import money
 from spool.ledger.sums import OTHER
 
 UNITS = (" a million tokens", " a call")

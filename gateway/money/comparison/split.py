@@ -3,7 +3,7 @@ Split of each group's change of costs between two times into its causes.
 
 The parts are: more calls, at the old cost per call; larger calls, at the old cost per token; other models or
 kinds of tokens, more large inputs, another service tier or region, and more reported costs, each at its old prices;
-changed prices; and the remainder, which is the unit cost. Costs are units (spool.ledger.money). The parts always add
+changed prices; and the remainder, which is the unit cost. Costs are units (spool.money). The parts always add
 up to the change.
 """
 

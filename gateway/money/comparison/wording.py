@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from spool.ledger import money
+from spool import money
 
 MILLION = 10**6
 

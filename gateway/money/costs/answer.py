@@ -20,7 +20,8 @@ from spool.errors import NotKept
 from spool.ledger import work
 from spool.ledger.billed import COUNTED
 from spool.ledger.costs import partial_period_starts
-from spool.ledger.queries import PLAN_TYPES, TOTAL, CostQuery, CostRow, CostsLedger, Group
+from spool.ledger.dimensions import PLAN_TYPES, TOTAL, Group
+from spool.ledger.queries import CostQuery, CostRow, CostsLedger
 from spool.record import utc_iso
 from spool.registry.registry import Registry
 

@@ -24,10 +24,11 @@ from gateway.money.costs.measures import (
     SAVED_BY_CACHING,
     UNITS,
 )
+from spool import money
 from spool.errors import Invalid
-from spool.ledger import money
 from spool.ledger.costs import periods_of_query
-from spool.ledger.queries import TAG, CostQuery, CostRow, CostsLedger, Group, narrow_query
+from spool.ledger.dimensions import TAG, Group
+from spool.ledger.queries import CostQuery, CostRow, CostsLedger, narrow_query
 from spool.ledger.sums import OTHER
 from spool.record import NS
 from spool.registry.texts import known_dimensions_text

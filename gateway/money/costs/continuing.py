@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import UTC, timedelta
 
-from spool.ledger.queries import TOTAL, CostQuery, CostsLedger
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery, CostsLedger
 from spool.ledger.sums import OTHER
 
 _MARGIN = timedelta(days=1)

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
 
+from spool import money
 from spool.errors import AlreadyThere, Invalid, NotThere
-from spool.ledger import money
+from spool.ledger.dimensions import SPLIT_BY, TOTAL
 from spool.ledger.groups import (
     COUNTS,
-    SPLIT_BY,
     GroupCell,
     finished_month_quarter_ends,
     month_quarter_start,
@@ -25,12 +25,13 @@ from spool.ledger.groups import (
     too_few_people_label,
 )
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery, apply_limit
+from spool.ledger.queries import CostQuery
 from spool.ledger.sums import OTHER
 from spool.people import USER
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.roles import LedgerSlice, Rights, RoleFilter
+from spool.turns.question_limit import apply_limit
 from spool.viewed_people import collect_viewed_people
 
 USUAL = ("team",)  # dimensions used if a request names none

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from spool.ledger import money
-from spool.ledger.cost_kinds import KINDS
-from spool.ledger.queries import BILLED_TYPES, COST_TYPES, EXPLAINED_TYPES, PLAN_TYPES, TOTAL, CostRow
+from spool import money
+from spool.cost_kinds import KINDS
+from spool.ledger.dimensions import BILLED_TYPES, COST_TYPES, EXPLAINED_TYPES, PLAN_TYPES, TOTAL
+from spool.ledger.queries import CostRow
 from spool.meters import METERS, quantity_from_millionths
 
 REAL_COST = "real_cost"

@@ -18,10 +18,11 @@ from gateway.intake.price_lines import price_lines_of_sum
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.costs.asked_measures import ReportRowKey
+from spool import money
 from spool.errors import Invalid
-from spool.ledger import money
 from spool.ledger.costs import periods_of_query
-from spool.ledger.queries import EVERY_METER, PRICED_BY, CostQuery, CostRow, CostsLedger, Group, narrow_query
+from spool.ledger.dimensions import PRICED_BY, Group
+from spool.ledger.queries import EVERY_METER, CostQuery, CostRow, CostsLedger, narrow_query
 from spool.ledger.repricing import LinesOf, SumLine, join_price_lines, row_price_lines
 from spool.ledger.sums import COUNTS, Dimensions, Measures
 from spool.meters import quantity_from_millionths

@@ -13,7 +13,8 @@ from functools import cached_property
 from gateway.core.errors import Refusal
 from gateway.money.costs.measures import REAL_COST
 from spool.errors import AskedTooMuch
-from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES, TOTAL, CostQuery, WantedValues, narrow_query
+from spool.ledger.dimensions import BILLED_TYPES, PLAN_TYPES, TOTAL, WantedValues
+from spool.ledger.queries import CostQuery, narrow_query
 from spool.ledger.work import TREES, UNITS
 from spool.record import CURRENCY
 from spool.registry.views import SavedView

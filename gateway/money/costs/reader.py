@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from gateway.core.errors import Refusal
 from gateway.core.visibility import EVERYTHING, VisibilityRules, check_view_usable
 from spool.errors import NotThere
-from spool.ledger.ledger import Ledger
-from spool.ledger.queries import (
+from spool.ledger.dimensions import (
     BILLED_DIMENSIONS,
     BILLED_TYPES,
     BUILT_IN_DIMENSIONS,
     PAID_COST,
     PAID_DIMENSIONS,
     DerivedDimension,
-    LedgerDefinitions,
 )
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import LedgerDefinitions
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.work import UNITS
 from spool.registry.registry import Registry

@@ -12,9 +12,10 @@ import msgspec
 from gateway.money.costs.answer import CostAnswer
 from gateway.money.costs.asked_measures import AskedMeasures, ReportRowKey, RowMeasures
 from gateway.money.costs.measures import MONEY, PERCENTILES, PREVIOUS, SUMS, billed_tokens, cost_per_count
-from spool.ledger import money
+from spool import money
 from spool.ledger.costs import calendar_period_start, combine_rows, periods_of_query
-from spool.ledger.queries import TOTAL, CostRow, Group
+from spool.ledger.dimensions import TOTAL, Group
+from spool.ledger.queries import CostRow
 from spool.ledger.sums import OTHER, percentile_ms
 from spool.turns.threads import sort_in_short_steps
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from spool.ledger import money
+from spool import money
 from spool.ledger.costs import combine_rows
 from spool.ledger.queries import CostRow
 from spool.ledger.work import RunLineage, break_cycles

@@ -19,10 +19,11 @@ from gateway.bills.plans.costs import PlanQuestion, read_plan_costs
 from gateway.money.costs.measures import REAL_COST
 from gateway.money.focus.invoices import Invoices
 from gateway.money.focus.reports import DAY, FocusReports, FocusSpan, Rows, day_start
+from spool import money
 from spool.errors import AskedTooMuch, Invalid, NotKept
-from spool.ledger import money
-from spool.ledger.money import unconverted_amounts_sentence
-from spool.ledger.queries import CHARGE, COVERED_COST, METERED_COST, PLAN, TOTAL, CostQuery
+from spool.ledger.dimensions import CHARGE, COVERED_COST, METERED_COST, PLAN, TOTAL
+from spool.ledger.queries import CostQuery
+from spool.money import unconverted_amounts_sentence
 from spool.record import CURRENCY
 
 _BY_CONTRACT = ("provider", PLAN, CHARGE, "team")

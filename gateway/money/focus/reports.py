@@ -17,7 +17,7 @@ from gateway.money.costs.measures import MEASURED_IN, REAL_COST
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from gateway.money.costs.rows import AnswerRows
-from spool.ledger.queries import BILLED_TYPES, TOTAL
+from spool.ledger.dimensions import BILLED_TYPES, TOTAL
 from spool.ledger.sums import COUNTS
 
 if TYPE_CHECKING:

@@ -27,14 +27,15 @@ from gateway.money.insights.detector_facts import (
 )
 from gateway.money.insights.detectors.spending import EVERYBODY, newest_streaks
 from spool.clusters import Cluster
+from spool.cost_kinds import KINDS, NONE, WITHOUT_USAGE
 from spool.deliveries.protocols import Deliveries, LakeState
 from spool.deliveries.routes import routes_with_refusals
 from spool.devices.device import Device
 from spool.errors import NotKept
 from spool.leases import Leases, SoleNode
-from spool.ledger.cost_kinds import KINDS, NONE, WITHOUT_USAGE
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery, CostRow, narrow_query, next_full_hour
+from spool.ledger.queries import CostQuery, CostRow, narrow_query, next_full_hour
 from spool.ledger.sums import OTHER
 from spool.log.protocols import RecordLog
 from spool.record import AI_TELEMETRY, NS, Correction, Inference

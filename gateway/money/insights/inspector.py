@@ -79,7 +79,6 @@ DETECTORS: tuple[Detector, ...] = (
     machines.copied_device,
     machines.shared_hardware,
     machines.reinstalled_device,
-    machines.unhealthy_agent,
     tokens.token_strangers,
     tokens.token_burst,
     senders.silent_cluster,

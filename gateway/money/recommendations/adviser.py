@@ -20,10 +20,11 @@ from gateway.money.recommendations.gathering import (
     gather_saving_facts,
 )
 from gateway.money.recommendations.list import TYPES
+from spool import money
 from spool.clock import Clock
-from spool.ledger import money
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.ledger.queries import CostQuery, CostRow
 from spool.loops import failure_logger, for_each_item, repeat
 from spool.registry.insights import FindingMergeCounts
 from spool.registry.recommendations import Realized, Recommendation, Saving

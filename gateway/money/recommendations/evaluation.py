@@ -26,7 +26,7 @@ from gateway.money.recommendations.facts import (
 )
 from gateway.money.recommendations.list import BY_NAME, OF_SEATS
 from gateway.money.recommendations.repricing import format_dollars, format_exact_dollars
-from spool.ledger import money
+from spool import money
 from spool.people import filter_values_of_dimension
 from spool.registry.insights import IGNORED, MAX_TEXT, MAX_TITLE
 from spool.registry.recommendations import Recommendation, Saving, TypeSettings

@@ -1,7 +1,7 @@
 """
 The facts that types of recommendations read, as of one moment: the priced tokens of a month and the newest calls.
 
-Amounts are integers in units of `spool.ledger.money`, so every sum is exact.
+Amounts are integers in units of `spool.money`, so every sum is exact.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from spool.ledger.queries import TAG
-from spool.ledger.repricing import TokenSum
+from spool.ledger.dimensions import TAG
 from spool.ledger.sums import Dimensions
+from spool.ledger.token_sums import TokenSum
 from spool.record import Inference
 from spool.registry.recommendations import Processing
 

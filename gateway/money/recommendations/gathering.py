@@ -24,13 +24,14 @@ from gateway.money.recommendations.facts import (
     UnusedSeat,
     dimension_value,
 )
-from spool.ledger import money
+from spool import money
 from spool.ledger.counting import stored_dimensions
 from spool.ledger.days.usage import DaySum
+from spool.ledger.dimensions import TAG
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TAG, CostQuery, CostRow
-from spool.ledger.repricing import TokenSum
+from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import Dimensions, DimensionValues, HourlySums
+from spool.ledger.token_sums import TokenSum
 from spool.log.protocols import RecordLog
 from spool.people import filter_values_of_dimension
 from spool.record import NS, Inference

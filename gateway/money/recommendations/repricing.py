@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from gateway.money.recommendations.facts import DailyUse, ProgramAndModel, SavingFacts
-from spool.ledger import money
-from spool.ledger.repricing import TokenSum
+from spool import money
+from spool.ledger.token_sums import TokenSum
 from spool.registry.insights import dollar_text
 
 

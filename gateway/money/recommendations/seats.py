@@ -12,7 +12,7 @@ from gateway.bills.plans.costs import IdleSeat, PlanCosts, PlanQuestion, SeatOfM
 from gateway.bills.plans.declared import AssistantPlan, PlanTable
 from gateway.bills.plans.sums import billing_cycles
 from gateway.money.recommendations.facts import UnusedSeat
-from spool.ledger import money
+from spool import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.slices import SlicedLedger
 from spool.people import People

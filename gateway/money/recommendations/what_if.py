@@ -15,14 +15,14 @@ from gateway.intake.prices import PriceBook, cost_of_sum
 from gateway.intake.rates import Rate
 from gateway.money.recommendations.facts import DAY_S, scale_by_paid_share
 from gateway.money.recommendations.gathering import MOST_A_DAY, DimensionsTest
+from spool import money
 from spool.errors import Invalid
-from spool.ledger import money
 from spool.ledger.days.usage import DaySum
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import limit_of_running_query
-from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions
+from spool.ledger.token_sums import TokenSum
 from spool.record import NS, Inference
+from spool.turns.question_limit import limit_of_running_query
 
 ASSUMPTIONS = (
     "The other model needs the same number of tokens.",

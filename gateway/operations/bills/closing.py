@@ -22,9 +22,8 @@ from gateway.operations.answers import IdOfItem
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
-from spool import providers
+from spool import money, providers
 from spool.errors import Invalid, NotAllowed
-from spool.ledger import money
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS

@@ -56,9 +56,9 @@ from gateway.operations.managed import (
     JsonAnswer,
     ManagedResource,
     OperationCaller,
+    OperationKeyRequest,
 )
 from gateway.operations.requests.address import operator_call
-from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest
 from spool import providers
 from spool.billing import StoredBillingFile, rows_of_month_json
@@ -252,7 +252,7 @@ _DROPS = "/v2/connections/billing/{segment:external|anycost}/{connection_id}/bil
     lists=DROPS,
     item=BillingDropItem,
 )
-async def read_billing_drops(request: KeyRequest[MoneyServices, None]) -> Result:
+async def read_billing_drops(request: OperationKeyRequest[MoneyServices, None]) -> Result:
     connections = request.services.billing_connections
     return await request.list_page(DROPS, drop_rows(connections, request.path_parameter("connection_id")))
 
@@ -267,7 +267,7 @@ async def read_billing_drops(request: KeyRequest[MoneyServices, None]) -> Result
     item=DROP_ROW,
     refusals=(*READ, 404, 410),
 )
-async def read_billing_drop(request: KeyRequest[MoneyServices, None]) -> Result:
+async def read_billing_drop(request: OperationKeyRequest[MoneyServices, None]) -> Result:
     connections = request.services.billing_connections
     id = request.path_parameter("connection_id")
     month = request.path_parameter("month")

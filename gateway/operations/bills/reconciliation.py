@@ -28,9 +28,8 @@ from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest
-from spool import providers
+from spool import money, providers
 from spool.errors import Invalid
-from spool.ledger import money
 from spool.ledger.sums import OTHER
 from spool.printable import csv_pieces
 from spool.record import utc_iso

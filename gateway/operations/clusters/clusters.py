@@ -20,8 +20,8 @@ from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObj
 from gateway.http.requests import Result
 from gateway.normalise.cluster_reports import STATES as REPORTED_STATES
 from gateway.operations.answers import DeletedItem
+from gateway.operations.clusters.container_metrics import ClusterReportServices
 from gateway.operations.holders.operators import SenderServices
-from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
@@ -265,7 +265,7 @@ class OneContainerFile(msgspec.Struct, kw_only=True):
 @_call(
     "GET", _ALL, "container:get-clusters", "List clusters", lists=CLUSTERS, item=ClusterItem, refusals=READ
 )
-async def get_clusters(request: KeyRequest[TopicServices, None]) -> Result:
+async def get_clusters(request: KeyRequest[ClusterReportServices, None]) -> Result:
     return await request.list_page(CLUSTERS, cluster_rows(request.services.clusters))
 
 
@@ -277,7 +277,7 @@ async def get_clusters(request: KeyRequest[TopicServices, None]) -> Result:
     gives={JSON: OneCluster},
     refusals=(*READ, 404),
 )
-async def get_cluster(request: KeyRequest[TopicServices, None]) -> Result:
+async def get_cluster(request: KeyRequest[ClusterReportServices, None]) -> Result:
     return describe_cluster_by_id(request.services.clusters, request.path_parameter("id"))
 
 
@@ -289,7 +289,7 @@ async def get_cluster(request: KeyRequest[TopicServices, None]) -> Result:
     gives={JSON: OneCluster},
     refusals=(*WRITE, 404),
 )
-async def update_cluster(request: KeyRequest[TopicServices, ClusterChanges]) -> Result:
+async def update_cluster(request: KeyRequest[ClusterReportServices, ClusterChanges]) -> Result:
     clusters = request.services.clusters
     id = request.path_parameter("id")
     await clusters.table.change(id, request.body.to_cluster_change(), request.actor)

@@ -11,7 +11,7 @@ import hmac
 import re
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 from aiohttp import web
@@ -19,6 +19,7 @@ from msgspec import Meta
 from yarl import URL
 
 from gateway.clusters.agent_config import check_reported_failure, hash_config, parse_reported_version
+from gateway.clusters.clusters import Clusters
 from gateway.core.errors import BadPayload, Refusal
 from gateway.core.schemas import (
     BOOLEAN,
@@ -35,8 +36,8 @@ from gateway.http.address import AS_BEARER, WRITE, ApiAddress
 from gateway.http.answers import JSON, PROTOBUF, json_response
 from gateway.http.requests import Result
 from gateway.normalise import cluster_reports
-from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest
+from spool.clusters import ClusterTable
 from spool.container_files.files import ContainerFiles, ContainerUpload, FileTooLarge, UploadOfStoredFile
 from spool.container_files.values import (
     ABANDONED,
@@ -70,6 +71,15 @@ MAX_REPLAY_BYTES = 7000
 
 Reference = Annotated[str, Meta(min_length=1, max_length=512)]
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+
+
+class ClusterReportServices(Protocol):
+    """What agents of clusters need. `secret` is that of the installation."""
+
+    clusters: Clusters
+    reports: ClusterTable
+    container_files: ContainerFiles
+    secret: bytes
 
 
 class FileAnnouncement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -120,7 +130,7 @@ def check_protobuf(request: web.Request) -> None:
     required=CLUSTER_PARAMETERS,
     optional=AGENT_PARAMETERS,
 )
-async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement]) -> Result:
+async def announce_files(request: KeyRequest[ClusterReportServices, UploadAnnouncement]) -> Result:
     """
     Return an upload address for every file. A header contains new addresses for files that are still missing.
     """
@@ -162,7 +172,7 @@ async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement])
     gives=_TAKEN,
     refusals=(400, 403, 413, 415, 500, 503),
 )
-async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
+async def put_file(request: KeyRequest[ClusterReportServices, None]) -> Result:
     """
     Store the bytes of an announced file. The signed address replaces the key.
 
@@ -202,7 +212,7 @@ async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
     required=CLUSTER_PARAMETERS,
     optional=AGENT_PARAMETERS,
 )
-async def abandon_files(request: KeyRequest[TopicServices, Abandonments]) -> Result:
+async def abandon_files(request: KeyRequest[ClusterReportServices, Abandonments]) -> Result:
     reasons = {abandonment.reference_id: abandonment.reason for abandonment in request.body}
     await _container_files(request).mark_files_abandoned(
         _cluster_identity(request), reasons, _container_sender(request, "")
@@ -224,7 +234,7 @@ async def abandon_files(request: KeyRequest[TopicServices, Abandonments]) -> Res
     gives=_TAKEN,
     optional=("type", *CLUSTER_PARAMETERS, *AGENT_PARAMETERS),
 )
-async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
+async def report_status(request: KeyRequest[ClusterReportServices, bytes]) -> Result:
     """Store a cluster's report about itself, and forward it unchanged."""
     http = request.http
     type = http.query.get("type")
@@ -233,7 +243,7 @@ async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
     is_config = type is not None or CONFIG_STATUS in http.headers
     read = cluster_reports.read_cluster_config if is_config else cluster_reports.read_cluster_status
     cluster = read(request.body)
-    await request.services.storage.clusters.store_report(
+    await request.services.reports.store_report(
         cluster, expected_versions=request.bearer.expects, key=request.bearer.name
     )
     identity = ClusterIdentity(cluster.account, cluster.region, cluster.name)
@@ -262,7 +272,7 @@ async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
     refusals=(400, 401, 403, 415, 429, 500, 503),
     required=CLUSTER_PARAMETERS,
 )
-async def show_container_status(request: KeyRequest[TopicServices, None]) -> Result:
+async def show_container_status(request: KeyRequest[ClusterReportServices, None]) -> Result:
     """Return only whether the last status of a cluster was accepted from this key."""
     return {
         "taken": await _container_files(request).has_newest_status(
@@ -295,7 +305,7 @@ async def show_container_status(request: KeyRequest[TopicServices, None]) -> Res
     required=CLUSTER_PARAMETERS,
     optional=("applied", "failed"),
 )
-async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
+async def show_config(request: KeyRequest[ClusterReportServices, None]) -> web.Response:
     """
     Return the settings of a cluster's agent to the key that reports the cluster, or 304 if the agent has them.
 
@@ -339,7 +349,7 @@ async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
     required=CLUSTER_PARAMETERS,
     optional=AGENT_PARAMETERS,
 )
-async def store_prometheus_remote_write(request: KeyRequest[TopicServices, None]) -> Result:
+async def store_prometheus_remote_write(request: KeyRequest[ClusterReportServices, None]) -> Result:
     """Store a body of Prometheus remote write. It is forwarded unchanged."""
     http = request.http
     if http.headers.get("Content-Encoding", "").strip().lower() != SNAPPY:
@@ -362,7 +372,7 @@ async def store_prometheus_remote_write(request: KeyRequest[TopicServices, None]
 
 
 async def _store_upload(
-    request: KeyRequest[TopicServices, None],
+    request: KeyRequest[ClusterReportServices, None],
     upload: ContainerUpload | UploadOfStoredFile,
     *,
     min_bytes: int = 0,
@@ -379,7 +389,7 @@ async def _store_upload(
 
 
 async def _receive_body(
-    request: KeyRequest[TopicServices, None], upload: ContainerUpload | UploadOfStoredFile
+    request: KeyRequest[ClusterReportServices, None], upload: ContainerUpload | UploadOfStoredFile
 ) -> None:
     max_bytes = _container_files(request).settings.max_file_bytes
     received = 0
@@ -405,15 +415,15 @@ async def _receive_body(
         raise Refusal(413, "file_too_large", f"The file was rejected: {error}.") from error
 
 
-def _container_files(request: KeyRequest[TopicServices, Any]) -> ContainerFiles:
-    return request.services.storage.container_files
+def _container_files(request: KeyRequest[ClusterReportServices, Any]) -> ContainerFiles:
+    return request.services.container_files
 
 
-def _upload_address_secret(request: KeyRequest[TopicServices, Any]) -> bytes:
-    return derive_upload_address_secret(request.services.storage.secret)
+def _upload_address_secret(request: KeyRequest[ClusterReportServices, Any]) -> bytes:
+    return derive_upload_address_secret(request.services.secret)
 
 
-def _cluster_identity(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
+def _cluster_identity(request: KeyRequest[ClusterReportServices, Any]) -> ClusterIdentity:
     query = request.http.query
     missing = [name for name in CLUSTER_PARAMETERS if not query.get(name)]
     if missing:
@@ -428,7 +438,9 @@ def _cluster_identity(request: KeyRequest[TopicServices, Any]) -> ClusterIdentit
     return ClusterIdentity(account, region, name)
 
 
-async def _record_contact_of_named_cluster(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
+async def _record_contact_of_named_cluster(
+    request: KeyRequest[ClusterReportServices, Any],
+) -> ClusterIdentity:
     """Return the cluster that the query names. Raises Refusal 403 if an operator disabled it."""
     identity = _cluster_identity(request)
     await request.services.clusters.record_data_from_cluster(
@@ -437,7 +449,7 @@ async def _record_contact_of_named_cluster(request: KeyRequest[TopicServices, An
     return identity
 
 
-def _container_sender(request: KeyRequest[TopicServices, Any], shipper: str) -> ContainerSender:
+def _container_sender(request: KeyRequest[ClusterReportServices, Any], shipper: str) -> ContainerSender:
     http = request.http
     shipper_id = http.headers.get(SHIPPER_ID) or http.query.get("shipper_id") or shipper
     version = http.headers.get(AGENT_VERSION, "")
@@ -459,7 +471,9 @@ def _whole_number_parameter(http: web.Request, name: str, *, default: int, maxim
     return int(text)
 
 
-def _upload_address(request: KeyRequest[TopicServices, Any], file: ContainerFile, expires_at: float) -> str:
+def _upload_address(
+    request: KeyRequest[ClusterReportServices, Any], file: ContainerFile, expires_at: float
+) -> str:
     """
     Return the upload address of a file. Its path replaces the last segment of the request's path.
 
@@ -481,7 +495,7 @@ def _request_origin(http: web.Request) -> URL:
 
 
 def _missing_files_header(
-    request: KeyRequest[TopicServices, Any], missing: Sequence[ContainerFile], expires_at: float
+    request: KeyRequest[ClusterReportServices, Any], missing: Sequence[ContainerFile], expires_at: float
 ) -> str:
     """Return the header with as many missing files as fit. The next answer contains the rest."""
     entries: list[dict[str, str]] = []

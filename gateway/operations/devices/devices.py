@@ -38,11 +38,7 @@ class Admission(RequestBody):
 
 
 class Approval(RequestBody):
-    """A request to approve a device."""
-
-    key: Annotated[
-        str, words("The name of the key that reports for an OpAMP agent; empty for other devices.")
-    ] = ""
+    """The request body, an empty JSON object."""
 
 
 class Labels(RequestBody):
@@ -312,11 +308,6 @@ class DeviceDetails(DeviceItem, kw_only=True):
     serial_hash: Annotated[
         str | None, words("A hash of the serial number that the device reported."), example(None)
     ]
-    opamp: Annotated[
-        dict[str, dict[str, Any]] | None,
-        words("What each OpAMP agent of the device reported about itself."),
-        example(None),
-    ]
 
 
 class OneDevice(msgspec.Struct, kw_only=True):
@@ -380,13 +371,9 @@ async def delete_device(request: OperatorRequest[SenderServices, None]) -> Resul
     "POST", "/devices/{id}/approve", OPERATE_SPOOL, "Enrol a pending or revoked device", answers=OneDevice
 )
 async def approve_device(request: OperatorRequest[SenderServices, Approval]) -> Result:
-    """Approve a device. If the body names a key, only this key reports for the OpAMP agent from now on."""
-    lifecycle, key = _require_lifecycle(request), request.body.key
-    names = [known.name for known in request.services.access.keys()]  # noqa: SIM118 - no mapping
-    if key and key not in names:
-        raise NotThere(f"there is no key {key!r}")
+    lifecycle = _require_lifecycle(request)
     return _device_answer(
-        lifecycle, await lifecycle.approve_device(request.path_parameter("id"), request.actor, key=key)
+        lifecycle, await lifecycle.approve_device(request.path_parameter("id"), request.actor)
     )
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from gateway.clusters.clusters import Clusters
 from gateway.core.errors import BadPayload
 from gateway.core.schemas import Schema, closed_object_schema, schema_with_description
 from gateway.devices.fleet.heartbeat_facts import FACTS, valid_facts, valid_hardware_id
@@ -24,7 +25,6 @@ from gateway.http.address import WRITE, ApiAddress, BodyLimit
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.normalise.reading.content import may_be_name_of_content
-from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.devices.device import REVOKED, Device, is_device_id
@@ -39,6 +39,17 @@ MAX_SEQ = 2**53
 
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class DeviceReportServices(Protocol):
+    """What these receivers need."""
+
+    devices: DeviceLifecycle
+    clusters: Clusters
+
+    async def own_verdicts(self, device: Device, /) -> OwnVerdicts | None:
+        """Return the verdicts that a device may know, or None."""
+        ...
 
 
 class NamedDevice(msgspec.Struct, kw_only=True):
@@ -103,12 +114,6 @@ class Report(NamedDevice, kw_only=True):
     leaving: Annotated[
         Any, words("How the agent leaves: `removed`, or `unenrolled` if its key ends as well.")
     ] = None
-    opamp: Annotated[
-        Any,
-        words(
-            "The OpAMP instances of the device, by instance uid: `service`, `version`, `connected` and health."
-        ),
-    ] = None
 
 
 class ReportingDevice(msgspec.Struct, kw_only=True):
@@ -145,7 +150,8 @@ def _report_address(path: str, scope: str, endpoint: str, summary: str, gives: t
         scope=scope,
         may_be_empty=True,
         limit=BodyLimit(
-            "devices.max_body_bytes", lambda services: services.topics.devices.settings.max_body_bytes
+            "devices.max_body_bytes",
+            lambda services: services.services_of_type(DeviceReportServices).devices.settings.max_body_bytes,
         ),
         gives={200: {JSON: gives}},
         refusals=(*WRITE, 404, 409, 410),
@@ -159,7 +165,7 @@ def _report_address(path: str, scope: str, endpoint: str, summary: str, gives: t
     "Enrol a device; the first answer to `want_key` includes its own key",
     EnrolmentAnswer,
 )
-async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
+async def enroll_device(request: KeyRequest[DeviceReportServices, Report]) -> Result:
     lifecycle = request.services.devices
     facts = _to_device_report(request.body, request.bearer)
     device, key = await lifecycle.enrol_or_update(facts, request.bearer, request.http.remote or "")
@@ -175,7 +181,7 @@ async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
     "Send a heartbeat with the facts and the activity of a device",
     HeartbeatAnswer,
 )
-async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result:
+async def heartbeat_device(request: KeyRequest[DeviceReportServices, Report]) -> Result:
     lifecycle = request.services.devices
     facts = _to_device_report(request.body, request.bearer)
     device, word = await lifecycle.store_heartbeat_and_issue_token(
@@ -199,7 +205,7 @@ async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result
     "Report that a device is alive",
     closed_object_schema({"ok": schema_with_description({"const": True}, "Always true.")}),
 )
-async def ping_device(request: KeyRequest[TopicServices, NamedDevice]) -> Result:
+async def ping_device(request: KeyRequest[DeviceReportServices, NamedDevice]) -> Result:
     request.services.devices.note_alive(_device_id(request.body, request.bearer), request.bearer)
     return {"ok": True}
 

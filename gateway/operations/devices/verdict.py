@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 from msgspec import Meta
@@ -12,14 +12,24 @@ from gateway.core.errors import RECOUNT_RETRY_S, Refusal
 from gateway.core.schemas import TEXT, closed_object_schema, schema_with_description
 from gateway.devices.agent.hook import AMOUNT, MOST_SESSION, PATH
 from gateway.devices.agent.session_meter import sum_session_cost
+from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.address import WRITE, ApiAddress
 from gateway.http.answers import JSON
 from gateway.http.requests import Result, check_json_content_type
-from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest
+from spool import money
 from spool.errors import NotKept
-from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.log.protocols import RecordLog
 from spool.registry.scopes import INGEST
+
+
+class VerdictServices(Protocol):
+    """What this receiver needs."""
+
+    devices: DeviceLifecycle
+    ledger: Ledger
+    log: RecordLog
 
 
 class SessionQuestion(msgspec.Struct, kw_only=True):
@@ -48,7 +58,7 @@ class SessionQuestion(msgspec.Struct, kw_only=True):
     },
     refusals=WRITE,
 )
-async def give_verdict(request: KeyRequest[TopicServices, SessionQuestion]) -> Result:
+async def give_verdict(request: KeyRequest[VerdictServices, SessionQuestion]) -> Result:
     """Return in `refuse` why the session may not go on, or "". The answer states nothing about other sessions."""
     refuse = request.services.devices.budget_refusal()
     if not refuse and request.body.session_limit:
@@ -56,11 +66,11 @@ async def give_verdict(request: KeyRequest[TopicServices, SessionQuestion]) -> R
     return {"refuse": refuse}
 
 
-async def _limit_refusal_text(request: KeyRequest[TopicServices, SessionQuestion]) -> str:
+async def _limit_refusal_text(request: KeyRequest[VerdictServices, SessionQuestion]) -> str:
     session, limit = request.body.session_id, request.body.session_limit
-    storage = request.services.storage
+    services = request.services
     try:
-        spent = await sum_session_cost(session, storage.ledger, storage.log, request.receivers.clock.now())
+        spent = await sum_session_cost(session, services.ledger, services.log, request.receivers.clock.now())
     except NotKept as error:
         raise Refusal(503, "no_verdict", "the session is no longer listed") from error
     if spent is None:

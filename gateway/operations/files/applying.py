@@ -111,8 +111,7 @@ async def apply_file_set(
     known = [name for name in services.money.ledger.dimensions() if name not in in_force]
 
     async def apply_files_to_draft(draft: Registry) -> ApplyOutcome:
-        for name in ("channels", "report_channels", "mail_channels", "webhook_channels"):
-            setattr(draft.notices, name, getattr(registry.notices, name))
+        draft.kept_channels.be_draft_of(registry.kept_channels)
         lost: set[str] = set()
         caller = _caller_that_writes_to_draft(services, draft, actor, known, lost)
         outcome = await _ApplyRun(caller, files, options, lost).run()

@@ -14,14 +14,13 @@ from urllib.parse import urlsplit
 from gateway.configuration.certificates import CertificateExpiry, read_certificate_expiries
 from gateway.configuration.sections import (
     AllocationSettings,
-    AnswerSettings,
     Config,
     CurrencySettings,
     McpSettings,
     PrivacySettings,
     ReconciliationSettings,
-    ServerSettings,
 )
+from gateway.configuration.server import AnswerSettings, ServerSettings
 from gateway.core.errors import REPAIR_RETRY_S, Refusal
 from gateway.core.first_use import LazyValue
 from gateway.core.rate_limits import TokenBuckets
@@ -86,7 +85,6 @@ if TYPE_CHECKING:
     from spool.registry.notices import ChannelState
     from spool.registry.operators import Actor
     from spool.registry.registry import Registry
-    from spool.registry.tables.kept_channels import ChannelFields, Seal, StoredChannel
     from spool.shares import KeyShare
     from spool.streams import StreamReader
 
@@ -171,12 +169,6 @@ async def _refuse_config_reload(actor: Actor) -> ReloadOutcome:
     raise Refusal(503, "not_running", "no server runs here; the configuration is read when it starts")
 
 
-def _refuse_to_encrypt_channel_secret(
-    channel_fields: ChannelFields, secret: str | None, old_channel: StoredChannel | None
-) -> str:
-    raise Refusal(503, "no_channels", "channels cannot be created here")
-
-
 async def _refuse_receiver_test(kind: str, url: str, secret: str) -> tuple[str, str | None]:
     raise Refusal(503, "not_running", "no server runs here; `tollhouse check` tests the configuration")
 
@@ -199,8 +191,7 @@ class InstallationServices(WithRegistry):
     - `in_use` returns the PEM text of the certificates that the server has loaded, by setting.
     - `branches` returns the setting `work.branch`, and `most` the value of a limit by its name.
     - `try_receiver` tests an address and a key for forwarding; it returns a status and the receiver's words.
-    - `channels` returns the channels that send notifications. `seal_channel` checks a new channel and
-      encrypts its secret. `name_channels` lets a draft of the registry know all channels that would exist.
+    - `channels` returns the channels that send notifications.
     - `demo` is None if no server runs or if several gateways share the storage.
     - `planted` describes the problems in the data that `tollhouse demo` generated. It is None for other data.
     """
@@ -227,8 +218,6 @@ class InstallationServices(WithRegistry):
     privacy: Callable[[], PrivacySettings] = PrivacySettings
     branches: Callable[[], str] = lambda: KEEP
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
-    seal_channel: Seal = _refuse_to_encrypt_channel_secret
-    name_channels: Callable[[Registry], None] = lambda _: None
     try_receiver: Callable[[str, str, str], Awaitable[tuple[str, str | None]]] = _refuse_receiver_test
     demo: LazyValue[DemoMonth[Any]] | None = None
     planted: Sequence[str] | None = None

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.configuration.sections import ConfigError
 from gateway.configuration.settings_in_effect import SOURCES, SettingInEffect
+from gateway.configuration.values import ConfigError
 from gateway.core.errors import Refusal
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, SearchableObject, Sort
 from gateway.http.requests import Result

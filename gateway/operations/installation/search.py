@@ -24,8 +24,9 @@ from gateway.operations.requests.address import (
 from gateway.operations.requests.admission import can_call
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import OperatorServices
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.periods import named_span
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.ledger.work import TREES
 from spool.registry.field_notes import example, words
 from spool.turns.fair_turns import pause_if_step_was_long

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from aiohttp import web
 
@@ -20,15 +21,21 @@ from gateway.core.schemas import (
 from gateway.http import answers
 from gateway.http.address import ApiAddress, addresses_of_handler
 from gateway.http.answers import JSON
-from gateway.monitoring.health import ReadinessReport
-from gateway.monitoring.metrics import CONTENT_TYPE
-from gateway.operations.holders.receivers import StatusServices
+from gateway.monitoring.health import ReadinessReport, ServerHealth
+from gateway.monitoring.metrics import CONTENT_TYPE, Exposition
 from gateway.operations.installation.nearest_address import advice_for_path
 from gateway.operations.requests.key_requests import KeyRequest
 
 # A function that creates the OpenAPI document as JSON only once, because the document is large. Only the
 # operator address has this key. On other addresses, health is a status without a body.
 DOCUMENT: web.AppKey[Callable[[], bytes]] = web.AppKey("DOCUMENT")
+
+
+class StatusServices(Protocol):
+    """Health and metrics, readable without a key."""
+
+    health: ServerHealth
+    exposition: Exposition
 
 
 def _status_address(

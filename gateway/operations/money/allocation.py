@@ -41,12 +41,14 @@ from gateway.operations.money.published_allocation import (
 from gateway.operations.people.managed import build_people_rows
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from spool import money
 from spool.errors import AskedTooMuch, Invalid
-from spool.ledger import money
-from spool.ledger.queries import TOTAL, CostQuery, limit_of_running_query, next_full_hour
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery, next_full_hour
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
+from spool.turns.question_limit import limit_of_running_query
 
 DECISIONS_OF_A_ROW = 10  # maximum decisions per row, so that the evaluation takes at most a few seconds
 LEAST_ELEMENTS = 20  # minimum elements that are shown per dimension

@@ -64,9 +64,9 @@ from gateway.operations.managed import (
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from spool import money
 from spool.errors import Invalid, NotThere, SpoolError
-from spool.ledger import money
-from spool.ledger.queries import BILLED_TYPES
+from spool.ledger.dimensions import BILLED_TYPES
 from spool.meters import METERS
 from spool.record import utc_iso
 from spool.registry.document_table import Sees

@@ -205,8 +205,7 @@ async def list_channels(request: OperatorRequest[InstallationServices, None]) ->
 async def add_channel(request: OperatorRequest[InstallationServices, NewNotificationChannel]) -> Result:
     table = request.registry.kept_channels
     limit = request.shared.most(table.limit)
-    seal = request.services.seal_channel
-    channel = await table.create(request.body, request.body.secret, seal, max_rows=limit, actor=request.actor)
+    channel = await table.create(request.body, request.body.secret, max_rows=limit, actor=request.actor)
     return {"notification_channel": describe_kept_channel(channel)}
 
 
@@ -236,12 +235,10 @@ async def edit_channel(request: OperatorRequest[InstallationServices, ChannelCha
     changes = given_fields(request.body)
     secret = changes.pop("secret", None)
     table = request.registry.kept_channels
-    seal = request.services.seal_channel
     changed = await table.change(
         _stored_channel_name(request),
         changes,
         secret,
-        seal,
         version=request.body.version,
         actor=request.actor,
     )
@@ -351,25 +348,18 @@ class ChannelFileHandler(ObjectFileHandler):
     async def create(
         self, caller: MoneyCaller, new_values: NewNotificationChannel, secret: str | None
     ) -> str:
-        table, shared = caller.registry.kept_channels, caller.shared
-        most = shared.most(table.limit)
-        created = await table.create(
-            new_values, secret, shared.seal_channel, max_rows=most, actor=caller.actor
-        )
-        shared.name_channels(caller.registry)
-        return created.id
+        table = caller.registry.kept_channels
+        most = caller.shared.most(table.limit)
+        return (await table.create(new_values, secret, max_rows=most, actor=caller.actor)).id
 
     async def change(
         self, caller: MoneyCaller, row: StoredChannel, new_values: NewNotificationChannel, secret: str | None
     ) -> None:
         fields = self._channel_fields(new_values)
-        seal = caller.shared.seal_channel
-        await caller.registry.kept_channels.change(row.name, fields, secret, seal, actor=caller.actor)
-        caller.shared.name_channels(caller.registry)
+        await caller.registry.kept_channels.change(row.name, fields, secret, actor=caller.actor)
 
     async def delete(self, caller: MoneyCaller, row: StoredChannel) -> None:
         await caller.registry.kept_channels.delete(row.name, actor=caller.actor)
-        caller.shared.name_channels(caller.registry)
 
     def secret_version(self, row: StoredChannel) -> object:
         return row.sealed

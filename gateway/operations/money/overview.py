@@ -33,22 +33,13 @@ from gateway.operations.money.published_insights import INSIGHTS_OF_PEOPLE, desc
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import OperatorServices
-from spool.ledger import money
+from spool import money
+from spool.cost_kinds import KINDS
 from spool.ledger.billed import USAGE
-from spool.ledger.cost_kinds import KINDS
 from spool.ledger.costs import combine_rows
+from spool.ledger.dimensions import CHARGE, MODEL_FAMILY, OVERAGE, PAID_COST, SEAT_FEE, TOTAL
 from spool.ledger.periods import preceding_query
-from spool.ledger.queries import (
-    CHARGE,
-    MODEL_FAMILY,
-    OVERAGE,
-    PAID_COST,
-    SEAT_FEE,
-    TOTAL,
-    CostQuery,
-    CostRow,
-    next_full_hour,
-)
+from spool.ledger.queries import CostQuery, CostRow, next_full_hour
 from spool.record import AI_TELEMETRY, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION

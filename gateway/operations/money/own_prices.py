@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.configuration.sections import PriceOverride
+from gateway.configuration.prices import PriceOverride
 from gateway.core.fields import (
     KEPT,
     build_answer,

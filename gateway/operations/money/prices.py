@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
-from gateway.configuration.sections import PriceOverride
+from gateway.configuration.prices import PriceOverride
 from gateway.http.requests import Result
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
@@ -23,9 +23,9 @@ from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.own_prices import NewPrice, check_price, to_price_override
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest
+from spool import money
+from spool.cost_kinds import KIND_OF_SOURCE, UNPRICED
 from spool.errors import Invalid
-from spool.ledger import money
-from spool.ledger.cost_kinds import KIND_OF_SOURCE, UNPRICED
 from spool.ledger.days.usage import UsageSum
 from spool.processing import STANDARD_TIER
 from spool.record import NS, utc_iso

@@ -42,7 +42,7 @@ from gateway.operations.money.recommendation_answers import (
 )
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.errors import Invalid, NotThere
-from spool.ledger.queries import DIMENSIONS
+from spool.ledger.dimensions import DIMENSIONS
 from spool.people import People
 from spool.record import decimal_text
 from spool.registry.field_notes import words

@@ -49,7 +49,7 @@ from gateway.operations.money.recommendation_answers import (
 from gateway.operations.requests.address import NOTHING, SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid, NotThere
-from spool.ledger.queries import DIMENSIONS
+from spool.ledger.dimensions import DIMENSIONS
 from spool.ledger.sums import Dimensions
 from spool.registry.field_notes import words
 from spool.registry.permission_sets import VIEW_RECOMMENDATIONS, WORK_ON_INSIGHTS

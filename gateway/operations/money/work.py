@@ -31,7 +31,8 @@ from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import NotThere
 from spool.ledger.costs import combine_rows
-from spool.ledger.queries import TAG, CostQuery, CostRow
+from spool.ledger.dimensions import TAG
+from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
 from spool.ledger.work import (

@@ -28,11 +28,11 @@ from gateway.operations.managed import (
     JsonAnswer,
     ManagedResource,
     OperationCaller,
+    OperationKeyRequest,
     operation_summaries,
     with_article,
 )
 from gateway.operations.requests.address import OperatorApiAddress
-from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest
 
 
@@ -40,7 +40,7 @@ def cost_reader_for_key(money: MoneyServices) -> CostReader:
     return CostReader(whole=money.ledger, require_registry=money.require_registry)
 
 
-def asker_for_key(request: KeyRequest[MoneyServices, Any]) -> OperationCaller[MoneyServices]:
+def asker_for_key(request: OperationKeyRequest[MoneyServices, Any]) -> OperationCaller[MoneyServices]:
     """Return the caller for a key. Role filters do not apply to keys."""
     return OperationCaller(
         services=request.services,
@@ -70,24 +70,24 @@ def build_key_rows(resource: ManagedResource[Any, Any]) -> Iterator[ApiAddress]:
     }
     summaries = {**operation_summaries(noun), SHOW: f"Show {with_article(noun)}", **by.words}
 
-    async def list_resources(request: KeyRequest[MoneyServices, None]) -> Result:
+    async def list_resources(request: OperationKeyRequest[MoneyServices, None]) -> Result:
         asking = asker_for_key(request)
         return await resource.add_requested_data(
             asking, await request.list_page(resource.lists, await resource.visible_rows(asking))
         )
 
-    async def create(request: KeyRequest[MoneyServices, Any]) -> Any:
+    async def create(request: OperationKeyRequest[MoneyServices, Any]) -> Any:
         return unwrap_if_bare(await resource.create(asker_for_key(request), request.body))
 
-    async def show(request: KeyRequest[MoneyServices, None]) -> Result:
+    async def show(request: OperationKeyRequest[MoneyServices, None]) -> Result:
         return await resource.show(asker_for_key(request), request.path_parameter(by.id))
 
-    async def change(request: KeyRequest[MoneyServices, Any]) -> Any:
+    async def change(request: OperationKeyRequest[MoneyServices, Any]) -> Any:
         return unwrap_if_bare(
             await resource.change(asker_for_key(request), request.path_parameter(by.id), request.body)
         )
 
-    async def delete(request: KeyRequest[MoneyServices, None]) -> Result:
+    async def delete(request: OperationKeyRequest[MoneyServices, None]) -> Result:
         return {root: {"id": await resource.delete(asker_for_key(request), request.path_parameter(by.id))}}
 
     def unwrap_if_bare(answer: JsonAnswer) -> Any:

@@ -38,7 +38,8 @@ from spool.disks import create_flushed_file
 from spool.erasing import AGAIN_AFTER_S, ErasureResult, erase_from_storage
 from spool.erasure import erasures_to_json, new_erasure
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
-from spool.ledger.queries import TOTAL, CostQuery, next_full_hour
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery, next_full_hour
 from spool.listing import ListQuery, SortField
 from spool.people import SECOND_NAME, USER, filter_values_of_dimension, is_address
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, Correction, Record, utc_iso

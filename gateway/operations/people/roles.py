@@ -42,10 +42,11 @@ from gateway.people.roles.declared import (
     RoleChanges,
     RoleItem,
 )
+from spool import money
 from spool.errors import Invalid, NotThere
-from spool.ledger import money
+from spool.ledger.dimensions import MODEL_FAMILY, PROVIDER_FAMILY, TOTAL
 from spool.ledger.periods import named_span
-from spool.ledger.queries import MODEL_FAMILY, PROVIDER_FAMILY, TOTAL, CostQuery, CostRow
+from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.registry.documents import replace_fields
 from spool.registry.field_notes import example, words

@@ -20,7 +20,8 @@ from gateway.http.requests import Result
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest
-from spool.ledger.queries import TOTAL, CostQuery, CostRow, next_full_hour
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery, CostRow, next_full_hour
 from spool.ledger.sums import OTHER
 from spool.people import SECOND_NAME, USER, People
 from spool.registry.field_notes import example, words

@@ -51,10 +51,10 @@ from gateway.normalise.formats.engine.driver import answer_to_payload, answer_to
 from gateway.normalise.formats.helicone import is_signed_by_helicone
 from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, FORMATS, recognise_format_or_refuse
 from gateway.normalise.otlp.decoding.json_schema import JsonTraces
-from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.installation.nearest_address import advice_for_path
 from gateway.operations.receivers.otlp_http import otlp_address, store_export
 from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.requests.receiver_services import ReceiverServices
 from spool.registry.scopes import INGEST
 
 # Response that Langfuse clients read to check a key. It is the same for every key, so the holder of a

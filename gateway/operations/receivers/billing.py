@@ -8,7 +8,7 @@ both are accepted.
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 from aiohttp import web
@@ -26,10 +26,11 @@ from gateway.http.address import WRITE, ApiAddress
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.http.turns import LARGE, run_on_thread_if_large
+from gateway.intake.billing_connections import BillingConnections
+from gateway.intake.deposits import NonTelemetryIntake
 from gateway.normalise import billing
 from gateway.normalise.billing import BillingFile
 from gateway.operations.answers import BillingDropItem
-from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest, item_identity, names_for_repeat_detection
 from spool.identity import RequestDedupKeys
 from spool.log.values import Receipt
@@ -38,6 +39,13 @@ from spool.registry.field_notes import example, words
 from spool.registry.scopes import BILLING_DROP, VALIDATE_BILLING_DROP
 
 _SEGMENT = "/v2/connections/billing/{segment:external|anycost}"
+
+
+class BillingServices(Protocol):
+    """What this receiver needs."""
+
+    deposits: NonTelemetryIntake
+    billing_connections: BillingConnections
 
 
 class StoredDropAnswer(msgspec.Struct, kw_only=True):
@@ -90,7 +98,7 @@ def _billing_address(
     "Validate an hourly billing file without storing it",
     ValidatedDrop,
 )
-async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Result:
+async def validate_billing_drop(request: KeyRequest[BillingServices, bytes]) -> Result:
     """
     Check a file by the rules of Tollhouse, then by the upstream's rules if the upstream answers. Store nothing.
 
@@ -113,7 +121,7 @@ async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Re
     StoredDropAnswer,
     takes_key=True,
 )
-async def create_billing_drop(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+async def create_billing_drop(request: KeyRequest[BillingServices, bytes]) -> web.Response:
     connections, id, names = (
         request.services.billing_connections,
         request.path_parameter("connection_id"),
@@ -127,7 +135,7 @@ async def create_billing_drop(request: KeyRequest[TopicServices, bytes]) -> web.
 
 
 async def _store_hourly_file(
-    request: KeyRequest[TopicServices, bytes],
+    request: KeyRequest[BillingServices, bytes],
     connection_id: str,
     names: RequestDedupKeys | None,
     *,
@@ -160,7 +168,7 @@ def _drop_response(record: HourlyBillingFile, receipt: Receipt) -> web.Response:
     return answers.json_response({"connection": answer}, receipt=receipt)
 
 
-async def _parse_billing_file(request: KeyRequest[TopicServices, bytes]) -> BillingFile:
+async def _parse_billing_file(request: KeyRequest[BillingServices, bytes]) -> BillingFile:
     body = request.body
     max_tags = request.services.billing_connections.max_tags
     if len(body) > billing.MAX_BYTES:

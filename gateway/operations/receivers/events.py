@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 import orjson
 from aiohttp import web
@@ -24,6 +25,7 @@ from gateway.http import answers
 from gateway.http.address import ApiAddress
 from gateway.http.answers import CLOUD_EVENTS, JSON
 from gateway.http.turns import LARGE, run_in_slices, run_on_thread_if_large, run_with_pauses
+from gateway.intake.deposits import NonTelemetryIntake
 from gateway.intake.start_times import describe_misdated_items, misdated_events
 from gateway.normalise.events import (
     BINARY,
@@ -35,12 +37,26 @@ from gateway.normalise.events import (
 )
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload.body_limits import BodyReadLimits
-from gateway.operations.holders.receivers import TopicServices
-from gateway.operations.requests.key_requests import KeyRequest, names_for_repeat_detection
+from gateway.operations.managed import OperationKeyRequest
+from gateway.operations.requests.key_requests import names_for_repeat_detection
+from spool.ledger.ledger import Ledger
 from spool.registry.scopes import CREATE_EVENT
 
 # Media types that HTTP clients send if their user states none.
 _UNSPECIFIC_TYPES = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")
+
+
+class EventServices(Protocol):
+    """What this receiver needs."""
+
+    ledger: Ledger
+    deposits: NonTelemetryIntake
+
+    def is_unmapped(self, event_type: str, /) -> bool:
+        """
+        Return whether events of this type are not sent because their line in [upstream.events] is missing.
+        """
+        ...
 
 
 def check_media_type(request: web.Request) -> None:
@@ -116,7 +132,7 @@ _ITEM_RESULT = closed_object_schema(
     },
     takes_idempotency_key=True,
 )
-async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+async def create_events(request: OperationKeyRequest[EventServices, bytes]) -> web.Response:
     """Store usage events. The response states for each item whether it was accepted."""
     body = request.body
     headers = request.http.headers

@@ -30,7 +30,7 @@ from gateway.http.listening.forwarded import FORWARDED_FOR
 from gateway.http.listening.listener import fair_turn_party_of_address, fair_turn_party_of_key, wait_for_turn
 from gateway.http.listening.tls import Certificate
 from gateway.intake.start_times import describe_misdated_items
-from gateway.operations.holders.receivers import ReceiverServices
+from gateway.operations.requests.receiver_services import ReceiverServices
 from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.registry.scopes import INGEST
 

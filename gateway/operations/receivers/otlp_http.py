@@ -36,8 +36,8 @@ from gateway.normalise.otlp.decoding import json_schema
 from gateway.normalise.outcome import MALFORMED, NO_ITEMS, ReadOutcome
 from gateway.normalise.payload.first_bytes import describe_foreign_encoding
 from gateway.normalise.payload.wire_fields import field_tag_start_and_end
-from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.requests.receiver_services import ReceiverServices
 from spool.registry.scopes import INGEST
 
 _log = logging.getLogger(__name__)

@@ -7,10 +7,10 @@ Of an address, only the link between its hashes is stored, and no answer contain
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 from msgspec import Meta
@@ -20,15 +20,16 @@ from gateway.core.schemas import COUNT, OBJECT, array_schema, closed_object_sche
 from gateway.http.address import WRITE, ApiAddress
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
-from gateway.operations.holders.receivers import TopicServices
-from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.managed import OperationKeyRequest
 from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.erasure import erasure_order_for_lower_installations, erasures_to_json
-from spool.ledger.queries import TAG, TOTAL, CostQuery, next_full_hour
+from spool.ledger.dimensions import TAG, TOTAL
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostQuery, next_full_hour
 from spool.ledger.sums import OTHER
+from spool.log.protocols import RecordLog
 from spool.people import LATEST, SECOND_NAME, USER, CallTime, People, hash_address_with_key, is_address
 from spool.record import NS
-from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
 from spool.registry.tables.persons import CONFLICT_LIMIT, KEY_LIMIT, LIMIT, MAX_NAME, ReportedForms
 
@@ -42,6 +43,21 @@ Time = Annotated[int, Meta(ge=0, le=LATEST)]
 Key = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Text = Annotated[str, Meta(max_length=MAX_NAME)]
 Id = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+
+
+class PersonLinkServices(Protocol):
+    """What this receiver needs."""
+
+    ledger: Ledger
+    log: RecordLog
+
+    async def relay_addresses(
+        self, keys: Sequence[bytes], addresses: Mapping[str, int], /
+    ) -> Collection[str] | None:
+        """
+        Pass addresses on to the Tollhouse above. Return those that wait there, or None if it cannot be reached.
+        """
+        ...
 
 
 class StatedAddresses(msgspec.Struct, kw_only=True):
@@ -91,13 +107,13 @@ class ConfirmedErasures(msgspec.Struct, kw_only=True):
     },
     refusals=WRITE,
 )
-async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) -> Result:
+async def link_addresses(request: OperationKeyRequest[PersonLinkServices, StatedAddresses]) -> Result:
     """
     Add the hashes of each e-mail address from lower Tollhouses to its person here, and pass the addresses to the
     Tollhouse above. An address whose calls are all erased is left out, and so is one of which the sender sent no call.
     """
     sender = _require_downstream_sender(request.bearer)
-    body, people, registry = request.body, request.shared.people, _require_registry(request.services)
+    body, people, registry = request.body, request.shared.people, request.shared.require_registry()
     if not all(map(is_address, body.addresses)):
         raise BadPayload("addresses must be e-mail addresses.")
     most = request.shared.most
@@ -142,7 +158,7 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
 
 
 async def _names_in_calls_of_sender(
-    request: KeyRequest[TopicServices, StatedAddresses],
+    request: OperationKeyRequest[PersonLinkServices, StatedAddresses],
     reported: Collection[ReportedForms],
     call_starts_ns: Collection[int],
 ) -> frozenset[str]:
@@ -153,8 +169,8 @@ async def _names_in_calls_of_sender(
     forms = [name for each in reported for name in each.hashes]
     if not forms:
         return frozenset()
-    ledger, now = request.services.storage.ledger, request.shared.clock.now()
-    await ledger.require_complete_totals(request.services.storage.log)
+    ledger, now = request.services.ledger, request.shared.clock.now()
+    await ledger.require_complete_totals(request.services.log)
     first, last = (min(at / NS, now + AHEAD_S) for at in (min(call_starts_ns), max(call_starts_ns)))
     since = datetime.fromtimestamp(max(first, now - SEARCHED_S), UTC)
     bearer = request.bearer
@@ -202,13 +218,13 @@ async def _names_in_calls_of_sender(
     },
     refusals=WRITE,
 )
-async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures]) -> Result:
+async def follow_erasures(request: OperationKeyRequest[PersonLinkServices, ConfirmedErasures]) -> Result:
     """Return the erasures to carry out: digests of names, and pseudonyms, but no name."""
     name = _require_downstream_sender(request.bearer)
     if request.bearer.device is None:
         # add the installation to the name, because gateways may share a key
         name += f" {request.body.installation}"
-    persons = _require_registry(request.services).persons
+    persons = request.shared.require_registry().persons
     await persons.store_agent_or_gateway_below(name, request.body.done, actor=request.actor)
     key = request.shared.people.erasure_key
     return erasures_to_json(
@@ -229,9 +245,3 @@ def _require_downstream_sender(bearer: AuthenticatedKey) -> str:
 def _was_erased_after(people: People, address: str, call_start_ns: int) -> bool:
     call = CallTime(call_start_ns)
     return any(people.pseudonym(form, call) != form for form in people.all_recorded_names(address))
-
-
-def _require_registry(services: TopicServices) -> Registry:
-    if services.storage.registry is None:
-        raise Refusal(503, "keys_unavailable", "The registry cannot be read.", retry_after_s=60)
-    return services.storage.registry

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import msgspec
 from aiohttp import web
@@ -35,9 +35,10 @@ from gateway.http.answers import JSON
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.http.turns import LARGE, run_on_thread_if_large, run_with_pauses
+from gateway.intake.deposits import NonTelemetryIntake
+from gateway.intake.stream_admission import StreamAdmission
 from gateway.normalise import unit_cost
 from gateway.normalise.unit_cost import ReadOperations
-from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest, item_identity, names_for_repeat_detection
 from spool.errors import Stale
 from spool.identity import RequestDedupKeys
@@ -53,6 +54,7 @@ from spool.streams import (
     DROP,
     SUM,
     TYPES,
+    KnownStreams,
     StreamReader,
     StreamTotal,
     TelemetryStream,
@@ -92,6 +94,16 @@ STREAMS: ListDefinition[TelemetryStream] = ListDefinition(
     default_sort=("name", "asc"),
     filters={"type": Filter(values=lambda stream: (stream.type,), valid_values=TYPES)},
 )
+
+
+class UnitCostServices(Protocol):
+    """What this receiver needs. `is_shared`: several gateways share the storage."""
+
+    streams: StreamReader
+    book: KnownStreams
+    is_shared: bool
+    stream_admission: StreamAdmission
+    deposits: NonTelemetryIntake
 
 
 # The first path that matches handles a request, so the order of the addresses matters.
@@ -200,8 +212,8 @@ def _manage_address(path: str, name: str, summary: str) -> ApiAddress:
     item=StreamItem,
     refusals=READ,
 )
-async def list_telemetry_streams(request: KeyRequest[TopicServices, None]) -> Result:
-    return await request.list_page(STREAMS, MemoryRows(await request.services.storage.streams.streams()))
+async def list_telemetry_streams(request: KeyRequest[UnitCostServices, None]) -> Result:
+    return await request.list_page(STREAMS, MemoryRows(await request.services.streams.streams()))
 
 
 @ApiAddress(
@@ -215,13 +227,13 @@ async def list_telemetry_streams(request: KeyRequest[TopicServices, None]) -> Re
     gives={200: _STREAM_SHOWN, 201: _STREAM_SHOWN},
     refusals=(*WRITE, 404, 409),
 )
-async def create_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+async def create_stream(request: KeyRequest[UnitCostServices, bytes]) -> web.Response:
     """Create a stream. Answers 201 for a new stream and 200 for an existing one."""
     return await _answer_again_if_streams_changed(request, lambda: _create_telemetry_stream(request))
 
 
-async def _create_telemetry_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
-    book = request.services.storage.book
+async def _create_telemetry_stream(request: KeyRequest[UnitCostServices, bytes]) -> web.Response:
+    book = request.services.book
     name = unit_cost.require_stream_name(request.path_parameter("stream"))
     type = request.path_parameter("type")
     is_new = book.find_stream(name) is None
@@ -236,7 +248,7 @@ async def _create_telemetry_stream(request: KeyRequest[TopicServices, bytes]) ->
 
 @_manage_address(_STREAMS, "sum_records_of_streams", "Add records that name their streams")
 @_manage_address(_STREAM, "sum_records_of_stream", "Add records to a stream (older address)")
-async def add_records_to_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+async def add_records_to_stream(request: KeyRequest[UnitCostServices, bytes]) -> web.Response:
     """Add records to the stream in the path. If the path names no stream, each record names its stream."""
     return await _run_operation(request, SUM)
 
@@ -246,7 +258,7 @@ async def add_records_to_stream(request: KeyRequest[TopicServices, bytes]) -> we
     "manage_records",
     "Add, replace or delete records of a stream",
 )
-async def manage_records(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+async def manage_records(request: KeyRequest[UnitCostServices, bytes]) -> web.Response:
     return await _run_operation(request, request.path_parameter("operation"))
 
 
@@ -257,7 +269,7 @@ async def manage_records(request: KeyRequest[TopicServices, bytes]) -> web.Respo
 @_read_address(
     _STREAMS + "/{stream}/records", "read_records_by_name", "List the records of a stream, with their totals"
 )
-async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
+async def read_records(request: KeyRequest[UnitCostServices, None]) -> Result:
     """
     Return a page of a stream's records, each with its current total.
 
@@ -268,7 +280,7 @@ async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
     stream = _require_stream(request, name)
     if stream.type != request.http.match_info.get("type", stream.type):
         raise _no_stream_refusal()
-    return await request.list_page(RECORDS, _TotalRows(request.services.storage.streams, name))
+    return await request.list_page(RECORDS, _TotalRows(request.services.streams, name))
 
 
 @ApiAddress(
@@ -294,16 +306,16 @@ async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
     },
     refusals=(*WRITE, 404, 409),
 )
-async def delete_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+async def delete_stream(request: KeyRequest[UnitCostServices, bytes]) -> web.Response:
     is_forced = unit_cost.read_force_flag(request.body)
     name = unit_cost.require_stream_name(request.path_parameter("stream"))
     stream = _require_stream(request, name)
-    if not is_forced and await request.services.storage.streams.stream_totals(name):
+    if not is_forced and await request.services.streams.stream_totals(name):
         message = 'The stream has records. Send {"force": true} to delete it with its records.'
         raise Refusal(409, "stream_not_empty", message)
     dropped = UnitCostOperation(id=b"", stream=name, stream_type=stream.type, operation=DROP)
     receipt = await _store_operations(request, ReadOperations([dropped], [None]))
-    request.services.storage.book.forget_stream(name)
+    request.services.book.forget_stream(name)
     return answers.json_response({"stream": {"name": name, "deleted": True}}, receipt=receipt)
 
 
@@ -371,24 +383,26 @@ def describe_total(total: StreamTotal) -> Mapping[str, object]:
 
 
 async def _answer_again_if_streams_changed(
-    request: KeyRequest[TopicServices, Any], answer: Callable[[], Awaitable[web.Response]]
+    request: KeyRequest[UnitCostServices, Any], answer: Callable[[], Awaitable[web.Response]]
 ) -> web.Response:
     try:
         return await answer()
     except Stale:
-        storage = request.services.storage
-        storage.book.replace_known(await storage.streams.streams())
-        request.services.stream_admission.expire_stream_sizes()
+        services = request.services
+        services.book.replace_known(await services.streams.streams())
+        services.stream_admission.expire_stream_sizes()
         return await answer()
 
 
-async def _run_operation(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
+async def _run_operation(request: KeyRequest[UnitCostServices, bytes], operation: str) -> web.Response:
     return await _answer_again_if_streams_changed(
         request, lambda: _store_record_operation(request, operation)
     )
 
 
-async def _store_record_operation(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
+async def _store_record_operation(
+    request: KeyRequest[UnitCostServices, bytes], operation: str
+) -> web.Response:
     path_values = request.http.match_info
     names = names_for_repeat_detection(request)
     type = path_values.get("type")
@@ -407,7 +421,7 @@ async def _store_record_operation(request: KeyRequest[TopicServices, bytes], ope
             operation=operation,
             find=partial(_stream_without_properties, type)
             if is_repeat
-            else request.services.storage.book.find_stream,
+            else request.services.book.find_stream,
             now=request.receivers.clock.now(),
         )
     )
@@ -417,7 +431,7 @@ async def _store_record_operation(request: KeyRequest[TopicServices, bytes], ope
 
 
 async def _store_operations(
-    request: KeyRequest[TopicServices, bytes],
+    request: KeyRequest[UnitCostServices, bytes],
     operations: ReadOperations,
     names: RequestDedupKeys | None = None,
     *,
@@ -429,7 +443,7 @@ async def _store_operations(
 
     Raises Stale if another request or gateway has defined one of the streams differently.
     """
-    admission, book = request.services.stream_admission, request.services.storage.book
+    admission, book = request.services.stream_admission, request.services.book
     name, records = request.bearer.name, operations.records
     after = {} if is_repeat else operations.streams
     created = [] if is_repeat else await admission.check_and_reserve_new_streams(name, records, after)
@@ -446,9 +460,7 @@ async def _store_operations(
                 raise Stale("another request defined a stream differently meanwhile: send the records again")
             claims.enter_context(book.claim_stream(merge_streams(defined, stream)))
         expects = (
-            [stream_expectation(stream) for stream in after.values()]
-            if request.services.storage.is_shared
-            else ()
+            [stream_expectation(stream) for stream in after.values()] if request.services.is_shared else ()
         )
         receipt = await request.services.deposits.store_operations(
             records, identities, request.bearer, expected_versions=expects, request=names, is_repeat=is_repeat
@@ -465,8 +477,8 @@ def _stream_without_properties(type: str | None, name: str) -> TelemetryStream |
     return None if type is None else TelemetryStream(name=name, type=type, granularity=None, keys=None)
 
 
-def _require_stream(request: KeyRequest[TopicServices, Any], name: str) -> TelemetryStream:
-    stream = request.services.storage.book.find_stream(name)
+def _require_stream(request: KeyRequest[UnitCostServices, Any], name: str) -> TelemetryStream:
+    stream = request.services.book.find_stream(name)
     if stream is None:
         raise _no_stream_refusal()
     return stream

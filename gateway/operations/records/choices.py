@@ -10,8 +10,8 @@ from operator import attrgetter
 from gateway.http.lists import ListDefinition, filter_values_by_field
 from gateway.operations.records.filters import FIELDS
 from gateway.operations.records.published import KeptRecord
-from spool.ledger.queries import TAG
-from spool.ledger.sums import OUTCOME_TAGS
+from spool.cost_kinds import OUTCOME_TAGS
+from spool.ledger.dimensions import TAG
 from spool.record import Correction, Inference, UsageMetric
 
 # What `KeptRecord.value_for_filters` reads for each field. `kind` depends on the type of the record only.

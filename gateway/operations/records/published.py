@@ -11,10 +11,10 @@ from typing import Annotated
 
 import msgspec
 
-from spool.ledger.cost_kinds import call_cost_source
+from spool.cost_kinds import call_cost_source
 from spool.ledger.counting import cut_and_cleaned_text
+from spool.ledger.dimensions import TAG
 from spool.ledger.own_records import STEP
-from spool.ledger.queries import TAG
 from spool.ledger.sums import metric_status_and_source, start_hour_or_arrival_hour
 from spool.ledger.work import UNITS, WorkUnitHasher, is_digest, unit_name_or_empty_if_other
 from spool.ledger.work_links import NO_LINKS, TARGETS, WorkUnitLinks

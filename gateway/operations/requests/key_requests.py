@@ -15,9 +15,8 @@ from typing import Any, Generic, TypeVar
 
 from gateway.http.inflight_bytes import RequestByteReservation
 from gateway.http.lists import ListDefinition, Rows
-from gateway.http.requests import IDEMPOTENCY_KEY, AdmittedRequest
-from gateway.operations.holders.operators import InstallationServices
-from gateway.operations.holders.receivers import ReceiverServices
+from gateway.http.requests import IDEMPOTENCY_KEY, AdmittedRequest, RequestServices
+from gateway.operations.requests.receiver_services import ReceiverServices
 from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.identity import (
     RecordIdentity,
@@ -44,7 +43,7 @@ class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
 
     services: Held
     receivers: ReceiverServices
-    shared: InstallationServices
+    shared: RequestServices
     bearer: AuthenticatedKey
     share: RequestByteReservation  # reserved memory that this request uses
 

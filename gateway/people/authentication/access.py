@@ -13,10 +13,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
-from gateway.configuration.sections import ConfigError, ServerSettings, has_literal_text
-from gateway.configuration.values import Networks
+from gateway.configuration.server import ServerSettings
+from gateway.configuration.values import ConfigError, Networks, has_literal_text
 from gateway.core.errors import Refusal
 from gateway.core.rate_limits import TokenBuckets, address_network
 from gateway.people.authentication.bearer import AuthenticatedKey, describe_wrong_form
@@ -26,12 +26,12 @@ from spool.clock import Clock
 from spool.errors import AlreadyThere, KeyEnded, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import ExpectedVersion
 from spool.loops import repeat
+from spool.people import People
 from spool.record import utc_iso
 from spool.registry import enrolment_tokens
-from spool.registry.enrolment_tokens import EnrolmentToken
+from spool.registry.enrolment_tokens import EnrolmentToken, EnrolmentTokenTable
 from spool.registry.keys import DELETED, DISABLED, ENABLED, EXPIRED, OPENS, WAITS, ApiKey
 from spool.registry.operators import Actor
-from spool.registry.registry import Registry
 from spool.registry.scopes import (
     CREATE_EVENT,
     ENROLL,
@@ -40,7 +40,9 @@ from spool.registry.scopes import (
     WITHOUT_FIGURES,
     granting_use_case,
 )
-from spool.registry.tables.expired_tries import ExpiredKeyUses
+from spool.registry.tables.expired_tries import ExpiredKeyUses, ExpiredKeyUseTable
+from spool.registry.tables.export_tests import ExportTestTable
+from spool.registry.tables.keys import KeyTable
 
 _log = logging.getLogger(__name__)
 
@@ -97,6 +99,24 @@ class KnownKey(NamedTuple):
     ends_at: float
 
 
+class KeyStore(Protocol):
+    """What the check of a key reads and writes of the registry."""
+
+    keys: KeyTable
+    enrolment_tokens: EnrolmentTokenTable
+    export_tests: ExportTestTable
+    expired_tries: ExpiredKeyUseTable
+    people: People
+    is_shared: bool
+
+    @property
+    def is_memory_fresh(self) -> bool:
+        """Return whether memory has the changes of other processes up to a second ago."""
+
+    async def wait_until_caught_up(self) -> None:
+        """Wait until memory has all changes before this call. Raises SpoolUnavailable after a second."""
+
+
 class KeyAccess:
     """
     The check of keys. `devices` resolves device keys (`thd_...`) and returns None for unknown keys. If the
@@ -109,7 +129,7 @@ class KeyAccess:
 
     def __init__(
         self,
-        registry: Registry | None,
+        registry: KeyStore | None,
         settings: ServerSettings = _DEFAULTS,
         *,
         clock: Clock,
@@ -442,7 +462,7 @@ class KeyAccess:
             extra = {"action": "last_access_failed"}
             _log.warning("last uses of keys could not be stored and are retried: %s", error, extra=extra)
 
-    async def _store_test_span_times(self, registry: Registry) -> None:
+    async def _store_test_span_times(self, registry: KeyStore) -> None:
         batch = {key_id: self._tests[key_id] for key_id in self._unwritten_tests}
         self._unwritten_tests.clear()
         try:
@@ -452,7 +472,7 @@ class KeyAccess:
             extra = {"action": "export_test_not_stored"}
             _log.warning("times of test spans could not be stored and are retried: %s", error, extra=extra)
 
-    async def _store_tries(self, registry: Registry) -> None:
+    async def _store_tries(self, registry: KeyStore) -> None:
         batch, self._unwritten_tries = self._unwritten_tries, {}
         try:
             await registry.expired_tries.add(batch, keys=registry.keys.all())
@@ -567,7 +587,7 @@ class KeyAccess:
         )
         return bearer if expectation is None else replace(bearer, expects=(expectation,))
 
-    def _token_bearer(self, registry: Registry, token: EnrolmentToken, address: str) -> AuthenticatedKey:
+    def _token_bearer(self, registry: KeyStore, token: EnrolmentToken, address: str) -> AuthenticatedKey:
         """
         Return the bearer of an enrolment token. A token without remaining uses stays valid for devices that
         it enrolled, because the answer with a device's key may have been lost. Raises Refusal 401 if the

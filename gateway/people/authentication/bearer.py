@@ -6,14 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gateway.core.errors import Refusal
 from spool.erasure import GATEWAY_BELOW
 from spool.record import DEVICE_KEYS
 
 if TYPE_CHECKING:
-    from gateway.people.authentication.assistant_people import PersonUsingAssistant
     from spool.log.partial_reports import ExpectedVersion
 
 LISTED_DEVICE_KEYS = "keys of listed devices"
@@ -29,6 +28,23 @@ _NAMED = re.compile(
 _PLACEHOLDER = re.compile(
     r"[<${%\[].*|.*(\.\.\.|\u2026|xxx).*|((your|my|the|tollhouse|api|key|token|secret)[_ -]*)+", re.IGNORECASE
 )
+
+
+class PersonWithToken(Protocol):
+    """
+    A person whom a token of the organization's provider identifies. `client` is the id of the person's program.
+    """
+
+    @property
+    def email(self) -> str: ...
+
+    @property
+    def client(self) -> str: ...
+
+    @property
+    def principal(self) -> str:
+        """Return the name under which use is counted."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +77,7 @@ class AuthenticatedKey:
     is_gateway: bool = False
     expects: tuple[ExpectedVersion, ...] = ()
     number: int | None = None
-    person: PersonUsingAssistant | None = None
+    person: PersonWithToken | None = None
     token: str | None = None
 
     @property

@@ -96,7 +96,6 @@ _LISTED_FOR_SENDERS = (
             "unit-cost/streams",
         ),
     ),
-    AddressArea(modules=("gateway.operations.devices.opamp",), paths=("/v1/opamp",), endpoints=("opamp",)),
     AddressArea(
         modules=("gateway.operations.clusters.container_metrics",),
         paths=("/v1/container-metrics",),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.configuration.sections import Config, RoleSettings
 from gateway.monitoring.snapshot import Limit
-from gateway.operations.holders.receivers import ReceiverServices
+from gateway.operations.requests.receiver_services import ReceiverServices
 from spool.container_files.files import ContainerFiles
 from spool.deliveries.values import RouteState
 from spool.devices.device import Device
@@ -52,9 +52,6 @@ def current_limits(
         Limit("spool.pending_spans", section.pending_spans, stats.pending_spans),
         Limit("spool.pending_items", section.pending_items, receivers.intake.waiting_count),
         Limit("devices.max", config.devices.max, devices),
-        Limit(
-            "devices.max_opamp_connections", config.devices.max_opamp_connections, len(receivers.websockets)
-        ),
         Limit("container.max_bytes", container.max_bytes, files.sums.total_bytes),
         Limit("container.max_files", container.max_files, files.sums.row_count),
     ]

@@ -13,8 +13,8 @@ from gateway.money.budgets.declared import BudgetTable
 from gateway.monitoring.health import ServerHealth
 from gateway.monitoring.metrics import Exposition, ProcessMetrics
 from gateway.monitoring.snapshot import Limit, ReconciledRatio, Snapshot
-from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.money.reports.declared import REPORT_STATES, ScheduledReportTable, report_state
+from gateway.operations.requests.receiver_services import ReceiverServices
 from gateway.service.assembly.lakes import lake_states
 from gateway.service.assembly.limits import current_limits
 from gateway.service.assembly.parts import ServicePartsBuilder

@@ -301,8 +301,6 @@ def build_installation_services(
         privacy=lambda: parts_builder.config.privacy,
         branches=lambda: parts_builder.config.work.branch,
         channels=parts_builder.channel_states,
-        seal_channel=parts_builder.seal_channel,
-        name_channels=parts_builder.register_draft_channels,
         try_receiver=parts_builder.probe_receiver_status_and_words,
         planted=None if parts_builder.demo_note is None else parts_builder.demo_note.planted,
     )

@@ -24,7 +24,8 @@ from gateway.clusters.clusters import Clusters
 from gateway.configuration.changes import digest_settings
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.secret_file import signing_secret
-from gateway.configuration.sections import Config, ConfigError
+from gateway.configuration.sections import Config
+from gateway.configuration.values import ConfigError
 from gateway.devices.assignment import DeviceAssignment
 from gateway.devices.fleet.fleet import Fleet
 from gateway.devices.lifecycle import DeviceLifecycle
@@ -48,9 +49,9 @@ from gateway.intake.waiting_counters import WaitingCounters
 from gateway.monitoring.metrics import ProcessMetrics
 from gateway.normalise.formats.langfuse.merger import ReportMerger
 from gateway.normalise.outcome import ReadOptions
-from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.money.own_prices import price_overrides
 from gateway.operations.records.event_mappings import NewEventMapping, mappings_by_type
+from gateway.operations.requests.receiver_services import ReceiverServices
 from gateway.operations.services import Background
 from gateway.people.authentication.access import KeyAccess
 from gateway.people.authentication.bearer import AuthenticatedKey
@@ -79,7 +80,7 @@ if TYPE_CHECKING:
     from gateway.people.authentication.oidc.assistants import AssistantSignIns
     from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
     from spool.registry.registry import Registry
-    from spool.registry.tables.kept_channels import ChannelFields, StoredChannel
+    from spool.registry.tables.kept_channels import ChannelFields, KeptChannelTable, StoredChannel
 
 
 _log = logging.getLogger(__name__)
@@ -152,36 +153,32 @@ class ServicePartsBuilder:
             self.notifier = Notifier(
                 registry.notices, config.notify, clock, demo_or_real_channel_builder(self.demo_note)
             )
-            registry.kept_channels.changed = self._register_stored_channels
-            self._register_stored_channels()
+            registry.kept_channels.seal = self._seal_channel
+            registry.kept_channels.changed = self._register_channels
+            self._register_channels(registry.kept_channels)
         self.sign_ins: ProviderSignIns | None = None
         self.assistant_sign_ins: AssistantSignIns | None = None
         # pairs of a limit of the intake and a function that returns how much of it each key uses
         self.waiting: list[tuple[str, Callable[[], HeldByKey]]] = []
         self.shadows: ReportedCallers | None = None  # None until the intake starts
 
-    def _register_stored_channels(self) -> None:
-        if self.notifier is not None and self.storage.registry is not None:
-            stored_channels = self.storage.registry.kept_channels.all()
-            self.notifier.set_stored_channels(
-                [self._channel_secret_encryptor().decrypt_settings(channel) for channel in stored_channels]
-            )
-
-    def register_draft_channels(self, draft: Registry) -> None:
-        """Register in a draft of the registry the names of all channels that exist once the draft is applied."""
-        if self.notifier is not None:
-            kept = [
-                self._channel_secret_encryptor().decrypt_settings(channel)
-                for channel in draft.kept_channels.all()
-            ]
-            self.notifier.register_channels(draft.notices, kept)
+    def _register_channels(self, table: KeptChannelTable) -> None:
+        """Send on the channels of a table. A draft of it only learns the names that exist once it is applied."""
+        registry = self.storage.registry
+        if self.notifier is None or registry is None:
+            return
+        kept = [self._channel_secret_encryptor().decrypt_settings(channel) for channel in table.all()]
+        if table is registry.kept_channels:
+            self.notifier.set_stored_channels(kept)
+        else:
+            self.notifier.register_channels(table.notices, kept)
 
     def _channel_secret_encryptor(self) -> ChannelSecretCipher:
         from exporters.notifications.kept_channels import ChannelSecretCipher
 
         return ChannelSecretCipher(secret=self.storage.secret, clock=self.clock)
 
-    def seal_channel(
+    def _seal_channel(
         self, channel_fields: ChannelFields, secret: str | None, old_channel: StoredChannel | None
     ) -> str:
         return self._channel_secret_encryptor()(channel_fields, secret, old_channel)

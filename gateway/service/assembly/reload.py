@@ -19,7 +19,8 @@ from exporters.service.billing_sync import BillingSync
 from gateway.configuration.changes import ConfigChange, compare_configs
 from gateway.configuration.problems import config_problems as problems_of
 from gateway.configuration.secret_file import SecretFile, signing_secret
-from gateway.configuration.sections import Config, ConfigError
+from gateway.configuration.sections import Config
+from gateway.configuration.values import ConfigError
 from gateway.http.listening.tls import Certificate
 from gateway.intake.attribution import RecordAttributor
 from gateway.intake.intake import PayloadIntake
@@ -27,7 +28,7 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.publisher import UnitCostPublisher
 from gateway.monitoring import logs
 from gateway.operations.holders.operators import ReloadOutcome
-from gateway.operations.holders.receivers import ReceiverServices
+from gateway.operations.requests.receiver_services import ReceiverServices
 from gateway.operations.services import OperatorServices
 from gateway.people.authentication.legacy_key import LegacyKey
 from gateway.service.assembly.parts import ServicePartsBuilder, price_book

@@ -14,7 +14,8 @@ from exporters.forwarder import RouteForwarder, TableSync
 from exporters.service.billing_sync import BillingSync
 from exporters.service.paths import UPSTREAM
 from exporters.service.upstream_client import UpstreamClient
-from gateway.configuration.sections import Config, ConfigError
+from gateway.configuration.sections import Config
+from gateway.configuration.values import ConfigError
 from gateway.devices.fleet.forwarded_heartbeats import adjust_heartbeat_for_upstream
 from gateway.operations.records.event_mappings import mappings_by_type
 from gateway.service.assembly.demo import planted_routes
@@ -28,7 +29,8 @@ from spool.registry.registry import Registry
 if TYPE_CHECKING:
     from exporters.destinations.upstream import UpstreamContext
     from exporters.lake.exporter import LakeContext
-    from spool.ledger.repricing import SumLine, TokenSum
+    from spool.ledger.repricing import SumLine
+    from spool.ledger.token_sums import TokenSum
 
 
 def build_syncs(parts_builder: ServicePartsBuilder, config: Config, billing: BillingSync) -> list[TableSync]:

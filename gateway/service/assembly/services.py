@@ -7,27 +7,23 @@ At the end everything is closed in reverse order, even if a later part could not
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.configuration.sections import Config, ConfigError
-from gateway.core.first_use import LazyValue, import_blocking
+from gateway.configuration.sections import Config
+from gateway.configuration.values import ConfigError
+from gateway.core.first_use import import_blocking
 from gateway.intake.attribution import RecordAttributor
 from gateway.intake.sender_fields import SenderFieldCounter, SenderFieldSaver
 from gateway.monitoring.late_reports import LateReportCounter, LateReportSaver
 from gateway.monitoring.metrics import ProcessMetrics
 from gateway.monitoring.sender_hours import SenderHoursTracker
 from gateway.operations.holders.operators import PublicUrls
-from gateway.operations.holders.receivers import (
-    StatusServices,
-    TopicServices,
-    no_verdicts,
-    relay_to_nobody,
-)
 from gateway.operations.services import AllServices
+from gateway.operations.single_receivers import ServicesOfSingleReceivers
 from gateway.people.authentication.bearer import AuthenticatedKey
 from gateway.service.assembly import monitoring
 from gateway.service.assembly.background import (
@@ -54,11 +50,20 @@ from spool.loops import FailedItems
 from spool.packed.native import CompiledModuleUse, load_if_enabled
 
 if TYPE_CHECKING:
-    from gateway.devices.opamp.instances import OpampInstances
+    from gateway.devices.own_verdicts import OwnVerdicts
+    from spool.devices.device import Device
 
 _log = logging.getLogger(__name__)
 
 REGISTRY_PROBLEM = "the key table cannot be read; see the log of the start for the reason"
+
+
+async def no_verdicts(device: Device) -> OwnVerdicts | None:
+    return None
+
+
+async def relay_to_nobody(keys: Sequence[bytes], addresses: Mapping[str, int]) -> Collection[str] | None:
+    return ()
 
 
 @asynccontextmanager
@@ -199,10 +204,16 @@ async def _assemble_services(
     return AllServices(
         storage=storage,
         receivers=receivers,
-        topics=TopicServices(
-            storage=storage,
+        single=ServicesOfSingleReceivers(
+            ledger=storage.ledger,
+            log=storage.log,
+            streams=storage.streams,
+            book=storage.book,
+            is_shared=storage.is_shared,
+            reports=storage.clusters,
+            container_files=storage.container_files,
+            secret=storage.secret,
             devices=parts_builder.devices,
-            opamp=LazyValue(lambda: _opamp_instances(parts_builder)),
             clusters=parts_builder.clusters,
             deposits=deposits,
             stream_admission=parts_builder.build_stream_admission(),
@@ -212,9 +223,8 @@ async def _assemble_services(
             if is_agent
             else make_own_verdicts_reader(parts_builder, operators.money.budgets),
             relay_addresses=relay,
-        ),
-        status=StatusServices(
-            health=monitoring.build_health(parts_builder, receivers, routes), exposition=exposition
+            health=monitoring.build_health(parts_builder, receivers, routes),
+            exposition=exposition,
         ),
         operators=operators,
         background={
@@ -232,12 +242,6 @@ async def _assemble_services(
             is_agent=is_agent,
         ),
     )
-
-
-def _opamp_instances(parts_builder: ServicePartsBuilder) -> OpampInstances:
-    from gateway.devices.opamp.instances import OpampInstances
-
-    return OpampInstances(parts_builder.devices, parts_builder.clock)
 
 
 async def _start_gateway_parts(parts_builder: ServicePartsBuilder, metrics: ProcessMetrics) -> None:

@@ -17,8 +17,9 @@ from gateway.operations.records.event_mappings import EventMappingTable, NewEven
 from gateway.service.demo.month import DAY_S
 from gateway.service.demo.note import CHANNEL
 from gateway.service.demo.samples import ACTOR, EVENT_TYPE, MOST
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery, next_full_hour
+from spool.ledger.queries import CostQuery, next_full_hour
 from spool.registry.connections import ConnectionDraft
 from spool.registry.registry import Registry
 from spool.registry.tables.kept_channels import ChannelFields
@@ -34,7 +35,8 @@ _LEAST = Decimal("0.01")
 
 async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
     draft = ChannelFields(name=CHANNEL, type="webhook", url="https://chat.example.com/planted")
-    await registry.kept_channels.create(draft, None, lambda *_: "", max_rows=MOST, actor=ACTOR)
+    registry.kept_channels.seal = lambda *_: ""
+    await registry.kept_channels.create(draft, None, max_rows=MOST, actor=ACTOR)
     await _add_budgets(registry, ledger, end)
     view = NewView(name="All teams", filter={}, principal_dimension="team")
     shown = await registry.views.create(

@@ -19,11 +19,12 @@ from gateway.devices.fleet.assistant_states import (
     RememberedEvidence,
     encode_remembered_evidence,
 )
-from gateway.devices.fleet.heartbeat_facts import TELEMETRY_OFF, UNUSED, assistant_of_source
+from gateway.devices.fleet.heartbeat_facts import TELEMETRY_OFF, UNUSED
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import AllocationDefinitionHolder
 from gateway.money.allocation.publishing import DefinitionPublisher
+from gateway.normalise.assistants import assistant_of_source
 from gateway.normalise.outcome import UNRECOGNISED_AI
 from gateway.service.demo.note import CHANNEL, REFUSAL, DemoNote
 from gateway.service.demo.planted_problems import (

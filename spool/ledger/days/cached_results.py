@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from spool.ledger.costs import query_costs
 from spool.ledger.counting import EVERY, EVERY_BILLED, data_version_name
+from spool.ledger.dimensions import DerivedDimension
 from spool.ledger.periods import next_beginning
-from spool.ledger.queries import CostQuery, CostRow, DerivedDimension
+from spool.ledger.queries import CostQuery, CostRow
 from spool.record import CURRENCY
 
 if TYPE_CHECKING:
     from spool.currencies import Rates
     from spool.ledger.ledger_rows import LedgerRows
-    from spool.ledger.queries import QuestionLimit
     from spool.ledger.usages import UsageByGroup
+    from spool.turns.question_limit import QuestionLimit
 
 MOST_ROWS = 20_000  # maximum rows in all cached results together, some 20 MB
 MOST_OF_ONE = 5_000

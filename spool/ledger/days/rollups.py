@@ -13,8 +13,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
+from spool.ledger.dimensions import OF_BILLS, PRICED_BY
 from spool.ledger.ledger_rows import LedgerRows, Span
-from spool.ledger.queries import OF_BILLS, PRICED_BY, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.ledger.sums import BILLED_ROLLUPS, DAY_S, FOUR_WEEKS_S, ROLLUP_WIDTHS, WEEK_S, period_start
 
 RollupKey = tuple[int, int, int]  # a rollup: number, width, start

@@ -11,7 +11,7 @@ import msgspec
 
 from spool.ledger.counting import finest_stored_period, read_state
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.repricing import TokenSum, token_sum
+from spool.ledger.repricing import token_sum
 from spool.ledger.sums import (
     COUNTS,
     DAY_S,
@@ -21,6 +21,7 @@ from spool.ledger.sums import (
     Measures,
     input_size_and_is_output_known,
 )
+from spool.ledger.token_sums import TokenSum
 from spool.turns.threads import sort_in_short_steps
 
 # -- sums that can be priced, and their cost ----------------------------------------------------------------
@@ -34,7 +35,7 @@ _Named = tuple[int, int, Dimensions]  # negative cost, number and dimensions
 class DaySum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
     The calls of one day with the same dimensions. `cost`: reported, or else estimated, in units of
-    `spool.ledger.money`. `tokens`: sums from which a pricer estimates a cost, if one price holds for the
+    `spool.money`. `tokens`: sums from which a pricer estimates a cost, if one price holds for the
     whole day.
     """
 
@@ -156,7 +157,7 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     The calls of one day with the same dimensions, usually without users, devices and tags.
 
     `sized`: the input and output of each call are known. Only then, and if prices hold all day, can `tokens`
-    be priced exactly. `cost`: reported, or else estimated, in units of `spool.ledger.money`.
+    be priced exactly. `cost`: reported, or else estimated, in units of `spool.money`.
     """
 
     day: int  # epoch seconds

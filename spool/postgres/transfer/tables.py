@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
+from spool import money
 from spool.errors import NotAllowed
-from spool.ledger import money
 from spool.ledger.sums import MONEY
 from spool.log import log_positions
 from spool.log.commits.following import (

@@ -25,10 +25,10 @@ from uuid import UUID
 
 import msgspec
 
+from spool import money
 from spool.clock import Clock
 from spool.errors import EntryUnreadable, NotAllowed, SpoolDamaged, SpoolUnavailable
 from spool.installation import derive_secret, store_secret
-from spool.ledger import money
 from spool.ledger.sums import MONEY, Dimensions
 from spool.log import accounting, duplicates, log_positions, runs
 from spool.log.accounting import SubmissionCounts

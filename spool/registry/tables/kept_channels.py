@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from spool.errors import AlreadyThere, Invalid
+from spool.errors import AlreadyThere, Invalid, NotAllowed
 from spool.record import utc_iso
 from spool.registry.changes import RegistryChangeWriter
 from spool.registry.document_table import DocumentTable, draft_fields
@@ -121,8 +121,17 @@ def check_channel(channel_fields: ChannelFields) -> ChannelFields:
 Seal = Callable[[ChannelFields, str | None, StoredChannel | None], str]
 
 
+def _refuse_to_encrypt(
+    channel_fields: ChannelFields, secret: str | None, old_channel: StoredChannel | None
+) -> str:
+    raise NotAllowed("channels cannot be created here")
+
+
 class KeptChannelTable(DocumentTable[StoredChannel]):
-    """The channels created in the console. `changed` is called after changes in memory."""
+    """
+    The channels created in the console. `seal` checks a new channel and encrypts its secret. `changed` is
+    called with the table after changes in memory.
+    """
 
     kind = CHANNELS
     draft = ChannelFields
@@ -131,11 +140,18 @@ class KeptChannelTable(DocumentTable[StoredChannel]):
 
     def __init__(self, change_writer: RegistryChangeWriter, notices: NoticeTable) -> None:
         super().__init__(change_writer)
-        self._notices = notices
-        self.changed: Callable[[], None] = lambda: None
+        self.notices = notices
+        self.seal: Seal = _refuse_to_encrypt
+        self.changed: Callable[[KeptChannelTable], None] = lambda _: None
+
+    def be_draft_of(self, table: KeptChannelTable) -> None:
+        """Encrypt and announce changes as `table` does, and know the same names of channels."""
+        self.seal, self.changed = table.seal, table.changed
+        for name in ("channels", "report_channels", "mail_channels", "webhook_channels"):
+            setattr(self.notices, name, getattr(table.notices, name))
 
     async def create(
-        self, draft: ChannelFields, secret: str | None, seal: Seal, *, max_rows: int, actor: Actor
+        self, draft: ChannelFields, secret: str | None, *, max_rows: int, actor: Actor
     ) -> StoredChannel:
         """
         Create a channel. Raises NotAllowed if there are `max_rows` channels, and AlreadyThere if a channel has
@@ -143,9 +159,9 @@ class KeptChannelTable(DocumentTable[StoredChannel]):
         """
         now = self._changes.now()
         drafted = check_channel(draft)
-        if drafted.name in self._notices.channels:
+        if drafted.name in self.notices.channels:
             raise AlreadyThere(f"a channel named {drafted.name!r} already exists")
-        sealed = seal(drafted, secret, None)
+        sealed = self.seal(drafted, secret, None)
         row = StoredChannel(
             sealed=sealed,
             secret_since=utc_iso(now) if secret else "",
@@ -160,7 +176,6 @@ class KeptChannelTable(DocumentTable[StoredChannel]):
         name: str,
         changes: Mapping[str, Any],
         secret: str | None,
-        seal: Seal,
         *,
         version: str | None = None,
         actor: Actor,
@@ -173,7 +188,7 @@ class KeptChannelTable(DocumentTable[StoredChannel]):
 
         def edit_channel(old_channel: StoredChannel) -> StoredChannel:
             drafted = check_channel(self._changed_draft(old_channel, changes))
-            sealed = seal(drafted, secret, old_channel)
+            sealed = self.seal(drafted, secret, old_channel)
             since = old_channel.secret_since if sealed == old_channel.sealed else utc_iso(now)
             return replace_fields(old_channel, **draft_fields(drafted), sealed=sealed, secret_since=since)
 
@@ -188,4 +203,4 @@ class KeptChannelTable(DocumentTable[StoredChannel]):
 
     def _set_rows(self, rows: dict[str, StoredChannel]) -> None:
         super()._set_rows(rows)
-        self.changed()
+        self.changed(self)

@@ -17,7 +17,7 @@ import msgspec
 
 from spool.erasure import Erasure, erasure_from_json, pseudonyms_by_digest, unconfirmed_pseudonyms
 from spool.errors import Invalid, NotAllowed, NotThere, RowDamaged
-from spool.ledger.sums import OTHER
+from spool.ledger.work import OTHER
 from spool.linked_names import LinkedNames
 from spool.people import ERASED, People, is_address_hash, is_pseudonym, names_of_erased
 from spool.registry.changes import RegistryChangeWriter

@@ -25,9 +25,10 @@ import click
 from gateway.bills.billed.biller import BilledCostCalculator
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.gathering import StatementSources
-from spool.ledger import money
+from spool import money
+from spool.ledger.dimensions import BILLED_TYPES
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED_TYPES, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S
 from spool.sqlite.ledger import open_ledger
 from spool.statements import StatementInfo, StatementRow

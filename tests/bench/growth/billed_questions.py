@@ -23,8 +23,9 @@ import click
 
 from gateway.bills.billed.biller import BilledCostCalculator
 from gateway.bills.reconciliation.gathering import StatementSources
+from spool.ledger.dimensions import BILLED_TYPES, TOTAL, DerivedDimension
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery, DerivedDimension
+from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S, Dimensions
 from spool.postgres.database import Database
 from spool.postgres.ledger import PostgresLedger

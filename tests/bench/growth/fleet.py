@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 from urllib3.exceptions import HTTPError
 
-from gateway.devices.fleet.heartbeat_facts import ASSISTANTS
+from gateway.normalise.assistants import ASSISTANTS
 from spool.devices.device import Device
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from tests.acceptance.conftest import Tollhouse

@@ -9,9 +9,9 @@ from time import process_time
 import pytest
 
 from spool.ledger.ledger import Ledger
-from spool.ledger.money import text_to_units
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import HOUR_S
+from spool.money import text_to_units
 from spool.sqlite.ledger import open_ledger
 from tests.bench.growth.units import END, fill, questions
 from tests.spool.ledger_log import FakeClock

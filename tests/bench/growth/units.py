@@ -21,12 +21,13 @@ from time import perf_counter, process_time
 
 import click
 
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows, WorkSum
-from spool.ledger.money import UNIT
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, Dimensions, Measures
 from spool.ledger.work import RUN, SESSION, WorkUnitHasher, names_to_store
+from spool.money import UNIT
 from spool.sqlite.directory import LEDGER
 from spool.sqlite.ledger import open_ledger
 from tests.bench.server.meters import forget_peak, peak_mib

@@ -30,8 +30,8 @@ from gateway.bills.plans.declared import MAX_SEATS
 from gateway.core.paths import AS, OPERATOR_API, socket_path
 from spool.ledger.ledger import HOURS_KEPT_S, Ledger
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.money import UNIT
 from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, Dimensions
+from spool.money import UNIT
 from tests.bench.growth.engines import Engine, postgres
 from tests.bench.growth.pages import operations
 from tests.bench.growth.plots import Plot, svg

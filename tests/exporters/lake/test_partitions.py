@@ -20,7 +20,7 @@ from exporters.lake import manifest, parquet, partitions
 from exporters.lake.columns import COLUMNS, KEPT, row_of_record
 from exporters.lake.formats import PARQUET
 from exporters.lake.names import DeliveryRange
-from spool.ledger import money
+from spool import money
 from spool.ledger.sums import COUNTS, HourlySums
 from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, NS, Inference, Record

@@ -15,7 +15,8 @@ from click.testing import CliRunner
 from exporters.otlp.spans import SpanEncoder
 from gateway.cli.explain import explain, explain_payload
 from gateway.cli.send.command import example_payload
-from gateway.configuration.sections import Config, SourceSettings
+from gateway.configuration.attribution import SourceSettings
+from gateway.configuration.sections import Config
 from spool.record import AMENDABLE, NS, Inference
 from tests.gateway.normalise.otlp.payloads import in_json, span, traces
 

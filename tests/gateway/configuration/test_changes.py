@@ -13,13 +13,9 @@ import pytest
 
 from exporters.settings import UpstreamSettings
 from gateway.configuration.changes import LIVE, compare_configs
-from gateway.configuration.sections import (
-    Config,
-    PriceOverride,
-    PriceSettings,
-    ServerSettings,
-    WorkSettings,
-)
+from gateway.configuration.prices import PriceOverride, PriceSettings
+from gateway.configuration.sections import Config, WorkSettings
+from gateway.configuration.server import ServerSettings
 from gateway.operations.list import declared_tables
 from spool.registry.document_table import DocumentTable
 from spool.registry.registry import Registry  # noqa: F401 - imports every table

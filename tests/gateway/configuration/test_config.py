@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gateway.configuration.reader import FILE, load_config, setting_origins
-from gateway.configuration.sections import Config, ConfigError
+from gateway.configuration.sections import Config
 from gateway.configuration.settings_in_effect import settings_in_effect
-from gateway.configuration.values import split_address
+from gateway.configuration.values import ConfigError, split_address
 from spool.settings import MIB
 
 

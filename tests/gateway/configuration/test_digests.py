@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gateway.configuration.changes import digest_settings, is_setting_shared_by_gateways
-from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
+from gateway.configuration.sections import Config, PrivacySettings
+from gateway.configuration.server import ServerSettings
 from spool.settings import SpoolSettings, StorageSettings
 
 SECRET = b"s" * 32

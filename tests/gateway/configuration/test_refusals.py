@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.configuration.reader import load_config
-from gateway.configuration.sections import ConfigError
+from gateway.configuration.values import ConfigError
 from tests.approved import approved
 
 

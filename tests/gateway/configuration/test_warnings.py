@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gateway.configuration.problems import config_warnings
-from gateway.configuration.sections import Config, PrivacySettings, ServerSettings, WorkSettings
+from gateway.configuration.sections import Config, PrivacySettings, WorkSettings
+from gateway.configuration.server import ServerSettings
 
 
 @pytest.mark.parametrize(

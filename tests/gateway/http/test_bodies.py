@@ -18,7 +18,7 @@ from aiohttp.streams import StreamReader
 from aiohttp.test_utils import make_mocked_request
 from backports import zstd
 
-from gateway.configuration.sections import ServerSettings
+from gateway.configuration.server import ServerSettings
 from gateway.core.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.inflight_bytes import InflightBytes

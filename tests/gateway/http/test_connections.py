@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from gateway.configuration.sections import ServerSettings
+from gateway.configuration.server import ServerSettings
 from gateway.http.listening.connections import OpenConnections, connection_limit, raise_descriptor_limit
 from gateway.http.listening.listener import Listener
 from tests.gateway.http import raw

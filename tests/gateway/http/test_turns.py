@@ -13,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from gateway.configuration.sections import AnswerSettings
+from gateway.configuration.server import AnswerSettings
 from gateway.core.errors import Refusal
 from gateway.http import turns as http_turns
 from gateway.http.inflight_bytes import InflightBytes, busy_refusal
@@ -26,11 +26,11 @@ from gateway.http.turns import (
 )
 from gateway.normalise import any_format, otlp
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
-from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.receivers.otlp_http import SLICED, read_export
+from gateway.operations.requests.receiver_services import ReceiverServices
 from spool.errors import AskedTooMuch
-from spool.ledger.queries import limit_of_running_query
 from spool.turns.fair_turns import FairTurnScheduler
+from spool.turns.question_limit import limit_of_running_query
 
 CALL = '{"id": "x", "call_type": "completion", "model": "m", "prompt_tokens": 1, "completion_tokens": 2, '
 INNER = '{"b": [1, 2.5, true, null, "s\\u00e9"], "c": {"d": {}}}, '

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gateway.configuration.attribution import SourceSettings
 from gateway.configuration.reader import load_config
-from gateway.configuration.sections import Config, ConfigError, PrivacySettings, SourceSettings
+from gateway.configuration.sections import Config, PrivacySettings
+from gateway.configuration.values import ConfigError
 from gateway.intake.attribution import RecordAttributor
 from spool.record import Inference, UsageMetric
 

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from gateway.configuration.sections import Assignment, AttributionRule, Config, Match, SourceSettings
+from gateway.configuration.attribution import Assignment, AttributionRule, Match, SourceSettings
+from gateway.configuration.sections import Config
 from gateway.intake.attribution import RecordAttributor
 from gateway.intake.intake import PayloadIntake
 from gateway.intake.prices import PriceBook

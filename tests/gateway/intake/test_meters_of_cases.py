@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from gateway.cli.explain import explain_payload
-from gateway.configuration.sections import Config, PriceOverride, PriceSettings
+from gateway.configuration.prices import PriceOverride, PriceSettings
+from gateway.configuration.sections import Config
 from spool.meters import METERS
 
 ROOT = Path(__file__).parents[2] / "cases"

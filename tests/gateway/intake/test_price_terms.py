@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.sections import PriceOverride, PriceSettings
+from gateway.configuration.prices import PriceOverride, PriceSettings
 from gateway.intake.price_terms import CAPACITY, DISCOUNT, PRIORITY, TIER_PRICE, PriceTerm
 from gateway.intake.prices import PriceBook, missing_prices_in_book_name
 from gateway.intake.rate_cards.card import CardPrices, day_ns
-from spool.ledger.repricing import TokenSum
+from spool.ledger.token_sums import TokenSum
 from spool.record import Inference
 from tests.gateway.intake.test_prices import BOOK, call
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from gateway.configuration.sections import PriceOverride
+from gateway.configuration.prices import PriceOverride
 from gateway.intake.price_view import ModelPrices, PriceRow, model_prices_by_seller, similar_models
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import Tier

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gateway.configuration.sections import PriceOverride, PriceSettings
+from gateway.configuration.prices import PriceOverride, PriceSettings
 from gateway.intake.price_lines import itemise_estimate
 from gateway.intake.prices import PriceBook, missing_prices_in_book_name
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.reasons import explanations_by_field
-from spool.ledger.repricing import TokenSum
-from spool.ledger.sums import SIZES, HourlySums, input_size_and_is_output_known
+from spool.ledger.sums import HourlySums, input_size_and_is_output_known
+from spool.ledger.token_sums import SIZES, TokenSum
 from spool.log.values import LogEntry
 from spool.record import NS, Inference, decimal_text
 from tests.rounds import examples

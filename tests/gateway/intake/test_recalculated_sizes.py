@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from gateway.intake.prices import PriceBook
-from spool.ledger.queries import TOTAL, CostQuery
-from spool.ledger.sums import SIZES
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery
+from spool.ledger.token_sums import SIZES
 from spool.record import NS, Inference
 from tests.spool.ledger.engines import POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call, opened

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gateway.configuration.prices import PriceOverride, PriceSettings
 from gateway.configuration.reader import load_config
-from gateway.configuration.sections import ConfigError, PriceOverride, PriceSettings
+from gateway.configuration.values import ConfigError
 from gateway.intake import unit_prices
 from gateway.intake.price_lines import itemise_estimate, unpriced_reason_of_record
 from gateway.intake.prices import PriceBook

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from gateway.money.costs.continuing import work_units_with_calls_in_adjacent_days
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.record import NS
 from tests.spool.digests import as_shown
 from tests.spool.ledger.engines import ENGINES, Ledgers

@@ -11,7 +11,8 @@ from types import ModuleType
 import pytest
 
 from gateway.cli.doctor import NOTE, OK, diagnose_machine
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.server import ServerSettings
 from gateway.monitoring.metrics import ProcessMetrics
 from gateway.service.assembly.services import load_compiled_module
 from spool.packed.native import MODULE

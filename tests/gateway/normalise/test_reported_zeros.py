@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.sections import PriceOverride, PriceSettings
+from gateway.configuration.prices import PriceOverride, PriceSettings
 from gateway.intake.prices import PriceBook
 from gateway.normalise.formats.list import FORMATS
 from gateway.normalise.otlp.product import TelemetryProduct

@@ -11,7 +11,7 @@ from gateway.http.lists import Filter, filter_values_by_field
 from gateway.operations.records.choices import filter_choices
 from gateway.operations.records.newest import RECORDS
 from gateway.operations.records.published import KeptRecord
-from spool.ledger.sums import OUTCOME_TAGS
+from spool.cost_kinds import OUTCOME_TAGS
 from spool.record import CALL_UNIT, CURRENCY, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 from tests.spool.ledger_log import call
 

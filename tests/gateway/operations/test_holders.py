@@ -4,6 +4,7 @@ Handlers and holders of services: each handler declares the one holder that it u
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, cast
 
 import pytest
@@ -19,12 +20,13 @@ from gateway.operations.holders.operators import (
     SenderServices,
     SpoolServices,
 )
-from gateway.operations.holders.receivers import ReceiverServices, StatusServices, TopicServices
-from gateway.operations.installation.status import FOR_OPERATORS, ON_EVERY_LISTENER
+from gateway.operations.installation.status import FOR_OPERATORS, ON_EVERY_LISTENER, StatusServices
 from gateway.operations.records.deliveries import list_deliveries
 from gateway.operations.requests.address import OperatorApiAddress
+from gateway.operations.requests.receiver_services import ReceiverServices
 from gateway.operations.requests.requests import OperatorRequest
-from gateway.operations.services import AllServices, OperatorServices
+from gateway.operations.services import AllServices, OperatorServices, is_protocol
+from gateway.operations.single_receivers import ServicesOfSingleReceivers
 from gateway.service.addresses.areas import OPERATOR_AREAS, operator_addresses
 from gateway.service.addresses.table import FOR_SENDERS
 from spool.ledger.ledger import Ledger
@@ -45,15 +47,21 @@ OF_SEVERAL = {
 }  # fmt: skip
 KEY_ROWS = [*FOR_SENDERS, *ON_EVERY_LISTENER, *FOR_OPERATORS]
 # A server has one holder of each of these classes. MCP over HTTP uses the tools of every area.
-KEY_HOLDERS = {ReceiverServices, TopicServices, StatusServices, MoneyServices, SpoolServices}
+KEY_HOLDERS = {ReceiverServices, MoneyServices, SpoolServices}
+GIVEN = {field.name for field in fields(ServicesOfSingleReceivers)}
 OF_ASSISTANTS = ("gateway.mcp.endpoint", "gateway.mcp.metadata")
 
 
 @pytest.mark.parametrize("row", KEY_ROWS, ids=lambda row: f"{row.name} {row.path}")
 def test_a_handler_for_keys_names_one_holder(row: ApiAddress) -> None:
-    """A decorator around the handler does not hide the holder."""
+    """
+    A decorator around the handler does not hide the holder. A protocol lists members that every server has.
+    """
     named = services_type_of_handler(row.handler)
-    if getattr(row.handler, "__module__", "") in OF_ASSISTANTS:
+    if is_protocol(named):
+        stated = {*named.__annotations__, *(name for name in vars(named) if not name.startswith("_"))}
+        assert set() == stated - GIVEN
+    elif getattr(row.handler, "__module__", "") in OF_ASSISTANTS:
         assert named is OperatorServices
     else:
         assert named in KEY_HOLDERS
@@ -107,9 +115,10 @@ def test_a_holder_is_found_by_its_class() -> None:
     with pytest.raises(LookupError, match="no services have the class"):
         services.services_of_type(dict)
     receivers = cast("Any", ReceiverServices.__new__(ReceiverServices))
-    more = dict.fromkeys(("storage", "topics", "status", "background", "reload"), cast("Any", None))
+    more = dict.fromkeys(("storage", "single", "background", "reload"), cast("Any", None))
     server = AllServices(receivers=receivers, operators=services, **more)
     assert server.services_of_type(ReceiverServices) is receivers
     assert server.services_of_type(SpoolServices) is spool
     with pytest.raises(LookupError, match="no services have the class"):
-        server.services_of_type(TopicServices)
+        server.services_of_type(dict)
+    assert server.services_of_type(StatusServices) is server.single

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from gateway.operations.records.published import KeptRecord
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
 from spool.ledger.periods import named_span
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.record import NS, Correction, Record, UsageMetric
 from spool.sqlite.in_memory import new_in_memory_ledger
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call

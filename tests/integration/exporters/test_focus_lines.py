@@ -24,7 +24,8 @@ from exporters.destinations.focus import build_exporter, build_exporter_with_pri
 from exporters.focus import charges as focus
 from exporters.focus.charges import focus_unit
 from exporters.settings import DestinationSettings, UpstreamSettings
-from gateway.configuration.sections import Config, PriceOverride, PriceSettings
+from gateway.configuration.prices import PriceOverride, PriceSettings
+from gateway.configuration.sections import Config
 from gateway.intake.price_lines import price_lines_of_sum
 from gateway.intake.prices import PriceBook
 from gateway.intake.unit_prices import UNITS

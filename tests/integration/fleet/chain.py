@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from exporters.settings import UpstreamKey, UpstreamSettings
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.server import ServerSettings
 from gateway.devices.machine_state import MachineState
 from spool.settings import SpoolSettings
 from tests.clients.between.relay import Relay

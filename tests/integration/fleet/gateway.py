@@ -70,7 +70,7 @@ class Gateway:
 
     @property
     def lifecycle(self) -> DeviceLifecycle:
-        return self.app.services.topics.devices
+        return self.app.services.single.devices
 
     def find(self, laptop: Laptop) -> Device | None:
         return self.lifecycle.table.find(laptop.name)

@@ -95,7 +95,7 @@ class Desk:
         )
         sent = {"sent_at": utc_iso(self.clock.now()), "user": "ada", "spool": {"records": 0}}
         await self._post("heartbeat", self.key, **sent, **found)
-        lifecycle = self.server.app.services.operators.senders.require_devices()
+        lifecycle = self.server.app.services.single.devices
         device = lifecycle.table.find("laptop")
         assert device is not None
         state = lifecycle.machine_state(device)

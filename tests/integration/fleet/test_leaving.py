@@ -13,7 +13,8 @@ import pytest_asyncio
 from exporters.settings import UpstreamSettings
 from gateway.cli.agent_leaving import deliver_waiting_records, report_leaving
 from gateway.cli.agent_run import config_with_gateway_as_upstream
-from gateway.configuration.sections import AgentSettings, Config, ServerSettings
+from gateway.configuration.sections import AgentSettings, Config
+from gateway.configuration.server import ServerSettings
 from gateway.devices.agent.identity import KEY_FILE
 from gateway.devices.agent.link import HEARTBEATS_FILE
 from gateway.devices.states import KEY_AFTER_LEAVING_S

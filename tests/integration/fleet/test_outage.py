@@ -18,11 +18,11 @@ import pytest
 
 from gateway.devices.fleet.assistant_states import WAITS_ON_LAPTOP
 from gateway.devices.fleet.fleet import Fleet
-from gateway.devices.fleet.heartbeat_facts import ASSISTANTS
 from gateway.devices.lifecycle import SCOPES, DeviceLifecycle
 from gateway.devices.reports import DeviceReport
 from gateway.money.insights.detector_facts import InsightFacts
 from gateway.money.insights.detectors import fleet as detectors
+from gateway.normalise.assistants import ASSISTANTS
 from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.devices.device import Device
 from spool.record import utc_iso

@@ -367,7 +367,7 @@ async def test_a_device_that_is_named_under_such_a_key(
         "fleet": await one.make_key("fleet", scopes=fleet),
         "sender only": await one.make_key("sender only", scopes=[INGEST]),
     }
-    lifecycle = one.app.services.topics.devices
+    lifecycle = one.app.services.single.devices
     registry = one.app.services.storage.registry
     assert registry is not None
     other = await serve(config=config, key_name="other sender", chain_keys=("fleet",))

@@ -144,7 +144,7 @@ async def test_a_repeat_is_answered_as_the_first_time_whatever_was_changed_since
     gone = stream.replace("/allocation", "")
     assert 200 == (await serving.send(gone, b"true", method="DELETE", key=key)).status
     assert 201 == (await serving.send(stream, b'{"granularity":"MONTHLY"}', method="PUT", key=key)).status
-    connections = serving.app.services.topics.billing_connections
+    connections = serving.app.services.single.billing_connections
     await connections.change("connection-1", {"is_enabled": False}, actor=ACTOR)
     sums.append(await serving.send(SUM, body(usage()), key=key, headers=KEY))
     deletes.append(await serving.send(stream + "/delete", body(deleted()), key=key, headers=KEY))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.configuration.sections import Config, ConfigError
+from gateway.configuration.sections import Config
+from gateway.configuration.values import ConfigError
 from spool.registry.keys import LEGACY_NAME, OPENS
 from spool.registry.operators import Actor
 from tests.integration.conftest import Serve, Serving

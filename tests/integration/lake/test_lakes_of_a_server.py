@@ -15,7 +15,8 @@ from exporters.lake import watch
 from exporters.settings import DestinationSettings
 from gateway.cli.doctor import doctor
 from gateway.cli.lake.command import lake as command
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.server import ServerSettings
 from gateway.operations.money.insights import make_insight_updater
 from gateway.service.app import TollhouseApp
 from gateway.service.assembly.lakes import lake_states

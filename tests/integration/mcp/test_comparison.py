@@ -7,7 +7,7 @@ from datetime import date, timedelta
 import pytest
 
 from gateway.money.comparison.split import PARTS
-from spool.ledger.money import text_to_units
+from spool.money import text_to_units
 from tests.integration.mcp.conftest import Assistant
 
 

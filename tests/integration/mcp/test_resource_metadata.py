@@ -23,7 +23,7 @@ FLEET = AuthenticatedKey("fleet", frozenset({ENROLL}))
 
 
 async def enrol(assistant: Assistant, id: str, **report: Any) -> None:
-    lifecycle = assistant.serving.app.services.topics.devices
+    lifecycle = assistant.serving.app.services.single.devices
     await lifecycle.enrol_or_update(DeviceReport(id=id, fingerprint="finger-print", **report), FLEET, "")
 
 
@@ -34,7 +34,7 @@ async def test_each_kind_is_there(assistant: Assistant) -> None:
     """
     services = assistant.serving.app.services
     await enrol(assistant, "laptop-1", user="ada", labels={"team": "search"}, hostname="10.0.0.7")
-    await services.operators.senders.require_clusters().record_data_from_cluster("1", "eu", "prod", FLEET)
+    await services.single.clusters.record_data_from_cluster("1", "eu", "prod", FLEET)
     await assistant.serving.make_connection("bill", cloud_provider="AWS")
     counts = (await assistant.content(TOOL))["counts"]
     keys = services.operators.senders.access.keys()
@@ -106,14 +106,14 @@ async def test_a_large_fleet_stays_small(assistant: Assistant, monkeypatch: pyte
         Device(id=f"d{number:04}", enrolled_at=1.0, enrolled_by="fleet", last_seen=2.0, labels=labels)
         for number in range(300)
     ]
-    monkeypatch.setattr(assistant.serving.app.services.topics.devices.table, "all", lambda: fleet)
+    monkeypatch.setattr(assistant.serving.app.services.single.devices.table, "all", lambda: fleet)
     first = await assistant.call(TOOL, kind="device", limit=100)
     assert len(json.dumps(first).encode()) < 1.2 * MAX_BYTES
     whole = await assistant.content(TOOL, kind="device", id="d0007")
     assert 32 == len(whole["rows"][0]["tags"])
     seen: list[str] = []
     pages = 0
-    monkeypatch.setattr(assistant.serving.app.services.topics.devices.table, "all", lambda: fleet[:60])
+    monkeypatch.setattr(assistant.serving.app.services.single.devices.table, "all", lambda: fleet[:60])
     cursor: dict[str, str] = {}
     while True:
         page = await assistant.content(TOOL, kind="device", limit=100, **cursor)
@@ -125,7 +125,7 @@ async def test_a_large_fleet_stays_small(assistant: Assistant, monkeypatch: pyte
     assert [each.id for each in fleet[:60]] == seen
     assert pages > 2
     small = [replace(device, labels={}) for device in fleet[:30]]
-    monkeypatch.setattr(assistant.serving.app.services.topics.devices.table, "all", lambda: small)
+    monkeypatch.setattr(assistant.serving.app.services.single.devices.table, "all", lambda: small)
     usual = await assistant.content(TOOL, kind="device")
     assert 25 == len(usual["rows"])
     assert usual["next_cursor"]
@@ -144,6 +144,6 @@ async def test_hostile_names_stay_text(assistant: Assistant, name: str) -> None:
 async def test_a_device_has_the_states_of_its_assistants(assistant: Assistant) -> None:
     claims = {"codex": {"state": "overridden", "cause": "project"}, "copilot": {"state": "unused"}}
     report = DeviceReport(id="laptop-2", heartbeat=msgspec.json.encode({"assistants": claims}))
-    await assistant.serving.app.services.topics.devices.store_heartbeat(report, FLEET, "")
+    await assistant.serving.app.services.single.devices.store_heartbeat(report, FLEET, "")
     [row] = (await assistant.content(TOOL, kind="device", id="laptop-2"))["rows"]
     assert {"coding_assistants": "codex overridden (project), copilot unused"} == row["tags"]

@@ -19,7 +19,8 @@ import pytest_asyncio
 from aiohttp import ClientSession
 from jsonschema import Draft202012Validator as Validator
 
-from gateway.configuration.sections import Config, McpSettings, ServerSettings
+from gateway.configuration.sections import Config, McpSettings
+from gateway.configuration.server import ServerSettings
 from gateway.mcp.protocol import LEGACY, MODERN
 from gateway.mcp.resources import CONTEXT_URI
 from gateway.service.app import TollhouseApp

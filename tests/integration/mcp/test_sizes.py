@@ -17,11 +17,12 @@ from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.claims import CauseClaim
 from gateway.bills.reconciliation.comparing import DIFFERS, ComparisonLine, Reconciliation
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
-from gateway.configuration.sections import AnswerSettings, Config, McpSettings
+from gateway.configuration.sections import Config, McpSettings
+from gateway.configuration.server import AnswerSettings
 from gateway.core.first_use import LazyValue
 from gateway.mcp.resources import CONTEXT_URI, VIEW_URI
 from gateway.mcp.tool import MAX_BYTES
-from spool.ledger.money import text_to_units
+from spool.money import text_to_units
 from spool.registry.insights import ADDRESSED
 from spool.registry.recommendations import MAX_RECOMMENDATIONS
 from spool.registry.views import NewView

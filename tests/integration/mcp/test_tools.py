@@ -17,7 +17,7 @@ from gateway.mcp.tools.list import TOOLS
 from gateway.mcp.tools.reference_info import ReferenceType
 from gateway.money.comparison.split import PARTS
 from gateway.money.recommendations.list import TYPES
-from spool.ledger.queries import BILLED_DIMENSIONS, BUILT_IN_DIMENSIONS, DIMENSIONS
+from spool.ledger.dimensions import BILLED_DIMENSIONS, BUILT_IN_DIMENSIONS, DIMENSIONS
 from spool.ledger.work import UNITS, unit_number_from_name_or_digest
 from spool.settings import SpoolSettings
 from tests.integration.mcp.conftest import Assistant, OpenAssistant

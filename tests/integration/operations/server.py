@@ -25,12 +25,8 @@ from gateway.bills.contracts.reading import read_month_charges
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import BillReconciler
 from gateway.clusters.clusters import Clusters
-from gateway.configuration.sections import (
-    BillingSettings,
-    ClusterSettings,
-    DeviceSettings,
-    ServerSettings,
-)
+from gateway.configuration.sections import BillingSettings, ClusterSettings, DeviceSettings
+from gateway.configuration.server import ServerSettings
 from gateway.core.first_use import LazyValue
 from gateway.core.paths import OPERATOR_API
 from gateway.devices.fleet.fleet import Fleet

@@ -18,7 +18,8 @@ import msgspec
 import orjson
 import pytest
 
-from gateway.configuration.sections import AnswerSettings, Config, McpSettings, UnitCostPublication
+from gateway.configuration.sections import Config, McpSettings, UnitCostPublication
+from gateway.configuration.server import AnswerSettings
 from gateway.core.paths import AS, OPERATOR_API, socket_path
 from gateway.http.answers import SLICE_BYTES
 from gateway.intake.attribution import RecordAttributor
@@ -31,11 +32,12 @@ from gateway.operations.money.reports.declared import ScheduledReport
 from gateway.operations.money.reports.sender import read_figures
 from spool.clock import SystemClock
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery, CostRow, limit_of_running_query
+from spool.ledger.queries import CostQuery, CostRow
 from spool.registry.views import Anomalies, NewView
 from spool.settings import SpoolSettings
 from spool.streams import KnownStreams
 from spool.turns.fair_turns import BackgroundWork, current_work
+from spool.turns.question_limit import limit_of_running_query
 from tests.answers.largest_questions import BUDGET, VIEW, Question, plans_of, questions
 from tests.answers.many_sums import fill
 from tests.answers.rows_on_loop import watch_rows

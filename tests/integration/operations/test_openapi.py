@@ -27,7 +27,8 @@ from schemathesis.specs.openapi.checks import (
 )
 from schemathesis.transport.requests import ManagedCookiesSession
 
-from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
+from gateway.configuration.sections import Config, DeviceSettings
+from gateway.configuration.server import ServerSettings
 from gateway.core.paths import OPERATOR_API
 from gateway.http.openapi import openapi_document
 from gateway.operations.installation.status import NOWHERE

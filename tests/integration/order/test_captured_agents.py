@@ -23,7 +23,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from gateway.people.authentication.bearer import AuthenticatedKey
-from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery, CostRow
 from spool.record import Inference
 from tests.clients import capture
 from tests.clients.capture import Capture, SentRequest

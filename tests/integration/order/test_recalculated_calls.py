@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.sections import PriceOverride
+from gateway.configuration.prices import PriceOverride
 from gateway.intake.prices import PriceBook
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery
 from spool.record import Correction, Inference, Record
 from tests.gateway.normalise.otlp.payloads import span, traces
 from tests.integration.order.running import HOLD_S, Request, records_of

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery
 from tests.gateway.normalise.otlp.payloads import span, traces
 from tests.integration.order.running import HOLD_S, Request, records_of
 from tests.integration.order.test_claude_code_behind_litellm import of_litellm

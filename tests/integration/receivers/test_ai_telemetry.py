@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.sections import Config, ConfigError, SourceSettings
+from gateway.configuration.attribution import SourceSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.values import ConfigError
 from gateway.normalise.formats.list import FORMAT_NAMES
 from spool.record import Inference
 from spool.registry.scopes import INGEST, PING

@@ -11,7 +11,8 @@ import orjson
 
 from gateway.configuration.sections import Config, WorkSettings
 from gateway.operations.money.work_links.declared import WorkLinkTable
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery
 from spool.people import People
 from spool.record import USAGE_EVENTS
 from spool.registry.scopes import CREATE_EVENT

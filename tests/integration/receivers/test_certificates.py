@@ -15,7 +15,9 @@ import pytest
 from aiohttp import ClientError, ClientSession, DummyCookieJar
 
 from gateway.configuration.certificates import read_certificate_expiries
-from gateway.configuration.sections import Config, ConfigError, ServerSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.server import ServerSettings
+from gateway.configuration.values import ConfigError
 from gateway.core.paths import OPERATOR_API
 from gateway.http.listening.tls import Certificate
 from spool.registry.operators import ADMIN, Actor

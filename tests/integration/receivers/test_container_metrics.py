@@ -448,7 +448,7 @@ async def test_what_the_agent_runs_is_known(serve: Serve) -> None:
     second = await change("90s")
     assert "pending" == await state()
     assert 200 == await runs(first, "no room") and "failed" == await state()
-    [unapplied] = server.app.services.topics.clusters.unapplied_configs()
+    [unapplied] = server.app.services.single.clusters.unapplied_configs()
     assert unapplied.state == "failed"
     assert unapplied.problem == "no room"
     assert first == await change("60s") and "applied" == await state()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.devices import lifecycle as rules
-from gateway.devices.fleet.heartbeat_facts import ASSISTANTS
+from gateway.normalise.assistants import ASSISTANTS
 from gateway.operations.devices.devices import DeviceWithState, describe_device_details
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from tests.integration.conftest import ACTOR, Serving
@@ -34,7 +34,7 @@ FACTS = {
 
 def shown(server: Serving, id: str = "laptop-1") -> Any:
     """Return the device as the operator API shows it."""
-    lifecycle = server.app.services.topics.devices
+    lifecycle = server.app.services.single.devices
     device = found(server, id)
     return describe_device_details(DeviceWithState(device, lifecycle.machine_state(device)))
 
@@ -84,7 +84,7 @@ async def test_absent_facts_change_nothing(serving: Serving) -> None:
     assert sources["codex"]["records"] == device["sources"]["codex"]["records"]
     await ask(serving, "heartbeat", {"device_id": "laptop-1", "assistants": {}}, key)
     assert [] == shown(serving)["assistants"]
-    await serving.app.services.topics.devices.reset_device("laptop-1", ACTOR)
+    await serving.app.services.single.devices.reset_device("laptop-1", ACTOR)
     assert (None, None) == (shown(serving)["serial"], shown(serving)["os"])
 
 

@@ -53,7 +53,7 @@ async def _enrolled(gateway: Serving, id: str, person: str = "", **body: Any) ->
     made = said(await ask(gateway, "enroll", {"device_id": id, "want_key": True, **body}, key))
     assert "verdicts" not in made
     if person:
-        await gateway.app.services.topics.devices.change_labels(id, {"user": person}, ACTOR)
+        await gateway.app.services.single.devices.change_labels(id, {"user": person}, ACTOR)
     return str(made["key"])
 
 

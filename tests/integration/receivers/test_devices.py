@@ -14,7 +14,8 @@ import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
+from gateway.configuration.sections import Config, DeviceSettings
+from gateway.configuration.server import ServerSettings
 from gateway.devices import lifecycle as rules
 from gateway.devices.lifecycle import FIRST_KEY_S
 from gateway.devices.reports import DeviceReport
@@ -63,7 +64,7 @@ def traces(device: str | None = None, *, name: str = "device.id", **span: Any) -
 
 
 def found(server: Serving, id: str = "laptop-1") -> Device:
-    device = server.app.services.topics.devices.table.find(id)
+    device = server.app.services.single.devices.table.find(id)
     assert device is not None
     return device
 
@@ -96,7 +97,7 @@ async def test_a_first_heartbeat_under_a_key_that_may_not_enrol(serving: Serving
     answer = await ask(serving, "heartbeat", {"device_id": "laptop-1"}, key)
     assert (403, "missing_scope") == error(answer)
     assert ENROLL in said(answer)["error"]["message"]
-    assert [] == serving.app.services.topics.devices.table.all()
+    assert [] == serving.app.services.single.devices.table.all()
 
 
 async def test_two_first_contacts_at_once_are_one_device(serving: Serving) -> None:
@@ -129,7 +130,7 @@ async def test_policy_approve(serve: Serve) -> None:
         "pending" == said(await ask(server, "heartbeat", {"device_id": "laptop-1"}, key))["device"]["state"]
     )
     await server.send("/v1/traces", traces("laptop-1"), key=key)
-    await server.app.services.topics.devices.approve_device("laptop-1", ACTOR)
+    await server.app.services.single.devices.approve_device("laptop-1", ACTOR)
     answer = await ask(server, "enroll", wants, key)
     assert said(answer)["device"]["state"] == "enrolled"
     assert "key" in said(answer)
@@ -144,7 +145,7 @@ async def test_policy_closed(serve: Serve) -> None:
     for what in ("enroll", "heartbeat"):
         assert (403, "enrolment_closed") == error(await ask(server, what, {"device_id": "laptop-1"}, key))
     assert 200 == (await server.send("/v1/traces", traces("laptop-1"), key=key)).status
-    assert ["laptop-1"] == [name.name for name in server.app.services.topics.devices.table.unenrolled_names()]
+    assert ["laptop-1"] == [name.name for name in server.app.services.single.devices.table.unenrolled_names()]
 
 
 async def test_too_many_devices(serve: Serve) -> None:
@@ -170,7 +171,7 @@ async def test_a_key_leaves_room_for_the_devices_of_another(serve: Serve) -> Non
     statuses = [(await ask(server, "enroll", {"device_id": f"made-up-{n}"}, fleet)).status for n in range(7)]
     assert [200] * 5 + [429] * 2 == statuses
     assert 200 == (await ask(server, "heartbeat", {"device_id": "laptop-1"}, other)).status
-    text = (await server.app.services.status.exposition.current_text()).decode()
+    text = (await server.app.services.single.exposition.current_text()).decode()
     assert 'tollhouse_limit_held_by_key{key="fleet",name="devices.max"} 5.0' in text
     operators = server.app.services.operators
     await make_insight_updater(operators).find_and_store_insights()
@@ -192,7 +193,7 @@ async def test_names_of_one_key_push_out_no_name_of_another(
     await serving.send("/v1/traces", traces("real"), key=other)
     for n in range(5):
         await serving.send("/v1/traces", traces(f"made-up-{n}"))
-    names = serving.app.services.topics.devices.table.unenrolled_names()
+    names = serving.app.services.single.devices.table.unenrolled_names()
     assert {"real", "made-up-3", "made-up-4"} == {each.name for each in names}
 
 
@@ -203,7 +204,7 @@ async def test_too_many_enrolments_of_one_key(serving: Serving, monkeypatch: pyt
     """
     assert rules.ENROLMENTS == 2000
     assert rules.ENROLMENTS_PER_S == 1.0
-    limits = serving.app.services.topics.devices._limits
+    limits = serving.app.services.single.devices._limits
     monkeypatch.setattr(limits, "_burst", 2)
     # the rate is so low that the duration of the requests does not matter
     monkeypatch.setattr(limits, "_per_s", 0.001)
@@ -230,7 +231,7 @@ async def test_a_second_fingerprint(serving: Serving) -> None:
     assert ["device.enrol", "device.second_fingerprint"] == [
         action for _, action, _ in await audited(serving)
     ]
-    await serving.app.services.topics.devices.reset_device("laptop-1", ACTOR)
+    await serving.app.services.single.devices.reset_device("laptop-1", ACTOR)
     assert 401 == (await serving.send("/v1/traces", traces(), key=said(first)["key"])).status
     second = await ask(
         serving, "enroll", {"device_id": "laptop-1", "fingerprint": "b", "want_key": True}, key
@@ -291,7 +292,7 @@ async def test_nobody_else_speaks_for_a_device_that_used_its_own_key(serving: Se
     own = said(await ask(serving, "enroll", {**mine, "want_key": True}, fleet))["key"]
     assert 200 == (await ask(serving, "ping", {"device_id": "laptop-1"}, fleet)).status
     assert 200 == (await ask(serving, "heartbeat", mine, own)).status
-    before, clusters = found(serving), serving.app.services.topics.clusters
+    before, clusters = found(serving), serving.app.services.single.clusters
     (cluster,) = clusters.table.all()
     for what in ("enroll", "heartbeat", "ping"):
         assert (403, "device_key_needed") == error(await ask(serving, what, mine, fleet))
@@ -345,7 +346,7 @@ async def test_a_device_of_first_contact_keeps_its_key_from_strangers(tmp_path: 
     )
     server = TollhouseApp(settings, version="0", clock=clock)
     await server.start()
-    lifecycle, bearer = server.services.topics.devices, AuthenticatedKey("fleet", frozenset(ALL))
+    lifecycle, bearer = server.services.single.devices, AuthenticatedKey("fleet", frozenset(ALL))
     asked = DeviceReport(id="laptop-1", fingerprint="f", want_key=True)
     try:
         await lifecycle.enrol_or_list_device("laptop-1", bearer)
@@ -385,14 +386,14 @@ async def test_a_revoked_device(serving: Serving) -> None:
     fleet = await serving.make_key("fleet", scopes=ALL)
     key = said(await ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, fleet))["key"]
     assert 200 == (await serving.send("/v1/traces", traces(), key=key)).status
-    await serving.app.services.topics.devices.revoke_device("laptop-1", ACTOR)
+    await serving.app.services.single.devices.revoke_device("laptop-1", ACTOR)
     assert 401 == (await serving.send("/v1/traces", traces(), key=key)).status
     for what in ("enroll", "heartbeat", "ping"):
         assert (410, "device_revoked") == error(await ask(serving, what, {"device_id": "laptop-1"}, fleet))
     named = await serving.send("/v1/traces", traces(), key=fleet, headers={"X-Device-Id": "laptop-1"})
     assert 410 == named.status
     assert ["laptop-1"] == [record.device for record in await serving.records()]
-    await serving.app.services.topics.devices.approve_device("laptop-1", ACTOR)
+    await serving.app.services.single.devices.approve_device("laptop-1", ACTOR)
     assert 200 == (await ask(serving, "heartbeat", {"device_id": "laptop-1"}, fleet)).status
     assert 401 == (await serving.send("/v1/traces", traces(), key=key)).status
     actions = [action for _, action, _ in await audited(serving)]
@@ -406,7 +407,7 @@ async def test_a_revoked_device_among_others(serving: Serving) -> None:
     """
     fleet = await serving.make_key("fleet", scopes=ALL)
     await ask(serving, "enroll", {"device_id": "bad"}, fleet)
-    await serving.app.services.topics.devices.revoke_device("bad", ACTOR)
+    await serving.app.services.single.devices.revoke_device("bad", ACTOR)
     bad, good = json.loads(traces("bad")), json.loads(traces("good"))
     body = json.dumps({"resourceSpans": [*bad["resourceSpans"], *good["resourceSpans"]]}).encode()
     answer = await serving.send("/v1/traces", body, key=fleet)
@@ -442,7 +443,7 @@ async def test_telemetry_enrols_on_first_contact_at_any_endpoint(serve: Serve) -
     expected = ["by-resource", "by-header", "nearer", None, None, None, "by-grpc"]
     assert expected == [record.device for record in await server.records()]
     assert set(filter(None, expected)) == {
-        device.id for device in server.app.services.topics.devices.table.all()
+        device.id for device in server.app.services.single.devices.table.all()
     }
 
 
@@ -461,7 +462,7 @@ async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> Non
     """
     for _ in range(2):
         assert 200 == (await serving.send("/v1/traces", traces("laptop-1"))).status
-    (name,) = serving.app.services.topics.devices.table.unenrolled_names()
+    (name,) = serving.app.services.single.devices.table.unenrolled_names()
     assert name.name == "laptop-1"
     assert name.count == 2
     assert name.key == "sender"
@@ -472,7 +473,7 @@ async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> Non
     await ask(serving, "enroll", {"device_id": "laptop-1"}, key)
     await serving.send("/v1/traces", traces("laptop-1"))
     assert "laptop-1" == (await serving.records())[-1].device
-    assert [] == serving.app.services.topics.devices.table.unenrolled_names()
+    assert [] == serving.app.services.single.devices.table.unenrolled_names()
 
 
 @pytest.mark.proves("A laptop moves another's spend, or gets its key")
@@ -490,7 +491,7 @@ async def test_telemetry_naming_a_device_under_a_strangers_key(serving: Serving)
     assert [None, None, "laptop-1", "laptop-1"] == [record.device for record in records]
     claims = [record.tags.get("claimed_device") for record in records]
     assert ["laptop-1", "laptop-1", None, "elsewhere"] == claims
-    text = (await serving.app.services.status.exposition.current_text()).decode()
+    text = (await serving.app.services.single.exposition.current_text()).decode()
     assert "tollhouse_records_claimed_device_total 3.0" in text
     assert 'tollhouse_devices{state="unknown"} 1.0' in text
 
@@ -527,7 +528,7 @@ async def test_labels_of_a_device_attribute_its_records(serving: Serving) -> Non
     key = await serving.make_key("fleet", scopes=ALL)
     await ask(serving, "enroll", {"device_id": "laptop-1", "labels": {"team": "search", "floor": "3"}}, key)
     await serving.send("/v1/traces", traces("laptop-1"), key=key)
-    await serving.app.services.topics.devices.change_labels("laptop-1", {"team": "ads"}, ACTOR)
+    await serving.app.services.single.devices.change_labels("laptop-1", {"team": "ads"}, ACTOR)
     await serving.send("/v1/traces", traces("laptop-1"), key=key)
     shown = [(record.team, record.tags["floor"]) for record in await serving.records()]
     assert [("search", "3"), ("ads", "3")] == shown
@@ -556,7 +557,7 @@ async def test_the_user_of_a_device_is_that_of_its_records(serving: Serving) -> 
     await serving.send("/v1/traces", of_user("laptop-1"), key=labelled)
     await ask(serving, "heartbeat", {"device_id": "laptop-1", "user": "ben"}, key)
     await serving.send("/v1/traces", of_user("laptop-1"), key=key)
-    await serving.app.services.topics.devices.change_labels("laptop-1", {"user": "of the label"}, ACTOR)
+    await serving.app.services.single.devices.change_labels("laptop-1", {"user": "of the label"}, ACTOR)
     await serving.send("/v1/traces", of_user("laptop-1"), key=key)
     await serving.send("/v1/traces", of_user("another"), key=key)
     users = [record.user for record in await serving.records()]
@@ -598,7 +599,7 @@ async def test_a_body_that_says_nothing_useful(serving: Serving) -> None:
     for body in NOTHING_USEFUL:
         answer = await serving.send(PLANE + "heartbeat", body, key=key)
         assert (400, "bad_payload") == error(answer), body
-        assert [] == serving.app.services.topics.devices.table.all(), body
+        assert [] == serving.app.services.single.devices.table.all(), body
 
 
 async def test_the_header_names_a_device_too(serving: Serving) -> None:
@@ -612,7 +613,7 @@ async def test_the_header_names_a_device_too(serving: Serving) -> None:
 async def test_offline_is_a_link_and_no_state(serve: Serve) -> None:
     """After three missed intervals a device is offline. Its state stays that of its last report."""
     serving = await serve(config=config(heartbeat_interval=3600.0))
-    devices = serving.app.services.topics.devices
+    devices = serving.app.services.single.devices
     devices.listening_since -= 6 * 3600
     key = await serving.make_key("fleet", scopes=ALL)
     for id in ("well", "asleep", "never-called"):

@@ -33,7 +33,7 @@ async def enrol(server: Serving, key: str, status: int = 200, **body: Any) -> An
 
 
 def device(server: Serving) -> Device:
-    found = server.app.services.topics.devices.table.find("laptop")
+    found = server.app.services.single.devices.table.find("laptop")
     assert found is not None
     return found
 
@@ -51,7 +51,7 @@ class Chain:
     gateway: str  # the near gateway's key at the far gateway
 
     async def do(self, verb: str) -> None:
-        await getattr(self.near.app.services.topics.devices, verb)("laptop", ACTOR)
+        await getattr(self.near.app.services.single.devices, verb)("laptop", ACTOR)
 
     async def is_told(self) -> None:
         await until(lambda: device(self.near).sent_version == device(self.near).version)
@@ -96,7 +96,7 @@ async def test_a_device_that_the_far_gateway_revoked_is_marked(chain: Chain) -> 
     If the far gateway revoked a device, the near gateway still counts its calls and states this as a cause. An
     approval at the far gateway ends the cause with the next change of the device.
     """
-    far, near = chain.far.app.services.topics.devices, chain.near.app.services.topics.devices
+    far, near = chain.far.app.services.single.devices, chain.near.app.services.single.devices
     await far.revoke_device("laptop", ACTOR)
     await enrol(chain.near, chain.fleet, fingerprint="first", hostname="mill")
     await until(lambda: device(chain.near).held is not None)
@@ -141,7 +141,7 @@ async def test_a_revocation_by_an_operator_there_is_stronger(chain: Chain) -> No
     An approval at the near gateway cannot end a revocation by an operator at the far one, and the near
     gateway says so.
     """
-    await chain.far.app.services.topics.devices.revoke_device("laptop", ACTOR)
+    await chain.far.app.services.single.devices.revoke_device("laptop", ACTOR)
     await chain.do("revoke_device")
     await chain.is_told()
     await chain.do("approve_device")
@@ -157,7 +157,7 @@ async def test_operator_revocation_replaces_that_of_the_near_gateway(chain: Chai
     """
     await chain.do("revoke_device")
     await until(lambda: device(chain.far).state == REVOKED)
-    await chain.far.app.services.topics.devices.revoke_device("laptop", ACTOR)
+    await chain.far.app.services.single.devices.revoke_device("laptop", ACTOR)
     assert "" == device(chain.far).revoked_by
 
 
@@ -188,7 +188,7 @@ async def test_an_upstream_that_does_not_follow_is_named(serve: Serve, tmp_path:
     near = await serve(config=Config(upstream=upstream))
     await enrol(near, await near.make_key("fleet", scopes=SCOPES))
     await until(lambda: device(near).sent_version == device(near).version)
-    await near.app.services.topics.devices.revoke_device("laptop", ACTOR)
+    await near.app.services.single.devices.revoke_device("laptop", ACTOR)
     await until(lambda: "server.chain_keys" in (device(near).held or ""))
     assert ENROLLED == device(far).state
 
@@ -200,7 +200,7 @@ async def test_an_unknown_device_is_not_enrolled_by_its_revocation(chain: Chain)
     """
     answer = await enrol(chain.far, chain.gateway, device_id="other", state=REVOKED)
     assert REVOKED == answer["device"]["state"]
-    assert None is chain.far.app.services.topics.devices.table.find("other")
+    assert None is chain.far.app.services.single.devices.table.find("other")
 
 
 async def test_states_of_assistants_reach_the_next_gateway(chain: Chain) -> None:

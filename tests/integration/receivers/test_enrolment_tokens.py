@@ -60,7 +60,7 @@ def error(answer: Answer) -> tuple[int, str]:
 
 
 def device(server: Serving, id: str) -> Any:
-    return server.app.services.topics.devices.table.find(id)
+    return server.app.services.single.devices.table.find(id)
 
 
 def filled(path: str) -> str:
@@ -117,7 +117,7 @@ async def test_a_token_opens_no_other_address(serve: Serve) -> None:
         path, method = filled(operator_row.path), operator_row.methods[0]
         answer = await serving.send(path, b"{}", method=method, key=token)
         assert answer.status in (401, 403), (operator_row.path, answer.status)
-    assert [] == serving.app.services.topics.devices.table.all()
+    assert [] == serving.app.services.single.devices.table.all()
 
 
 async def test_only_the_enrolment_address_has_the_scope() -> None:
@@ -139,7 +139,7 @@ async def test_a_wrong_secret_and_an_ended_token(serve: Serve) -> None:
     assert (401, "token_ended") == error(await enrol(server, token, "laptop-2"))
     other = await make(server, 5, expires_at=clock.now() + 60)
     assert 200 == (await enrol(server, other, "laptop-2")).status
-    lifecycle = server.app.services.topics.devices
+    lifecycle = server.app.services.single.devices
     assert (2, 0) == await lifecycle.revoke_token("jamf", ACTOR, devices=False)
     assert (401, "token_ended") == error(await enrol(server, other, "laptop-2"))
     assert "enrolled" == device(server, "laptop-2").state
@@ -168,7 +168,7 @@ async def test_deleting_a_device_gives_no_use_back(serving: Serving) -> None:
     A reset is for another machine, which needs another use.
     """
     token = await make(serving, 2)
-    lifecycle = serving.app.services.topics.devices
+    lifecycle = serving.app.services.single.devices
     assert 200 == (await enrol(serving, token, "laptop-1")).status
     await lifecycle.delete_device("laptop-1", ACTOR)
     assert 200 == (await enrol(serving, token, "laptop-2")).status
@@ -188,12 +188,12 @@ async def test_a_token_does_not_touch_other_devices(serve: Serve) -> None:
     token = await make(server, 1)
     assert 200 == (await enrol(server, fleet, "laptop-1", fingerprint="", want_key=False)).status
     before = device(server, "laptop-1")
-    server.app.services.topics.devices.table.change_and_write_soon(
+    server.app.services.single.devices.table.change_and_write_soon(
         "laptop-1", lambda known: known.with_changes_and_next_version(enrolled_at=1.0)
     )
     assert (409, "another_fingerprint") == error(await enrol(server, token, "laptop-1", user="eve"))
     assert before.user == device(server, "laptop-1").user
-    await server.app.services.topics.devices.admit_device("laptop-2", ACTOR)
+    await server.app.services.single.devices.admit_device("laptop-2", ACTOR)
     assert "key" in said(await enrol(server, token, "laptop-2"))
     assert (403, "token_used_up") == error(await enrol(server, token, "laptop-3"))
 
@@ -206,7 +206,7 @@ async def test_new_devices_may_need_a_token(serve: Serve) -> None:
     beat = await server.send(BEAT, b'{"device_id": "laptop-1"}', key=fleet)
     assert (403, "token_required") == error(beat)
     assert 200 == (await enrol(server, await make(server), "laptop-1")).status
-    await server.app.services.topics.devices.admit_device("laptop-2", ACTOR)
+    await server.app.services.single.devices.admit_device("laptop-2", ACTOR)
     assert "key" in said(await enrol(server, fleet, "laptop-2"))
 
 
@@ -268,13 +268,14 @@ async def test_two_gateways_share_the_count(
     assert 50 == sum(not outcome for outcome in outcomes.values())
     assert {"", "token_used_up"} == set(outcomes.values())
     for server in pair:
-        await server.app.services.topics.devices.table.read_changes_of_other_processes(None)
-        assert 50 == len(server.app.services.topics.devices.table.all())
+        await server.app.services.single.devices.table.read_changes_of_other_processes(None)
+        assert 50 == len(server.app.services.single.devices.table.all())
     began = time.monotonic()
-    assert (1, 50) == await one.app.services.topics.devices.revoke_token("jamf", ACTOR, devices=True)
+    devices = one.app.services.single.devices
+    assert (1, 50) == await devices.revoke_token("jamf", ACTOR, devices=True)
     while (await enrol(other, token, "laptop-99")).status != 401:
         assert time.monotonic() - began < 60
-    states = {row.state for row in one.app.services.topics.devices.table.all()}
+    states = {row.state for row in one.app.services.single.devices.table.all()}
     assert {"revoked"} == states
 
 

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import ClientError, ClientSession
 from backports import zstd
 
-from gateway.configuration.sections import ServerSettings
+from gateway.configuration.server import ServerSettings
 from gateway.configuration.values import is_loopback
 from gateway.http.listening.listener import operator_listen_address
 from gateway.service import listeners

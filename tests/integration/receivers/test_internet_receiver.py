@@ -20,7 +20,7 @@ import grpc
 import orjson
 import pytest
 
-from gateway.configuration.sections import ServerSettings
+from gateway.configuration.server import ServerSettings
 from gateway.core.paths import OPERATOR_API
 from gateway.http.admission import SINGLE
 from gateway.service.app import TollhouseApp

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.sections import ServerSettings
+from gateway.configuration.server import ServerSettings
 from gateway.people.authentication.access import KeyAccess
 from spool.log.values import Receipt
 from spool.registry.scopes import PING

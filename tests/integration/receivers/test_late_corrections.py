@@ -13,7 +13,8 @@ from pathlib import Path
 
 from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
 from gateway.configuration.sections import Config
-from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery, CostRow
 from spool.record import UsageMetric
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings

@@ -131,7 +131,7 @@ async def test_the_key_whose_reports_nearly_fill_the_window_is_named(serve: Serv
     assert [] == list(await shares())
     await send("chatty", 6)
     assert [KeyShare("spool.pending_items", "chatty", 7, 9, gives_way=True)] == list(await shares())
-    shown = (await serving.app.services.status.exposition.current_text()).decode()
+    shown = (await serving.app.services.single.exposition.current_text()).decode()
     assert 'tollhouse_limit_held_by_key{key="chatty",name="spool.pending_items"} 7.0' in shown
 
 

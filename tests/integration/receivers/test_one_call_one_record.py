@@ -25,7 +25,8 @@ from hypothesis import strategies as st
 
 import spool.sqlite.in_memory
 import spool.sqlite.spool
-from gateway.configuration.sections import Config, SourceSettings
+from gateway.configuration.attribution import SourceSettings
+from gateway.configuration.sections import Config
 from gateway.intake.attribution import RecordAttributor
 from gateway.intake.intake import PayloadIntake
 from gateway.intake.prices import PriceBook

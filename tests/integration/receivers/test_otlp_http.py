@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from google.rpc.status_pb2 import Status
 
-from gateway.configuration.sections import ServerSettings
+from gateway.configuration.server import ServerSettings
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.registry.scopes import PING
 from tests.gateway.http import raw

@@ -34,14 +34,14 @@ async def make(server: Serving, **fields: Any) -> str:
 
 
 def device(server: Serving, id: str) -> Device:
-    found = server.app.services.topics.devices.table.find(id)
+    found = server.app.services.single.devices.table.find(id)
     assert found is not None
     return found
 
 
 def state(server: Serving, id: str) -> str:
     """Return the stored state of a device, or the word of an earlier or a copied one."""
-    word = server.app.services.topics.devices.machine_state(device(server, id)).word
+    word = server.app.services.single.devices.machine_state(device(server, id)).word
     return word if word in (REPLACED, COPIED) else device(server, id).state
 
 
@@ -79,7 +79,7 @@ async def test_a_machine_that_was_installed_again(serving: Serving) -> None:
     assert "key" in said(await enrol(serving, again, "laptop-2", hardware_id=MACHINE, serial="C02A"))
     assert [REPLACED, "enrolled"] == [state(serving, f"laptop-{n}") for n in (1, 2)]
     assert "laptop-2" == device(serving, "laptop-1").replaced_by
-    lifecycle = serving.app.services.topics.devices
+    lifecycle = serving.app.services.single.devices
     assert {"replaces": ["laptop-1"], "same_hardware": []} == lifecycle.related_device_ids(
         device(serving, "laptop-2")
     )
@@ -111,7 +111,7 @@ async def test_a_claimed_hardware_id_ends_nothing(serving: Serving, serial: str)
     assert SAME_HARDWARE == device(serving, "laptop-2").cause
     assert "enrolled" == state(serving, "laptop-1")
     await beat(serving, key, "laptop-1")
-    lifecycle = serving.app.services.topics.devices
+    lifecycle = serving.app.services.single.devices
     assert ["laptop-1"] == lifecycle.related_device_ids(device(serving, "laptop-2"))["same_hardware"]
     assert [] == await found(serving)
     await lifecycle.approve_device("laptop-2", ACTOR)
@@ -127,7 +127,7 @@ async def test_made_up_devices_hold_no_machine_up(serving: Serving) -> None:
     """
     assert 200 == (await enrol(serving, await make(serving), "first", hardware_id=MACHINE)).status
     await enrol(serving, await make(serving), "made-up-1", hardware_id=MACHINE)
-    await serving.app.services.topics.devices.revoke_device("first", ACTOR)
+    await serving.app.services.single.devices.revoke_device("first", ACTOR)
     key = await enrol(serving, await make(serving, serial="C02A"), "laptop-1", hardware_id=MACHINE)
     assert "enrolled" == said(key)["device"]["state"]
     await enrol(serving, await make(serving), "made-up-2", hardware_id=MACHINE)
@@ -174,7 +174,7 @@ async def test_a_copied_disk(serve: Serve) -> None:
     assert ["The device laptop-1 seems to be copied"] == await found(server)
     await beat(server, key, seq=3, next=copied)
     assert 1 == (await actions(server)).count(("device.copied", "laptop-1"))
-    lifecycle = server.app.services.topics.devices
+    lifecycle = server.app.services.single.devices
     await lifecycle.approve_device("laptop-1", ACTOR)
     assert "enrolled" == state(server, "laptop-1")
     word = (await beat(server, key, seq=5, next=word))["next"]
@@ -225,16 +225,16 @@ async def test_words_at_two_gateways(new_schema: Callable[[], Schema], serve: Se
     pair = [await serve(config=shared, key_name=name) for name in ("one", "other")]
     key = said(await enrol(pair[0], await make(pair[0]), "laptop-1"))["key"]
     async with limited():
-        while pair[1].app.services.topics.devices.table.find("laptop-1") is None:
-            await pair[1].app.services.topics.devices.table.read_changes_of_other_processes(None)
+        while pair[1].app.services.single.devices.table.find("laptop-1") is None:
+            await pair[1].app.services.single.devices.table.read_changes_of_other_processes(None)
     word, copied = "", ""
     for n in range(1, 13):
         answer = await beat(pair[n % 2], key, seq=n, next=word)
         word = word if n % 4 == 0 else answer["next"]  # every fourth answer of the gateway is lost
         copied = word if n == 6 else copied
     for server in pair:
-        await server.app.services.topics.devices.table.read_changes_of_other_processes(None)
+        await server.app.services.single.devices.table.read_changes_of_other_processes(None)
         assert "enrolled" == state(server, "laptop-1")
     await beat(pair[0], key, seq=7, next=copied)
-    await pair[1].app.services.topics.devices.table.read_changes_of_other_processes(None)
+    await pair[1].app.services.single.devices.table.read_changes_of_other_processes(None)
     assert [COPIED] * 2 == [state(server, "laptop-1") for server in pair]

@@ -44,7 +44,7 @@ async def chained(serve: Serve, tmp_path: Path) -> list[Serving]:
 
 
 def state(server: Serving, id: str) -> str | None:
-    device = server.app.services.topics.devices.table.find(id)
+    device = server.app.services.single.devices.table.find(id)
     return None if device is None else device.state
 
 
@@ -66,7 +66,7 @@ async def statuses(server: Serving, key: str, id: str) -> list[int]:
 
 def is_held(server: Serving, id: str) -> bool:
     """Return whether the next gateway refused a device because it is revoked there."""
-    device = server.app.services.topics.devices.table.find(id)
+    device = server.app.services.single.devices.table.find(id)
     return device is not None and device.held is not None and "revoked" in device.held
 
 
@@ -83,7 +83,7 @@ async def test_a_revocation_reaches_all_three_gateways(serve: Serve, tmp_path: P
     for id, key in keys.items():
         assert [200] * 3 == await statuses(near, key, id)
         began = time.monotonic()
-        await near.app.services.topics.devices.revoke_device(id, ACTOR)
+        await near.app.services.single.devices.revoke_device(id, ACTOR)
         await until(partial(is_revoked, middle, id))
         to_middle = time.monotonic() - began
         await until(partial(is_revoked, far, id))
@@ -104,12 +104,12 @@ async def test_a_revocation_at_each_gateway(serve: Serve, tmp_path: Path) -> Non
     for id in ("at-far", "at-middle"):
         assert 200 == (await enrol(near, token, id)).status
         await until(partial(is_enrolled, far, id))
-    await far.app.services.topics.devices.revoke_device("at-far", ACTOR)
-    await middle.app.services.topics.devices.revoke_device("at-middle", ACTOR)
+    await far.app.services.single.devices.revoke_device("at-far", ACTOR)
+    await middle.app.services.single.devices.revoke_device("at-middle", ACTOR)
     await until(lambda: state(far, "at-middle") == REVOKED)
     for server, id in ((near, "at-middle"), (middle, "at-far")):
         assert ENROLLED == state(server, id)
-        table = server.app.services.topics.devices.table
+        table = server.app.services.single.devices.table
         table.change_and_write_soon(
             id, lambda known: known.with_changes_and_next_version(changes_enrolment=True, hostname="other")
         )
@@ -124,7 +124,7 @@ async def test_a_gateway_that_was_down(serve: Serve, tmp_path: Path) -> None:
     port = middle.port
     config = middle.app.config
     await middle.app.stop()
-    await near.app.services.topics.devices.revoke_device("laptop-1", ACTOR)
+    await near.app.services.single.devices.revoke_device("laptop-1", ACTOR)
     assert [401] * 3 == await statuses(near, key, "laptop-1")
     await asyncio.sleep(0.2)
     assert ENROLLED == state(far, "laptop-1")

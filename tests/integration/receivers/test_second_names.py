@@ -17,7 +17,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from gateway.configuration.sections import Assignment, AttributionRule, Config, Match, PrivacySettings
+from gateway.configuration.attribution import Assignment, AttributionRule, Match
+from gateway.configuration.sections import Config, PrivacySettings
 from spool.people import DROP, HASH, KEEP, USER_EMAIL, People
 from spool.record import Inference, UsageMetric, pack_records
 from spool.settings import SpoolSettings

@@ -44,7 +44,7 @@ async def test_a_key_that_fills_its_totals_is_refused_alone(serve: Serve) -> Non
     for place in range(30):
         answer = await serving.send(SUM.format(f"flood-{place % 3}"), records(place * 1000, 1000), key=flood)
         # the next request is admitted as if a second had passed
-        serving.app.services.topics.stream_admission._good_until = 0
+        serving.app.services.single.stream_admission._good_until = 0
         statuses.append(answer.status)
     assert {200, 429} == set(statuses)
     assert answer.headers["Retry-After"] == "300"

@@ -12,7 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.server import ServerSettings
 from gateway.http.address import WHOLE_BYTES
 from gateway.http.turns import LARGE
 from gateway.normalise import billing

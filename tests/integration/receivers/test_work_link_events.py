@@ -13,7 +13,8 @@ import pytest
 from gateway.core.paths import OPERATOR_API
 from gateway.operations.money.work_links import declared
 from gateway.operations.money.work_links.declared import WorkLinkTable
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery
 from spool.record import USAGE_EVENTS
 from spool.registry.scopes import CREATE_EVENT, ENROLL, INGEST, READ_TELEMETRY
 from tests.integration.conftest import ACTOR, Answer, Serving

@@ -22,7 +22,7 @@ from gateway.bills.billed.biller import BilledCostCalculator
 from gateway.bills.billed.closing import Invoice, MonthFigures, closed_month_id, figures_document
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.gathering import StatementSources
-from spool.ledger import money
+from spool import money
 from spool.ledger.billed import BilledDay, BilledSum
 from spool.ledger.ledger import Ledger
 from spool.record import NS

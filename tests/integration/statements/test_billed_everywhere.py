@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest_asyncio
 
 from spool.ledger.billed import EVERY
-from spool.ledger.queries import BILLED_TYPES
+from spool.ledger.dimensions import BILLED_TYPES
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.roles import COUNTED_TYPES, FULL, LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.integration.operations.money.costs.test_report import NOW

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from spool import money
 from spool.currencies import SCALE
-from spool.ledger import money
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
-from spool.ledger.queries import BILLED
+from spool.ledger.dimensions import BILLED
 from spool.ledger.sums import Dimensions
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.roles import LIMITED, NewRole, RoleFilter, RoleLimits

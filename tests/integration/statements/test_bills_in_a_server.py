@@ -12,12 +12,8 @@ import pytest_asyncio
 from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
 
-from gateway.configuration.sections import (
-    Config,
-    ReconciliationSettings,
-    ServerSettings,
-    StatementPullSettings,
-)
+from gateway.configuration.sections import Config, ReconciliationSettings, StatementPullSettings
+from gateway.configuration.server import ServerSettings
 from gateway.operations.money.insights import make_insight_updater
 from gateway.service.app import TollhouseApp
 from spool import identity

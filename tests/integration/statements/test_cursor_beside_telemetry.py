@@ -15,8 +15,9 @@ from typing import Any
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.statements.importing import ReportFile, read_reports
-from spool.ledger import money
-from spool.ledger.queries import TOTAL, CostQuery
+from spool import money
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery
 from spool.registry.operators import Actor
 from spool.statements import DAY_S, day_start
 from tests.gateway.normalise.otlp.payloads import attribute

@@ -17,12 +17,8 @@ from aiohttp.test_utils import TestServer
 
 from gateway.bills.statements import puller
 from gateway.bills.statements.puller import PullState, StatementPuller
-from gateway.configuration.sections import (
-    Config,
-    ReconciliationSettings,
-    ServerSettings,
-    StatementPullSettings,
-)
+from gateway.configuration.sections import Config, ReconciliationSettings, StatementPullSettings
+from gateway.configuration.server import ServerSettings
 from gateway.service.app import TollhouseApp
 from spool.settings import SpoolSettings
 from spool.statements import DAY_S, day_start

@@ -17,7 +17,7 @@ import pytest
 from gateway.core.paths import OPERATOR_API
 from gateway.mcp.tools.list import TOOLS
 from spool.ledger.billed import CONNECTION, CORRECTS, EVERY, BilledDay
-from spool.ledger.queries import BILLED_TYPES
+from spool.ledger.dimensions import BILLED_TYPES
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, USE_ASSISTANTS, VIEW_COSTS
 from spool.registry.roles import EXCEPT, IS, LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.integration.operations.money.costs.test_report import NOW

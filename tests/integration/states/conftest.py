@@ -67,7 +67,7 @@ class Faces:
         return list(await operators.installation.require_registry().insights.detector_insights())
 
     async def metrics(self) -> Samples:
-        return samples(await self.server.app.services.status.exposition.current_text())
+        return samples(await self.server.app.services.single.exposition.current_text())
 
     async def attention(self) -> list[Any]:
         return list((await self.api("/attention"))["attention"]["causes"])

@@ -89,7 +89,7 @@ class Site:
     async def look(self, *, used: bool = False, heard: bool = False, forward: str = "") -> None:
         """Let the laptops report after five minutes. Calls that the agents heard arrive, unless they wait."""
         self.clock.move(LOOK_S)
-        lifecycle = self.faces.server.app.services.operators.senders.require_devices()
+        lifecycle = self.faces.server.app.services.single.devices
         for laptop in self.laptops:
             if used:
                 laptop.use()

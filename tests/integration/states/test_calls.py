@@ -8,8 +8,8 @@ from typing import Any
 
 from gateway.monitoring.spend import SpendSeries
 from spool.clock import SystemClock
+from spool.cost_kinds import FREE, KIND_OF_SOURCE, KINDS, PRICED, UNPRICED, WITHOUT_USAGE
 from spool.identity import RecordIdentity
-from spool.ledger.cost_kinds import FREE, KIND_OF_SOURCE, KINDS, PRICED, UNPRICED, WITHOUT_USAGE
 from spool.record import Inference
 from tests.integration.states.conftest import Faces
 from tests.spool.contract.examples import add, call

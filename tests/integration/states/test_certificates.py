@@ -19,7 +19,8 @@ from cryptography.x509.oid import NameOID
 from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
 from gateway.cli import main
 from gateway.configuration.certificates import certificate_troubles, read_certificate_expiries
-from gateway.configuration.sections import Config, OidcSettings, ServerSettings
+from gateway.configuration.sections import Config, OidcSettings
+from gateway.configuration.server import ServerSettings
 from spool.engines import POSTGRES
 from spool.record import utc_iso
 from spool.settings import StorageSettings

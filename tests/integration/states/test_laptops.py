@@ -269,7 +269,7 @@ async def test_a_device_that_is_replaced_stays_a_device(moved: Faces, clock: Mov
     A device that was replaced stays a device: the fleet does not list it, and every face of devices says
     `replaced`.
     """
-    table = moved.server.app.services.operators.senders.require_devices().table
+    table = moved.server.app.services.single.devices.table
     known = made(random.Random(1), 1, clock.now())
     await table.replace_row(replace(known, id="old", state=REVOKED, replaced_by="new"))
     assert "replaced" == (await moved.api("/devices/old"))["device"]["state"]

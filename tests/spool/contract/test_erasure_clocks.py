@@ -22,7 +22,8 @@ from spool.deliveries.values import RouteSpec
 from spool.erasing import AGAIN_AFTER_S, continue_due_erasures, erase_from_storage
 from spool.erasure import new_erasure
 from spool.identity import RecordIdentity
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery
 from spool.listing import ListQuery, SortField
 from spool.log.values import Submission
 from spool.people import ERASED

@@ -21,11 +21,12 @@ from gateway.intake.prices import PriceBook
 from spool.errors import NotAllowed
 from spool.identity import call_identity
 from spool.ledger.costs import periods_of_query
+from spool.ledger.dimensions import DerivedDimension
 from spool.ledger.ledger import STEP, Ledger
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
-from spool.ledger.queries import CostQuery, CostRow, DerivedDimension
-from spool.ledger.repricing import TokenSum
+from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import WIDTH, Dimensions
+from spool.ledger.token_sums import TokenSum
 from spool.log.planning.corrections import correction_subtracting_duplicate
 from spool.log.protocols import ReadableLog
 from spool.log.values import LogEntry, Submission

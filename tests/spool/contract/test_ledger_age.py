@@ -18,8 +18,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from spool.errors import NotKept
+from spool.ledger.dimensions import GRANULARITIES, TOTAL
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import GRANULARITIES, TOTAL, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.record import NS
 from tests.spool.contract.test_ledger import Flat, hourly
 from tests.spool.ledger.engines import Ledgers

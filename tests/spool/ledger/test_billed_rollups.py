@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from spool.ledger.billed import CONNECTION, CORRECTS, EVERY, RESTATED, BilledDay, BilledSum
 from spool.ledger.costs import query_costs
+from spool.ledger.dimensions import BILLED, BILLED_TYPES, DerivedDimension
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.queries import BILLED, BILLED_TYPES, CostQuery, CostRow, DerivedDimension
+from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import BILLED_ROLLUPS, DAY_S, Dimensions
 from spool.sql.ledger import SqlLedgerRows
 from tests.rounds import IS_LONG, part

@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from spool.errors import NotAllowed, TotalsIncomplete
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.log.values import LogEntry
 from spool.record import NS
 from tests.rounds import examples

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.ledger.queries import CostQuery, CostRow
 from spool.record import NS, Inference
 from tests.rounds import IS_LONG, part
 from tests.spool.digests import as_shown

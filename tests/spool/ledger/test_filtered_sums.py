@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from spool.ledger.queries import CostQuery, DerivedDimension
+from spool.ledger.dimensions import DerivedDimension
+from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S, WIDTH, Dimensions
 from spool.sqlite import ledger
 from spool.sqlite.ledger import SqliteLedgerRows, migrate_ledger

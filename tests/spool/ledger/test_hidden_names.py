@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.work import TREES, UNITS
 from spool.ledger.work_links import WorkUnitLink, WorkUnitLinks

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spool.ledger import money
+from spool import money
 from spool.ledger.costs import ALIKE
+from spool.ledger.dimensions import DerivedDimension, Group
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import Span
-from spool.ledger.queries import CostQuery, CostRow, DerivedDimension, Group
+from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import DAY_S, OTHER
 from spool.record import NS, Correction, Inference
 from spool.sqlite.ledger import SqliteLedgerRows, open_ledger

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from spool.ledger.queries import DIMENSIONS, TOTAL, CostQuery
+from spool.ledger.dimensions import DIMENSIONS, TOTAL
+from spool.ledger.queries import CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.work import OTHER, TAGS, WorkLimits
 from spool.record import CALL_UNIT, NS, Record, UsageMetric

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spool.ledger.dimensions import GRANULARITIES
 from spool.ledger.periods import next_beginning, period_beginning
-from spool.ledger.queries import GRANULARITIES
 
 ZONES = (
     "UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "America/Santiago",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.money import UNIT
 from spool.ledger.sums import COUNTS, HOUR_S, MONEY, WIDTH
+from spool.money import UNIT
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from spool.ledger.dimensions import TOTAL, DerivedDimension
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.queries import TOTAL, CostQuery, DerivedDimension
+from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S
 from spool.postgres.ledger import PostgresLedgerRows, StatementParameters
 from spool.record import NS

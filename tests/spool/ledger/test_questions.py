@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spool.ledger.queries import CostQuery, WantedValues, narrow_query
+from spool.ledger.dimensions import WantedValues
+from spool.ledger.queries import CostQuery, narrow_query
 
 _VALUES = st.lists(st.sampled_from("abc"), min_size=1)
 _FILTER = st.dictionaries(st.sampled_from(("team", "user")), _VALUES)

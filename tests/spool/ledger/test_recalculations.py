@@ -19,14 +19,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gateway.configuration.sections import PriceOverride
+from gateway.configuration.prices import PriceOverride
 from gateway.intake.prices import PriceBook
 from gateway.intake.reversals import reversal_record as reversal
 from spool.errors import NotKept
 from spool.ledger.comparing import LedgerMender
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import TagList
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.ledger.sums import WIDTH
 from spool.ledger.tag_lists import MOST_LISTS, TagLists
 from spool.ledger.work import WorkLimits

@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from spool.ledger.costs import query_costs
+from spool.ledger.dimensions import PRICED_BY, DerivedDimension
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows, Span
-from spool.ledger.queries import PRICED_BY, CostQuery, CostRow, DerivedDimension
+from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import DAY_S
 from spool.ledger.usages import MEASURES, UsageByGroup, row_usage, usages_by_group
 from spool.record import NS, Correction, Inference, Record

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from spool.ledger import counting
 from spool.ledger.counting import OWNERS, WORK
+from spool.ledger.dimensions import TOTAL, DerivedDimension
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery, DerivedDimension
+from spool.ledger.queries import CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import Dimensions
 from spool.record import Inference

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spool.ledger import money
+from spool import money
 from spool.ledger.sums import MAX_MONEY, MAX_TOKENS, HourlySums
 from spool.ledger.verdicts import counted_amounts
 from spool.log.values import LogEntry

@@ -14,12 +14,13 @@ import pytest
 
 from spool.ledger import work
 from spool.ledger.comparing import LedgerMender
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.queries import TOTAL, CostQuery
-from spool.ledger.repricing import TokenSum
+from spool.ledger.queries import CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER, WIDTH
+from spool.ledger.token_sums import TokenSum
 from spool.ledger.work import UNITS, WorkLimits
 from spool.record import NS, Correction, Inference
 from spool.registry.roles import LedgerSlice, RoleFilter

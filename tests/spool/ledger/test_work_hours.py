@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from spool.currencies import SCALE
-from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery, CostRow
 from spool.record import NS
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger.test_deep_trees import run_id

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from spool.ledger.comparing import LedgerMender
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER, WIDTH
 from spool.ledger.work import UNITS, WorkLimits

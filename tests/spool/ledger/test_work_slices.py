@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
 from spool.ledger.work import TREES, UNITS, RunLineage

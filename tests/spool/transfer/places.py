@@ -20,14 +20,14 @@ from spool.engines import load_engine, open_storage
 from spool.identity import RecordIdentity
 from spool.installation import installation_secret
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
-from spool.ledger.money import UNIT
 from spool.ledger.queries import CostQuery
-from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions
+from spool.ledger.token_sums import TokenSum
 from spool.listing import ASCENDING, ListQuery, SortField
 from spool.log.partial_reports import PartialReport
 from spool.log.recent_senders import call_kind_digest, caller_digest
 from spool.log.values import LogAccounting, Submission
+from spool.money import UNIT
 from spool.record import AI_TELEMETRY, NS, TOPICS, Record, UsageEvent
 from spool.registry.connections import ConnectionDraft
 from spool.registry.insights import InsightDraft

@@ -12,7 +12,7 @@ from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.cli.output import JsonObject, as_json, readable_value, show_fields, show_json, show_table
-from spool.ledger.queries import DIMENSIONS
+from spool.ledger.dimensions import DIMENSIONS
 from spool.printable import replace_unprintable
 from spool.registry.insights import STATUSES
 from spool.registry.recommendations import CONFIDENCES

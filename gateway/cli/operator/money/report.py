@@ -64,10 +64,8 @@ from gateway.money.costs.measures import (
 )
 from gateway.money.costs.question import AGGREGATED, OWN, SCOPES, UNIT_GROUPS
 from gateway.operations.records.filters import MAX_LIMIT
-from spool.ledger.cost_kinds import KINDS
-from spool.ledger.money import unconverted_amounts_sentence
-from spool.ledger.periods import RANGES
-from spool.ledger.queries import (
+from spool.cost_kinds import KINDS
+from spool.ledger.dimensions import (
     BILLED_TYPES,
     BUILT_IN_DIMENSIONS,
     COST_TYPES,
@@ -76,8 +74,10 @@ from spool.ledger.queries import (
     MODEL_FAMILY,
     PLAN_TYPES,
 )
+from spool.ledger.periods import RANGES
 from spool.ledger.sums import LATENCY_EDGES_MS, OTHER
 from spool.ledger.work import UNITS as WORK_UNITS
+from spool.money import unconverted_amounts_sentence
 from spool.printable import replace_unprintable
 from spool.settings import Duration
 

@@ -18,29 +18,18 @@ const listed = (ids) => ids.map((id, place) => html`<span key=${id}>${place > 0 
 const PENDING = {not_expected: "The device is pending because it is not in the inventory.",
   same_hardware: "The device is pending because another device has its hardware id."};
 
-const unhealthy = ({components = {}}) => Object.entries(components).filter(([, {healthy}]) => healthy === false).map(([name]) => name).join(", ");
-const OPAMP_COLUMNS = [
-  {title: "OpAMP agent", value: (each) => `${each.service ?? "unknown"} ${each.version ?? ""}`},
-  {title: "Health", value: (each) => html`<${State} word=${{true: "healthy", false: "unhealthy"}[each.healthy] ?? "unknown"} />`},
-  {title: "Status", wide: 2, value: (each) => each.status ?? "unknown"},
-  {title: "Connected", wide: 3, value: (each) => ({true: "yes", false: "no"}[each.connected] ?? "unknown")},
-  {title: "Unhealthy components", wide: 1, kind: "words", value: (each) => unhealthy(each) || "none"},
-];
-
 const CHANGE_COLUMNS = [{title: "Since", value: (each) => ago(each.at), exact: (each) => each.at}, {title: "State", value: (each) => html`<${State} word=${each.state} />`}];
 
 /** `device`: a device as GET /devices/{id} returns it. */
 export function DeviceFacts({device}) {
-  const {id, token, opamp, replaces, replaced_by: later} = device;
+  const {id, token, replaces, replaced_by: later} = device;
   const same = device.same_hardware.filter((each) => each !== later);
-  const agents = Object.entries(opamp ?? {}).map(([uid, each]) => ({uid, ...each}));
   return html`${later && html`<p><${State} word="replaced" /> The same machine is now ${linkTo(later)}. Its earlier records keep the name ${id}.</p>`}
     ${device.copied && html`<p><${State} word="copied" /> At ${device.copied}, a heartbeat showed that two machines may use one disk. If the machine was restored
       from a snapshot, approve the device. Otherwise delete the copy and reset the device.</p>`}
     ${replaces.length > 0 && html`<p>Before it was installed again, this machine was ${listed(replaces)}.</p>`}
     ${same.length > 0 && html`<p>The same hardware id is reported by ${listed(same)}.</p>`}
     ${PENDING[device.cause] && html`<p>${PENDING[device.cause]}</p>`}
-    ${agents.length > 0 && html`<${Table} caption="OpAMP agents" rows=${agents} columns=${OPAMP_COLUMNS} identity=${(each) => each.uid} />`}
     ${device.state_changes.length > 0 && html`<${Table} caption="Changes of the state" rows=${device.state_changes} columns=${CHANGE_COLUMNS} identity=${(each) => each.at} />`}
     <${Fields} of=${{enrolment_token: token, hardware_id: device.hardware_id, key_storage: device.key_storage}}
       leads=${(name) => name === "enrolment_token" && to("/devices", {tab: "tokens", open: token})} />`;

@@ -1,12 +1,10 @@
-"""Detectors for devices that share a disk or the id of their hardware, and for OpAMP agents with a problem."""
+"""Detectors for devices that share a disk or the id of their hardware."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
 
-from gateway.devices.fleet.heartbeat_facts import decode_instances
-from gateway.devices.machine_state import has_unhealthy_instance, is_collector_or_in_cluster
 from gateway.devices.states import SAME_HARDWARE
 from gateway.money.insights.detector_facts import (
     InsightFacts,
@@ -104,45 +102,4 @@ def _reinstalled_finding(devices: Sequence[Device]) -> Finding:
         category="reliability",
         effort=LOW,
         newest=max(device.enrolled_at for device in devices),
-    )
-
-
-@mark_as_needing_only_states
-@mark_impossible_in_demo("a demo month has no OpAMP agents")
-def unhealthy_agent(facts: InsightFacts) -> Sequence[Finding]:
-    """Find OpAMP agents, such as collectors, that say that they are not healthy."""
-    agents = [
-        device for device in facts.devices if device.state == ENROLLED and is_collector_or_in_cluster(device)
-    ]
-    unhealthy = [device for device in agents if has_unhealthy_instance(device, facts.now)]
-    return [
-        _unhealthy_device_finding(device)
-        for device in sorted(unhealthy, key=lambda item: item.id)[:MAX_FINDINGS]
-    ]
-
-
-def _unhealthy_device_finding(device: Device) -> Finding:
-    parts = [part for part in decode_instances(device.heartbeat).values() if part.get("healthy") is False]
-    components = [
-        name
-        for part in parts
-        for name, component in (part.get("components") or {}).items()
-        if component.get("healthy") is False
-    ]
-    where = (
-        f" These parts have a problem: {', '.join(map(printable_name, components[:MAX_ROWS]))}."
-        if components
-        else ""
-    )
-    return build_finding(
-        "unhealthy_agent",
-        (device.id,),
-        title=f"The agent {printable_name(device.hostname or device.id)} says that it is not healthy",
-        seen=(
-            f"{printable_name(device.agent_version, 'An OpAMP agent')} reports a problem over OpAMP as "
-            f"{device.id}.{where}"
-        ),
-        advice="Read the log of the agent. The calls that it should forward may be missing.",
-        category="reliability",
-        effort=LOW,
     )

@@ -28,7 +28,7 @@ from gateway.money.insights.findings import (
     printable_name,
     sort_by_impact,
 )
-from spool.ledger import money as units
+from spool import money as units
 from spool.registry.insights import LOW, MEDIUM, Finding
 
 # Thresholds of the detector coverage_drop. RECENT and BEFORE are numbers of settled days: the recent days,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gateway.money.recommendations.facts import DailyUse, Opportunity, SavingFacts
 from gateway.money.recommendations.repricing import format_exact_dollars, programs_cheaper_with
-from spool.ledger.repricing import TokenSum
+from spool.ledger.token_sums import TokenSum
 from spool.registry.insights import MEDIUM
 from spool.registry.recommendations import EXACT, Processing
 

@@ -34,7 +34,7 @@ from gateway.operations.money.costs.questions import (
 )
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
-from spool.ledger import money
+from spool import money
 from spool.ledger.queries import CostQuery
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS

@@ -14,8 +14,8 @@ from gateway.money.costs.groups import USUAL, GroupCostFigures, Groups, sum_figu
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
-from spool.ledger import money
-from spool.ledger.groups import SPLIT_BY
+from spool import money
+from spool.ledger.dimensions import SPLIT_BY
 from spool.listing import ListPage, limited_choices
 from spool.registry.permission_sets import VIEW_COSTS
 

@@ -22,7 +22,8 @@ from gateway.operations.money.annotations import AnnotationTable
 from gateway.operations.money.costs.questions import ONE_SPAN, is_query_of_past_whole_months, read_question
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
-from spool.ledger.queries import MODEL_FAMILY, TOTAL, CostQuery, Group
+from spool.ledger.dimensions import MODEL_FAMILY, TOTAL, Group
+from spool.ledger.queries import CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
 from spool.record import NS

@@ -55,20 +55,18 @@ from spool import record
 from spool.errors import NotKept
 from spool.ledger.billed import BILLING, CALLS, COUNTED
 from spool.ledger.costs import calendar_period_start
-from spool.ledger.ledger import TagValues
-from spool.ledger.queries import (
+from spool.ledger.dimensions import (
     BILLED_DIMENSIONS,
     BILLED_TYPES,
     DIMENSIONS,
-    EVERY_METER,
     GRANULARITIES,
     MISSING_IS_OF_BILLS,
     PAID_COST,
     PLAN,
-    CostRow,
     WantedValues,
-    next_full_hour,
 )
+from spool.ledger.ledger import TagValues
+from spool.ledger.queries import EVERY_METER, CostRow, next_full_hour
 from spool.ledger.work import UNITS
 from spool.listing import ListPage, cut_page
 from spool.meters import METERS

@@ -39,8 +39,9 @@ from gateway.operations.requests.requests import OperatorRequest
 from spool.currencies import DECIMALS
 from spool.errors import AskedTooMuch, Invalid
 from spool.ledger.billed import COUNTED
+from spool.ledger.dimensions import BILLED_TYPES, GRANULARITIES, MISSING_IS_OF_BILLS, TOTAL
 from spool.ledger.periods import RANGES, named_span
-from spool.ledger.queries import BILLED_TYPES, GRANULARITIES, MISSING_IS_OF_BILLS, TOTAL, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.ledger.work import UNITS
 from spool.people import People
 from spool.record import CURRENCY

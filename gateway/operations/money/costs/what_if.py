@@ -26,9 +26,10 @@ from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import read_question
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
+from spool import money
 from spool.errors import Invalid
-from spool.ledger import money
-from spool.ledger.queries import TOTAL, CostQuery, next_full_hour
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery, next_full_hour
 from spool.ledger.sums import OTHER, Dimensions
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS

@@ -12,8 +12,8 @@ from gateway.money.comparison.wording import format_dollars
 from gateway.money.costs.earlier_period import EarlierPeriodCoverage
 from gateway.money.costs.measures import NO_PRICE
 from gateway.money.insights.findings import printable_name
-from spool.ledger import money
-from spool.ledger.money import unconverted_amounts_sentence
+from spool import money
+from spool.money import unconverted_amounts_sentence
 from spool.record import CURRENCY
 from spool.registry.notices import BAR
 
@@ -25,7 +25,7 @@ _LITTLE = money.UNIT  # smallest amount for which a percentage is shown, because
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFigures:
     """
-    The figures of a view that a recipient may see. Amounts are units (spool.ledger.money).
+    The figures of a view that a recipient may see. Amounts are units (spool.money).
 
     `bars` are days or weeks. `top` are the largest groups of the dimension `by`.
     """

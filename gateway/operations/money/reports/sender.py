@@ -39,11 +39,12 @@ from gateway.operations.money.reports.declared import (
 )
 from gateway.operations.money.reports.readers import IsDefault, NotReadable, recipient_rights
 from gateway.operations.money.reports.report_text import TOP, ReportFigures
+from spool import money
 from spool.clock import Clock
 from spool.errors import NotKept
-from spool.ledger import money
 from spool.ledger.costs import periods_of_query
-from spool.ledger.queries import BILLED_TYPES, CostQuery, CostRow, CostsLedger
+from spool.ledger.dimensions import BILLED_TYPES
+from spool.ledger.queries import CostQuery, CostRow, CostsLedger
 from spool.loops import FailedItems, failure_reason, repeat
 from spool.registry.insights import OPEN, Insight
 from spool.registry.notices import INFO, REPORT, Notice

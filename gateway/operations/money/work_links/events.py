@@ -8,10 +8,10 @@ import msgspec
 
 from gateway.normalise.events import LINK_EVENT, UsageEventBatch
 from gateway.normalise.outcome import MALFORMED, RejectedPayloadItem
-from gateway.operations.holders.receivers import TopicServices
-from gateway.operations.managed import HasLedger, OperationCaller
+from gateway.operations.managed import HasLedger, OperationCaller, OperationKeyRequest
 from gateway.operations.money.work_links.declared import DIGESTS, WORK_LINK, NewWorkLink, WorkLinkTable
-from gateway.operations.requests.key_requests import KeyRequest, item_identity
+from gateway.operations.receivers.events import EventServices
+from gateway.operations.requests.key_requests import item_identity
 from spool.errors import AlreadyThere, Invalid, NotAllowed
 from spool.identity import RequestDedupKeys
 from spool.record import UsageEvent
@@ -23,7 +23,7 @@ NOT_LINKED = (
 
 
 async def add_stated_links(
-    request: KeyRequest[TopicServices, Any], events: UsageEventBatch, names: RequestDedupKeys | None
+    request: OperationKeyRequest[EventServices, Any], events: UsageEventBatch, names: RequestDedupKeys | None
 ) -> None:
     """
     Add the links that events state. An event whose link is not added is rejected.
@@ -35,7 +35,7 @@ async def add_stated_links(
     if request.bearer.is_local:
         return
     asking: OperationCaller[HasLedger] = OperationCaller(
-        services=request.services.storage,
+        services=request.services,
         shared=request.shared,
         actor=request.actor,
         query=request.http.query,

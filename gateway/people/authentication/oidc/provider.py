@@ -22,8 +22,8 @@ import aiohttp
 import msgspec
 
 from gateway.configuration.secret_file import SecretFile
-from gateway.configuration.sections import ConfigError, OidcSettings
-from gateway.configuration.values import is_safe_address
+from gateway.configuration.sections import OidcSettings
+from gateway.configuration.values import ConfigError, is_safe_address
 from gateway.people.authentication.oidc.problems import GrantRefused, ProviderDown, TokenRefused
 from gateway.people.authentication.oidc.tokens import (
     Claims,

@@ -19,10 +19,10 @@ from gateway.bills.billed.row_book import ConnectionCostUpdater, RowSources
 from gateway.bills.months import CalendarMonth
 from gateway.clusters.usage.series import NAME, MetricSeries
 from gateway.clusters.usage.usage import DAY_MS, DayUsage, MeterRules, OpenUsage, UsageMeter
+from spool import money
 from spool.clock import Clock
 from spool.container_files.container_rows import UsageDay
 from spool.container_files.values import ClusterIdentity
-from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.people import People
 from spool.registry.connections import BillingConnection

@@ -21,9 +21,10 @@ from gateway.bills.billed.biller import BilledCostCalculator
 from gateway.bills.billed.closing import Invoice, MonthFigures, closed_month_id, figures_document
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.gathering import StatementSources
-from spool.ledger import money
+from spool import money
+from spool.ledger.dimensions import BILLED_TYPES
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED_TYPES, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.record import NS, Inference
 from spool.sqlite.in_memory import new_in_memory_ledger
 from spool.statements import StatementInfo, StatementRow

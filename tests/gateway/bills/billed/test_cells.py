@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.bills.billed.cells import NO_KEY, NO_MODEL, NO_TELEMETRY, UNREPORTED
-from spool.ledger.money import UNIT
+from spool.money import UNIT
 from tests.gateway.bills.billed.worlds import DAY, Use, bill, calls, divided, paid, row
 
 

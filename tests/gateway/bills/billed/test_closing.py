@@ -25,10 +25,11 @@ from gateway.bills.billed.restating import (
     subtract_known_sums,
 )
 from gateway.bills.months import CalendarMonth
+from spool import money
 from spool.errors import Invalid
-from spool.ledger import money
 from spool.ledger.billed import BilledDay, BilledSum
-from spool.ledger.queries import BILLED_TYPES, CostQuery
+from spool.ledger.dimensions import BILLED_TYPES
+from spool.ledger.queries import CostQuery
 from tests.gateway.bills.billed.test_biller import DAY, FIRST, World, line
 
 MONTH = CalendarMonth.at(FIRST)

@@ -27,6 +27,7 @@ from gateway.bills.billed.connection_rows import (
 from gateway.bills.billed.details import billed_cost_details
 from gateway.bills.billed.row_book import ConnectionCostUpdater, RowSources
 from gateway.operations.list import declared_tables
+from spool import money
 from spool.billing import (
     BILLING_DROPS,
     REPLACE_DROP,
@@ -39,9 +40,9 @@ from spool.billing import (
 )
 from spool.engines import MEMORY, open_storage
 from spool.identity import RecordIdentity
-from spool.ledger import money
+from spool.ledger.dimensions import BILLED_TYPES, ROW_DIMENSIONS
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED_TYPES, ROW_DIMENSIONS, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
 from spool.people import DROP, People

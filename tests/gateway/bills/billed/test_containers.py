@@ -31,10 +31,10 @@ from gateway.bills.billed.containers import (
 from gateway.bills.billed.details import billed_cost_details
 from gateway.bills.billed.row_book import ConnectionCostUpdater
 from gateway.clusters.usage.usage import DayUsage, WorkloadOnNode
+from spool import money
 from spool.container_files.container_rows import UsageDay
 from spool.container_files.values import ClusterIdentity
-from spool.ledger import money
-from spool.ledger.queries import BILLED_TYPES
+from spool.ledger.dimensions import BILLED_TYPES
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import DAY_S
 from spool.people import People

@@ -8,10 +8,10 @@ from decimal import Decimal
 
 from gateway.bills.billed.details import LedgerWithUnbilledDaysFilled
 from spool.ledger.billed import COUNTED
-from spool.ledger.money import text_to_units
 from spool.ledger.queries import CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
+from spool.money import text_to_units
 from spool.record import NS
 from spool.registry.roles import LedgerSlice, RoleFilter
 from tests.gateway.bills.billed.test_biller import DAY, FIRST, World, line

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spool.ledger.billed import EVERY, SLICED_CHARGES, UNALLOCATED, BilledSum
-from spool.ledger.money import UNIT
-from spool.ledger.queries import BILLED, BILLED_TYPES
+from spool.ledger.dimensions import BILLED, BILLED_TYPES
+from spool.money import UNIT
 from spool.statements import StatementRow
 from tests.gateway.bills.billed.worlds import Use, calls, divided_month, row
 from tests.rounds import examples

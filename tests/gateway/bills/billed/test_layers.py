@@ -22,9 +22,9 @@ from gateway.bills.billed.layers import (
 )
 from gateway.bills.reconciliation.sides import DAY_S
 from spool.ledger.billed import PROVISIONAL
-from spool.ledger.money import UNIT
-from spool.ledger.queries import BILLED, BILLED_TYPES
+from spool.ledger.dimensions import BILLED, BILLED_TYPES
 from spool.ledger.slices import SlicedLedger
+from spool.money import UNIT
 from spool.registry.roles import LedgerSlice, RoleFilter
 from spool.statements import COVERED, PURCHASE, UNUSED, StatementRow
 from tests.gateway.bills.billed.test_biller import FIRST, World, line

@@ -15,13 +15,13 @@ from random import Random
 import pytest
 
 from gateway.bills.billed.closing import Invoice
-from spool.ledger import money
+from spool import money
 from spool.ledger.billed import INVOICE
 from spool.ledger.billed import SLICED_CHARGES as SLICED
 from spool.ledger.days.usage import UsageSum
-from spool.ledger.money import UNIT
-from spool.ledger.queries import BILLED_TYPES
+from spool.ledger.dimensions import BILLED_TYPES
 from spool.ledger.slices import SlicedLedger
+from spool.money import UNIT
 from spool.registry.roles import LedgerSlice, RoleFilter
 from tests.gateway.bills.billed import simulated
 from tests.gateway.bills.billed.clusters_planted import (

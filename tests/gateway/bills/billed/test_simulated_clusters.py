@@ -14,10 +14,10 @@ import pytest
 
 from gateway.bills.billed import connection_rows
 from gateway.bills.billed.row_book import ConnectionCostUpdater
-from spool.ledger import money
+from spool import money
+from spool.ledger.dimensions import BILLED_TYPES
 from spool.ledger.ledger import Ledger
-from spool.ledger.money import UNIT
-from spool.ledger.queries import BILLED_TYPES
+from spool.money import UNIT
 from spool.sqlite.in_memory import new_in_memory_ledger
 from tests.gateway.bills.billed.clusters_planted import (
     CAUSES,

@@ -11,9 +11,9 @@ from gateway.bills.billed.bill import Bill, BillInputs, build_bill
 from gateway.bills.billed.layers import BilledUsageByModel, DividedDay, divide_day
 from gateway.bills.reconciliation.sides import DAY_S, CountedUse
 from spool.ledger.billed import BilledSum
-from spool.ledger.money import UNIT
-from spool.ledger.queries import BILLED
+from spool.ledger.dimensions import BILLED
 from spool.ledger.sums import Dimensions
+from spool.money import UNIT
 from spool.statements import StatementRow
 
 DAY = 20_000 * DAY_S

@@ -10,7 +10,7 @@ import pytest
 from gateway.bills.contracts.bills import replace_estimates_by_billed_amounts
 from gateway.bills.contracts.declared import Contract, ContractTerm
 from spool.currencies import CurrencyConverter, find_no_rate
-from spool.ledger.money import UNIT
+from spool.money import UNIT
 from spool.record import CURRENCY
 from spool.statements import ACCRUED, USD, StatementRow
 from tests.gateway.bills.contracts.test_capacity import MARCH

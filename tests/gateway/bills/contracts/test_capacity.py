@@ -16,7 +16,7 @@ from gateway.bills.contracts.capacity import (
 )
 from gateway.bills.contracts.declared import Contract, ContractTerm
 from gateway.bills.months import CalendarMonth
-from spool.ledger.money import UNIT
+from spool.money import UNIT
 from spool.statements import DAY_S, parse_day
 
 MARCH = CalendarMonth.of("2026-03")

@@ -13,7 +13,7 @@ from gateway.bills.contracts.capacity import CalledModel, divide_among_teams
 from gateway.bills.contracts.declared import Contract, ContractTerm, first_day_and_end
 from gateway.bills.contracts.sums import ContractSums, DayCharge, ModelUse
 from gateway.bills.months import CalendarMonth
-from spool.ledger.money import UNIT
+from spool.money import UNIT
 from spool.statements import DAY_S, day_text, parse_day
 
 MONTHS = [CalendarMonth.of(name) for name in ("2026-01", "2026-02", "2026-03")]

@@ -24,8 +24,8 @@ from gateway.bills.contracts.workloads import (
     workload_terms,
 )
 from gateway.bills.reconciliation.counting import TokenPrices
-from spool.ledger.money import UNIT
 from spool.ledger.sums import HOUR_S
+from spool.money import UNIT
 from spool.statements import DAY_S, parse_day
 from tests.gateway.bills.reconciliation.simulator import AZURE, book
 

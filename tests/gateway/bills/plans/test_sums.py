@@ -20,8 +20,8 @@ from gateway.bills.plans.sums import (
     billing_cycles,
     months_of_seats,
 )
+from spool import money
 from spool.currencies import CurrencyConverter, find_no_rate
-from spool.ledger import money
 from spool.record import CURRENCY
 from spool.statements import DAY_S, day_text, parse_day
 

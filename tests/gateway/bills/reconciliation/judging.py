@@ -13,7 +13,7 @@ from gateway.bills.reconciliation.claims import OF_PRICES
 from gateway.bills.reconciliation.comparing import ComparisonLine, Reconciliation
 from gateway.bills.reconciliation.sides import PARTS
 from gateway.bills.reconciliation.wording import build_rounded_comparison_row
-from spool.ledger import money
+from spool import money
 from tests.gateway.bills.reconciliation.plants import Plant, difference, no_call, prices_of, same_calls
 
 RIGHT, HINTED, UNEXPLAINED, WRONG, INVENTED = (

@@ -18,8 +18,8 @@ from gateway.bills.reconciliation.gathering import convert_to_dollars
 from gateway.bills.reconciliation.restating import BillConversion
 from gateway.intake.price_terms import PriceTerm
 from gateway.intake.prices import PriceBook
+from spool import money
 from spool.currencies import SCALE
-from spool.ledger import money
 from spool.record import NS, Inference
 from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.simulator import (

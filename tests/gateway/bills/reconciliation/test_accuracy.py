@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from gateway.bills.reconciliation.accuracy import month_accuracy
-from spool.ledger import money
+from spool import money
 from tests.gateway.bills.reconciliation.plants import Plant, difference, planted
 from tests.gateway.bills.reconciliation.simulator import DAYS, OPENAI, Call
 from tests.gateway.bills.reconciliation.test_faults import ALL

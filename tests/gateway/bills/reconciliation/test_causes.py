@@ -38,7 +38,7 @@ from gateway.bills.reconciliation.sides import (
     ComparisonCell,
     CountedUse,
 )
-from spool.ledger.money import UNIT
+from spool.money import UNIT
 
 DAY_S = 86400
 DAYS = [20_000 * DAY_S + number * DAY_S for number in range(10)]

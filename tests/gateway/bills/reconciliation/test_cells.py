@@ -24,7 +24,7 @@ from gateway.bills.reconciliation.sides import (
     BilledTokens,
     CountedUse,
 )
-from spool.ledger.money import UNIT
+from spool.money import UNIT
 
 DAY = 20_000 * 86400
 PLACES: dict[str, Any] = {

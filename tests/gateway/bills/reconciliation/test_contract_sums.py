@@ -10,7 +10,7 @@ import pytest
 from gateway.bills.reconciliation.claims import EXACT, CauseClaim
 from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.sides import Commitment, ContractSum
-from spool.ledger import money
+from spool import money
 from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.faults import FAULTS, replaced, term_of
 from tests.gateway.bills.reconciliation.judging import holds

@@ -17,13 +17,13 @@ from gateway.bills.reconciliation.counting import TokenPrices, to_counted_use
 from gateway.bills.reconciliation.matching import token_meter
 from gateway.bills.reconciliation.sides import BilledMoney, BilledTokens, CountedUse
 from gateway.bills.statements import cloud_meters
-from gateway.configuration.sections import PriceOverride
+from gateway.configuration.prices import PriceOverride
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import card as cards
-from spool.ledger import money
+from spool import money
 from spool.ledger.days.usage import UsageSum
-from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions
+from spool.ledger.token_sums import TokenSum
 from spool.meters import SCALE
 from spool.record import NS
 

@@ -14,7 +14,7 @@ import pytest
 from gateway.bills.reconciliation.comparing import AGREES, OPEN, DayTolerance, Reconciliation
 from gateway.bills.reconciliation.matching import Owner
 from gateway.bills.reconciliation.sides import PARTS
-from spool.ledger import money
+from spool import money
 from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.simulator import (
     ANTHROPIC,

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from gateway.bills.reconciliation.comparing import Reconciliation
-from gateway.configuration.sections import PriceOverride
+from gateway.configuration.prices import PriceOverride
 from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.judging import sums_of
 from tests.gateway.bills.reconciliation.plants import Plant, Rows, both_sides

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.sides import PARTS
-from spool.ledger import money
+from spool import money
 from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.simulator import (
     ANTHROPIC,

@@ -12,7 +12,7 @@ from gateway.bills.reconciliation.comparing import ComparisonInput, Reconciliati
 from gateway.bills.reconciliation.matching import classify_bill_rows, middle_day_of_row
 from gateway.bills.reconciliation.sides import OTHER, PARTS
 from gateway.bills.statements.importing import ReportFile, read_reports
-from spool.ledger.money import UNIT
+from spool.money import UNIT
 from spool.statements import StatementRow
 
 CASES = Path(__file__).parents[3] / "statements"

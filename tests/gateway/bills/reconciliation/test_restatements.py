@@ -21,8 +21,8 @@ from gateway.bills.reconciliation.reconciler import BillReconciler
 from gateway.bills.statements.importing import ReportFile, read_reports
 from gateway.bills.statements.sources.list import SOURCES
 from gateway.operations.list import declared_tables
+from spool import money
 from spool.engines import MEMORY, open_storage
-from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.registry.operators import Actor
 from spool.settings import SpoolSettings

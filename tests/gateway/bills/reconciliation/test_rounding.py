@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.bills.reconciliation.comparing import AGREES, EXPLAINED, Reconciliation
-from spool.ledger import money
+from spool import money
 from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.simulator import (
     BEDROCK,

@@ -19,7 +19,8 @@ from spool.billing import BILLING_DROPS
 from spool.container_files.container_rows import CONTAINER_USAGE
 from spool.container_files.values import REMOTE_WRITE, ClusterIdentity, ContainerSender
 from spool.engines import MEMORY, open_storage
-from spool.ledger.queries import BILLED_TYPES, CostQuery
+from spool.ledger.dimensions import BILLED_TYPES
+from spool.ledger.queries import CostQuery
 from spool.people import People
 from spool.settings import ContainerPrice, ContainerSettings, SpoolSettings
 from spool.storage import Storage, StorageOptions

@@ -17,8 +17,9 @@ from gateway.devices.fleet.assistant_states import (
     state_cause_setting_and_use,
     updated_remembered_evidence_json,
 )
-from gateway.devices.fleet.heartbeat_facts import CAUSES, assistant_of_source
+from gateway.devices.fleet.heartbeat_facts import CAUSES
 from gateway.devices.fleet.uses import RECENT_S
+from gateway.normalise.assistants import assistant_of_source
 from spool.devices.device import Device
 from spool.record import utc_iso
 

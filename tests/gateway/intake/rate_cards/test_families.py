@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.intake.rate_cards.names import BUILT_IN
-from spool.ledger.queries import MODEL_FAMILY, PROVIDER_FAMILY
+from spool.ledger.dimensions import MODEL_FAMILY, PROVIDER_FAMILY
 from spool.ledger.sums import OTHER
 from spool.providers import PROVIDERS
 

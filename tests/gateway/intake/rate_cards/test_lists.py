@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gateway.configuration.sections import PriceSettings
+from gateway.configuration.prices import PriceSettings
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import lists
 from gateway.intake.rate_cards.card import (

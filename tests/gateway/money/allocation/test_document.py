@@ -10,8 +10,8 @@ import pytest
 from gateway.money.allocation.definition import PREFIX, Transform
 from gateway.money.allocation.evaluation import apply_transforms, build_dimension_evaluators
 from gateway.money.allocation.language import parse_definition
+from spool.ledger.dimensions import DIMENSIONS
 from spool.ledger.ledger import MAX_ROWS
-from spool.ledger.queries import DIMENSIONS
 
 TEXT = (Path(__file__).parents[4] / "docs" / "allocation.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)

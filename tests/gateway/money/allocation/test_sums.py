@@ -16,9 +16,10 @@ from gateway.money.allocation.difference import compare_definitions, sources_rea
 from gateway.money.allocation.evaluation import build_dimension_evaluators
 from gateway.money.allocation.language import join_definitions, parse_definition
 from gateway.money.allocation.published import AllocationDefinitionHolder
-from spool.ledger import money
+from spool import money
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.ledger.queries import CostQuery, CostRow
 from spool.sqlite.in_memory import new_in_memory_ledger
 from spool.sqlite.ledger import SqliteLedger
 from tests.spool.contract.test_ledger import records

@@ -23,7 +23,7 @@ from gateway.money.budgets.declared import (
     Alert,
     PeriodAlerts,
 )
-from spool.ledger.money import UNIT
+from spool.money import UNIT
 from spool.registry.documents import stored_body
 
 HOUR = 3600.0

@@ -13,10 +13,10 @@ from msgspec.structs import replace as changed
 from gateway.money.budgets.declared import ACTUAL, BUDGETS, FIRED, BudgetTable, Silence
 from gateway.money.budgets.judging import judge_all, rules_digest
 from gateway.money.budgets.notice_texts import CROSSED, EXPECTED, TAKEN_BACK
+from spool import money
 from spool.errors import Invalid
-from spool.ledger import money
 from spool.ledger.queries import CostQuery, CostRow
-from spool.ledger.repricing import TokenSum
+from spool.ledger.token_sums import TokenSum
 from spool.listing import ListQuery, SortField
 from spool.record import NS, Correction, Inference, utc_iso
 from spool.registry.documents import replace_fields

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gateway.money.budgets.declared import GRANULARITIES, MEASURES
 from gateway.money.budgets.notice_texts import CROSSED
 from gateway.money.budgets.periods import period_at
-from spool.ledger import money
+from spool import money
 from spool.registry.documents import replace_fields
 from tests.gateway.money.budgets.house import House, Killed
 from tests.rounds import examples

@@ -25,9 +25,10 @@ from gateway.money.budgets.verdicts import (
     BudgetVerdicts,
     SourceDelay,
 )
-from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery
-from spool.ledger.repricing import TokenSum
+from spool.ledger.dimensions import BILLED_TYPES, TOTAL
+from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S
+from spool.ledger.token_sums import TokenSum
 from spool.record import NS, Correction, Inference
 from spool.registry.views import NewView
 from tests.gateway.money.budgets.house import ADA, KNOWN, House

@@ -17,7 +17,7 @@ from gateway.intake.prices import PriceBook
 from gateway.money.comparison import comparing
 from gateway.money.comparison.comparing import Comparison, compare_costs
 from gateway.money.comparison.split import PARTS, ChangeParts
-from spool.ledger import money
+from spool import money
 from spool.ledger.costs import combine_rows
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import LATENCY, OTHER

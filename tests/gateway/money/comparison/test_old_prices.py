@@ -8,11 +8,11 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.configuration.sections import PriceOverride
+from gateway.configuration.prices import PriceOverride
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import card as cards
 from gateway.money.comparison.old_prices import OldPrices, Priced, SpentRow, cache_saving
-from spool.ledger import money
+from spool import money
 from spool.ledger.queries import CostRow
 from spool.record import NS, Inference
 from tests.rounds import examples

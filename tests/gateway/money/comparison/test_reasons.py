@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 
-from gateway.configuration.sections import PriceOverride
+from gateway.configuration.prices import PriceOverride
 from gateway.intake.prices import PriceBook
 from gateway.money.comparison.comparing import compare_costs
 from gateway.money.comparison.sentence import comparison_sentence

@@ -20,7 +20,7 @@ from gateway.money.comparison.split import (
     merge_drivers,
     split_changes,
 )
-from spool.ledger import money
+from spool import money
 
 COUNT = st.integers(0, 10**12)
 AMOUNTS = st.builds(

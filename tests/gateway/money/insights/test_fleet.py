@@ -9,14 +9,7 @@ from typing import Any
 
 from gateway.devices.fleet.assistant_states import AssistantState
 from gateway.devices.fleet.coverage import FleetRow, fleet_row_of_device, fleet_row_of_machine_without_device
-from gateway.devices.fleet.heartbeat_facts import (
-    ASSISTANT_TITLES,
-    ASSISTANTS,
-    CAUSES,
-    NO_AGENT,
-    NO_RECORD,
-    NOT_FORWARDED,
-)
+from gateway.devices.fleet.heartbeat_facts import ASSISTANT_TITLES, CAUSES, NO_AGENT, NO_RECORD, NOT_FORWARDED
 from gateway.devices.fleet.repairs import _REPAIRS, repair_of_cause
 from gateway.devices.machine_state import (
     CLOCK_WRONG,
@@ -35,6 +28,7 @@ from gateway.money.insights.detectors.fleet import (
     stopped_agent,
 )
 from gateway.money.insights.detectors.machines import reinstalled_device
+from gateway.normalise.assistants import ASSISTANTS
 from spool.devices.device import REVOKED_UPSTREAM, Device
 from spool.record import utc_iso
 from spool.registry.insights import Finding

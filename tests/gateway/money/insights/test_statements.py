@@ -28,7 +28,7 @@ from gateway.money.insights.detectors.statements import (
     reconciliation_difference,
     statement_stale,
 )
-from spool.ledger.money import UNIT
+from spool.money import UNIT
 from tests.gateway.bills.reconciliation import simulator
 from tests.gateway.money.insights.examples import NOW, TODAY, found
 

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.money.recommendations.adviser import LEAST_DAYS, realized_saving, saved_amount
 from gateway.money.recommendations.facts import DAY_S
-from spool.ledger import money
+from spool import money
 from spool.ledger.costs import combine_rows
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostRow

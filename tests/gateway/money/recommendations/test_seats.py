@@ -12,7 +12,7 @@ from gateway.money.recommendations.evaluation import GRACE_S, StoredAdvice, buil
 from gateway.money.recommendations.facts import DAY_S, SavingFacts, UnusedSeat
 from gateway.money.recommendations.list import TYPES
 from gateway.money.recommendations.types import idle_seat
-from spool.ledger import money
+from spool import money
 from spool.ledger.ledger import Ledger
 from spool.registry.insights import ADDRESSED
 from spool.registry.recommendations import Recommendation, Saving, TypeSettings

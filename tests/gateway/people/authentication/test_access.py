@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.configuration.sections import ConfigError, ServerSettings
+from gateway.configuration.server import ServerSettings
+from gateway.configuration.values import ConfigError
 from gateway.core.errors import Refusal
 from gateway.core.rate_limits import TokenBuckets
 from gateway.people.authentication.access import GUESSES, KeyAccess, KnownKey

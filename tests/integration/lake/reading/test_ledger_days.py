@@ -14,7 +14,7 @@ from exporters.lake.past.log_recount import ledger_differences
 from exporters.lake.tables import LakeDay
 from gateway.cli.lake.command import lake as command
 from gateway.cli.lake.recounts import RouteAccounting
-from spool.ledger import money
+from spool import money
 from spool.record import NS, Record
 from tests.exporters.spools import StoppedClock, call, counter
 from tests.integration.lake.lakes import configured, opened

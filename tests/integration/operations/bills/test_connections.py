@@ -389,7 +389,7 @@ async def test_months_go_after_their_time(serve: Serve) -> None:
     old = {"time/usage_start": "2020-01-01T00:00:00Z", "cost/cost": "1"}
     body = orjson.dumps({"month": "2020-01", "operation": "sum", "data": [old]})
     assert 200 == (await serving.send(DROPS.format("c-1"), body, key=manager.sending)).status
-    await serving.app.services.topics.billing_connections.delete_old_months()
+    await serving.app.services.single.billing_connections.delete_old_months()
     assert 404 == (await manager.ask("GET", f"{DROPS.format('c-1')}/2020-01"))[0]
 
 
@@ -409,7 +409,7 @@ async def test_the_connection_of_the_configuration_is_one_of_them(serve: Serve, 
     """
     serving = await with_upstream(serve, await serve(), tmp_path, connection_id="c/9")
     manager = await Manager.of(serving)
-    await serving.app.services.topics.billing_connections.create_configured_and_clean_up()
+    await serving.app.services.single.billing_connections.create_configured_and_clean_up()
     _, page = await manager.ask("GET", ALL)
     (found,) = page["connections"]
     assert found["id"] == "c/9"
@@ -418,7 +418,7 @@ async def test_the_connection_of_the_configuration_is_one_of_them(serve: Serve, 
     assert 409 == (await manager.ask("DELETE", path))[0]
     assert 409 == (await manager.ask("PATCH", path, {"upstream_connection_id": "other"}))[0]
     assert 200 == (await manager.ask("PATCH", path, {"is_enabled": False}))[0]
-    assert not serving.app.services.topics.billing_connections.is_open("c/9")
+    assert not serving.app.services.single.billing_connections.is_open("c/9")
 
 
 async def test_drops_that_wait_outlive_their_connection(serve: Serve, tmp_path: Path) -> None:

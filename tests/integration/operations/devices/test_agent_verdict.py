@@ -19,7 +19,7 @@ from gateway.configuration.sections import Config
 from gateway.devices.agent.hook import PATH, HookArguments, reason_to_refuse_hook_call
 from gateway.devices.agent.session_meter import sum_session_cost
 from gateway.people.authentication.bearer import AuthenticatedKey
-from spool.ledger import money
+from spool import money
 from spool.record import AI_TELEMETRY
 from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings

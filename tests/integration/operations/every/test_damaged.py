@@ -6,7 +6,8 @@ from pathlib import Path
 
 from aiohttp import ClientSession, UnixConnector
 
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.server import ServerSettings
 from gateway.core.paths import socket_path
 from gateway.service.app import TollhouseApp
 from tests.integration.conftest import Serving

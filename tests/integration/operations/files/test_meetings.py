@@ -17,7 +17,8 @@ from aiohttp import ClientSession, UnixConnector
 
 from gateway.core.paths import socket_path
 from gateway.operations.files.kinds import file_kinds
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery
 from tests.integration.operations.files.objects import CONTRACT, HOOK, OBJECTS, PLAN, ROLE, SECRETS, files_of
 from tests.integration.operations.files.server import Api, api
 from tests.integration.operations.money.test_published_budgets import CALL, Asking, asking

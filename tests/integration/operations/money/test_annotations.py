@@ -15,7 +15,7 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.configuration.sections import PriceOverride, PriceSettings
+from gateway.configuration.prices import PriceOverride, PriceSettings
 from gateway.intake.prices import PriceBook
 from gateway.operations.money.annotations import AnnotationTable
 from spool.registry.operators import Actor

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest_asyncio
 
-from gateway.configuration.sections import ChannelLimits, Config, ServerSettings
+from gateway.configuration.sections import ChannelLimits, Config
+from gateway.configuration.server import ServerSettings
 from gateway.service.app import TollhouseApp
 from spool.registry.notices import SENT
 from tests.exporters.notifications.examples import SECRET, settings

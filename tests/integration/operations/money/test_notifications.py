@@ -17,7 +17,8 @@ from click.testing import CliRunner, Result
 from yarl import URL
 
 from gateway.cli import main
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.server import ServerSettings
 from gateway.core.paths import OPERATOR_API
 from gateway.service.app import TollhouseApp
 from spool.registry.insights import Finding, InsightDraft

@@ -11,7 +11,8 @@ import orjson
 import pytest_asyncio
 from aiohttp import ClientSession, FormData
 
-from gateway.configuration.sections import AllocationSettings, Config, LedgerSettings, ServerSettings
+from gateway.configuration.sections import AllocationSettings, Config, LedgerSettings
+from gateway.configuration.server import ServerSettings
 from gateway.money.allocation.declared import OVER, PUBLISHING, VALIDATING, AllocationTable, NewNamespace
 from gateway.operations.services import OperatorServices
 from gateway.service.app import TollhouseApp

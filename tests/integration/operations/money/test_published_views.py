@@ -142,7 +142,7 @@ async def test_the_operator_hears_which_key_makes_nearly_all_that_it_may(serve: 
         draft = NewView(name=name, filter={}, principal_dimension="model")
         await registry.views.create(draft, known_dimensions=("model",), max_rows=8, actor=ACTOR)
     await manager.create(name="three")
-    assert "limit_held_by_key{" not in (await serving.app.services.status.exposition.current_text()).decode()
+    assert "limit_held_by_key{" not in (await serving.app.services.single.exposition.current_text()).decode()
     for name in ("four", "five"):
         await manager.create(name=name)
     found = await serving.app.services.operators.senders.shares()

@@ -18,7 +18,7 @@ from gateway.http.event_streams import EVENT_STREAM
 from gateway.operations.money.insights import make_insight_updater
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool import identity
-from spool.ledger.queries import DIMENSIONS
+from spool.ledger.dimensions import DIMENSIONS
 from spool.ledger.work import UNITS
 from tests.gateway.bills.reconciliation.simulator import book, month, record, statements
 from tests.integration.operations.bills.test_reconciliation import NOW, put

@@ -11,7 +11,8 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
-from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
+from gateway.configuration.sections import Config, PrivacySettings
+from gateway.configuration.server import ServerSettings
 from gateway.core.paths import OPERATOR_API
 from gateway.devices.reports import DeviceReport
 from gateway.http.error_table import SAFE_METHODS

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientSession, DummyCookieJar
 
-from gateway.configuration.sections import PriceOverride, PriceSettings
+from gateway.configuration.prices import PriceOverride, PriceSettings
 from gateway.core.paths import OPERATOR_API
 from gateway.intake.prices import PriceBook
 from spool.engines import MEMORY, POSTGRES

@@ -20,9 +20,9 @@ from gateway.http.event_streams import EVENT_STREAM
 from gateway.money.insights.findings import build_finding
 from gateway.operations.requests.address import OPERATION, SLICED, WHOLE, OperatorApiAddress
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
-from spool.ledger import money
+from spool import money
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
-from spool.ledger.queries import BILLED
+from spool.ledger.dimensions import BILLED
 from spool.ledger.sums import Dimensions
 from spool.registry.documents import replace_fields
 from spool.registry.insights import LOW

@@ -14,7 +14,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.server import ServerSettings
 from gateway.core.paths import OPERATOR_API
 from gateway.operations.holders import demo_month
 from gateway.service.app import TollhouseApp

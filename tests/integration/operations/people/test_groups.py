@@ -34,14 +34,14 @@ from gateway.operations.requests.address import NOTHING, OPERATION, SLICED, WHOL
 from gateway.service.addresses.table import ADDRESSES, OPERATOR_ADDRESSES
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.engines import MEMORY, POSTGRES
-from spool.ledger.groups import SPLIT_BY
-from spool.ledger.queries import BILLED_TYPES, COST_TYPES, QuestionLimit, apply_limit
+from spool.ledger.dimensions import BILLED_TYPES, COST_TYPES, SPLIT_BY
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import PERMISSION_SETS, VIEW_NAMES
 from spool.registry.roles import EXCEPT, IS, LIMITED, NO_DATA, NewRole, RoleFilter, RoleLimits
 from spool.registry.scopes import SCOPES, WITHOUT_FIGURES
 from spool.settings import SpoolSettings, StorageSettings
+from spool.turns.question_limit import QuestionLimit, apply_limit
 from tests.integration.conftest import Serve
 from tests.integration.operations.bills.contracts.test_workloads_of_month import (
     AUGUST,

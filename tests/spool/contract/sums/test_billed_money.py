@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from spool import money
 from spool.errors import NotKept
-from spool.ledger import money
 from spool.ledger.billed import CONNECTION, CORRECTS, EVERY, RESTATED, BilledDay, BilledSum
+from spool.ledger.dimensions import BILLED, BILLED_TYPES, DerivedDimension
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED, BILLED_TYPES, CostQuery, DerivedDimension
+from spool.ledger.queries import CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import Dimensions
 from spool.registry.roles import EXCEPT, LedgerSlice, RoleFilter

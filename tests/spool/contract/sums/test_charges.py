@@ -13,8 +13,9 @@ import pytest
 from gateway.intake.prices import PriceBook
 from spool.currencies import SCALE, rate_as_scaled_integer
 from spool.ledger.costs import combine_rows
+from spool.ledger.dimensions import PRICED_BY
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import EVERY_METER, PRICED_BY, CostQuery, CostRow
+from spool.ledger.queries import EVERY_METER, CostQuery, CostRow
 from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import NS, Correction, Inference, UsageMetric
 from tests.spool.ledger.engines import Ledgers

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from spool.ledger.cost_kinds import (
+from spool.cost_kinds import (
     FREE,
     KIND_OF_SOURCE,
     KINDS,
@@ -25,7 +25,7 @@ from spool.ledger.cost_kinds import (
 )
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
-from spool.ledger.repricing import TokenSum
+from spool.ledger.token_sums import TokenSum
 from spool.record import NS, Correction, Inference
 from tests.rounds import examples
 from tests.spool.contract.test_ledger import DAY, at

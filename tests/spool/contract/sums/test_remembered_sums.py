@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
+from spool import money
 from spool.errors import TotalsIncomplete
-from spool.ledger import money
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
 from spool.ledger.costs import query_costs
 from spool.ledger.days import cached_results
 from spool.ledger.days.cached_results import RememberedCosts
+from spool.ledger.dimensions import DerivedDimension
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery, CostRow, DerivedDimension
-from spool.ledger.repricing import TokenSum
+from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import Dimensions
+from spool.ledger.token_sums import TokenSum
 from spool.ledger.usages import UsageByGroup, usages_by_group
 from spool.people import KEEP, People
 from spool.record import NS, Inference

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from spool.ledger import money
+from spool import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import DAY_S, HOUR_S

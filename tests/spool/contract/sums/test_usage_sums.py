@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from decimal import Decimal
 
-from spool.ledger import money
+from spool import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import NS, Inference

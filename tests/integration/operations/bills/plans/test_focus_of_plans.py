@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from exporters.focus.rows import FeeShares
 from gateway.cli import main
 from gateway.normalise.billing import read_billing_file
-from spool.ledger import money
+from spool import money
 from tests.integration.operations.bills.plans.test_plans import a_call
 from tests.integration.operations.money.costs.test_published_costs import filled, run
 

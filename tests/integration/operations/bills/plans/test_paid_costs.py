@@ -17,9 +17,9 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from gateway.configuration.sections import AnswerSettings
+from gateway.configuration.server import AnswerSettings
 from spool.engines import MEMORY, POSTGRES, SQLITE
-from spool.ledger.money import UNIT
+from spool.money import UNIT
 from spool.registry.roles import EXCEPT, LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.integration.operations.bills.plans.test_plans import (
     CLAUDE,

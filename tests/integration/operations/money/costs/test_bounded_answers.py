@@ -18,7 +18,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from gateway.configuration.sections import AllocationSettings, AnswerSettings
+from gateway.configuration.sections import AllocationSettings
+from gateway.configuration.server import AnswerSettings
 from gateway.core.paths import OPERATOR_API
 from spool.ledger.sums import HOUR_S, OTHER
 from tests.answers.many_sums import fill

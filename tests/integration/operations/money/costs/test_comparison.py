@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.intake.prices import PriceBook
-from spool.ledger.money import text_to_units
+from spool.money import text_to_units
 from spool.settings import SpoolSettings
 from spool.sqlite.spool import open_spool
 from tests.integration.operations.server import OperatorServer, operator_server

@@ -13,10 +13,10 @@ from random import Random
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from gateway.configuration.sections import PriceOverride
+from gateway.configuration.prices import PriceOverride
 from gateway.intake.prices import PriceBook
 from gateway.money.comparison.split import PARTS
-from spool.ledger.money import text_to_units
+from spool.money import text_to_units
 from tests.integration.operations.server import operator_server
 from tests.moved_clock import MovedClock
 from tests.rounds import examples

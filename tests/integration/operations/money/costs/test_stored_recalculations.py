@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
+from gateway.configuration.prices import PriceOverride
 from gateway.configuration.reader import load_config
-from gateway.configuration.sections import PriceOverride
 from gateway.intake.prices import PriceBook
 from gateway.service.assembly.storage import open_storage
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.dimensions import TOTAL
+from spool.ledger.queries import CostQuery
 from spool.log.planning.corrections import correction_with_runs_and_values
 from spool.record import NS
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call

@@ -17,8 +17,8 @@ import pytest_asyncio
 
 from gateway.money.costs.measures import PREVIOUS, SAME_WEEKDAYS
 from spool.engines import POSTGRES, SQLITE
+from spool.ledger.dimensions import GRANULARITIES
 from spool.ledger.periods import RANGES
-from spool.ledger.queries import GRANULARITIES
 from spool.settings import StorageSettings
 from tests.integration.conftest import ON_ONE_SERVER
 from tests.integration.operations.server import OperatorServer, operator_server

@@ -14,7 +14,8 @@ import pytest
 import pytest_asyncio
 
 from gateway.cli.operator.client import quote_segment
-from gateway.configuration.sections import ConfigError, ServerSettings
+from gateway.configuration.server import ServerSettings
+from gateway.configuration.values import ConfigError
 from gateway.core.errors import Refusal
 from gateway.people.authentication.access import KeyAccess
 from spool.engines import SQLITE

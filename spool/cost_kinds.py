@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from spool.ledger import money
+from spool import money
 from spool.meters import quantity_in_millionths
 from spool.record import CORRECTED_COUNTS, Inference
 
+OUTCOME_TAGS = "correction_status", "correction_cost_source"  # tags in the corrections of another Tollhouse
 # kinds of calls by their price; also fields of CostRow, and measures of costs
 KINDS = PRICED, FREE, UNPRICED, WITHOUT_USAGE = "priced", "free", "unpriced", "without_usage"
 # values of the dimension `cost_source`

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spool.ledger import money
+from spool import money
 
 EXACT = Context(prec=60)
 amounts = st.decimals(-(10**7), 10**7, places=27, allow_nan=False, allow_infinity=False)

@@ -1,1 +1,0 @@
-"""OpAMP: collectors and supervisors that report their state as devices."""
