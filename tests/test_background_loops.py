@@ -86,7 +86,6 @@ NO_TASKS = {
     "exporters/pace.py wait_and_take_units": "ends with the wait",
     "exporters/route_loop.py _run_worker": "guards each delivery",
     "gateway/http/event_streams.py _send_until_end": "serves one request",
-    "gateway/http/listening/websocket.py _enforce_timeouts_repeatedly": "guards each connection",
     "gateway/money/budgets/evaluator.py _wait_until_due": "ends with the wait",
     "gateway/money/budgets/verdicts.py wait_for_newer_table": "serves one request",
     "gateway/monitoring/service_manager.py feed_watchdog": "must end with the server",

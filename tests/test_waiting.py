@@ -18,7 +18,6 @@ OWN_LIMIT = re.compile(
 MEASURED = ("bench/", "waiting.py", "test_waiting.py", "test_cancellation.py")
 SHORT = {
     "clients/openid/test_signing_assistants.py": "a browser may hang, and is ended",
-    "integration/receivers/test_opamp_bytes.py": "a server that does not read is noticed",
 }
 
 

@@ -73,12 +73,7 @@ PAGES = (
             "/opentelemetry",
         ),
     ),
-    ApiPage(
-        "devices",
-        "Devices",
-        "Enroll a device and report that it is alive.",
-        ("/v1/ai-control-plane", "/v1/opamp"),
-    ),
+    ApiPage("devices", "Devices", "Enroll a device and report that it is alive.", ("/v1/ai-control-plane",)),
     ApiPage(
         "events",
         "Usage events and unit cost",

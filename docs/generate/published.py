@@ -57,7 +57,7 @@ _OF_A_GROUP: Mapping[str, str] = {
     "optimize": "a list, its rows and their comments, as for insights",
     "allocation": "namespaces and jobs follow the common rules for resources",
     "access-control": "roles follow the common rules for resources; permission sets are a read-only list",
-    "ai-control-plane": "one address for each of the three operations, and one for OpAMP",
+    "ai-control-plane": "one address for each of the three operations",
 }
 # unpublished operations that have a published scope
 _BESIDE: Mapping[str, str] = {

@@ -30,9 +30,7 @@ from gateway.devices.fleet.assistant_states import (
     set_clock_offset,
     updated_remembered_evidence_json,
 )
-from gateway.devices.fleet.heartbeat_facts import (
-    heartbeat_with_earlier_facts,
-)
+from gateway.devices.fleet.heartbeat_facts import heartbeat_with_earlier_facts
 from gateway.devices.fleet.matching import NOBODY, ExpectedMachines, serial_of_device
 from gateway.devices.heartbeat_tokens import HeartbeatTokenCheck, HeartbeatTokenNumbers, HeartbeatTokens
 from gateway.devices.machine_state import WORDS, MachineEvidence, MachineState, MachineStates, QuietDevices
@@ -189,9 +187,6 @@ class DeviceLifecycle:
         device = await self._update_device(report.id, device_after_enrolment, bearer, audited)
         await self._mark_earlier_device_as_replaced(device, bearer, address)
         return device, self.keys.issue_key(device) if may_have_key else None
-
-    async def store_heartbeat(self, report: DeviceReport, bearer: AuthenticatedKey, address: str) -> Device:
-        return (await self.store_heartbeat_and_issue_token(report, bearer, address))[0]
 
     async def store_heartbeat_and_issue_token(
         self, report: DeviceReport, bearer: AuthenticatedKey, address: str

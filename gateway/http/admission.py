@@ -110,7 +110,6 @@ SINGLE = frozenset(
         "mcp-method",
         "mcp-name",
         "mcp-session-id",
-        "upgrade",
     }
 )
 

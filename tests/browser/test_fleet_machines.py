@@ -16,14 +16,6 @@ from tests.browser.console import NARROW
 MACHINE = "ab" * 32
 ROWS = "".join(f"S{n},laptop-{n},team,macOS 26.1\n" for n in range(4))
 HEAD = "serial number,computer name,department,operating system\n"
-UNHEALTHY = {
-    "service": "otelcol-contrib",
-    "version": "0.153.0",
-    "connected": True,
-    "healthy": False,
-    "status": "StatusRecoverableError",
-    "components": {"exporter:otlp": {"healthy": False}, "receiver:otlp": {"healthy": True}},
-}
 
 
 def ask(house: Tollhouse, key: str, verb: str, **body: Any) -> Any:
@@ -112,7 +104,7 @@ def test_a_machine_that_was_installed_again(
     facts = {"hardware_id": MACHINE, "serial": "C02A", "want_key": True}
     ask(house, tokens["first"], "enroll", device_id="laptop-1", fingerprint="one", **facts)
     key = ask(house, tokens["again"], "enroll", device_id="laptop-2", fingerprint="two", **facts)["key"]
-    facts = {"device_id": "laptop-2", "key_storage": "tpm", "opamp": {"a1": UNHEALTHY}}
+    facts = {"device_id": "laptop-2", "key_storage": "tpm"}
     word = copied = ask(house, key, "heartbeat", seq=1, **facts)["next"]
     console = open_console(house)
     page, dialog = console.page, console.page.get_by_role("dialog")
@@ -120,10 +112,6 @@ def test_a_machine_that_was_installed_again(
     expect(dialog).to_contain_text("Before it was installed again, this machine was laptop-1.")
     expect(dialog).to_contain_text(MACHINE)
     expect(dialog).to_contain_text("tpm")
-    expect(dialog.get_by_role("table", name="OpAMP agents").get_by_role("row").last).to_contain_text(
-        "unhealthy"
-    )
-    expect(dialog.get_by_role("table", name="OpAMP agents")).to_contain_text("exporter:otlp")
     assert [] == console.audit()
     console.screenshot("fleet-installed-again")
     console.resize(NARROW)

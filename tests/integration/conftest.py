@@ -24,7 +24,6 @@ from gateway.configuration.server import ServerSettings
 from gateway.http import answers
 from gateway.http.address import ApiAddress
 from gateway.http.answers import send_json
-from gateway.http.listening.listener import HttpServerConnection
 from gateway.http.turns import QueryTurnScheduler
 from gateway.operations.requests import admission
 from gateway.operations.requests.admission import answer_with_etag
@@ -46,7 +45,6 @@ from tests.spool.disks.flushing import unflushed as unflushed
 from tests.tools import program
 
 ACTOR = Actor("tests", "local")
-SWITCHING = 101
 # This program runs a command in its own process and lets it wait for a server or another command. The long
 # limit allows for a slow machine.
 PATIENT_COMMAND = (
@@ -198,32 +196,18 @@ def declared_answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def recorded_answers() -> Iterator[None]:
     """Record the operation and the status of each answer that a server sends (tests/verdict.py)."""
 
-    def record(request: web.BaseRequest, response: web.StreamResponse) -> None:
+    async def prepare(request: web.Request, response: web.StreamResponse) -> None:
         # a request that is not valid HTTP has no route
-        match = request._match_info if isinstance(request, web.Request) else None
+        match = request._match_info
         resource = None if match is None else match.route.resource
         row = _documented_rows().get((request.method, resource.canonical)) if resource else None
         if row is not None:
             proved.ANSWERS.add((row.operation_ids_by_method[request.method], response.status))
+        await hook(request, response)
 
-    async def prepare(request: web.Request, response: web.StreamResponse) -> None:
-        record(request, response)
-        await prepare_hook(request, response)
-
-    async def finish(
-        connection: HttpServerConnection,
-        request: web.BaseRequest,
-        response: web.StreamResponse,
-        start_time: float | None,
-    ) -> tuple[web.StreamResponse, bool]:
-        if response.status == SWITCHING:  # an answer that is not prepared
-            record(request, response)
-        return await finish_response(connection, request, response, start_time)
-
-    prepare_hook, finish_response = web.Request._prepare_hook, HttpServerConnection.finish_response
+    hook = web.Request._prepare_hook
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(web.Request, "_prepare_hook", prepare)
-        patch.setattr(HttpServerConnection, "finish_response", finish)
         yield
 
 

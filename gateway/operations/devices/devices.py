@@ -37,10 +37,6 @@ class Admission(RequestBody):
     id: Annotated[str, words("The id of the device, as it reports it.")]
 
 
-class Approval(RequestBody):
-    """The request body, an empty JSON object."""
-
-
 class Labels(RequestBody):
     """Labels to change. A label with the value null is removed."""
 
@@ -370,7 +366,7 @@ async def delete_device(request: OperatorRequest[SenderServices, None]) -> Resul
 @operator_call(
     "POST", "/devices/{id}/approve", OPERATE_SPOOL, "Enrol a pending or revoked device", answers=OneDevice
 )
-async def approve_device(request: OperatorRequest[SenderServices, Approval]) -> Result:
+async def approve_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _require_lifecycle(request)
     return _device_answer(
         lifecycle, await lifecycle.approve_device(request.path_parameter("id"), request.actor)

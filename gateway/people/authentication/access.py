@@ -228,22 +228,14 @@ class KeyAccess:
         Note that the key is used, if it is still valid. Return False after a change of the key or of the
         settings, and after the end of one of its secrets.
         """
-        if not self.is_still_valid(known_key):
-            return False
-        key = known_key.checked[0]
-        self._seen[key.id] = self._clock.now()
-        self._unwritten.add(key.id)
-        return True
-
-    def is_still_valid(self, known_key: KnownKey) -> bool:
-        """
-        Return whether the earlier check of a key is still valid, as `note_use_if_valid` does, but note no
-        use.
-        """
         key = known_key.checked[0]
         if self._bearers.get(key.id) is not known_key.checked or self._registry is None:
             return False
-        return self._registry.keys.is_unchanged(key, known_key.ends_at)
+        if not self._registry.keys.is_unchanged(key, known_key.ends_at):
+            return False
+        self._seen[key.id] = self._clock.now()
+        self._unwritten.add(key.id)
+        return True
 
     def admit(self, secret: str | None, scope: str, *, address: str) -> AuthenticatedKey:
         """

@@ -96,27 +96,8 @@ def _floods() -> list[Abuser]:
     return found
 
 
-_MASKED = b"\x80mask"  # the rest of an empty WebSocket frame, as a client sends it
-_WEBSOCKET: Mapping[str, str] = {
-    "Connection": "Upgrade",
-    "Upgrade": "websocket",
-    "Sec-WebSocket-Version": "13",
-    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-}
 # the preface of HTTP/2 and a frame of empty settings
 _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
-
-
-def _frames(name: str, repeated: bytes, *, begin: bytes = b"") -> Abuser:
-    return Abuser(
-        name=f"websocket-{name}",
-        clients=1,
-        method="GET",
-        path="/v1/opamp",
-        headers=_WEBSOCKET,
-        make=lambda: begin,
-        repeated=repeated,
-    )
 
 
 def _pieces(clients: int) -> list[Abuser]:
@@ -147,14 +128,7 @@ def _pieces(clients: int) -> list[Abuser]:
 
 
 # Senders that give the server as many small pieces of work as their bytes allow.
-ENDLESS: tuple[Abuser, ...] = (
-    _frames("pings", b"\x89" + _MASKED),
-    _frames("pongs", b"\x8a" + _MASKED),
-    _frames("continuations", b"\0" + _MASKED, begin=b"\2" + _MASKED),
-    _frames("fragments", b"\0\x81maskx", begin=b"\2" + _MASKED),
-    _frames("messages", b"\x82\x81maskx"),
-    *(each for clients in (1, 8) for each in _pieces(clients)),
-)
+ENDLESS: tuple[Abuser, ...] = tuple(each for clients in (1, 8) for each in _pieces(clients))
 
 ABUSERS: tuple[Abuser, ...] = (
     *_floods(),

@@ -31,8 +31,6 @@ grpc_listen = "127.0.0.1:0"
 [spool]
 hold = "0s"
 max_bytes = "8GiB"
-[devices]
-opamp = true
 [mcp]
 calls_per_minute = 1000000
 daily_calls = 0

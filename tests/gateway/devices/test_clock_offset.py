@@ -38,7 +38,7 @@ class Gateway:
 
     async def beat(self, offset_s: float | None) -> None:
         sent_at = None if offset_s is None else self.clock.now() + offset_s
-        await self.rules.store_heartbeat(DeviceReport(id="d", sent_at=sent_at), FLEET, "")
+        await self.rules.store_heartbeat_and_issue_token(DeviceReport(id="d", sent_at=sent_at), FLEET, "")
 
     @property
     def device(self) -> Device:

@@ -51,12 +51,9 @@ def drawn(dice: random.Random, id: str, now: float) -> Device:
     claim = {"state": state, "cause": next(iter(CAUSES[state]), ""), "use": dice.choice(("", *USES))}
     heartbeat: dict[str, Any] = {"serial": f"S{dice.randrange(4)}"}
     heartbeat["spool"] = {"records": 1, "oldest_age_s": dice.choice((0, 90_000))}
-    kind = dice.choice(("assistants", "assistants", "calls", "agent", "opamp"))
+    kind = dice.choice(("assistants", "assistants", "calls", "agent", "cluster"))
     if kind == "assistants":
         heartbeat["assistants"] = {"codex": claim}
-    if kind == "opamp":
-        id = f"opamp:{id}"
-        heartbeat["opamp"] = {"one": {"healthy": dice.random() < 0.5, "connected": True}}
     seen = ago(DAY)
     uses = {"setting": "unset", "since": ago(DAY)}
     uses |= {"unheard": ago(HOUR)} if dice.random() < 0.5 else {"missing": ago(HOUR), "missed": ago()}
@@ -67,6 +64,7 @@ def drawn(dice: random.Random, id: str, now: float) -> Device:
         copied_at=now if dice.random() < 0.1 else None,
         newest_calls={dice.choice(("codex", "")): ago(RECENT_S, DAY)} if dice.random() < 0.8 else {},
         uses=json.dumps({"codex": uses} if kind == "assistants" and dice.random() < 0.7 else {}),
+        labels={"kind": "cluster"} if kind == "cluster" else {},
         heartbeat=json.dumps(heartbeat).encode(),
     )  # fmt: skip
 

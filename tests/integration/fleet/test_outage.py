@@ -98,7 +98,7 @@ class Site:
         }
         id, body = f"laptop-{number}", msgspec.json.encode(facts)
         report = DeviceReport(id=id, hostname=id, sent_at=now, heartbeat=body)
-        await self.lifecycle.store_heartbeat(report, bearer(id), "")
+        await self.lifecycle.store_heartbeat_and_issue_token(report, bearer(id), "")
 
     def call(self) -> None:
         """Let a call of each assistant arrive that is used and set up."""

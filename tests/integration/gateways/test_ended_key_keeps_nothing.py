@@ -34,7 +34,6 @@ from spool.registry.scopes import INGEST
 from tests.integration import container_agent as agent
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
-from tests.integration.receivers.opamp import Agent
 from tests.integration.receivers.test_topics import DROPS, EVENT, ROW, body, usage
 from tests.integration.test_two_gateways import shared_config
 from tests.spool.postgres_cluster import Schema
@@ -114,7 +113,6 @@ def requests(key: str, things: Things) -> dict[str, Sent]:
             "/v1/ai-control-plane/people/addresses", {"keys": ["0" * 64], "addresses": {"eve@example.com": 1}}
         ),
         "follow_erasures": Sent("/v1/ai-control-plane/people/erasures", {"installation": "0" * 32}),
-        "report_to_opamp": Sent("/v1/opamp", Agent().message(full=True).SerializeToString(), PROTOBUF),
         "create_events": Sent("/v1/events", EVENT),
         "sum_records_of_streams": Sent(
             "/unit-cost/v1/telemetry",
@@ -322,7 +320,7 @@ async def test_every_address(
     """
     schema = new_schema()
     plain = shared_config(schema.dsn, schema.name, tmp_path)
-    config = replace(plain, mcp=McpSettings(writes=True), devices=replace(plain.devices, opamp=True))
+    config = replace(plain, mcp=McpSettings(writes=True))
     one = await serve(config=config)
     scopes = sorted({row.scope for row in FOR_SENDERS if row.scope})
     key, hook = await one.make_key("all", scopes=scopes), await one.make_key("hook", scopes=[INGEST])

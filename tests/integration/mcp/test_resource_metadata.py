@@ -144,6 +144,7 @@ async def test_hostile_names_stay_text(assistant: Assistant, name: str) -> None:
 async def test_a_device_has_the_states_of_its_assistants(assistant: Assistant) -> None:
     claims = {"codex": {"state": "overridden", "cause": "project"}, "copilot": {"state": "unused"}}
     report = DeviceReport(id="laptop-2", heartbeat=msgspec.json.encode({"assistants": claims}))
-    await assistant.serving.app.services.single.devices.store_heartbeat(report, FLEET, "")
+    lifecycle = assistant.serving.app.services.single.devices
+    await lifecycle.store_heartbeat_and_issue_token(report, FLEET, "")
     [row] = (await assistant.content(TOOL, kind="device", id="laptop-2"))["rows"]
     assert {"coding_assistants": "codex overridden (project), copilot unused"} == row["tags"]

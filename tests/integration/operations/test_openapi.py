@@ -153,7 +153,7 @@ def _config(directory: Path) -> Config:
     return Config(
         data_dir=directory,
         server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""),
-        devices=DeviceSettings(max=5, opamp=True),
+        devices=DeviceSettings(max=5),
     )
 
 

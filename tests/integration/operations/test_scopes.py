@@ -15,8 +15,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
 
-from gateway.configuration.sections import Config, DeviceSettings
-from gateway.configuration.server import ServerSettings
+from gateway.configuration.sections import Config, ServerSettings
 from gateway.http.address import BASIC, IN_PATH, ApiAddress
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from gateway.service.addresses.table import ADDRESSES
@@ -63,7 +62,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     """Start one gateway for all tests. Keys are created once for each set of scopes."""
     directory: Path = tmp_path_factory.mktemp("scopes")
     listening = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
-    config = Config(data_dir=directory, server=listening, devices=DeviceSettings(opamp=True))
+    config = Config(data_dir=directory, server=listening)
     app = TollhouseApp(config, version="0")
     await app.start()
     serving = Serving(app=app, key="", client=ClientSession())

@@ -58,15 +58,10 @@ def made(dice: random.Random, number: int, now: float) -> Device:
             uses[name] |= {"missing": heard - HOUR_S, "missed": heard - dice.choice((60.0, 900.0))}
         if dice.random() < 0.6:
             calls[name] = heard - dice.choice((0.0, 3 * HOUR_S, 15 * DAY_S))
-    part = {"healthy": dice.choice((True, False)), "connected": dice.choice((True, True, False))}
-    heartbeat = {
-        "assistants": claims,
-        "spool": {"oldest_age_s": dice.choice((0.0, 2 * DAY_S))},
-        "opamp": {"one": part},
-    }
+    heartbeat = {"assistants": claims, "spool": {"oldest_age_s": dice.choice((0.0, 2 * DAY_S))}}
     has_agent = dice.random() < 0.9
     return Device(
-        id=dice.choice((f"d{number}",) * 9 + (f"opamp:{number}",)),
+        id=f"d{number}",
         state=dice.choice((ENROLLED,) * 8 + (PENDING, REVOKED)),
         replaced_by=dice.choice(("",) * 19 + ("other",)),
         copied_at=dice.choice((None,) * 9 + (now,)),
@@ -102,7 +97,7 @@ async def test_every_face_says_the_same_at_random_times(moved: Faces, clock: Mov
         clock.move(dice.choice((60.0, 3 * HOUR_S, 5 * DAY_S)))
         await services.senders.require_devices().store_changed_states()
         seen += await compare(moved, round)
-    assert set(WORDS) - {"unhealthy"} <= seen.keys()  # the next test has unhealthy agents
+    assert set(WORDS) <= seen.keys()
 
 
 async def compare(faces: Faces, round: int) -> Counter[str]:
@@ -158,7 +153,7 @@ async def compare(faces: Faces, round: int) -> Counter[str]:
 def is_hidden(row: dict[str, Any]) -> bool:
     """Return whether a device is no machine of a person, or an earlier life of a machine."""
     is_cluster = {"kind": "cluster"}.items() <= row["labels"].items()
-    return is_cluster or str(row["id"]).startswith("opamp:") or row["state"] == "replaced"
+    return is_cluster or row["state"] == "replaced"
 
 
 async def compare_insights(faces: Faces, fleet: list[dict[str, Any]]) -> None:
@@ -185,8 +180,7 @@ async def compare_insights(faces: Faces, fleet: list[dict[str, Any]]) -> None:
 
 async def test_clusters_and_their_agents_at_random_times(moved: Faces, clock: MovedClock) -> None:
     """
-    Random clusters with random agents. The state of a cluster is that of its device, on every face, and a healthy agent
-    has no insight.
+    Random clusters with random agents. The state of a cluster is that of its device, on every face.
     """
     services = moved.server.app.services.operators
     devices, clusters = services.senders.require_devices(), services.senders.clusters
@@ -202,7 +196,7 @@ async def test_clusters_and_their_agents_at_random_times(moved: Faces, clock: Mo
             await plant(dice, number, devices.table, clusters.table, clock.now())
         clock.move(dice.choice((60.0, 1000.0, 3 * HOUR_S)))
         seen += await compare_clusters(moved)
-    assert seen.keys() >= {"heard", "silent", "disabled", "collector", "unhealthy", "revoked"}
+    assert seen.keys() >= {"heard", "silent", "disabled", "collector", "revoked"}
 
 
 async def plant(
@@ -210,12 +204,11 @@ async def plant(
 ) -> None:
     """Add a cluster that reports now, and a device that reports for it or for no cluster."""
     heard = now - dice.choice((0.0, 800.0, 3000.0, DAY_S))
-    id = f"opamp:{number}" if number % 2 else f"agent-{number}"
+    id = f"agent-{number}"
     reported = ReportedCluster(account="a", region="r", name=f"c{number}", device=dice.choice((id, id, "")))
     await clusters.store_report(reported)
     if dice.random() < 0.2:
         await clusters.change(reported.id, ClusterChange(enabled=False), ACTOR)
-    part = {"healthy": dice.choice((True, False)), "connected": True, "service": "otelcol"}
     await devices.replace_row(
         Device(
             id=id,
@@ -226,7 +219,6 @@ async def plant(
             enrolled_by="fleet",
             last_seen=heard,
             last_heartbeat=heard,
-            heartbeat=json.dumps({"opamp": {"one": part}}).encode(),
         )
     )
 
@@ -250,10 +242,6 @@ async def compare_clusters(faces: Faces) -> Counter[str]:
     titles = {insight.title for insight in await faces.insights() if not insight.is_no_longer_found}
     silent = {name for name, state in state_of.items() if state == "silent"}
     assert silent == {name for name in state_of if f"The cluster {name} has stopped reporting" in titles}
-    unhealthy = {row["hostname"] for row in devices.values() if row["state"] == "unhealthy"}
-    assert {f"The agent {name} says that it is not healthy" for name in unhealthy} == {
-        title for title in titles if title.endswith("not healthy")
-    }
     words = Counter(row["state"] for row in devices.values())
     for word in WORDS:
         assert words[word] == metrics["tollhouse_devices", (("state", word),)], word

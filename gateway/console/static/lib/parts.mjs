@@ -205,7 +205,7 @@ export const may = (session, needed) => !needed || session.permission_sets.inclu
 export const isOpen = (session, {needs, isWhole, hasGroups}) => may(session, needs) && !(isWhole && session.is_limited) && !(hasGroups && !session.min_group);
 
 const STATES = {
-  good: ["running", "enrolled", "active", "enabled", "live", "delivered", "resolved", "closed", "accepted", "yes", "reporting", "online", "healthy"],
+  good: ["running", "enrolled", "active", "enabled", "live", "delivered", "resolved", "closed", "accepted", "yes", "reporting", "online"],
   bad: ["parked", "refusing", "revoked", "dead", "failed", "lost", "disabled", "expired", "not live", "unpriced", "error", "losing", "agent_stopped", "at_risk", "overridden", "telemetry_off", "not_configured", "unreachable", "copied"],
   wait: ["pending", "new", "in_progress", "silent", "offline", "delayed", "unknown", "open", "orphaned", "connecting", "paused", "stopped", "missing", "replaced"],
 };

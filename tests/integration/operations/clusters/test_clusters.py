@@ -79,7 +79,8 @@ async def test_the_heartbeats_of_its_device_keep_it_from_silence(server: Operato
     await clusters.store_device_cluster(device, FLEET)
     server.clock.move(SILENT_AFTER_S + 1)
     assert ["mill"] == await listed(server, silent="true")
-    await clusters.store_device_cluster(await lifecycle.store_heartbeat(report, FLEET, ""), FLEET)
+    device, _ = await lifecycle.store_heartbeat_and_issue_token(report, FLEET, "")
+    await clusters.store_device_cluster(device, FLEET)
     assert ["mill"] == await listed(server, silent="false")
     [row] = (await server.ask("GET", "/clusters")).payload["clusters"]
     assert row["last_seen"] > row["first_seen"]

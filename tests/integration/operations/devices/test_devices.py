@@ -82,7 +82,7 @@ async def test_changes_and_their_audit_rows(server: OperatorServer) -> None:
     """
     for method, path, body in (
         ("POST", "/devices/d0/revoke", None),
-        ("POST", "/devices/d0/approve", {}),
+        ("POST", "/devices/d0/approve", None),
         ("POST", "/devices/d0/reset", None),
         ("PATCH", "/devices/d0", {"labels": {"team": "search", "floor": "9"}}),
         ("PATCH", "/devices/d0", {"labels": {"floor": None}}),
@@ -113,7 +113,7 @@ async def test_a_device_is_admitted_and_deleted(server: OperatorServer) -> None:
 
 
 REFUSED: Sequence[tuple[str, str, Any, int]] = [
-    ("POST", "/devices/d0/approve", {}, 409),
+    ("POST", "/devices/d0/approve", None, 409),
     ("POST", "/devices/nobody/revoke", None, 404),
     ("POST", "/devices", {"id": "d0"}, 409),
     ("POST", "/devices", {"id": "a b"}, 400),

@@ -36,7 +36,7 @@ def lifecycle(server: OperatorServer) -> DeviceLifecycle:
 
 async def beat(server: OperatorServer, id: str, **facts: Any) -> None:
     report = DeviceReport(id=id, hostname=id, heartbeat=msgspec.json.encode(facts))
-    await lifecycle(server).store_heartbeat(report, FLEET, "")
+    await lifecycle(server).store_heartbeat_and_issue_token(report, FLEET, "")
 
 
 async def coverage(server: OperatorServer) -> Any:

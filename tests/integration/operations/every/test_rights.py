@@ -65,10 +65,8 @@ async def test_another_page_changes_nothing(world: World) -> None:
 
 
 async def test_no_operation_that_needs_a_right_answers_a_stranger(world: World) -> None:
-    """
-    Without a key and a sign-in, each operation that needs a right is refused. OpAMP, which is off, has its own tests.
-    """
-    needing = [each for each in OPERATIONS if each.row.security and each.row.guard is None]
+    """Without a key and a sign-in, each operation that needs a right is refused."""
+    needing = [each for each in OPERATIONS if each.row.security]
     assert len(needing) > 300
     answers = {each.name: await world.over_http(each, world.path(each)) for each in needing}
     assert {} == {name: answer for name, answer in answers.items() if answer.status not in (401, 403)}

@@ -32,7 +32,6 @@ from gateway.cli import main
 from gateway.configuration.sections import (
     SEAT_SOURCES,
     Config,
-    DeviceSettings,
     PrivacySettings,
     ReconciliationSettings,
     StatementPullSettings,
@@ -56,7 +55,6 @@ from tests.integration.conftest import Serve
 from tests.integration.lake.test_content import texts
 from tests.integration.operations.people.test_privacy import allow, erased, run
 from tests.integration.payloads import json_span, json_traces
-from tests.integration.receivers.opamp import ALL, Agent, find, post, read
 from tests.integration.receivers.test_second_names import CANARY as ADDRESS
 from tests.integration.receivers.test_second_names import storage_of as storage_of
 from tests.integration.receivers.test_second_names import with_address
@@ -164,9 +162,6 @@ async def register(world: World, tmp_path: Path) -> None:
     ):  # fmt: skip
         answer = await serving.send(path, json.dumps(body).encode(), key=key)
         assert answer.status in (200, 201), answer.body
-    agent = Agent({"process.owner": LOGIN, "user": LOGIN})
-    read(await post(serving, agent.message(full=True), await serving.make_key("opamp", scopes=ALL)))
-    assert LOGIN in find(serving, agent.id).labels.values()
 
 
 async def _pull_seats(world: World, tmp_path: Path) -> None:
@@ -313,9 +308,7 @@ async def test_no_name_is_left_anywhere(
     canaries = await names_in_cases(serve)
     outgoing, topic = tmp_path / "outgoing", Topic()
     monkeypatch.setattr(kafka, "build_brokers", lambda *_: topic)
-    config = replace(
-        config, spool=SPOOL, destinations=(*destinations(outgoing),), devices=DeviceSettings(opamp=True)
-    )
+    config = replace(config, spool=SPOOL, destinations=(*destinations(outgoing),))
     world = await opened(serve, config, clock)
     storage = world.serving.app.services.storage
     for path, body in requests():
