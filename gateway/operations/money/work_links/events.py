@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -10,11 +10,12 @@ from gateway.normalise.events import LINK_EVENT, UsageEventBatch
 from gateway.normalise.outcome import MALFORMED, RejectedPayloadItem
 from gateway.operations.managed import HasLedger, OperationCaller, OperationKeyRequest
 from gateway.operations.money.work_links.declared import DIGESTS, WORK_LINK, NewWorkLink, WorkLinkTable
-from gateway.operations.receivers.events import EventServices
-from gateway.operations.requests.key_requests import item_identity
+from gateway.operations.requests.key_requests import KeyRequest, item_identity
 from spool.errors import AlreadyThere, Invalid, NotAllowed
 from spool.identity import RequestDedupKeys
 from spool.record import UsageEvent
+
+Held = TypeVar("Held", bound=HasLedger)
 
 NOT_LINKED = (
     # reason for rejecting an item: its link conflicts with another link, or there are too many links
@@ -23,7 +24,7 @@ NOT_LINKED = (
 
 
 async def add_stated_links(
-    request: OperationKeyRequest[EventServices, Any], events: UsageEventBatch, names: RequestDedupKeys | None
+    request: KeyRequest[Held, Any], events: UsageEventBatch, names: RequestDedupKeys | None
 ) -> None:
     """
     Add the links that events state. An event whose link is not added is rejected.
