@@ -1,5 +1,5 @@
 """
-SQL views over a data lake. One text serves all SQL engines; a dialect defines types, names and dates. Pure.
+SQL views over a data lake. One text serves both SQL engines; a dialect defines types, names and dates. Pure.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def view_statements(engine: str, settings: DestinationSettings) -> str:
     """
     dialect = DIALECTS[engine]
     check_engine_can_read(dialect, settings)
-    values = placeholder_values(dialect, settings)
+    rows = _rows_sql(dialect, settings)
     if settings.format.startswith("focus"):
-        return _read_sql("charges").format_map(values)
-    return _read_sql(engine).format_map(values) + _views_sql(dialect)
+        return _read_sql("charges").format(rows=rows)
+    return _read_sql(engine).format(rows=rows) + _views_sql(dialect)
 
 
 def _read_sql(name: str) -> str:
@@ -67,7 +67,6 @@ def _views_sql(dialect: SqlDialect) -> str:
         "day": dialect.day.format(at),
         "known_day": dialect.day.format(known_since),
         "hour": dialect.hour.format(at),
-        "s": dialect.schema,
     }
     return _read_sql("views").format_map(values)
 
@@ -92,15 +91,6 @@ def check_engine_can_read(dialect: SqlDialect, settings: DestinationSettings) ->
         )
 
 
-def placeholder_values(dialect: SqlDialect, settings: DestinationSettings) -> Mapping[str, str]:
-    columns = (
-        dialect.column.format(name=name, quoted=dialect.quote(name), type=dialect.types[type])
-        for name, type in COLUMNS.items()
-    )
-    address = _files_address(dialect, settings)
-    return {"columns": ",\n".join(columns), "place": address, "rows": _rows_sql(dialect, settings, address)}
-
-
 def _files_address(dialect: SqlDialect, settings: DestinationSettings) -> str:
     scheme = dialect.stores[settings.type]
     path = str(settings.path) if settings.type == "file" else settings.url.partition("://")[2]
@@ -108,11 +98,10 @@ def _files_address(dialect: SqlDialect, settings: DestinationSettings) -> str:
     return f"{start}{path.rstrip('/')}/{TABLE}/v{VERSION}".replace("'", "''")
 
 
-def _rows_sql(dialect: SqlDialect, settings: DestinationSettings, address: str) -> str:
+def _rows_sql(dialect: SqlDialect, settings: DestinationSettings) -> str:
+    address = _files_address(dialect, settings)
     if dialect.name == "clickhouse":
         return _clickhouse_rows_sql(dialect, settings, address)
-    if dialect.name != "duckdb":
-        return ""
     if settings.format in _CHARGES:
         return _CHARGES[settings.format].format(f"{address}/*/*.")
     if settings.format == "parquet":
@@ -149,17 +138,10 @@ class SqlDialect:
     hour: str
     usd: str = "CAST({} AS DECIMAL(18, 6))"
     quote: Callable[[str], str] = field(default=lambda name: f'"{name}"')
-    schema: str = ""  # prefix of view names, such as "tollhouse."
-    column: str = "  {quoted} {type}"  # a column in the table of files; {name} is its name in the files
 
 
 def _quote_with_backticks(name: str) -> str:
     return f"`{name}`"
-
-
-def _quote_in_capitals(name: str) -> str:
-    """Quote a name in capitals, because Snowflake reads unquoted names as capitals."""
-    return f'"{name.upper()}"'
 
 
 def _types_by_column_type(
@@ -209,74 +191,4 @@ CLICKHOUSE: Final = SqlDialect(
     usd="CAST({} AS Nullable(Decimal(18, 6)))",
     quote=_quote_with_backticks,
 )
-ATHENA: Final = SqlDialect(
-    name="athena",
-    column="  `{name}` {type}",  # in Athena, CREATE TABLE quotes names differently from queries
-    stores={"s3": "s3"},
-    types=_types_by_column_type(
-        text="string",
-        count="bigint",
-        truth="boolean",
-        time="timestamp",
-        money="decimal(38,27)",
-        tags="map<string,string>",
-        meters="map<string,decimal(38,6)>",
-    ),
-    day="CAST({} AS DATE)",
-    hour="date_trunc('hour', {})",
-)
-BIGQUERY: Final = SqlDialect(
-    name="bigquery",
-    stores={"gcs": "gs"},
-    types=_types_by_column_type(
-        text="STRING",
-        count="INT64",
-        truth="BOOL",
-        time="TIMESTAMP",
-        money="BIGNUMERIC(38, 27)",
-        tags="STRUCT<key_value ARRAY<STRUCT<key STRING, value STRING>>>",
-        meters="STRUCT<key_value ARRAY<STRUCT<key STRING, value NUMERIC(35, 6)>>>",
-    ),
-    day="DATE({}, 'UTC')",
-    hour="TIMESTAMP_TRUNC({}, HOUR, 'UTC')",
-    usd="CAST({} AS NUMERIC(18, 6))",
-    quote=_quote_with_backticks,
-    schema="tollhouse.",
-)
-SNOWFLAKE: Final = SqlDialect(
-    name="snowflake",
-    stores={"s3": "s3", "gcs": "gcs"},
-    types=_types_by_column_type(
-        text="VARCHAR",
-        count="NUMBER(19, 0)",
-        truth="BOOLEAN",
-        time="TIMESTAMP_NTZ",
-        money="NUMBER(38, 27)",
-        tags="VARIANT",
-        meters="VARIANT",
-    ),
-    day="CAST({} AS DATE)",
-    hour="DATE_TRUNC('HOUR', {})",
-    usd="CAST({} AS NUMBER(18, 6))",
-    column="  {quoted} {type} AS (value:{name}::{type})",
-    quote=_quote_in_capitals,
-)
-SPARK: Final = SqlDialect(
-    name="spark",
-    stores={"s3": "s3a", "gcs": "gs", "file": "file"},
-    types=_types_by_column_type(
-        text="STRING",
-        count="BIGINT",
-        truth="BOOLEAN",
-        time="TIMESTAMP",
-        money="DECIMAL(38, 27)",
-        tags="MAP<STRING, STRING>",
-        meters="MAP<STRING, DECIMAL(38, 6)>",
-    ),
-    day="CAST({} AS DATE)",
-    hour="date_trunc('HOUR', {})",
-    quote=_quote_with_backticks,
-)
-DIALECTS: Final[Mapping[str, SqlDialect]] = {
-    dialect.name: dialect for dialect in (DUCKDB, CLICKHOUSE, ATHENA, BIGQUERY, SNOWFLAKE, SPARK)
-}
+DIALECTS: Final[Mapping[str, SqlDialect]] = {dialect.name: dialect for dialect in (DUCKDB, CLICKHOUSE)}

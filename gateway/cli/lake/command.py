@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gateway.configuration.sections import Config
 
 
-READERS = ("duckdb", "clickhouse", "athena", "bigquery", "snowflake", "spark")
+READERS = ("duckdb", "clickhouse")
 _SHOWN = 100  # maximum differences that are printed without --json
 _POLL_INTERVAL_S = 0.5
 STREAMS = ("kafka", "clickhouse")  # destination types that write no files
@@ -366,9 +366,9 @@ def print_manifests(config: Path | None, name: str | None, topic: str | None, mo
 )
 def print_table_statements(config: Path | None, name: str | None, reader: str | None) -> None:
     """
-    Print SQL that creates a table over the files of a data lake, and views.
+    Print SQL that creates views over the files of a data lake.
 
-    For a destination of type clickhouse, the table is the one that the destination fills.
+    For a destination of type clickhouse, print SQL that creates the table that the destination fills.
     """
     settings = _find_lake_or_exit(config, name, of_any_type=True)
     try:
