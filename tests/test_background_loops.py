@@ -63,7 +63,6 @@ TURNS = {
     "gateway/service/assembly/demo.py note_heartbeats": ONE,
     "gateway/service/assembly/money.py look_for_bills": ONE,
     "gateway/service/assembly/parts.py use_changed_prices": ONE,
-    "gateway/service/assembly/routes.py apply_changed_mappings": ONE,
     "gateway/service/handover.py accept_successor": ONE,
     "spool/erasing.py partial(continue_due_erasures, storage, clock, revoke_device)": "continue_due_erasures",
     "spool/ledger/comparing.py compare_if_due": "compare_and_repair",

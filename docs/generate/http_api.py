@@ -148,7 +148,6 @@ PAGES = (
             "/streams",
             "/events",
             "/event-types",
-            "/event-mappings",
             "/unknown",
         ),
     ),

@@ -212,10 +212,10 @@ class StreamMapper:
         stream = self._streams.get(record.event_type) if isinstance(record, UsageEvent) else None
         if stream is None or not isinstance(record, UsageEvent):
             return None
-        return event_operation(record, stream, committed_at)
+        return _event_operation(record, stream, committed_at)
 
 
-def event_operation(event: UsageEvent, stream: EventStream, committed_at: float) -> UnitCostOperation | None:
+def _event_operation(event: UsageEvent, stream: EventStream, committed_at: float) -> UnitCostOperation | None:
     """
     Return the operation for an event. Return None if the event has no positive amount, or lacks the element
     or a dimension.

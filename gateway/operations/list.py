@@ -52,11 +52,6 @@ RESOURCES: Mapping[str, ResourceModules] = {
     "scheduled-reports": _resource_in_one_module("gateway.operations.money.reports.declared"),
     "prices": _resource_in_one_module("gateway.operations.money.own_prices"),
     "work": _resource_in_one_module("gateway.operations.money.work_links.declared"),
-    "event-mappings": _resource_in_one_module(
-        "gateway.operations.records.event_mappings",
-        heading="Senders",
-        line="Manage mappings, which send types of usage events to your cost service.",
-    ),
 }
 
 

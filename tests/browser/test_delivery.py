@@ -184,8 +184,8 @@ def test_an_unconfirmed_delivery_is_settled(troubled: Tollhouse, open_console: O
 
 def test_events_without_a_mapping_are_named(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """
-    For an event type without a stream, the page says that its events are stored but not sent. People who may not
-    map it see the configuration lines that would send them.
+    For an event type without a stream, the page says that its events are stored but not sent, and shows the
+    configuration lines that would send them.
     """
     console = open_console(troubled, role="operator")
     console.open("/streams")

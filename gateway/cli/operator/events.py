@@ -31,7 +31,7 @@ list_command(
         "start_time": "Earliest time (RFC 3339, inclusive).",
         "end_time": "Latest time (RFC 3339, exclusive).",
     },
-    help="List the newest usage events. The amount is the field that the mapping of the type names.",
+    help="List the newest usage events. The amount is the field that [upstream.events] names for the type.",
 )
 
 list_command(
@@ -40,5 +40,5 @@ list_command(
     root="event_types",
     columns=TYPE_COLUMNS,
     filters={"type": "", "sent": "yes: only types that are sent to your cost service. no: only the others."},
-    help=("List the types of usage events. Types without a mapping are stored and not sent."),
+    help="List the types of usage events. Types without a stream in [upstream.events] are stored and not sent.",
 )

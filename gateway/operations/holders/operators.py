@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from gateway.configuration.certificates import CertificateExpiry, read_certificate_expiries
@@ -80,7 +80,6 @@ if TYPE_CHECKING:
     from spool.log.counted_names import AmountOf
     from spool.log.partial_reports import PartialReports
     from spool.log.protocols import RecordLog
-    from spool.record import UnitCostOperation, UsageEvent
     from spool.registry.assistant_tools import ToolCallTable
     from spool.registry.notices import ChannelState
     from spool.registry.operators import Actor
@@ -121,8 +120,6 @@ class WithRegistry:
         return self.registry
 
 
-# function that returns what an event sends to a stream with a mapping (`NewEventMapping`), or None if nothing
-MapEvent: TypeAlias = "Callable[[UsageEvent, Any], UnitCostOperation | None]"
 _EVERY_ADDRESS = (None, "0.0.0.0", "::")  # hosts of a server that listens on all addresses
 
 
@@ -275,7 +272,6 @@ class SpoolServices:
     - `syncs` returns the states of the tables that are sent upstream. It is empty without a server.
     - `events_sent_as` returns the upstream name for a type of usage events, or None if it is not sent. `is_unmapped`
       returns whether the reason is a missing line in [upstream.events].
-    - `map_event` returns what an event sends to a stream with a given mapping, or None.
     - `event_amount` returns the amount of an event, according to the line of its type.
     - `failed_items` are the failed items of background tasks.
     - `lakes` returns the data lakes of files. `past` reads records that the log has deleted from one of these lakes.
@@ -291,7 +287,6 @@ class SpoolServices:
     events_sent_as: Callable[[str], str | None] = lambda _: None
     is_unmapped: Callable[[str], bool] = lambda _: False
     event_amount: AmountOf = lambda _: None
-    map_event: MapEvent = lambda _, __: None
     partial_reports: PartialReports | None = None
     failed_items: FailedItems = field(default_factory=FailedItems)
     max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records

@@ -191,7 +191,7 @@ def _unmapped_event_types_hint(event_types: Sequence[str]) -> Mapping[str, str]:
     )
     return {
         "hint": f"The events are stored, but the cost service does not receive events of type {names}: "
-        f"map them to a unit-cost stream on the console's page Streams and events, or under [upstream.events]."
+        "map them to a unit-cost stream under [upstream.events] in the configuration."
     }
 
 

@@ -14,7 +14,6 @@ from gateway.http.event_streams import EVENT_STREAM, encode_event
 from gateway.money.budgets.declared import BudgetTable
 from gateway.operations.money.annotations import AnnotationTable
 from gateway.operations.money.own_prices import PriceTable
-from gateway.operations.records.event_mappings import EventMappingTable
 from gateway.operations.records.newest import newest_visible_records
 from gateway.operations.requests.address import NOTHING, SIGNED_IN, operator_call
 from gateway.operations.requests.requests import OperatorRequest, session_role_holder
@@ -117,10 +116,7 @@ async def _versions_by_list(services: OperatorServices) -> Mapping[str, object]:
         "devices": [sender.table.version for sender in senders if sender is not None],
         "keys": registry_version,
         "connections": [registry_version, log.next_number(BILLING_DATA)],
-        "streams": [
-            *(log.next_number(topic) for topic in (USAGE_EVENTS, UNIT_COST)),
-            registry and row_version(registry.declared_table(EventMappingTable).all()),
-        ],
+        "streams": [log.next_number(topic) for topic in (USAGE_EVENTS, UNIT_COST)],
     }
 
 

@@ -210,12 +210,12 @@ def event_rows(spool: SpoolServices, stored_records: Sequence[KeptRecord]) -> Me
     return MemoryRows(
         [
             KeptEvent(stored, event, spool.event_amount(event))
-            for stored, event in usage_events(stored_records)
+            for stored, event in _usage_events(stored_records)
         ]
     )
 
 
-def usage_events(stored_records: Iterable[KeptRecord]) -> Iterator[tuple[KeptRecord, UsageEvent]]:
+def _usage_events(stored_records: Iterable[KeptRecord]) -> Iterator[tuple[KeptRecord, UsageEvent]]:
     """
     Yield the usage events among records. Events about links between units of work lose their session and run
     ids, because people read events without the right to view such ids.

@@ -269,12 +269,8 @@ _LISTED = (
         is_in_demo=False,
     ),
     AddressArea(
-        modules=(
-            "gateway.operations.records.streams",
-            "gateway.operations.records.event_mappings",
-            "gateway.operations.records.event_mapping_preview",
-        ),
-        paths=("/streams", "/events", "/event-types", "/event-mappings", "/unknown"),
+        modules=("gateway.operations.records.streams",),
+        paths=("/streams", "/events", "/event-types", "/unknown"),
     ),
     AddressArea(
         modules=(

@@ -9,7 +9,6 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import fields, replace
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,7 +17,6 @@ from exporters.notifications.notifier import Notifier
 from exporters.service.billing_drops import BillingFileValidator, ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import UpstreamClient, build_client
-from exporters.settings import EventStream, UpstreamSettings
 from gateway.bills.contracts.declared import price_terms
 from gateway.clusters.clusters import Clusters
 from gateway.configuration.changes import digest_settings
@@ -50,7 +48,6 @@ from gateway.monitoring.metrics import ProcessMetrics
 from gateway.normalise.formats.langfuse.merger import ReportMerger
 from gateway.normalise.outcome import ReadOptions
 from gateway.operations.money.own_prices import price_overrides
-from gateway.operations.records.event_mappings import NewEventMapping, mappings_by_type
 from gateway.operations.requests.receiver_services import ReceiverServices
 from gateway.operations.services import Background
 from gateway.people.authentication.access import KeyAccess
@@ -64,7 +61,7 @@ from spool.clock import Clock, SteadyClock
 from spool.loops import RETRY_S, repeat
 from spool.packed.native import NO_NATIVE, CompiledModuleUse
 from spool.people import People
-from spool.record import Inference, UnitCostOperation, UsageEvent
+from spool.record import Inference, UsageEvent
 from spool.registry.notices import ChannelState
 from spool.registry.operators import Actor
 from spool.shares import HeldByKey, KeyShare
@@ -112,8 +109,6 @@ class ServicePartsBuilder:
         self.demo_note = read_note(config.data_dir)
         self.stack = stack
         self.locks = ConnectionLocks()
-        # lock that is held while the routes change, so that no change uses earlier settings
-        self.routing = asyncio.Lock()
         server = config.server
         self.inflight = InflightBytes(
             server.max_inflight_bytes, reserve=server.small_body_reserve, small=server.small_body_bytes
@@ -399,30 +394,12 @@ class ServicePartsBuilder:
     def amount_of(self, event: UsageEvent) -> Decimal | None:
         from exporters.service.events import event_amount
 
-        return event_amount(self.upstream_with_mappings(), event)
+        return event_amount(self.config.upstream, event)
 
     def is_unmapped(self, event_type: str) -> bool:
         from exporters.service.events import is_unmapped_event_type
 
-        return is_unmapped_event_type(self.upstream_with_mappings(), event_type)
-
-    def upstream_with_mappings(self, config: Config | None = None) -> UpstreamSettings:
-        """
-        Return the section [upstream] with the mappings of usage events that operators set. If the
-        configuration also maps a type, the configuration takes precedence.
-        """
-        settings = (config or self.config).upstream
-        if not (stored := mappings_by_type(self.storage.registry)):
-            return settings
-        return replace(
-            settings,
-            events={**{type: to_event_stream(one) for type, one in stored.items()}, **settings.events},
-        )
-
-    def map_event(self, event: UsageEvent, mapping: NewEventMapping) -> UnitCostOperation | None:
-        from exporters.service.events import event_operation
-
-        return event_operation(event, to_event_stream(mapping), self.clock.now())
+        return is_unmapped_event_type(self.config.upstream, event_type)
 
     def build_publisher(self, intake: NonTelemetryIntake) -> UnitCostPublisher:
         return UnitCostPublisher(
@@ -434,16 +411,6 @@ class ServicePartsBuilder:
             clock=self.clock,
             failed_items=self.storage.failed_items,
         )
-
-
-def to_event_stream(mapping: NewEventMapping) -> EventStream:
-    return EventStream(
-        **{
-            field.name: getattr(mapping, field.name)
-            for field in fields(EventStream)
-            if field.name != "dimensions"
-        }
-    )
 
 
 async def reload_price_overrides_on_change(

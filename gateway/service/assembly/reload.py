@@ -72,12 +72,6 @@ class ConfigReloader:
         Apply the new configuration and return the configuration in effect. Raises ConfigError with every
         problem. In that case, nothing has changed.
         """
-        async with self.assembler.routing:
-            return await self._apply_configuration(running, read, certificate, actor)
-
-    async def _apply_configuration(
-        self, running: Config, read: Callable[[], Config], certificate: Certificate | None, actor: Actor
-    ) -> tuple[Config, ReloadOutcome]:
         try:
             new = await asyncio.to_thread(read)
             config_change = compare_configs(running, new)

@@ -17,14 +17,11 @@ from exporters.service.upstream_client import UpstreamClient
 from gateway.configuration.sections import Config
 from gateway.configuration.values import ConfigError
 from gateway.devices.fleet.forwarded_heartbeats import adjust_heartbeat_for_upstream
-from gateway.operations.records.event_mappings import mappings_by_type
 from gateway.service.assembly.demo import planted_routes
 from gateway.service.assembly.parts import ServicePartsBuilder
 from spool.deliveries.protocols import LANDINGS
 from spool.installation import public_id
-from spool.loops import RETRY_S, repeat
 from spool.record import AI_TELEMETRY
-from spool.registry.registry import Registry
 
 if TYPE_CHECKING:
     from exporters.destinations.upstream import UpstreamContext
@@ -70,7 +67,7 @@ def route_configs(parts_builder: ServicePartsBuilder, config: Config) -> list[Ro
     context = _upstream_context(parts_builder, config) if config.upstream.base_url else None
     try:
         routes = build_routes(
-            parts_builder.upstream_with_mappings(config),
+            config.upstream,
             config.destinations,
             clock=parts_builder.clock,
             context=context,
@@ -116,31 +113,6 @@ def _upstream_context(parts_builder: ServicePartsBuilder, config: Config) -> Ups
         locks=parts_builder.locks,
         id_upstream=parts_builder.billing_connections.upstream_connection_id_of_drop,
         single_writer=frozenset(stream.name for stream in config.streams if stream.single_writer),
-    )
-
-
-async def follow_event_mappings(
-    parts_builder: ServicePartsBuilder, routes: RouteForwarder, registry: Registry
-) -> None:
-    """Send usage events by the mappings that operators set, also if another gateway stores them."""
-    applied = mappings_by_type(registry)
-
-    async def apply_changed_mappings() -> None:
-        nonlocal applied
-        current = mappings_by_type(registry)
-        if current == applied:
-            await registry.wait_for_change()
-            return
-        async with parts_builder.routing:
-            await routes.apply_routes_and_syncs(route_configs(parts_builder, parts_builder.config), None)
-        applied = current
-
-    await repeat(
-        apply_changed_mappings,
-        every_s=0.0,
-        failed="changed event mappings are not used",
-        action="event_mappings_wait",
-        retry_s=RETRY_S,
     )
 
 

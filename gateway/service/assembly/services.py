@@ -40,7 +40,7 @@ from gateway.service.assembly.operators import build_operator_services, lazy_dem
 from gateway.service.assembly.parts import ServicePartsBuilder, reload_price_overrides_on_change
 from gateway.service.assembly.people_above import UpstreamPeopleLink
 from gateway.service.assembly.reload import ConfigReloader
-from gateway.service.assembly.routes import build_syncs, follow_event_mappings, start_routes
+from gateway.service.assembly.routes import build_syncs, start_routes
 from gateway.service.assembly.storage import open_storage
 from spool.clock import Clock
 from spool.errors import SpoolDamaged
@@ -183,9 +183,6 @@ async def _assemble_services(
         people_link = UpstreamPeopleLink(parts_builder, storage.registry, is_agent=is_agent)
         relay = people_link.try_send_addresses_upstream
         tasks.append(Task("people above", people_link.run))
-        tasks.append(
-            Task("event mappings", partial(follow_event_mappings, parts_builder, routes, storage.registry))
-        )
         tasks.append(
             Task(
                 "own prices",

@@ -1,6 +1,6 @@
 """
-Examples of all that people create: budgets, a channel, a scheduled report, a price, a contract, an event type, an
-annotation and a billing connection. So each page of the console has content.
+Examples of all that people create: budgets, a channel, a scheduled report, a price, a contract, an annotation
+and a billing connection. So each page of the console has content.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from gateway.operations.money.annotations import AnnotationTable, NewAnnotation
 from gateway.operations.money.own_prices import NewPrice, PriceTable
 from gateway.operations.money.reports.declared import NewScheduledReport, ScheduledReportTable
-from gateway.operations.records.event_mappings import EventMappingTable, NewEventMapping
 from gateway.service.demo.month import DAY_S
 from gateway.service.demo.note import CHANNEL
-from gateway.service.demo.samples import ACTOR, EVENT_TYPE, MOST
-from spool.ledger.dimensions import TOTAL
+from gateway.service.demo.samples import ACTOR, MOST
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, next_full_hour
 from spool.registry.connections import ConnectionDraft
@@ -47,8 +45,6 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
     price = NewPrice(model="acme-small-*", provider="acme", input="0.4", output="1.2")
     await registry.declared_table(PriceTable).create(price, max_rows=MOST, actor=ACTOR)
     await _add_contract(registry, ledger, end)
-    mapping = NewEventMapping(event_type=EVENT_TYPE, stream="orders", value="1")
-    await registry.declared_table(EventMappingTable).create(mapping, max_rows=MOST, actor=ACTOR)
     day = datetime.fromtimestamp(end - 9 * DAY_S, UTC).date().isoformat()
     note = NewAnnotation(day=day, text="The new search page was released")
     await registry.declared_table(AnnotationTable).create(note, max_rows=MOST, actor=ACTOR)

@@ -77,7 +77,6 @@ def operations(today: datetime) -> Iterator[Operation]:
     yield Operation("/fleet", "coverage", "/fleet/coverage")
     yield Operation("/fleet", "machines", "/fleet/devices?limit=50")
     yield Operation("/devices", "list", "/devices?limit=50")
-    yield Operation("/streams", "mappings", "/event-mappings?limit=50")
     yield Operation("/streams", "event types", "/event-types?limit=50")
     yield Operation("/delivery", "routes", "/routes?limit=50")
     yield Operation("/tail", "fields", "/records?limit=1")

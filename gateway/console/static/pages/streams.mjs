@@ -1,29 +1,22 @@
 /** Usage events and their types, unit-cost streams, and deliveries that were sent without an answer. */
 import {to} from "../lib/address.mjs";
-import {get, send} from "../lib/api.mjs";
+import {send} from "../lib/api.mjs";
 import {html} from "../lib/html.mjs";
 import {ago, exactCount} from "../lib/format.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {mappingFields, typedMapping} from "../lib/mapping_fields.mjs";
-import {Columns, Copy, Problem, State, Tabs, may} from "../lib/parts.mjs";
-import {useQuery} from "../lib/query.mjs";
+import {Columns, Copy, State, Tabs, may} from "../lib/parts.mjs";
 import {Thing} from "../lib/things.mjs";
 
 const PATH = "/streams";
 
 const amount = {title: "Amount", kind: "number", value: (row) => (row.amount === null ? "–" : exactCount(row.amount))};
-const place = ({id}) => `${MAPPINGS}/${id}`;
 const mapping = (type) => `[upstream.events.${JSON.stringify(type)}]\nstream = "NAME"`;
 
 const STREAM = /^unit-cost stream /; // sent_as of a mapped type
-const makes = "installation_administration";
-const MAPPINGS = "/event-mappings";
-const Sent = ({since}) => html`<p role="status">${since} Tollhouse sends events of this type from now on. <b>Replay</b> of the route
-  <a href=${to("/delivery", {open: "upstream/usage-events"})}>upstream/usage-events</a> sends earlier ones.</p>`;
 
-const types = (mappings) => ({
+const TYPES = {
   path: "/event-types", root: "event_types", at: PATH, caption: "types of usage events", what: ["streams"],
-  identity: (row) => row.type, file: (row) => mappings.has(row.type) && ["event-mappings", mappings.get(row.type).id],
+  identity: (row) => row.type,
   columns: [
     {title: "Type", value: (row) => row.type, sort: "type"},
     {title: "Sent as", value: (row) => (row.sent_as ? html`<${State} word=${row.sent_as} kind="good" />`
@@ -32,25 +25,15 @@ const types = (mappings) => ({
     amount,
     {title: "Last seen", value: (row) => ago(row.last_seen), exact: (row) => row.last_seen, sort: "last_seen"},
   ],
-  Details: ({row, session}) => html`<p>${exactCount(row.count)} events, the last at ${row.last_seen}.</p>
-    ${!row.sent_as ? html`<p>Tollhouse stores these events and does not forward them. To forward them, map the type to a stream${may(session, makes) ? "." : " in the configuration:"}</p>
-        ${!may(session, makes) && html`<${Copy} label="the mapping" text=${mapping(row.type)} />`}`
-      : STREAM.test(row.sent_as) ? html`<p>Tollhouse forwards them as the unit-cost stream <a href=${to(PATH, {tab: "streams", open: row.sent_as.replace(STREAM, "")})}>${row.sent_as.replace(STREAM, "")}</a>.
-        ${!mappings.has(row.type) && " The configuration maps this type."}</p>`
+  Details: ({row}) => html`<p>${exactCount(row.count)} events, the last at ${row.last_seen}.</p>
+    ${!row.sent_as ? html`<p>Tollhouse stores these events and does not forward them. To forward them, map the type to a stream in the configuration:</p>
+        <${Copy} label="the mapping" text=${mapping(row.type)} />`
+      : STREAM.test(row.sent_as) ? html`<p>Tollhouse forwards them as the unit-cost stream <a href=${to(PATH, {tab: "streams", open: row.sent_as.replace(STREAM, "")})}>${row.sent_as.replace(STREAM, "")}</a>.</p>`
         : html`<p>Tollhouse forwards them as events.</p>`}
     <p><a href=${to(PATH, {tab: "newest", type: row.type})}>Show the newest events</a></p>`,
-  actions: [
-    {title: "Map to a stream", needs: makes, when: (row) => !row.sent_as && !mappings.has(row.type), fields: (row) => mappingFields({event_type: row.type}),
-      run: (_, given) => send("POST", MAPPINGS, typedMapping(given)).then(() => html`<${Sent} since="The mapping is set." />`)},
-    {title: "Edit the mapping", needs: makes, when: (row) => mappings.has(row.type), fields: (row) => mappingFields(mappings.get(row.type)),
-      run: (row, given) => send("PATCH", place(mappings.get(row.type)), typedMapping(given)).then(() => html`<${Sent} since="The mapping is changed." />`)},
-    {title: "Delete the mapping", needs: makes, danger: true, when: (row) => mappings.has(row.type), text: (row) => `Your cost service receives no more events of the type ${row.type}.`,
-      run: (row) => send("DELETE", place(mappings.get(row.type))).then(() => null)},
-  ],
   empty: html`<h2>No usage events yet</h2><p>Senders post them to <code>/v1/events</code> as JSON or CloudEvents, one or several per request.
     This list shows each event type.</p>`,
-});
-const EMPTY = types(new Map()).empty;
+};
 
 const EVENTS = {
   path: "/events", root: "events", at: PATH, caption: "usage events", what: ["streams"], most: 200,
@@ -64,7 +47,7 @@ const EVENTS = {
     {title: "Happened", wide: true, value: (row) => (row.start_time ? ago(row.start_time) : "unknown"), exact: (row) => row.start_time, sort: "start_time"},
   ],
   Before: ({answer}) => answer.looked_through.records > 0 && html`<p class="faint">Tollhouse searched the newest ${exactCount(answer.looked_through.records)} stored events.</p>`,
-  empty: EMPTY,
+  empty: TYPES.empty,
 };
 
 const STREAMS = {
@@ -105,13 +88,10 @@ const UNKNOWN = {
   empty: html`<p>No deliveries without an answer.</p>`,
 };
 
-const TABS = [["events", "Usage events", null], ["newest", "Newest events", EVENTS],
+const TABS = [["events", "Usage events", TYPES], ["newest", "Newest events", EVENTS],
   ["streams", "Unit-cost streams", STREAMS], ["unknown", "Sent, no answer", UNKNOWN]];
 
 export function Page(given) {
   const [name, , list] = TABS.find(([each]) => each === given.query.get("tab")) ?? TABS[0];
-  const {data, error, reload} = useQuery(() => (list ? Promise.resolve([]) : get(MAPPINGS, {limit: 1000}).then((answer) => answer.event_mappings)), [name], ["streams"]);
-  const mappings = new Map((data ?? []).map((each) => [each.event_type, each]));
-  return html`<${Tabs} path=${PATH} query=${given.query} tabs=${TABS} /><${Problem} error=${error} retry=${reload} />
-    <${ListPage} key=${name} list=${list ?? types(mappings)} ...${given} />`;
+  return html`<${Tabs} path=${PATH} query=${given.query} tabs=${TABS} /><${ListPage} key=${name} list=${list} ...${given} />`;
 }

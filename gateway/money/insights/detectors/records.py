@@ -357,10 +357,7 @@ def _unmapped_events_finding(seen: EventType) -> Finding:
             "Your cost service accepts no usage events, and no unit-cost stream is set for this type. "
             "The events are stored here and not sent."
         ),
-        advice=(
-            "Map the type to a stream on the page Streams and events, or in [upstream.events]. Otherwise mark this "
-            "insight as ignored."
-        ),
+        advice="Map the type to a stream in [upstream.events]. Otherwise mark this insight as ignored.",
         category="delivery",
         effort=LOW,
         newest=seen.last_seen,

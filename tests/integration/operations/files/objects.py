@@ -134,14 +134,6 @@ PRICE = {
     "cache_write": "3",
     "cache_write_1h": "4",
 }
-MAPPING = {
-    "event_type": "order: paid",
-    "stream": "orders",
-    "value": "1",
-    "element": "on",
-    "type": "metric",
-    "granularity": "HOURLY",
-}
 KEY = {
     "name": "=sender",
     "scopes": ["ai-telemetry-ingest:ingest-ai-telemetry"],
@@ -207,7 +199,6 @@ _BY_HAND: Mapping[str, list[dict[str, Any]]] = {
     "roles": [ROLE],
     "keys": [KEY, MANAGED_KEY],
     "prices": [PRICE],
-    "event-mappings": [MAPPING],
     "views": [PLAIN_VIEW, FULL_VIEW],
     "budgets": [CALLS, BUDGET],
     "plans": [PLAN],

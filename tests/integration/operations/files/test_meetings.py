@@ -36,7 +36,6 @@ NAMES = {
     ),
     **dict.fromkeys(("enrolment-tokens", "clusters"), "name"),
     "prices": "model",
-    "event-mappings": "event_type",
     "connections": "connection_id",
     "namespaces": "id",
     "allocation": "namespace",

@@ -45,7 +45,6 @@ SIGNING_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 READS_BY_POST = {
     "preview_role",
     "preview_price",
-    "preview_event_mapping",
     "relay_mcp",
     "diff_definition",
     "validate_definition",
