@@ -11,6 +11,7 @@ from spool.ledger import sums as rule
 from spool.ledger import work
 from spool.ledger.comparing import max_records_at_once
 from spool.ledger.sums import HourlySums
+from spool.ledger.token_sums import SIZES
 from spool.log.values import LogEntry
 from spool.packed.native import HourlyRowAdder, NativeFault, NativeModule, inference_field_index
 from spool.packed.records import PackedRecords
@@ -97,7 +98,7 @@ def _row_adder(native: NativeModule, sums: HourlySums) -> HourlyRowAdder:
             inference_field_index("tags"),
             frozenset(name.encode() for name in {*sums.tags, *MARKS, *work.TAGS}),
         ),
-        sized=(inference_field_index("input_tokens"), inference_field_index("output_tokens"), rule.SIZES),
+        sized=(inference_field_index("input_tokens"), inference_field_index("output_tokens"), SIZES),
         counts=[(inference_field_index(field), bounds.get(field, most)) for field in rule.COUNTS[1:]],
         amounts=(
             [inference_field_index("cost"), inference_field_index("estimated_cost")],

@@ -61,6 +61,7 @@ from gateway.operations.managed import (
     JsonAnswer,
     ManagedResource,
     OperationCaller,
+    OperationKeyRequest,
 )
 from gateway.operations.people.managed import asker_for_key
 from gateway.operations.requests.key_requests import KeyRequest
@@ -622,7 +623,7 @@ DEFINITION_KIND = AllocationDefinitionFileHandler()
     gives={JSON: OneNamespace},
     may_be_empty=True,
 )
-async def create_namespace(request: KeyRequest[MoneyServices, NewNamespace]) -> Result:
+async def create_namespace(request: OperationKeyRequest[MoneyServices, NewNamespace]) -> Result:
     new_namespace = NewNamespaceOfId(
         id=request.path_parameter("namespace"), **msgspec.structs.asdict(request.body)
     )

@@ -16,6 +16,7 @@ from gateway.operations.money.reports.declared import NewScheduledReport, Schedu
 from gateway.service.demo.month import DAY_S
 from gateway.service.demo.note import CHANNEL
 from gateway.service.demo.samples import ACTOR, MOST
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, next_full_hour
 from spool.registry.connections import ConnectionDraft

@@ -22,7 +22,7 @@ CREATE TABLE {schema}.ledger_keys (
     tag_values jsonb NOT NULL
 );
 
--- Sums by hour and by day. Money is in dollars with all its digits (spool/ledger/money.py).
+-- Sums by hour and by day. Money is in dollars with all its digits (spool/money.py).
 CREATE TABLE {schema}.ledger_hours (
     start bigint NOT NULL,
     key bigint NOT NULL,

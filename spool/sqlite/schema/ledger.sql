@@ -23,7 +23,7 @@ CREATE UNIQUE INDEX keys_by_dimensions ON keys (
     region, sender
 );
 
--- Sums by hour and by day. Each amount of money has three limbs of nine decimals (spool/ledger/money.py).
+-- Sums by hour and by day. Each amount of money has three limbs of nine decimals (spool/money.py).
 CREATE TABLE hours (
     start INTEGER NOT NULL,
     key INTEGER NOT NULL,

@@ -15,7 +15,8 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
 
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config
+from gateway.configuration.server import ServerSettings
 from gateway.http.address import BASIC, IN_PATH, ApiAddress
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from gateway.service.addresses.table import ADDRESSES

@@ -153,7 +153,7 @@ async def compare(faces: Faces, round: int) -> Counter[str]:
 def is_hidden(row: dict[str, Any]) -> bool:
     """Return whether a device is no machine of a person, or an earlier life of a machine."""
     is_cluster = {"kind": "cluster"}.items() <= row["labels"].items()
-    return is_cluster or row["state"] == "replaced"
+    return bool(is_cluster or row["state"] == "replaced")
 
 
 async def compare_insights(faces: Faces, fleet: list[dict[str, Any]]) -> None:

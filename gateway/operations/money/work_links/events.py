@@ -10,7 +10,7 @@ from gateway.normalise.events import LINK_EVENT, UsageEventBatch
 from gateway.normalise.outcome import MALFORMED, RejectedPayloadItem
 from gateway.operations.managed import HasLedger, OperationCaller, OperationKeyRequest
 from gateway.operations.money.work_links.declared import DIGESTS, WORK_LINK, NewWorkLink, WorkLinkTable
-from gateway.operations.requests.key_requests import KeyRequest, item_identity
+from gateway.operations.requests.key_requests import item_identity
 from spool.errors import AlreadyThere, Invalid, NotAllowed
 from spool.identity import RequestDedupKeys
 from spool.record import UsageEvent
@@ -24,7 +24,7 @@ NOT_LINKED = (
 
 
 async def add_stated_links(
-    request: KeyRequest[Held, Any], events: UsageEventBatch, names: RequestDedupKeys | None
+    request: OperationKeyRequest[Held, Any], events: UsageEventBatch, names: RequestDedupKeys | None
 ) -> None:
     """
     Add the links that events state. An event whose link is not added is rejected.

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from gateway.devices.agent.assistants import ASSISTANTS
-from gateway.devices.fleet import heartbeat_facts
 from gateway.devices.fleet.assistant_states import (
     AssistantEvidence,
     assistant_states_of_device,
@@ -19,6 +18,7 @@ from gateway.devices.fleet.assistant_states import (
 )
 from gateway.devices.fleet.heartbeat_facts import CAUSES
 from gateway.devices.fleet.uses import RECENT_S
+from gateway.normalise import assistants
 from gateway.normalise.assistants import assistant_of_source
 from spool.devices.device import Device
 from spool.record import utc_iso
@@ -322,7 +322,7 @@ def test_every_assistant_that_can_be_set_up_has_its_sources() -> None:
     """
     for assistant in ASSISTANTS.values():
         assert {assistant.name} == {assistant_of_source(source) for source in assistant.sources}
-    assert {*ASSISTANTS, "opencode"} == set(heartbeat_facts.ASSISTANTS)
+    assert {*ASSISTANTS, "opencode"} == set(assistants.ASSISTANTS)
 
 
 def test_opencode_reports_with_a_library_of_others() -> None:
