@@ -92,7 +92,7 @@ class Operators:
 
     async def audited(self, name: str, answer: Any = None) -> None:
         """Check that the request of this name, which was just sent, left an audit row under ADA's name."""
-        listed = await self.ask("GET", "/audit")
+        listed = await self.ask("GET", "/audit?limit=1")
         count = listed["pagination"]["total_count"]
         assert self.seen < count, (name, answer)
         assert ADA == listed["audit"][0]["actor"], (name, listed["audit"][0])

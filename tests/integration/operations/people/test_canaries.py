@@ -289,6 +289,7 @@ async def opened(serve: Serve, config: Config, clock: MovedClock) -> World:
     return world
 
 
+@pytest.mark.proof
 async def test_no_name_is_left_anywhere(
     serve: Serve,
     storage_of: tuple[Config, Callable[[], Iterator[bytes]]],

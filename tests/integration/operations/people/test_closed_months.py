@@ -19,6 +19,7 @@ from spool.engines import MEMORY, POSTGRES
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
+from tests.rounds import as_proof
 from tests.spool.contract.examples import add, call
 from tests.spool.postgres_cluster import Schema
 
@@ -41,7 +42,7 @@ def book(price: str) -> PriceBook:
     )
 
 
-on_every_engine = pytest.mark.parametrize("server", [MEMORY, POSTGRES], indirect=True)
+on_every_engine = pytest.mark.parametrize("server", [MEMORY, as_proof(POSTGRES)], indirect=True)
 
 
 @pytest_asyncio.fixture

@@ -70,6 +70,7 @@ async def persons(world: World) -> tuple[Any, Any]:
     return listed, checked(await world.ask("GET", "/people/stated"))["stated_names"]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("seed", part(range(2), every=2))
 async def test_no_order_of_steps_changes_a_sum(
     serve: Serve, storage_of: tuple[Config, Callable[[], Iterator[bytes]]], seed: int

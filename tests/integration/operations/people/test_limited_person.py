@@ -48,6 +48,7 @@ from spool.registry.scopes import ENROLL
 from tests.integration.operations.people.test_sign_in import PASSWORD, headers_of, signed_in
 from tests.integration.operations.server import INGEST, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
+from tests.rounds import part
 from tests.spool.contract.examples import add, call
 from tests.spool.savings import SAVING
 
@@ -377,7 +378,7 @@ SHOWN_TO_ALL_ALONE = ("-subject", "-type", " key", "-cluster", " note", " word")
 
 
 @pytest.mark.proves("A person with restricted access sees other calls")
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", part([*ROLES], every=3))
 async def test_a_limited_person_sees_nothing_of_another_team(tmp_path: Path, role: str) -> None:
     """
     For a limited person, every address answers with the person's own data or refuses. No answer contains a text of
@@ -403,6 +404,7 @@ async def test_a_limited_person_sees_nothing_of_another_team(tmp_path: Path, rol
         assert "new" == kept.status
 
 
+@pytest.mark.proof
 async def test_an_organizer_sees_both_teams(tmp_path: Path) -> None:
     """
     An Owner sees both teams in all reads. This proves that the test of the limited person could find foreign data.

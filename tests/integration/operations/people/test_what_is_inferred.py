@@ -135,6 +135,8 @@ async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path) -> None:
                     ranked = ("sort_key=cost&sort_order=desc",) if row.path.endswith("/records") else ()
                     for limit in ("", "limit=1", *ranked) if row.lists else ("",):
                         whole = path + ("&" if "?" in path else "?") * bool(limit) + limit
+                        if whole in found:  # the path names no object of a team
+                            continue
                         status, text = await there.send("GET", whole, None, there.eva)
                         found[whole] = status, text.partition("} ")[2]
         return found

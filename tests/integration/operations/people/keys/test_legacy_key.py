@@ -21,6 +21,7 @@ from spool.registry.scopes import SEND_AI_TELEMETRY
 from tests.integration.conftest import Serve, file_contents
 from tests.integration.operations.server import INGEST, OperatorServer, operator_server
 from tests.integration.payloads import json_span, json_traces
+from tests.rounds import part
 from tests.spool.kept import audit_rows
 
 GRACE = "grace@example.com"
@@ -71,7 +72,7 @@ async def operate(server: OperatorServer, name: str, operation: str) -> int:
     return (await server.ask("DELETE", path, by=GRACE, confirm=typed)).status
 
 
-@pytest.mark.parametrize("origin", ["created", "of the file"])
+@pytest.mark.parametrize("origin", part(["created", "of the file"], every=2))
 @pytest.mark.parametrize(
     ("before", "operation", "answer", "after"),
     [
