@@ -1,8 +1,10 @@
-"""`tollhouse recommendations` on a month with two planted savings."""
+"""`tollhouse recommendations` on few calls, and on a month with two planted savings."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -12,8 +14,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
+from gateway.intake.prices import PriceBook
+from spool.clock import SystemClock
+from spool.settings import SpoolSettings
+from spool.sqlite.ledger import open_ledger
+from spool.sqlite.spool import open_spool
 from tests.acceptance.conftest import Tollhouse
+from tests.spool.contract.examples import add, call
 
+DAY_S = 86_400
 PLANTED = ("priority-tier", "nightly-job")
 
 
@@ -53,6 +62,54 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
     house.stop()
 
 
+def test_a_saving_of_few_calls(tmp_path: Path) -> None:
+    """A saving is found, listed, shown, decided and found again by commands on a directory that no server uses."""
+    directory = tmp_path / "store"
+    asyncio.run(_fill_with_priority_calls(directory))
+    terminal = Terminal(directory)
+    assert "1 found: $" in terminal.run("recommendations", "preview", "--type", "priority_tier").output
+    assert [] == terminal.listed()
+    assert 1 == terminal.json("check")["look"]["new"]
+    [found] = terminal.listed("--type", "priority_tier")
+    assert 0 < Decimal(found["monthly_savings"])
+    assert [] == terminal.listed("--team", "nobody")
+    told = terminal.run("recommendations", "show", found["id"]).output
+    for words in (found["title"], "What was seen: ", "What to do: ", "Calculated as: $", "Assumed: "):
+        assert words in told
+    terminal.run("recommendations", "edit", found["id"], "--status", "on_hold", "--assignee", "ada")
+    terminal.run("recommendations", "comments", "create", found["id"], "asked the team")
+    assert "asked the team" in terminal.run("recommendations", "show", found["id"]).output
+    assert "1 found again" in terminal.run("recommendations", "check").output
+    [again] = terminal.listed("--status", "on_hold", "--assignee", "ada")
+    assert found["id"] == again["id"]
+    changed = terminal.json("types", "edit", "priority_tier", "--disable")["recommendation_type"]
+    assert changed["enabled"] is False
+    assert [found["id"]] == [each["id"] for each in terminal.listed("--open", "false")]
+
+
+async def _fill_with_priority_calls(directory: Path) -> None:
+    """Store and count calls of four days in the tier with the highest price."""
+    directory.mkdir()
+    spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=SystemClock())
+    made = [
+        call(
+            number, at=time.time() - 3600 - DAY_S * number, team="search", provider="openai",
+            request_model="gpt-4.1", input_tokens=1_000_000, output_tokens=100_000,
+            tags={"service_tier": "priority"},
+        )
+        for number in range(1, 5)
+    ]  # fmt: skip
+    prices = PriceBook.load()
+    for record, _ in made:
+        prices.price_record(record)
+    await add(spool.log, *made)
+    ledger = await open_ledger(directory, clock=SystemClock())
+    await ledger.catch_up(spool.log)
+    await ledger.close()
+    await spool.close()
+
+
+@pytest.mark.proof
 def test_what_was_found(terminal: Terminal) -> None:
     """
     The largest come first, and can be filtered by type and team. `show` prints the formula and its assumptions.
@@ -70,6 +127,7 @@ def test_what_was_found(terminal: Terminal) -> None:
     assert '"team"' in json.dumps(terminal.json("dimensions"))
 
 
+@pytest.mark.proof
 def test_what_people_decide(terminal: Terminal) -> None:
     """Several recommendations are decided at once, with comments. A later run keeps the decisions."""
     ids = [each["id"] for each in terminal.listed()]
@@ -92,6 +150,7 @@ def test_what_people_decide(terminal: Terminal) -> None:
     assert [] == terminal.json("comments", "list", ids[0])["comments"]
 
 
+@pytest.mark.proof
 def test_types_and_checks(terminal: Terminal) -> None:
     """A check stores nothing. Disabling a type closes its recommendations and stops its search."""
     checked = terminal.json("preview")["check"]

@@ -21,6 +21,7 @@ from tests.integration.operations.bills.plans.test_plans import CLAUDE
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
+from tests.rounds import as_proof
 from tests.spool.contract.examples import add, call
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
@@ -92,7 +93,7 @@ async def use_links(server: OperatorServer) -> None:
     await server.storage.ledger.apply_links(links_and_units_that_saved_views_filter_by(server.registry))
 
 
-@pytest.mark.parametrize("server", [SQLITE, POSTGRES], indirect=True)
+@pytest.mark.parametrize("server", [SQLITE, as_proof(POSTGRES)], indirect=True)
 async def test_a_budget_counts_the_calls_of_a_repository(server: OperatorServer) -> None:
     """
     A budget over a repository or a pull request has all its calls, by owner, with alerts, history and forecast. Linked

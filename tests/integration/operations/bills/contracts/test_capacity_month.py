@@ -31,6 +31,7 @@ from tests.gateway.bills.reconciliation.faults import replaced
 from tests.gateway.bills.reconciliation.simulator import AZURE, DAYS, Call, book, month, record, statements
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
+from tests.rounds import as_proof
 from tests.spool.contract.examples import add
 from tests.spool.postgres_cluster import Schema
 
@@ -53,7 +54,7 @@ CONTRACT: dict[str, Any] = {
 TEAMS = {"key_web": "web", "key_app": "app", "key_jobs": None}
 
 
-@pytest_asyncio.fixture(params=[MEMORY, POSTGRES])
+@pytest_asyncio.fixture(params=[MEMORY, as_proof(POSTGRES)])
 async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
     stored = None
     if request.param == POSTGRES:

@@ -35,6 +35,7 @@ from tests.gateway.money.recommendations.examples import BOOK
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
+from tests.rounds import as_proof
 from tests.spool.contract.examples import add, call
 from tests.spool.postgres_cluster import Schema
 
@@ -73,6 +74,7 @@ SOURCES = {"claude": "claude_code", "copilot": "copilot_cli"}
 
 
 on_every_engine = pytest.mark.parametrize("server", [MEMORY, POSTGRES], indirect=True)
+on_one_engine = pytest.mark.parametrize("server", [MEMORY, as_proof(POSTGRES)], indirect=True)
 
 
 @pytest_asyncio.fixture
@@ -566,7 +568,7 @@ def day_of(record: Inference) -> str:
     return f"{datetime.fromtimestamp((record.start_time or 0) / NS, UTC):%Y-%m-%d}"
 
 
-@on_every_engine
+@on_one_engine
 async def test_a_report_leaves_out_what_plans_cover(server: OperatorServer) -> None:
     """
     Reports leave out covered calls by day and team, for the largest groups, in another time zone and in
