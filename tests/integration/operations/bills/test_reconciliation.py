@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 from msgspec.structs import replace
@@ -44,12 +45,11 @@ from tests.gateway.bills.reconciliation.simulator import (
 )
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
-from tests.rounds import IS_LONG
 from tests.spool.contract.examples import add
 
 DAY_S = 86400
 MARCH, NOW = "2026-03", datetime(2026, 4, 2, 12, tzinfo=UTC)
-CALLS = month(a_day=2 if IS_LONG else 1)
+CALLS = month(a_day=2)
 PARTS = ("volume", "rate", "other", "own")
 
 
@@ -257,6 +257,7 @@ async def test_insight_and_metric(server: OperatorServer) -> None:
     assert all(0 < ratio < 1 for ratio in ratios.values())
 
 
+@pytest.mark.proof
 async def test_failed_calls_that_nobody_bills(tmp_path: Path) -> None:
     """
     A gateway reports failed calls with tokens at the cost 0. They are no difference, and their hours do not hide that

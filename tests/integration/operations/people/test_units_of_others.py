@@ -217,6 +217,7 @@ async def answers(desk: Desk, ids: Sequence[str]) -> dict[str, tuple[int, str]]:
     return found
 
 
+@pytest.mark.proof
 @pytest.mark.proves("A person with restricted access sees other calls")
 @pytest.mark.parametrize("number", ROLES)
 async def test_calls_of_others_change_no_answer(tmp_path: Path, number: int) -> None:

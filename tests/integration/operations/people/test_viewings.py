@@ -31,6 +31,7 @@ from tests.integration.receivers.test_second_names import storage_of as storage_
 from tests.integration.test_linked_names import sent, world_of
 from tests.integration.test_one_identity import ANN, ASKED, OpenWorld, World, checked
 from tests.integration.test_one_identity import open_world as open_world
+from tests.rounds import part
 
 ROOT = "root@example.com"
 
@@ -55,7 +56,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", part([*ASKED], every=2))
 async def test_every_input_that_names_a_person_stores_the_viewer(open_world: OpenWorld, name: str) -> None:
     """Every question of every face that finds the calls of a person, asked twice, stores each row once."""
     world = await open_world(HASH)

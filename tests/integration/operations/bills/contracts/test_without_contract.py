@@ -19,10 +19,10 @@ from tests.integration.operations.bills.plans.test_paid_costs import made_budget
 from tests.integration.operations.bills.plans.test_plans import made
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
-from tests.rounds import IS_LONG, part
+from tests.rounds import part
 from tests.spool.contract.examples import add
 
-CALLS = month(a_day=3 if IS_LONG else 1, providers=(AZURE, OPENAI))
+CALLS = month(a_day=3, providers=(AZURE, OPENAI))
 # a term of each kind that changes prices of calls or sums of them
 TERMS: list[dict[str, Any]] = [
     {"kind": "discount", "percent": "10"},
@@ -95,6 +95,7 @@ async def delete_contract(server: OperatorServer) -> None:
     assert answer.status in (200, 204), answer.payload
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("engine", part([SQLITE, POSTGRES], every=2))
 async def test_without_a_contract_every_byte_is_the_same(
     engine: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
