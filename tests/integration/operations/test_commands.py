@@ -36,6 +36,7 @@ from spool.sqlite.directory import lock_directory
 from spool.sqlite.log.log import SqliteLog
 from spool.sqlite.spool import open_spool
 from tests.processes.copied import COMMAND, copying_command, start_process
+from tests.rounds import part
 from tests.spool.contract.examples import add, call
 
 Run = Callable[..., Result]
@@ -231,7 +232,9 @@ def list_commands(words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
         yield words
 
 
-@pytest.mark.parametrize("words", list(list_commands()), ids=" ".join)
+@pytest.mark.parametrize(
+    "words", part([pytest.param(words, id=" ".join(words)) for words in list_commands()], every=3)
+)
 def test_list_command_has_an_option_for_every_filter(look: Run, words: tuple[str, ...]) -> None:
     """Each filter in `filtering.available` is an option. Repeated options appear in `filtering.current`."""
     available = answer(look(*words, "--json"))["filtering"]["available"]

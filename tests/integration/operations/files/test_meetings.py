@@ -92,6 +92,7 @@ def other(name: str) -> str:
     return name if name == "default" else f"{name}-2"
 
 
+@pytest.mark.proof
 async def test_all_objects_are_renamed_at_the_limits(one: Api) -> None:
     """
     All objects can be renamed by one apply, even if no more objects are allowed than exist. The renamed objects

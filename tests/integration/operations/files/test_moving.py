@@ -72,6 +72,7 @@ def new_secret(path: str) -> str:
     return file_kinds()[path.partition("/")[0]].new_secret()
 
 
+@pytest.mark.proof
 def test_the_demo_moves(command: Command, tmp_path: Path) -> None:
     """The settings of the demo are the same after they were applied to an empty directory."""
     demo = ("--data", tmp_path / "demo")

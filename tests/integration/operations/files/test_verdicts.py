@@ -132,7 +132,7 @@ class Installation:
         return {row["name"]: (Decimal(row["spent"]), Decimal(row["limit"]), row["state"]) for row in rows}
 
 
-@pytest.mark.parametrize("seed", part(range(8), every=4))
+@pytest.mark.parametrize("seed", part(range(8), every=8))
 async def test_verdicts_follow_files(asking: Asking, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """
     Budgets are stated, changed and removed by files, released, edited by people and adopted again, while calls

@@ -30,6 +30,7 @@ from tests.integration.operations.files.objects import files_of
 from tests.integration.operations.files.server import api
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.integration.test_serve import Run, ended, run
+from tests.rounds import part
 
 __all__ = ["run"]
 HEAD = "set: a\nformat: 1\n"
@@ -110,7 +111,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("files", CASES)
+@pytest.mark.parametrize("files", part(CASES, every=2))
 async def test_wrong_files_block_nobody_and_get_a_short_answer(
     server: OperatorServer, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
