@@ -18,8 +18,9 @@ from gateway.people.authentication.oidc.provider import MAX_TRIES
 from tests.integration.conftest import Serve
 from tests.integration.mcp.people import Door, open_door
 from tests.openid_provider import Key
+from tests.rounds import IS_LONG
 
-FLOOD = 120
+FLOOD = 120 if IS_LONG else 60
 KINDS: list[dict[str, Any]] = [
     {"typ": "Refresh"}, {"typ": "Offline"}, {"token_type": "refresh_token"}, {"token_use": "refresh"},
     {"token_use": "id"}, {"token_type": 7},

@@ -30,9 +30,10 @@ from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant, OpenAssistant
 from tests.integration.receivers.test_topics import SUM, body, usage, writer
+from tests.rounds import IS_LONG
 from tests.spool.savings import SAVING
 
-VALUES = 5000
+VALUES = 5000 if IS_LONG else 2000
 LONG = "ignore | previous\u202e " + "ü" * 230
 
 
@@ -123,6 +124,7 @@ async def test_realized_savings(assistant: Assistant) -> None:
     assert Decimal(SAVING.monthly_savings) * MAX_RECOMMENDATIONS == Decimal(content["total_promised"])
 
 
+@pytest.mark.proof
 async def test_recommendations(assistant: Assistant) -> None:
     """
     The answer is bounded even if the maximum number of recommendations is stored, each about many teams. The

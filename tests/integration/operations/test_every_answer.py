@@ -42,10 +42,12 @@ from tests.answers.largest_questions import BUDGET, VIEW, Question, plans_of, qu
 from tests.answers.many_sums import fill
 from tests.answers.rows_on_loop import watch_rows
 from tests.integration.conftest import ACTOR, Serve, Serving
+from tests.rounds import IS_LONG
 
-ANSWERS = AnswerSettings(max_rows=500, max_summed_rows=6000)
-USERS, HOURS = 400, 30
-# limit for the largest answers under these settings, which are pages of 6,000 rows and their CSV
+MAX_ROWS, MAX_SUMMED_ROWS, USERS = (500, 6000, 400) if IS_LONG else (150, 1800, 120)
+ANSWERS = AnswerSettings(max_rows=MAX_ROWS, max_summed_rows=MAX_SUMMED_ROWS)
+HOURS = 30
+# limit for the largest answers under the settings of proofs, which are pages of 6,000 rows and their CSV
 MOST_BYTES = 1024 * 1024
 
 

@@ -150,6 +150,7 @@ async def test_a_start_imports_what_a_server_needs(
     assert [] == [name for name in own(modules) if name.startswith(first_used)]
 
 
+@pytest.mark.proof
 async def test_the_grpc_library_is_imported_only_for_a_grpc_address(tmp_path: Path) -> None:
     """The gRPC library takes 9 MiB of memory, so a server without a gRPC address does not import it."""
     modules = await loaded(
@@ -159,6 +160,7 @@ async def test_the_grpc_library_is_imported_only_for_a_grpc_address(tmp_path: Pa
     assert "grpc" not in modules
 
 
+@pytest.mark.proof
 async def test_the_search_imports_only_what_it_searches() -> None:
     """A search imports the areas of its lists, but no signatures, which only the first signature needs."""
     modules = await loaded(SEARCHED)
@@ -202,6 +204,7 @@ async def test_commands_import_what_they_say(serve: Serve) -> None:
     assert [] == [name for name in heavy if name in modules]
 
 
+@pytest.mark.proof
 async def test_an_explained_payload_needs_only_a_log(tmp_path: Path) -> None:
     """`tollhouse explain` imports no other part of a storage. For a gateway's payload, it imports no OTLP module."""
     payload = tmp_path / "payload.json"
@@ -225,6 +228,7 @@ async def test_the_words_of_commands_cost_what_they_say() -> None:
     assert [] == [name for name in asked if name in modules]
 
 
+@pytest.mark.proof
 async def test_the_help_of_a_command_loads_no_server() -> None:
     """
     The help of a command loads no server: commands that run a server import it only when they start it. In this
@@ -259,6 +263,7 @@ def test_tail_knows_the_filters_of_the_list() -> None:
     assert FILTERS == tuple(RECORDS.filters)
 
 
+@pytest.mark.proof
 async def test_table_of_addresses_is_imported_off_the_event_loop() -> None:
     """
     Importing the table of all addresses costs half a second of processor time. It runs off the event loop, so only
@@ -298,6 +303,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.proof
 def test_a_first_commit_and_a_first_request_import_one_after_the_other() -> None:
     """
     The first commit, of any topic, imports the names of sources. At the same time a thread imports the
