@@ -63,8 +63,9 @@ class Target(NamedTuple):
     session: ManagedCookiesSession  # this session keeps connections open, but stores no cookie of an answer
 
 
+@pytest.mark.proof
 def test_the_document_is_openapi() -> None:
-    validate({**DOCUMENT, "paths": dict(some([*DOCUMENT["paths"].items()], every=8))})
+    validate(DOCUMENT)
 
 
 def test_every_operation_has_a_name_of_its_own() -> None:

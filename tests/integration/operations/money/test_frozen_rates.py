@@ -33,13 +33,12 @@ from tests.exporters import sinks
 from tests.integration.operations.money.costs.test_report import report
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
-from tests.rounds import IS_LONG, part
+from tests.rounds import part
 from tests.spool.contract.examples import add, assert_books_balance, call
 from tests.spool.postgres_cluster import Schema
 
 FIRST = datetime(2026, 10, 1, tzinfo=UTC)
 BEGIN, DAYS = int(FIRST.timestamp()), 31
-MANY = 400 if IS_LONG else 100  # calls of the company
 PROVIDERS = ("openai", "anthropic", "mistral_ai", "aws.bedrock", "gcp.vertex_ai")
 CURRENCIES = ("USD", "EUR", "JPY")
 OCTOBER = (("from", "2026-10-01"), ("to", "2026-10-31"), ("per", "daily"), ("by", "provider"))
@@ -324,6 +323,28 @@ async def asked(
     return answer.payload
 
 
+async def test_frozen_rates_keep_the_costs_of_few_calls(server: OperatorServer, tmp_path: Path) -> None:
+    """After the rates of a month are frozen, other rates change no cost of it, until the rates are thawed."""
+    company, file = Company(30), tmp_path / "rates.csv"
+    await add(server.services.spool.log, *(told.report(n) for n, told in company.calls.items()))
+    first, second = quotations("1.0831"), quotations("1.2")
+    file.write_text(written(first))
+    rate_by(server, CurrencySettings(rates_file=file))
+    await asked(server, "POST", "/ledger/rates", {"month": "2026-10"}, status=400)
+    server.clock.move(200)
+    assert company.costs(first) == await costs(server)
+    await asked(server, "POST", "/ledger/rates", {"month": "2026-10"})
+    await asked(server, "POST", "/ledger/rates", {"month": "2026-10"}, status=409)
+    file.write_text(written(second))
+    rate_by(server, CurrencySettings(rates_file=file))
+    for currency in CURRENCIES:
+        assert company.costs(first, currency) == await costs(server, currency)
+    await asked(server, "DELETE", "/ledger/rates/2026-10")
+    assert company.costs(second) == await costs(server)
+    await asked(server, "DELETE", "/ledger/rates/2026-10", status=404)
+
+
+@pytest.mark.proof
 async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> None:
     """
     Sums equal the decimal oracle to the last digit. While the month is open, a new file, a new rate and corrections
@@ -332,9 +353,9 @@ async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> N
     Once the rates are frozen, no rate changes a sum, even after a restart. A late report then changes only
     its own provider and day, at the frozen rate. Billed seats are in no sum of calls.
     """
-    log, company = server.services.spool.log, Company(MANY)
+    log, company = server.services.spool.log, Company(400)
     made = dict(company.calls)
-    silent = range(0, MANY, 9)  # these calls timed out; their cost arrives late or never
+    silent = range(0, 400, 9)  # these calls timed out; their cost arrives late or never
     await add(log, *(told.report(number, has_cost=number not in silent) for number, told in made.items()))
     company.calls.update({number: made[number]._replace(amount=Decimal(0)) for number in silent})
     file = tmp_path / "rates.csv"
@@ -351,8 +372,8 @@ async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> N
     told_late = {number: made[number] for number in silent if number % 2}
     company.calls.update(told_late)
     await add(log, *(told.report(number) for number, told in told_late.items()))
-    await add(log, *(company.settled(number, f"0.{number % 4}7") for number in range(1, MANY, 19)))
-    await add(log, *(company.settled(number, "0") for number in range(2, MANY, 38)))
+    await add(log, *(company.settled(number, f"0.{number % 4}7") for number in range(1, 400, 19)))
+    await add(log, *(company.settled(number, "0") for number in range(2, 400, 38)))
     for currency in CURRENCIES:
         assert company.costs(first, currency) == await costs(server, currency)
 

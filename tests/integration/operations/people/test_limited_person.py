@@ -385,10 +385,14 @@ async def test_a_limited_person_sees_nothing_of_another_team(tmp_path: Path, rol
     the other team.
     """
     async with place(tmp_path, ROLES[role]) as there:
-        said = ""
+        said, read = "", set[tuple[str, str]]()
         for row in ordered(OPERATOR_ADDRESSES):
             for world in (there.foreign, there.own):
                 for path, body in asked(row, world):
+                    asking = (row.name, path)
+                    if row.methods == ("GET",) and asking in read:  # the path names no object of a team
+                        continue
+                    read.add(asking)
                     status, text = await there.send(row.methods[0], path, body, there.eva)
                     assert MARK not in text.lower(), (row.name, path, text)
                     _check_status(row, world, status, text)

@@ -4,10 +4,8 @@ The most expensive, largest and longest calls of a range over the operator API, 
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import re
-import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -22,14 +20,9 @@ from gateway.cli import main
 from gateway.money.costs.measures import MAX_TOP
 from gateway.operations.records import listing
 from gateway.operations.records.filters import MAX_LIMIT
-from spool.clock import SystemClock
 from spool.record import NS
-from spool.settings import SpoolSettings
-from spool.sqlite.ledger import open_ledger
-from spool.sqlite.spool import open_spool
 from tests.integration.operations.records.test_recent import numbers
 from tests.integration.operations.server import OperatorServer, operator_server
-from tests.rounds import IS_LONG
 from tests.spool.contract.examples import add, call
 
 DAY_S = 86400
@@ -173,10 +166,7 @@ def test_the_command_lists_the_dearest_calls(tmp_path: Path) -> None:
         result = CliRunner().invoke(main, [*words, "--data", str(tmp_path / "data")])
         return f"{result.exit_code} {result.output}"
 
-    if IS_LONG:
-        run("demo", "--days", "3", "--records", "600")
-    else:
-        asyncio.run(_fill(tmp_path / "data", 230))
+    run("demo", "--days", "3", "--records", "600")
     table = run("report", "--calls", "--top", "4").splitlines()
     assert "0 STARTED" == table[0][:9]
     rows = orjson.loads(run("report", "--calls", "--top", "200", "--json")[2:])["records"]
@@ -199,27 +189,6 @@ def test_the_command_lists_the_dearest_calls(tmp_path: Path) -> None:
     for wrong in (("--where", "team"), ("--top-by", "calls"), ("--by", "team")):
         assert run("report", "--calls", *wrong).startswith("2 "), wrong
     assert run("report", "--top-by", "duration").startswith("2 ")
-
-
-async def _fill(directory: Path, count: int) -> None:
-    """Store and count calls of three teams, each with another cost."""
-    directory.mkdir()
-    now = int(time.time())
-    spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=SystemClock())
-    ledger = await open_ledger(directory, clock=SystemClock())
-    await add(
-        spool.log,
-        *(
-            call(
-                number, at=now - 3600 - number, team=f"team-{number % 3}", request_model="gpt-4o", provider="openai",
-                cost=f"{number * 7 % count + 1}.25", cost_source="reported",
-            )
-            for number in range(count)
-        ),
-    )  # fmt: skip
-    await ledger.catch_up(spool.log)
-    await ledger.close()
-    await spool.close()
 
 
 async def test_one_bound_of_calls_and_one_of_groups(server: OperatorServer, tmp_path: Path) -> None:
