@@ -20,6 +20,7 @@ from tests.integration.conftest import ACTOR, servers
 from tests.integration.mcp.conftest import META
 from tests.integration.mcp.people import Door, open_door
 from tests.integration.operations.server import OperatorServer
+from tests.rounds import part
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -94,7 +95,7 @@ async def listed(ask: Ask, kind: str, field: str = "name") -> list[str]:
     return [each[field] for each in answer["result"][kind]]
 
 
-@pytest.mark.parametrize("name", TOOLS)
+@pytest.mark.parametrize("name", part([*TOOLS], every=3))
 async def test_a_disabled_tool_is_nowhere(door: Door, ways: Mapping[str, Ask], name: str) -> None:
     """
     A disabled tool is in no list and cannot be called. All other tools keep their order. The resource that
