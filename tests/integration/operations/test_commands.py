@@ -233,7 +233,7 @@ def list_commands(words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize(
-    "words", part([pytest.param(words, id=" ".join(words)) for words in list_commands()], every=3)
+    "words", part([pytest.param(words, id=" ".join(words)) for words in list_commands()], every=5)
 )
 def test_list_command_has_an_option_for_every_filter(look: Run, words: tuple[str, ...]) -> None:
     """Each filter in `filtering.available` is an option. Repeated options appear in `filtering.current`."""

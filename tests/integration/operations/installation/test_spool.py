@@ -349,6 +349,7 @@ async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
     assert (400, "invalid") == (await server.ask("GET", "/records/none")).error[:2]
 
 
+@pytest.mark.proof
 async def test_a_record_on_file_is_found_without_reading_the_log(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

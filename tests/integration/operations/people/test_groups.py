@@ -386,7 +386,7 @@ async def test_deliveries_and_the_clock_have_no_figures_of_people(tmp_path: Path
     [
         (RoleFilter(dimension="team", values=("blue",), mode=IS), {"blue"}),
         as_proof((RoleFilter(dimension="team", values=("blue",), mode=EXCEPT), {"green"})),
-        (RoleFilter(dimension="user", values=("person-1",), mode=IS), set()),
+        as_proof((RoleFilter(dimension="user", values=("person-1",), mode=IS), set())),
     ],
 )
 async def test_a_role_shows_only_groups_that_lie_in_it(

@@ -109,6 +109,7 @@ def less_cursors(line: str) -> Any:
     return found
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("kind", part([*SLICES], every=6))
 async def test_a_token_answers_as_the_console(serve: Serve, tmp_path: Path, kind: str) -> None:
     """

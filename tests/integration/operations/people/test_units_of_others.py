@@ -32,7 +32,7 @@ from spool.registry.scopes import SCOPES
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
-from tests.rounds import IS_LONG, part, some
+from tests.rounds import IS_LONG, as_proof, part, some
 from tests.spool.contract.examples import add, call
 from tests.spool.digests import DIGESTS, as_shown
 from tests.spool.ledger.engine_work import work_of
@@ -317,7 +317,7 @@ def as_if_named(answer: tuple[int, str], unit: str, name: str, other: str) -> tu
 SETS = [*PERMISSION_SETS]
 
 
-@pytest.mark.parametrize("access", [FULL, LIMITED, NO_DATA])
+@pytest.mark.parametrize("access", [FULL, LIMITED, as_proof(NO_DATA)])
 async def test_each_right_is_off_unless_granted(tmp_path: Path, access: str) -> None:
     """
     Only the right to view costs opens a unit, and only with the visible calls. Links need access to all calls. Changing

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pytest
+
 from gateway.core.paths import OPERATOR_API
 from gateway.http.lists import ListDefinition
 from gateway.operations.requests.address import OperatorApiAddress
@@ -40,6 +42,7 @@ def lacking(shown: Any, value: str) -> bool:
     return isinstance(shown, str) and shown != value
 
 
+@pytest.mark.proof
 async def test_each_value_finds_its_rows(tmp_path: Path) -> None:
     """
     In every list, each offered filter value finds its rows. If a row has at most one value, the counts do not

@@ -169,7 +169,7 @@ async def test_calls_cost_nothing_and_teams_share_the_capacity(server: OperatorS
     assert hand["unused", None] == Decimal(term["unused"]) == Decimal(payload["total"]["unused"])
 
 
-@pytest.mark.parametrize("has_tokens", [True, False])
+@pytest.mark.parametrize("has_tokens", [True, as_proof(False)])
 @pytest.mark.parametrize("daily", [HOURLY, HOURLY + 3])
 async def test_the_bill_names_the_contract(server: OperatorServer, daily: Decimal, has_tokens: bool) -> None:
     """

@@ -150,6 +150,7 @@ def _spend(number: int, at: int) -> tuple[Inference, RecordIdentity]:
     )
 
 
+@pytest.mark.proof
 def test_reports_in_four_zones(aged: tuple[Path, list[int]]) -> None:
     """`tollhouse report` has the exact days of its zone, or ends with exit code 2 and the border."""
     directory, sent = aged
