@@ -23,6 +23,7 @@ from spool.sqlite import migrations as sqlite
 from spool.sqlite.migrations import VERSIONS as OF_SQLITE
 from spool.sqlite.migrations import read_migration_statements, version_numbers
 from spool.storage import StorageOptions
+from tests.rounds import some
 
 LISTED = {
     "spool.postgres": [*chain.from_iterable(version.files for version in OF_POSTGRES)],
@@ -59,7 +60,7 @@ def test_a_change_of_any_file_changes_the_digest(
         return digests(engine)
 
     assert own == change([f"  {line}  -- a comment" for line in lines])
-    for number, line in enumerate(lines):
+    for number, line in some([*enumerate(lines)], every=10):
         if line.partition("--")[0].strip():
             assert own != change([*lines[:number], f"x {line}", *lines[number + 1 :]])
 

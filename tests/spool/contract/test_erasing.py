@@ -39,6 +39,7 @@ from spool.registry.tables.enforcers import EnforcerLimit, EnforcerReading, Enfo
 from spool.registry.tables.persons import LinkedPerson
 from spool.storage import Storage, StorageOptions
 from tests.moved_clock import MovedClock
+from tests.rounds import part
 from tests.spool.contract.examples import NOON
 from tests.spool.contract.test_devices import device
 from tests.spool.ledger_log import call
@@ -118,7 +119,7 @@ def use_people(storage: Storage) -> People:
 DIMENSIONS = (("team",), ("request_model",), ("source",), ("team", "request_model"), ())
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", part(range(2), every=2))
 async def test_erasure_removes_every_name_and_no_sum(storage: Storage, seed: int) -> None:
     """
     Random calls of two people under several names, of whom one is erased: the line of the person is the line of

@@ -33,7 +33,7 @@ from spool.log.values import LogEntry, Submission
 from spool.record import AI_TELEMETRY, NS, Correction, Inference, Record, UsageMetric
 from spool.settings import SpoolSettings
 from spool.sqlite import in_memory
-from tests.rounds import examples
+from tests.rounds import examples, part
 from tests.spool.ledger.engines import ENGINES, POOLED, POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger.rebuilding import are_totals_complete
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, FakePrices, call, recount, recount_meter
@@ -115,7 +115,7 @@ def records(draw: st.DrawFn) -> Any:
     )
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", part(ENGINES, every=2))
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
@@ -169,7 +169,7 @@ def test_sums_equal_a_recount(
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", part(ENGINES, every=2))
 @settings(
     max_examples=examples(25),
     deadline=None,
@@ -1127,8 +1127,8 @@ async def test_two_processes_count_one_log(ledgers: Ledgers) -> None:
     """
     log, clock = FakeLog(), FakeClock(BEGIN + 8 * HOUR)
     one, other = await ledgers.open(clock=clock, chunk=2), await ledgers.open(clock=clock, chunk=2)
-    for part in range(4):
-        log.add([call(user=f"u{part % 3}", start_time=(BEGIN + part * HOUR) * NS) for _ in range(5)])
+    for hour in range(4):
+        log.add([call(user=f"u{hour % 3}", start_time=(BEGIN + hour * HOUR) * NS) for _ in range(5)])
         await asyncio.gather(one.catch_up(log), other.catch_up(log))
     clock.at += 100 * DAY  # the ledger deletes old hours, and with them dimensions without a sum
     while await one.sum_up_and_delete_hours():

@@ -22,8 +22,9 @@ from spool.ledger.dimensions import GRANULARITIES, TOTAL
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.record import NS
+from tests.rounds import part
 from tests.spool.contract.test_ledger import Flat, hourly
-from tests.spool.ledger.engines import Ledgers
+from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger.rebuilding import are_totals_complete
 from tests.spool.ledger_log import HOUR, FakeClock, FakeLog, call, recount
 
@@ -128,7 +129,7 @@ async def lived(ledgers: Ledgers, begin: datetime) -> History:
     return history
 
 
-@pytest.mark.parametrize("begin", BEGINS, ids=lambda begin: begin.strftime("%B"))
+@pytest.mark.parametrize("begin", part(BEGINS, every=2), ids=lambda begin: begin.strftime("%B"))
 async def test_120_days_in_four_zones(ledgers: Ledgers, begin: datetime) -> None:
     """
     Costs of 120 days in four zones: if the sums are fine enough, the result is the recount to the digit. Otherwise
@@ -164,7 +165,7 @@ async def test_120_days_in_four_zones(ledgers: Ledgers, begin: datetime) -> None
     } == told
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", part(range(2), every=2))
 async def test_any_span(ledgers: Ledgers, seed: int) -> None:
     """A span is refused exactly if one of its ends divides an hour or day with calls."""
     history = await lived(ledgers, BEGINS[1])
@@ -197,7 +198,7 @@ async def test_spans_without_calls(ledgers: Ledgers) -> None:
                 assert [] == list(await history.ledger.costs(query))
 
 
-@pytest.mark.every_engine
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_late_calls_of_days(ledgers: Ledgers) -> None:
     """
     A call that arrives after its hour was deleted counts in its day. Hours of that day are still refused.

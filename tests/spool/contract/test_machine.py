@@ -24,6 +24,7 @@ from spool.identity import RecordIdentity
 from spool.record import AI_TELEMETRY, Record
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
+from tests.rounds import examples
 from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import NOON, call, everything, point, submission
 
@@ -265,5 +266,5 @@ class Engines(RuleBasedStateMachine):
 
 TestEngines = Engines.TestCase
 TestEngines.settings = settings(
-    max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(15), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )

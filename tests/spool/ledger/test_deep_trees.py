@@ -19,14 +19,14 @@ from spool.ledger.work import unit_digest_text
 from spool.ledger.work_links import WorkUnitLinks
 from spool.record import NS, Inference
 from spool.registry.roles import LedgerSlice, RoleFilter
-from tests.rounds import IS_LONG, part
+from tests.rounds import as_proof
 from tests.spool.digests import as_shown
 from tests.spool.ledger.engines import SQLITE, Ledgers
 from tests.spool.ledger.test_delegation import rows_of
 from tests.spool.ledger.test_parent_links import aggregated, by_hand, link
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
-RUNS = 10_000 if IS_LONG else 1_000
+RUNS = 10_000
 SHAPES: Mapping[str, Callable[[int], int | None]] = {
     "chain": lambda number: number - 1 if number else None,
     "fan": lambda number: 0 if number else None,
@@ -64,7 +64,8 @@ async def counted(ledgers: Ledgers, calls: Sequence[Inference]) -> Ledger:
     return ledger
 
 
-@pytest.mark.parametrize("shape", part([*SHAPES], every=3))
+@pytest.mark.proof
+@pytest.mark.parametrize("shape", SHAPES)
 async def test_one_sender_delays_no_answer(ledgers: Ledgers, shape: str) -> None:
     """
     A chain, a fan and a comb of runs by one sender cost a few times what the same report costs without the runs
@@ -102,7 +103,7 @@ async def ratio(ledger: Ledger, unit: str, **query: Any) -> float:
     return median(times[True]) / median(times[False])
 
 
-@pytest.mark.parametrize("seed", range(40 if IS_LONG else 3))
+@pytest.mark.parametrize("seed", [1, *map(as_proof, (0, *range(2, 40)))])
 async def test_random_forests(ledgers: Ledgers, seed: int) -> None:
     """
     Long branches, circles, runs in several sessions, and links between sessions and runs: everybody, a team, and a

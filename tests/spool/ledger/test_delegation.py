@@ -23,7 +23,7 @@ from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
-ORDERS = 24 if IS_LONG else 4
+ORDERS = 24
 ONE, TWO, THREE = (f"{number:08x}-0000-4000-8000-000000000000" for number in (1, 2, 3))
 
 
@@ -121,6 +121,8 @@ VECTORS = {
 
 
 def orders(calls: Sequence[Inference]) -> Sequence[Sequence[Inference]]:
+    if not IS_LONG:
+        return [calls, calls[::-1]]
     if len(calls) <= 3:
         return [*permutations(calls)]
     chance = random.Random(len(calls))

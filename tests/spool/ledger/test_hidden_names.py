@@ -20,6 +20,7 @@ from spool.ledger.work import TREES, UNITS
 from spool.ledger.work_links import WorkUnitLink, WorkUnitLinks
 from spool.record import NS
 from spool.registry.roles import LedgerSlice, RoleFilter
+from tests.rounds import part
 from tests.spool.digests import as_shown
 from tests.spool.ledger.engine_work import work_of
 from tests.spool.ledger.engines import Ledgers
@@ -94,7 +95,7 @@ QUERIES: dict[str, Callable[[SlicedLedger, str, str], Awaitable[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", part([*QUERIES], every=2))
 async def test_hidden_unit_needs_as_much_work_as_an_unknown_one(ledger: Ledger, query: str) -> None:
     sliced = SlicedLedger(ledger, LedgerSlice(parts=((RoleFilter(dimension="team", values=("search",)),),)))
     for unit in UNITS:
@@ -105,7 +106,7 @@ async def test_hidden_unit_needs_as_much_work_as_an_unknown_one(ledger: Ledger, 
         assert max(counts) <= MOST * min(counts), (unit, counts)
 
 
-@pytest.mark.parametrize("unit", TREES)
+@pytest.mark.parametrize("unit", part([*TREES], every=2))
 async def test_runs_of_a_hidden_unit_need_as_much_work(ledger: Ledger, unit: str) -> None:
     sliced = SlicedLedger(ledger, LedgerSlice(parts=((RoleFilter(dimension="team", values=("search",)),),)))
     query = CostQuery(**TIMES)
@@ -122,7 +123,7 @@ async def test_runs_of_a_hidden_unit_need_as_much_work(ledger: Ledger, unit: str
         assert max(counts) <= MOST * min(counts), (has_below, counts)
 
 
-@pytest.mark.parametrize("name", ["team", "user", "tag:service"])
+@pytest.mark.parametrize("name", part(["team", "user", "tag:service"], every=3))
 async def test_hidden_team_needs_as_much_work(ledger: Ledger, name: str) -> None:
     sliced = SlicedLedger(ledger, LedgerSlice(parts=((RoleFilter(dimension="team", values=("search",)),),)))
     hidden = {"team": "ads", "user": "ads-1", "tag:service": "ads-1"}[name]

@@ -22,6 +22,7 @@ from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import DAY_S, OTHER
 from spool.record import NS, Correction, Inference
 from spool.sqlite.ledger import SqliteLedgerRows, open_ledger
+from tests.rounds import part
 from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
@@ -70,7 +71,7 @@ async def folded_in_python(ledger: Ledger, query: CostQuery) -> Sequence[CostRow
         return await ledger.costs(query)
 
 
-@pytest.mark.parametrize("has_charges", [True, False])
+@pytest.mark.parametrize("has_charges", part([True, False], every=2))
 async def test_largest_groups_stay_and_the_others_are_one(ledgers: Ledgers, has_charges: bool) -> None:
     """
     The largest groups stay and all others are one group. The result equals a query that names the largest groups,
@@ -230,7 +231,7 @@ CENTS = st.sampled_from(("0", "1", "1.000000000000000000000000001", "0.999999999
 LARGE = st.sampled_from(("0", "1000000000", "7000000000.000000000000000000000000002"))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", part(ENGINES, every=2))
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     costs=st.lists(st.tuples(CENTS, LARGE, st.sampled_from(("ok", "cached"))), min_size=4, max_size=12),

@@ -25,7 +25,7 @@ from tests.spool.ledger.test_work import EVER
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
-SEEDS = range(200 if IS_LONG else 2)
+SEEDS = range(200 if IS_LONG else 1)
 FOUR, FIVE = (f"{number:08x}-0000-4000-8000-000000000000" for number in (4, 5))
 FORKS = [
     Made("", "0.04"),

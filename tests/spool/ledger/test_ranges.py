@@ -10,6 +10,7 @@ import pytest
 
 from spool.ledger.periods import RANGES, earlier_same_weekdays_query, named_span, preceding_query
 from spool.ledger.queries import CostQuery, next_full_hour
+from tests.rounds import some
 
 # this is 1 April in Berlin, where the clocks changed on 29 March
 NOW = datetime(2026, 3, 31, 22, 30, tzinfo=UTC)
@@ -97,7 +98,7 @@ def test_a_span_is_a_count_of_days_in_every_zone(now: datetime) -> None:
     """In each time zone, a range has exactly the moments of its days, and today until the end of the running hour."""
     assert set(RANGES) == set(BELONGS)
     minute = timedelta(minutes=1)
-    for zone in map(ZoneInfo, sorted(available_timezones())):
+    for zone in map(ZoneInfo, some(sorted(available_timezones()), every=6)):
         today = now.astimezone(zone).date()
         for name, belongs in BELONGS.items():
             since, until = (edge.astimezone(UTC) for edge in named_span(name, now.timestamp(), zone))

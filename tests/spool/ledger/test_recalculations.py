@@ -39,12 +39,12 @@ from spool.log.planning.corrections import (
     merge_correction,
 )
 from spool.record import NS, Correction, Inference, Record, UsageMetric
-from tests.rounds import IS_LONG, examples
-from tests.spool.ledger.engines import MEMORY, POSTGRES, SQLITE, Ledgers
+from tests.rounds import IS_LONG, as_proof, part
+from tests.spool.ledger.engines import ENGINES, MEMORY, POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
-SEEDS = 1000 if IS_LONG else 2
+SEEDS = 1000 if IS_LONG else 1
 EVER: Any = {
     "since": datetime.fromtimestamp(BEGIN - 400 * DAY, UTC),
     "until": datetime.fromtimestamp(BEGIN + 400 * DAY, UTC),
@@ -412,7 +412,10 @@ async def calls(engine: str, seed: int, request: pytest.FixtureRequest, tmp_path
 
 @pytest.mark.parametrize(
     ("engine", "seed"),
-    [*((SQLITE, seed) for seed in range(SEEDS)), *((POSTGRES, seed) for seed in range(0, SEEDS, 6))],
+    [
+        *((SQLITE, seed) for seed in range(SEEDS)),
+        *(as_proof((POSTGRES, seed)) for seed in range(0, SEEDS, 6)),
+    ],
 )
 @pytest.mark.usefixtures("unflushed")
 async def test_every_order_gives_the_sums_of_the_final_calls(calls: Calls) -> None:
@@ -446,7 +449,7 @@ class MeteredCalls(Calls):
 
 @pytest.mark.parametrize(
     ("engine", "seed"),
-    [*((SQLITE, seed) for seed in range(examples(60))), (POSTGRES, 0), (POSTGRES, 1)],
+    part([*((SQLITE, seed) for seed in range(60)), (POSTGRES, 0), (POSTGRES, 1)], every=62),
 )
 @pytest.mark.usefixtures("unflushed")
 async def test_recalculate_and_rebuild_lead_to_the_sums_of_the_calls(
@@ -558,6 +561,7 @@ def first_of(month: int, zone: ZoneInfo) -> datetime:
     return datetime(2026, month, 1, tzinfo=zone)
 
 
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_months_in_every_time_zone(ledgers: Ledgers) -> None:
     """
     After a recalculation, each zone of tzdata gets the months of its calls, also if a price changes within a day. A

@@ -27,6 +27,7 @@ from tests.spool.ledger.engines import ENGINES, MEMORY, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, FakePrices, call
 
 DAYS = 70  # the days contain two whole rollups of four weeks, whatever the first day is
+MOST_ROLLED = DAYS if IS_LONG else 8  # in fives of rollups, the longest first
 FIRST = datetime.fromtimestamp(BEGIN, UTC)
 FRONT = DerivedDimension(
     name="own:front", label="Front", sources=("team",), value=lambda each: "yes" if each == ("a",) else ""
@@ -224,13 +225,14 @@ def test_answers_are_the_same_with_rollups(
     asyncio.run(check())
 
 
-async def test_queries_use_rollups(ledgers: Ledgers) -> None:
+async def test_queries_use_rollups(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Queries use rollups: a wrong rollup changes their results until it is compared with its days and made again.
     """
+    monkeypatch.setattr("spool.ledger.days.rollups.RECENT_S", 0)  # none of single days, which are many
     dealt = await deal(ledgers)
     [expected] = await dealt.ledger.costs(WHOLE)
-    await dealt.rolled_up(DAYS)
+    await dealt.rolled_up(MOST_ROLLED)
     assert [expected] == await dealt.ledger.costs(WHOLE)
 
     def spoil(ledger_rows: LedgerRows) -> None:
@@ -244,11 +246,12 @@ async def test_queries_use_rollups(ledgers: Ledgers) -> None:
     found = await dealt.ledger.compare_and_note_differences(dealt.log)
     assert found.rollups and "rollups" in found.problem_sentences()[-1]
     assert [expected] == await dealt.ledger.costs(WHOLE)
-    await dealt.rolled_up(DAYS)
+    await dealt.rolled_up(MOST_ROLLED)
     assert [expected] == await dealt.ledger.costs(WHOLE)
     assert not (await dealt.ledger.compare_and_note_differences(dealt.log)).problem_sentences()
 
 
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_a_filter_that_every_call_passes_is_none(ledgers: Ledgers) -> None:
     """
     If every call passes a filter, rollups without the filter's dimension serve the query. If a call fails the
@@ -282,6 +285,7 @@ async def test_a_filter_that_every_call_passes_is_none(ledgers: Ledgers) -> None
     assert 0 in rollups and sum(row.calls for row in part) < sum(row.calls for row in whole)
 
 
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_a_comparison_by_model_reads_rollups(ledgers: Ledgers) -> None:
     """
     The usage of models with all that their prices depend on comes from rollups, which have a row per model instead
@@ -317,6 +321,7 @@ async def test_a_comparison_by_model_reads_rollups(ledgers: Ledgers) -> None:
     assert 3 * few < many
 
 
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_rollups_of_single_days_by_user_are_recent(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import Dimensions
 from spool.record import Inference
 from spool.registry.roles import EXCEPT, IS, LedgerSlice, RoleFilter
+from tests.rounds import IS_LONG
 from tests.spool.ledger.engines import ENGINES, MEMORY, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
@@ -108,7 +109,7 @@ slices = st.builds(
 @pytest.mark.proves("A person with restricted access sees other calls")
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(
-    max_examples=4,
+    max_examples=4 if IS_LONG else 2,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

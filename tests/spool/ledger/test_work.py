@@ -24,9 +24,9 @@ from spool.ledger.token_sums import TokenSum
 from spool.ledger.work import UNITS, WorkLimits
 from spool.record import NS, Correction, Inference
 from spool.registry.roles import LedgerSlice, RoleFilter
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, part
 from tests.spool.digests import as_shown, stored_number
-from tests.spool.ledger.engines import Ledgers
+from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, FakePrices, call
 
 DAY = 24 * HOUR
@@ -146,6 +146,7 @@ async def test_a_query_finds_its_unit_once(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_units_are_exact_whatever_happens(ledgers: Ledgers, seed: int) -> None:
     """
     Calls, corrections, restarts, rebuilds, repairs and deleted hours in random order: each unit has exactly its calls,
@@ -186,7 +187,7 @@ async def test_units_are_exact_whatever_happens(ledgers: Ledgers, seed: int) -> 
         await LedgerMender(ledger=ledger, log=log, clock=clock).compare_and_repair()
 
     happenings = [restarted, rebuilt, later, mended]
-    for _ in range(8):
+    for _ in range(8 if IS_LONG else 4):
         added: list[Any] = []
         for _ in range(chance.randrange(1, 40) if calls else 20):
             number += 1
@@ -286,6 +287,7 @@ class Book(FakePrices):
         return str(self._price * total.input_tokens) if total.response_model == "gpt-5" else None
 
 
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_recalculated_estimates_reach_each_unit(ledgers: Ledgers) -> None:
     """After prices changed, the cost of each unit is the sum of its calls at the new price, in hours and days."""
     chance, clock, log = random.Random(5), FakeClock(BEGIN + 4 * DAY), FakeLog()
@@ -309,6 +311,7 @@ async def test_recalculated_estimates_reach_each_unit(ledgers: Ledgers) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20 if IS_LONG else 1))
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_beyond_the_limit_the_cheapest_become_one_group(ledgers: Ledgers, seed: int) -> None:
     """
     If there are more sessions than may be listed, the most expensive stay listed with all their calls, and the

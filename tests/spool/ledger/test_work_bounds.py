@@ -21,8 +21,8 @@ from tests.spool.digests import as_shown
 from tests.spool.ledger.test_work_conserved import query, sums_of
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 
-IDS = 10_000_000 if IS_LONG else 4000  # number of different ids in each month
-LIMIT = 100_000 if IS_LONG else 200
+IDS = 10_000_000 if IS_LONG else 1000  # number of different ids in each month
+LIMIT = 100_000 if IS_LONG else 100
 MONTHS = [int(datetime(2026, month, 1, tzinfo=UTC).timestamp()) for month in (10, 11, 12)]
 EVERY = 20  # every 20th call is of an expensive session
 EXPENSIVE = min(1000, LIMIT // 10)

@@ -6,11 +6,14 @@ import random
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from spool.currencies import SCALE
 from spool.ledger.dimensions import TOTAL
 from spool.ledger.queries import CostQuery, CostRow
 from spool.record import NS
-from tests.spool.ledger.engines import Ledgers
+from tests.rounds import part
+from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger.test_deep_trees import run_id
 from tests.spool.ledger.test_hidden_names import TIMES
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
@@ -25,6 +28,7 @@ QUERIES: tuple[dict[str, Any], ...] = (
 )
 
 
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_hours_of_units(ledgers: Ledgers) -> None:
     """
     The costs of units by hour are also right for agents with the runs that they started, for the largest groups,

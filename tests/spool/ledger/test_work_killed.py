@@ -16,6 +16,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from spool.errors import LedgerLost
 from spool.ledger.counting import expire_units
 from spool.ledger.ledger import Ledger
@@ -24,13 +26,12 @@ from spool.ledger.work import UNITS, WorkLimits
 from spool.ledger.work_links import WorkUnitLink, WorkUnitLinks
 from spool.record import NS, Correction, Inference
 from spool.sqlite.ledger import open_ledger
-from tests.rounds import IS_LONG
 from tests.spool.ledger.test_work import Book, corrected, made_call
 from tests.spool.ledger.test_work_conserved import DIMENSIONS, Sums, among, query, sums_of, without_unit
 from tests.spool.ledger.test_work_links import DAY, by_hand, link_of
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, opened
 
-KILLS = 200 if IS_LONG else 6
+KILLS = 200
 DAYS = 70
 LIMITS = WorkLimits(ids_per_month=30)
 PRICE = "0.000007"
@@ -114,6 +115,7 @@ def count(directory: Path, kills: int, seed: int, ready: Connection) -> None:
     asyncio.run(_count(directory, kills, seed, ready))
 
 
+@pytest.mark.proof
 def test_kills_and_damage_change_no_sum(tmp_path: Path) -> None:
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([__name__])

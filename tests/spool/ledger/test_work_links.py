@@ -21,9 +21,9 @@ from spool.ledger.work import UNITS, WorkLimits
 from spool.ledger.work_links import END, WorkUnitLink, WorkUnitLinks
 from spool.record import NS, Inference
 from spool.registry.roles import LedgerSlice, RoleFilter
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, part
 from tests.spool.digests import as_shown, stored_number
-from tests.spool.ledger.engines import Ledgers
+from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger.test_work import EVER, NAMES, Book, corrected, cost_of, made_call, unit_of
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
@@ -106,6 +106,7 @@ def changed_links(chance: random.Random, links: Sequence[WorkUnitLink]) -> list[
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_sums_under_links_are_those_of_the_calls(ledgers: Ledgers, seed: int) -> None:
     """
     Under links, sums are those of the calls: calls, corrections, links, deleted links, restarts, rebuilds, repairs,
@@ -147,7 +148,7 @@ async def test_sums_under_links_are_those_of_the_calls(ledgers: Ledgers, seed: i
         await ledger._change_rows(lose_a_call)
         await LedgerMender(ledger=ledger, log=log, clock=clock).compare_and_repair()
 
-    for _ in range(8):
+    for _ in range(8 if IS_LONG else 4):
         added: list[Any] = []
         for _ in range(chance.randrange(1, 40)):
             number += 1
@@ -251,6 +252,7 @@ async def test_new_prices_reach_linked_calls(ledgers: Ledgers) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20 if IS_LONG else 1))
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_beyond_the_limit_a_pull_request_stays_whole(ledgers: Ledgers, seed: int) -> None:
     """
     Of more units than may be listed, those that are listed have all their calls, also the linked ones, and a linked

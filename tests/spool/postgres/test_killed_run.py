@@ -23,6 +23,7 @@ with folder() as place:
 """
 
 
+@pytest.mark.proof
 def test_server_ends_with_a_killed_run() -> None:
     if programs() is None:
         pytest.skip("PostgreSQL's server programs are not installed (Debian: apt-get install postgresql)")

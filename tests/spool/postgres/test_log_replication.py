@@ -84,6 +84,7 @@ async def _let_go(pair: Pair, patient: PostgresLog) -> None:
     assert receipt.durability == "replicated"
 
 
+@pytest.mark.proof
 async def test_a_commit_that_waits_for_the_standby_holds_up_nobody(pair: Pair) -> None:
     """
     Other nodes commit after a waiting commit and build on it. All are answered once the standby has

@@ -115,7 +115,7 @@ def name_standbys(connection: psycopg.Connection[tuple[object, ...]], names: str
 @pytest.mark.proves("standbys named for milliseconds")
 @pytest.mark.parametrize(
     ("role", "pooled"),
-    part([("seeing", False), ("seeing", True), ("blind", False), ("blind", True)], every=3),
+    part([("seeing", False), ("seeing", True), ("blind", False), ("blind", True)], every=4),
 )
 async def test_names_that_come_and_go_confirm_nothing(pair: Pair, role: str, pooled: bool) -> None:
     """
@@ -150,6 +150,7 @@ async def test_names_that_come_and_go_confirm_nothing(pair: Pair, role: str, poo
             await database.close()
 
 
+@pytest.mark.proof
 def test_a_changed_setting_is_known_before_the_next_commit(pair: Pair) -> None:
     """
     A node knows a changed setting before its next commit. On a busy server, the process that decides whether

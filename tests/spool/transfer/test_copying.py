@@ -28,7 +28,7 @@ from spool.postgres.transfer import unfinished
 from spool.record import AI_TELEMETRY, UNIT_COST, Inference, Record
 from spool.storage import Storage, StorageOptions
 from spool.transfer.copying import copy_storage
-from tests.rounds import part
+from tests.rounds import as_proof, part, some
 from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import add, call, point
 from tests.spool.transfer.places import ACTOR, CALLER, HEARD, HOLD_S, OTHER, ROUTE, Places
@@ -38,7 +38,7 @@ from tests.spool.transfer.places import ACTOR, CALLER, HEARD, HOLD_S, OTHER, ROU
     "way",
     [
         ["files", "postgres", "other files"],
-        ["files", "postgres", "other postgres"],
+        as_proof(["files", "postgres", "other postgres"]),
         ["files", "other files"],
     ],
     ids=" to ".join,
@@ -226,7 +226,7 @@ async def test_settings_of_all_nodes_are_copied(
     assert 7 * 86400 == (await ADMINISTRATION.status(storage))["settings"]["retention"]  # type: ignore[index]
 
 
-@pytest.mark.parametrize("is_heard", [True, False])
+@pytest.mark.parametrize("is_heard", [as_proof(True), False])
 async def test_an_answer_that_is_lost_at_the_end_discards_nothing(
     places: Places, receipt: str, monkeypatch: pytest.MonkeyPatch, is_heard: bool
 ) -> None:
@@ -292,7 +292,7 @@ async def test_numbers_of_deleted_records_are_not_used_again(places: Places, rec
     before = await places.said("files")
     assert not before["records"][UNIT_COST]
     assert before["numbers"][UNIT_COST] > 1
-    for source, target in (("files", "postgres"), ("postgres", "other postgres")):
+    for source, target in some([("files", "postgres"), ("postgres", "other postgres")], every=2):
         await places.copy(source, target)
         assert before == await places.said(target)
 
@@ -355,7 +355,7 @@ MOMENTS = ("entries", "recounting the copy")
     ("source", "target", "moment"),
     [
         *part([("files", "postgres", moment) for moment in MOMENTS], every=2),
-        *part([("postgres", "other files", moment) for moment in reversed(MOMENTS)], every=2),
+        *(as_proof(("postgres", "other files", moment)) for moment in MOMENTS),
     ],
 )
 async def test_killed_in_the_middle(

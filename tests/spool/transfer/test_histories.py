@@ -17,7 +17,6 @@ from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
 from spool.transfer.copying import copy_storage
 from tests.moved_clock import MovedClock
-from tests.rounds import IS_LONG
 from tests.spool.contract.examples import NOON, add, call, everything
 from tests.spool.contract.test_machine import SETTINGS, Engines
 from tests.spool.postgres_cluster import Schema
@@ -56,6 +55,7 @@ class CopiedEngines(Engines):
         type(self).copies += 1
 
 
+@pytest.mark.proof
 def test_a_copy_changes_nothing(
     unmade_schemas: Callable[[], Schema], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,7 +64,7 @@ def test_a_copy_changes_nothing(
     run_state_machine_as_test(
         CopiedEngines,
         settings=settings(
-            max_examples=6 if IS_LONG else 3,
+            max_examples=6,
             stateful_step_count=14,
             deadline=None,
             derandomize=True,

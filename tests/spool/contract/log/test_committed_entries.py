@@ -16,6 +16,7 @@ from spool.record import AI_TELEMETRY, Inference, Record, UsageMetric
 from tests.exporters.plain_spans import random_calls
 from tests.exporters.spools import Spooled, record_id
 from tests.moved_clock import MovedClock
+from tests.rounds import part
 from tests.spool.contract.conftest import Opener
 from tests.spool.contract.examples import add, call, submission
 from tests.spool.test_native import module
@@ -71,7 +72,7 @@ async def test_a_reader_that_keeps_up_reads_no_bodies(
     assert ["ai-telemetry:1:1"] == places
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", part(range(3), every=3))
 async def test_entries_in_memory_equal_those_in_the_storage(
     open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, *, seed: int
 ) -> None:

@@ -11,7 +11,8 @@ from spool.errors import NotThere, SpoolFull
 from spool.identity import RecordIdentity
 from spool.record import AI_TELEMETRY, Inference
 from tests.moved_clock import MovedClock
-from tests.spool.contract.conftest import Opener, Spool
+from tests.rounds import part
+from tests.spool.contract.conftest import EVERY_ENGINE, Opener, Spool
 from tests.spool.contract.examples import (
     NOON,
     add,
@@ -42,9 +43,9 @@ async def deliver(spool: Spool, route: str, clock: MovedClock, records: int = 10
 
 async def fill(spool: Spool, begin: int = 0) -> int:
     """Append until the spool is full and return the number of the first refused call."""
-    for number in range(begin, begin + 3000):
+    for number in range(begin, begin + 3000, 10):
         try:
-            await add(spool.log, wide(number))
+            await add(spool.log, *map(wide, range(number, number + 10)))
         except SpoolFull as full:
             assert full.retry_after_s >= 1
             return number
@@ -150,6 +151,7 @@ async def test_full_spool_refuses_records_until_deliveries_free_space(
     await assert_books_balance(spool.log)
 
 
+@pytest.mark.parametrize("open_spool", part(EVERY_ENGINE, every=3), indirect=True)
 async def test_an_optional_route_gives_up_its_oldest(open_spool: Opener, clock: MovedClock) -> None:
     """A route with `required = false` never fills the spool. Its oldest records are skipped and counted."""
     spool = await open_spool(max_bytes=2 << 20)
@@ -157,8 +159,8 @@ async def test_an_optional_route_gives_up_its_oldest(open_spool: Opener, clock: 
         [RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY, required=False)]
     )
 
-    for number in range(0, 900, 4):
-        await add(spool.log, *map(wide, range(number, number + 4)))
+    for number in range(0, 900, 10):
+        await add(spool.log, *map(wide, range(number, number + 10)))
         clock.move(1)
 
     terms = (await spool.log.books()).routes["archive/ai-telemetry"]
@@ -170,8 +172,8 @@ async def test_an_optional_route_gives_up_its_oldest(open_spool: Opener, clock: 
 async def test_without_a_route_the_oldest_make_room(open_spool: Opener, clock: MovedClock) -> None:
     """Entries that no route needs are deleted before new ones are refused, and count as expired."""
     spool = await open_spool(max_bytes=2 << 20)
-    for number in range(0, 900, 4):
-        await add(spool.log, *map(wide, range(number, number + 4)))
+    for number in range(0, 900, 10):
+        await add(spool.log, *map(wide, range(number, number + 10)))
         clock.move(1)
     terms = await topic_terms(spool.log)
     assert 900 == terms["kept"] + terms["expired"]

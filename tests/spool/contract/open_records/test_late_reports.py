@@ -145,14 +145,15 @@ async def test_a_record_that_went_for_want_of_room_is_counted(
     number = 0
     with pytest.raises(SpoolFull):
         while True:
-            record, known_as = wide(number)
-            record.input_tokens = record.output_tokens = None
-            await add(spool.log, (record, known_as))
-            number += 1
+            batch = [wide(each) for each in range(number, number + 10)]
+            for record, _ in batch:
+                record.input_tokens = record.output_tokens = None
+            await add(spool.log, *batch)
+            number += 10
     clock.move(HOLD_S + 1)
     assert 0 < await spool.log.run_retention()
-    for each in range(number):
-        await add(spool.log, late(each))
+    for first in range(0, number, 10):
+        await add(spool.log, *map(late, range(first, first + 10)))
     made, missed = observed.terms["corrected", "kong"], observed.terms["uncompared", "kong"]
     assert 0 < made
     assert 0 < missed

@@ -27,7 +27,7 @@ from spool.log.planning.corrections import MOST
 from spool.record import Correction, Inference, Record, record_to_json
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
-from tests.rounds import examples
+from tests.rounds import IS_LONG, examples
 from tests.spool.contract.conftest import Opener, open_node
 from tests.spool.contract.examples import (
     NOON,
@@ -298,7 +298,7 @@ pauses = st.lists(st.sampled_from([0.0, 4.0, 11.0, 300.0]), min_size=5, max_size
 
 
 @given(reporters(), pauses, st.randoms(use_true_random=False))
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=300 if IS_LONG else 10, deadline=None)
 def test_any_order_at_any_time_is_one_call(reports: list[Told], waits: list[float], random: Any) -> None:
     """
     In any order and at any time, reports of one call are one call that counts once. The totals equal those of a log

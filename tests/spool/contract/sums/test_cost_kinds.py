@@ -27,7 +27,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.ledger.token_sums import TokenSum
 from spool.record import NS, Correction, Inference
-from tests.rounds import examples
+from tests.rounds import part
 from tests.spool.contract.test_ledger import DAY, at
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeLog, FakePrices, call
@@ -122,7 +122,7 @@ async def assert_kinds(ledger: Ledger, states: Sequence[State], *, repriced: boo
         assert row.calls == getattr(row, KIND_OF_SOURCE[source or ""])
 
 
-@pytest.mark.parametrize("seed", range(examples(3)))
+@pytest.mark.parametrize("seed", part(range(3), every=3))
 async def test_kinds_of_random_corrections(ledgers: Ledgers, seed: int) -> None:
     """
     Late prices, late usage and calls that were taken back move calls between kinds. A rebuild counts the same, and

@@ -98,7 +98,7 @@ async def test_no_verbs_wait_for_each_other(
                 else:
                     done[verb.__name__] += 1
 
-        await asyncio.gather(*(work(gateway, 30) for gateway in gateways for _ in range(TASKS)))
+        await asyncio.gather(*(work(gateway, 15) for gateway in gateways for _ in range(TASKS)))
         print(dict(done), dict(refused))
         found = [vars(record) for record in caplog.records if getattr(record, "action", "") == "deadlock"]
         assert [] == [record["where"] for record in found]
