@@ -21,9 +21,9 @@ from spool.ledger.sums import OTHER
 from spool.ledger.work import TREES, UNITS, RunLineage
 from spool.record import NS, Inference
 from spool.registry.roles import EXCEPT, IS, LedgerSlice, RoleFilter
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, part
 from tests.spool.digests import as_shown
-from tests.spool.ledger.engines import Ledgers
+from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger.test_work import DAY, EVER, NAMES, corrected, cost_of, made_call, unit_of
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 
@@ -132,6 +132,7 @@ async def sums_of(ledger: SlicedLedger, *by: str, **query: Any) -> Sums:
 
 @pytest.mark.proves("A person with restricted access sees other calls")
 @pytest.mark.parametrize("seed", LOGS)
+@pytest.mark.parametrize("ledgers", part(ENGINES, every=2), indirect=True)
 async def test_each_answer_is_the_recount_of_the_visible_calls(ledgers: Ledgers, seed: int) -> None:
     """
     For a person with restricted access, each answer is a recount of the visible calls: every unit, by further

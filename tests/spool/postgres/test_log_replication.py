@@ -19,6 +19,7 @@ from tests.spool.postgres.logs import SECRET, NoRoutes
 from tests.spool.postgres.test_replication import WAITING
 from tests.spool.postgres_cluster import STANDBY, Pair, Server
 
+pytestmark = pytest.mark.proof
 PATIENT = {"commit_timeout_s": 300.0, "commit_wait": 300.0}
 
 
@@ -84,7 +85,6 @@ async def _let_go(pair: Pair, patient: PostgresLog) -> None:
     assert receipt.durability == "replicated"
 
 
-@pytest.mark.proof
 async def test_a_commit_that_waits_for_the_standby_holds_up_nobody(pair: Pair) -> None:
     """
     Other nodes commit after a waiting commit and build on it. All are answered once the standby has

@@ -12,6 +12,7 @@ from spool.installation import FILE, derive_secret
 from spool.ledger.work import TREES
 from spool.storage import Storage, StorageOptions
 from tests.moved_clock import MovedClock
+from tests.rounds import some
 from tests.spool.contract.examples import add, call
 from tests.spool.transfer.places import ALL, HOLD_S, Places, _options
 
@@ -59,7 +60,7 @@ async def test_a_digest_belongs_to_its_installation(places: Places, tmp_path: Pa
     assert first == await opened(files, "sqlite", again=True)
     shutil.copytree(files.directory, tmp_path / "restored")
     assert first == await opened(_options(tmp_path / "restored", places.clock), "sqlite", again=True)
-    for source, target in (("files", "postgres"), ("postgres", "other files")):
+    for source, target in some([("files", "postgres"), ("postgres", "other files")], every=2):
         await places.copy(source, target)
         options = places.options[target]
         assert first == await opened(options, options.storage.engine, again=True)
