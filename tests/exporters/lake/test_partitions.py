@@ -25,6 +25,7 @@ from spool.ledger.sums import COUNTS, HourlySums
 from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, NS, Inference, Record
 from tests.exporters.lake.records import NOON, RECORDS
+from tests.rounds import examples
 
 ROUTE = "lake/ai-telemetry"
 
@@ -53,7 +54,7 @@ def calls(count: int, **fields: Any) -> list[Inference]:
     ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.none() | RECORDS, min_size=1, max_size=40))
 def test_the_sums_of_files_are_those_of_the_ledger(records: list[Record | None]) -> None:
     """Spend, calls and tokens of counted rows equal the ledger's sums for every day."""
@@ -83,7 +84,7 @@ def _units(amount: Decimal | None) -> int:
     return 0 if amount is None else money.text_to_units(f"{amount:f}")
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(RECORDS, min_size=1, max_size=20))
 def test_every_value_is_read_as_it_was_written(records: list[Record]) -> None:
     """Numbers, texts, money, times, tags and meters of each row are read back, including unknown values."""

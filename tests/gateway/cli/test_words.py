@@ -14,6 +14,7 @@ from tests.acceptance.conftest import ROOT
 from tests.gateway.cli.test_command_list import walked
 
 WORDS_OF_THE_CONSOLE = ROOT / "gateway/console/static/lib/words.mjs"
+COMMANDS = dict(walked(main))
 # words that a newcomer does not know; the glossary has the words to use
 UNKNOWN_WORDS = re.compile(
     r"\bthe upstream\b|dead letter|unconfirmed|may or may not|\bhorizon\b|\bamendment|\bshadow\b|publish job"
@@ -52,18 +53,18 @@ def test_titles_are_in_the_glossary() -> None:
     assert set(HEADS.values()).isdisjoint(HEADS)
 
 
-@pytest.mark.parametrize("path", [path for path, _ in walked(main)])
+@pytest.mark.parametrize("path", COMMANDS)
 def test_help_has_no_markdown(path: str) -> None:
     """Fields of resources have links for the reference page, and a terminal shows only their words."""
-    command = dict(walked(main))[path]
+    command = COMMANDS[path]
     context = click.Context(command, terminal_width=10_000, max_content_width=10_000)
     assert [] == re.findall(r"\S*\]\(.*|\*\*.*|^#.*", command.get_help(context), re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", [path for path, _ in walked(main)])
+@pytest.mark.parametrize("path", COMMANDS)
 def test_help_has_no_unknown_word(path: str) -> None:
     """Names of commands, options, values and settings are not counted as words of the command line."""
-    command = dict(walked(main))[path]
+    command = COMMANDS[path]
     texts = [command.help, *(option.help for option in command.params if isinstance(option, click.Option))]
     for text in filter(None, texts):
         assert not UNKNOWN_WORDS.search(re.sub(r"`[^`]*`|\[[^\]]*\]\S*|--\S+", "", text)), text

@@ -317,6 +317,7 @@ def test_a_new_conversation_costs_the_same_with_many_keys_and_a_full_table(keys:
     assert max(calls) < 100
 
 
+@pytest.mark.proof
 def test_the_sessions_of_a_large_fleet_are_known() -> None:
     """80,000 Claude Code sessions in 25 minutes, each with its own user and traces, fit the default limit."""
     clock = SetClock()

@@ -34,7 +34,7 @@ from tests.gateway.bills.billed.clusters_planted import (
     with_clusters,
 )
 from tests.gateway.bills.billed.simulated import NEAR, question
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, part
 from tests.spool.ledger_log import FakeClock
 
 PLACES = ("provider", "charge", "team", "workload")
@@ -78,7 +78,7 @@ class ClusterMonth:
 
 
 @pytest.mark.proves("the same for clusters with billed nodes, priced nodes, or both")
-@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize("cause", part([*CAUSES], every=2))
 async def test_one_cause(cause: str) -> None:
     """With one planted cause, nothing is counted twice and nothing is missing."""
     await (await ClusterMonth().open([cause])).holds()
@@ -95,7 +95,7 @@ def pairs() -> list[tuple[str, str]]:
 ALWAYS = [("nodes", "nowhere"), ("some nodes", "nowhere"), ("nodes", "same names"), ("nodes", "idle")]
 
 
-@pytest.mark.parametrize("causes", pairs())
+@pytest.mark.parametrize("causes", part([pytest.param(pair) for pair in pairs()], every=4))
 async def test_two_causes(causes: tuple[str, str]) -> None:
     await (await ClusterMonth().open(causes)).holds()
 

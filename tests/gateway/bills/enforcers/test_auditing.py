@@ -15,6 +15,7 @@ from gateway.bills.enforcers.faults import MoneyBudget
 from spool.record import NS, Inference
 from tests.gateway.bills.enforcers.world import DAY, NOVEMBER, Counter, Sent, World
 from tests.gateway.money.budgets.house import House
+from tests.rounds import as_proof
 from tests.spool.ledger_log import HOUR, call
 
 
@@ -66,9 +67,9 @@ def unpriced_mini(sent: Sent) -> Decimal:
     ("counts", "cause"),
     [
         (lambda sent: sent.cost * 2, "each amount is 2 times ours"),
-        (lambda sent: sent.cost * 3, "each amount is 3 times ours"),
+        as_proof((lambda sent: sent.cost * 3, "each amount is 3 times ours")),
         (aborted, "lacks exactly the calls with status error"),
-        (unpriced_mini, "lacks exactly the calls with model gpt-4o-mini"),
+        as_proof((unpriced_mini, "lacks exactly the calls with model gpt-4o-mini")),
         (lambda sent: sent.cost * Decimal("0.8"), "No cause is proven"),
     ],
 )

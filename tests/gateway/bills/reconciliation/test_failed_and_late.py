@@ -34,7 +34,7 @@ from tests.rounds import IS_LONG, part
 
 SEED = int(os.environ.get("TOLLHOUSE_SEED", SystemRandom().randrange(2**32) if IS_LONG else 41))
 PAIRS = 400 if IS_LONG else 1
-CLEAN = 20 if IS_LONG else 5  # number of random months without any cause
+CLEAN = 20 if IS_LONG else 2  # number of random months without any cause
 
 
 def plants_of(provider: str, seed: int, names: Iterable[str]) -> list[Plant]:
@@ -70,7 +70,7 @@ def agrees_with_the_month(found: Reconciliation) -> None:
     ]
 
 
-@pytest.mark.parametrize(("name", "provider"), part([*product((*FAILED, *LATE), ALL_PROVIDERS)], every=4))
+@pytest.mark.parametrize(("name", "provider"), part([*product((*FAILED, *LATE), ALL_PROVIDERS)], every=8))
 async def test_alone(name: str, provider: str) -> None:
     """
     The planted cause is claimed exactly. Failed calls without a cost that are not billed make no difference at all.

@@ -30,7 +30,7 @@ from tests.gateway.bills.reconciliation.judging import (
 )
 from tests.gateway.bills.reconciliation.plants import FAILED, LATE, NEW_PLANTS, PLANTS, Plant, planted
 from tests.gateway.bills.reconciliation.simulator import ALL_PROVIDERS, ANTHROPIC, DAY_S, DAYS, GOOGLE, OPENAI
-from tests.rounds import part
+from tests.rounds import part, some
 
 SEED = 2
 CASES = [
@@ -174,7 +174,9 @@ def test_other_lines_are_no_tax(kind: str) -> None:
 
 async def test_what_is_owed_adds_up() -> None:
     """The lines of a claim for a discount add up to the amount of the cause."""
-    for name, provider in (("batch at full price", OPENAI), ("batch without discount", ANTHROPIC)):
+    for name, provider in some(
+        [("batch at full price", OPENAI), ("batch without discount", ANTHROPIC)], every=2
+    ):
         result = await found(name, provider)
         claimed = sum(claim.amount for claim in result.claims if claim.cause == "tier_not_given")
         assert claimed == sum(line.owed_amount for line in result.owed) > 0

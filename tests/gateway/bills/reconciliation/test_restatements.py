@@ -32,6 +32,7 @@ from spool.storage import StorageOptions
 from tests.gateway.bills.reconciliation.report_files import files
 from tests.gateway.bills.reconciliation.simulator import DAY_S, DAYS, PROVIDERS, Call, book, month, record
 from tests.moved_clock import MovedClock
+from tests.rounds import part
 from tests.spool.ledger_log import FakeClock, FakeLog
 
 CALLS = month(a_day=6)
@@ -93,7 +94,7 @@ class Books:
         assert abs(used_sums[1] - stated_sums[1]) < Decimal("0.001")
 
 
-@pytest_asyncio.fixture(params=PROVIDERS)
+@pytest_asyncio.fixture(params=part([*PROVIDERS], every=3))
 async def books(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Books]:
     prices, log, clock = book(), FakeLog(), FakeClock(DAYS[-1] + 3 * DAY_S)
     records = [record(call) for call in CALLS if call.provider == request.param and call.day in REPORTED]

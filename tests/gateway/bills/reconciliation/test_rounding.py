@@ -23,6 +23,7 @@ from tests.gateway.bills.reconciliation.simulator import (
     record,
     statements,
 )
+from tests.rounds import as_proof
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -75,7 +76,7 @@ def discounted(row: StatementRow) -> Decimal:
 
 
 @pytest.mark.proves("money shown as rounding")
-@pytest.mark.parametrize("lines", [1, 100])
+@pytest.mark.parametrize("lines", [as_proof(1), 100])
 @pytest.mark.parametrize("change", [twice, discounted])
 async def test_real_money_is_no_rounding(counts: Counts, lines: int, change: Change) -> None:
     """For any number of lines, the difference keeps its size and is not claimed as rounding."""
@@ -98,7 +99,7 @@ async def test_amounts_of_two_digits(counts: Counts, lines: int) -> None:
 
 
 @pytest.mark.proves("an expensive day that agrees")
-@pytest.mark.parametrize("factor", ["1.3", "1.02"])
+@pytest.mark.parametrize("factor", [as_proof("1.3"), "1.02"])
 async def test_days_at_a_higher_price(counts: Counts, factor: str) -> None:
     """A day with a claimed cause counts as different, however small the amount."""
 

@@ -119,7 +119,7 @@ ONCE_WRONG: list[tuple[int, int, str, tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("seed", "a_day", "provider", "names"), [*part(ONCE_WRONG, every=3), *drawn()])
+@pytest.mark.parametrize(("seed", "a_day", "provider", "names"), [*part(ONCE_WRONG, every=10), *drawn()])
 async def test_unusual_months(
     seed: int, a_day: int, provider: str, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,7 +212,7 @@ def clean_months() -> list[tuple[str, str, str]]:
     return every if IS_LONG else Random(SEED).sample(every, 20)
 
 
-@pytest.mark.parametrize(("name", "provider", "contract"), part(clean_months(), every=4))
+@pytest.mark.parametrize(("name", "provider", "contract"), part(clean_months(), every=10))
 async def test_twenty_clean_months(name: str, provider: str, contract: str) -> None:
     """
     A month in which both sides agree has no cause above rounding and no hint, in any shape of the bill and under

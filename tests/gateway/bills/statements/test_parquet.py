@@ -18,6 +18,7 @@ from gateway.bills.statements.importing import ParsedReport, ReportFile, read_re
 from gateway.core import parquet
 from spool.errors import Invalid
 from tests.gateway.bills.statements.test_cases import INPUTS, READ_AT
+from tests.rounds import part
 
 TABLES = [path for path in INPUTS if path.parent.name in ("aws_cur", "focus") and path.suffix == ".csv"]
 
@@ -69,7 +70,7 @@ def read(content: bytes, most: int = 10**7) -> ParsedReport:
 
 
 @pytest.mark.parametrize("is_typed", [False, True], ids=["texts", "times and decimals"])
-@pytest.mark.parametrize("path", TABLES, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize("path", part(TABLES, every=3), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_parquet_is_the_statement_of_its_csv(path: Path, is_typed: bool) -> None:
     """A Parquet file gives the same rows, source and damaged rows as its CSV, for any column types."""
     rows = rows_of(path)

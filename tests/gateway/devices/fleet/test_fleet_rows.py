@@ -24,6 +24,7 @@ from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.memory_log import MemoryDatabase
 from tests.moved_clock import MovedClock
+from tests.rounds import IS_LONG
 
 HOUR = 3600.0
 
@@ -144,12 +145,12 @@ def test_the_machine_of_a_device_keeps_no_earlier_row() -> None:
 
 
 async def test_a_reused_row_equals_a_new_one(table: DeviceTable) -> None:
-    """Over 300 random steps of time, reports, deletions and imports, the rows equal those of a fleet without memory."""
+    """Over many random steps of time, reports, deletions and imports, rows equal those of a fleet without memory."""
     chosen, clock = random.Random(7), MovedClock()
     lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=clock, secret=b"s" * 32)
     current = [inventory("S0", "S1", "S9")]
     fleet = Fleet(lifecycle, lambda: current[0])
-    for step in range(300):
+    for step in range(300 if IS_LONG else 100):
         id = f"S{chosen.randrange(6)}"
         known = table.find(id)
         state = chosen.choice(list(CAUSES))

@@ -25,6 +25,7 @@ from gateway.devices.fleet.uses import (
 from gateway.devices.machine_state import COVERED, MachineEvidence, evaluate_machine_state
 from spool.devices.device import Device
 from spool.record import utc_iso
+from tests.rounds import IS_LONG
 
 MINUTE, HOUR, LOOK_S = 60.0, 3600.0, 300.0
 START = 1_800_000_000.0
@@ -141,7 +142,7 @@ def test_no_loss_is_covered_for_long_and_no_fine_day_is_a_loss(is_old: bool, bou
     a loss ends only with a later call or a repair, whatever sleeps or restarts, or after a day if it is the third.
     """
     lost_days = 0
-    for seed in range(150):
+    for seed in range(150 if IS_LONG else 15):
         dice = random.Random(seed)
         past = history(dice, is_old=is_old)
         before, before_at = "", START

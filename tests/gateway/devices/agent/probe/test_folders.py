@@ -17,6 +17,7 @@ from gateway.devices.agent.probe.folders import MOST_BYTES, GuardedFolder, Unrea
 from gateway.devices.agent.probe.look import UserHome
 from gateway.devices.agent.probe.machine import find_user_homes
 from tests.gateway.devices.agent.probe.trees import Tree
+from tests.rounds import part
 
 OWNER = (54321, 54321)
 AS_ROOT, AS_OWNER = "as root", "as the owner"
@@ -176,7 +177,7 @@ def test_a_hostile_file(home: Path, make: object, who: str) -> None:
 
 
 @needs_root
-@pytest.mark.parametrize("make", HOSTILE)
+@pytest.mark.parametrize("make", part(HOSTILE, every=3))
 def test_the_state_for_a_hostile_home(home: Path, tmp_path: Path, make: object) -> None:
     """
     If a file of an assistant cannot be read, this assistant's state is unknown, and the user's other assistants
