@@ -5,10 +5,12 @@ The architecture rules: imports point down, each library and each rule has one p
 from __future__ import annotations
 
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -248,6 +250,23 @@ def test_a_library_is_used_in_one_place(library: str) -> None:
         if str(path.relative_to(ROOT)).startswith(HOMES[library]):
             continue
         assert library not in {name.partition(".")[0] for name in imported(path)}, path
+
+
+LOCKS = ("requirements.lock", *(f"requirements-{extra}.lock" for extra in ("kafka", "lake", "postgres")))
+# Python 3.14 has the first, and the second is the compiled module, which is optional.
+NOT_LOCKED = {"compression", "tollhouse_native"}
+
+
+def test_every_library_is_locked() -> None:
+    """The libraries that modules import are those that the package or one of its extras installs."""
+    texts = [(ROOT / "deploy/locks" / lock).read_text() for lock in LOCKS]
+    locked = {name for text in texts for name in re.findall(r"^(\S+)==", text, re.MULTILINE)}
+    owners = packages_distributions()
+    for path in (path for package in BELOW for path in modules(package)):
+        libraries = {name.partition(".")[0] for name in imported(path)} - sys.stdlib_module_names
+        for library in libraries - BELOW.keys() - NOT_LOCKED:
+            installed = {re.sub(r"[-_.]+", "-", name).lower() for name in owners.get(library, ())}
+            assert installed & locked, (path, library)
 
 
 RUST_TEXTS = re.compile(r'"(?:[^"\\]|\\.)*"')

@@ -7,9 +7,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.lifecycle import parked_soon
 from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
+from tests.rounds import IS_LONG
 from tests.waiting import wait_until
 
 UPSTREAM = """
@@ -20,7 +23,7 @@ name = "telemetry"
 secret_file = "{secret}"
 use_cases = ["Send AI Telemetry"]
 """
-RECORDS = 3_000
+RECORDS = 3_000 if IS_LONG else 1_000
 PER_REQUEST = 500
 
 
@@ -67,6 +70,7 @@ def test_records_through_two_tollhouses(installations: Any, tmp_path: Path) -> N
         tollhouse.json("spool", "verify")
 
 
+@pytest.mark.proof
 def test_a_disabled_upstream_key_parks_the_route_and_loses_nothing(
     installations: Any, tmp_path: Path
 ) -> None:

@@ -274,6 +274,7 @@ def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: A
     assert used < AGENT_MIB * 1024
 
 
+@pytest.mark.proof
 def test_a_backlog_costs_an_agent_no_memory(installations: Any) -> None:
     """The backlog of an agent that was offline for weeks stays on disk after a restart."""
     laptop: Agent = installations("laptop", config=AGENT.format(url="http://127.0.0.1:9"), kind=Agent)

@@ -14,6 +14,7 @@ from spool.registry.scopes import INGEST
 from tests.acceptance.conftest import ROOT
 from tests.documents import blocks
 from tests.processes.copied import command_in
+from tests.rounds import part
 
 DOCUMENTS = (
     "README.md", "docs/quick-start.md", "docs/how-numbers-are-made.md", "docs/upgrade.md", "docs/costs.md",
@@ -62,7 +63,7 @@ def test_every_page_with_commands_is_followed() -> None:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("document", part(DOCUMENTS, every=3))
 def test_commands_run_in_their_order(document: str, installations: Any) -> None:
     """
     Each command succeeds in a shell that stops at the first failure, and so does each request of curl. A JSON block

@@ -73,6 +73,7 @@ def test_a_second_start_prints_no_secret(tmp_path: Path) -> None:
     assert "th_" not in outputs[1]
 
 
+@pytest.mark.proof
 def test_short_ids_that_a_local_server_reuses_are_calls_of_their_own(installations: Any) -> None:
     """3,000 calls with repeating ids chatcmpl-0 to chatcmpl-998 are 3,000 records. A repeat adds none."""
     tollhouse = installations()

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,8 @@ import pytest
 from tests.acceptance.conftest import COMMAND, Tollhouse
 from tests.free_ports import free_port
 from tests.integration.certificates import Certificates
+from tests.processes.copied import start_process
+from tests.rounds import part
 from tests.waiting import wait_until
 
 SETTINGS = '[server]\nlisten = "{listen}"\noperator_listen = "{operator}"\ngrpc_listen = ""\n{more}'
@@ -20,7 +21,7 @@ def wait_until_alive(one: Tollhouse) -> None:
     wait_until(lambda: one.attempt("health").stdout == "alive\n", "a living server")
 
 
-@pytest.mark.parametrize("public", [False, True])
+@pytest.mark.parametrize("public", part([False, True], every=2))
 def test_health_fails_for_hung_and_stopped_servers(installations: Any, public: bool) -> None:
     """
     `health` ends with 0 while the server is alive, even if it listens on all addresses. It ends with 1 while
@@ -48,8 +49,12 @@ def test_health_accepts_a_local_certificate_for_another_host(installations: Any,
     more = "".join(f'{name} = "{files.server[name]}"\n' for name in ("tls_cert_file", "tls_key_file"))
     one = installations(config=SETTINGS.format(listen=f"127.0.0.1:{free_port()}", operator="", more=more))
     command = [str(COMMAND), "serve", "--config", str(one.config)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("listening on https://")
-        wait_until_alive(one)
-        process.terminate()
+    process = start_process(command, cwd=tmp_path, is_read=True)
+    assert process.stdout is not None and process.stderr is not None
+    with process.stdout as printed, process.stderr:
+        try:
+            assert printed.readline().startswith("listening on https://")
+            wait_until_alive(one)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()

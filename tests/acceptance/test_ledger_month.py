@@ -16,6 +16,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
+import pytest
 import urllib3
 
 from gateway.cli.send.command import example_payload
@@ -24,6 +25,8 @@ from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post, request, span
 from tests.rounds import IS_LONG
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.proof
 
 ROUNDS = 40 if IS_LONG else 4
 SENDERS = 3

@@ -42,6 +42,8 @@ from tests.exporters.notifications.examples import SECRET
 from tests.spool.contract.examples import add, call
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.proof
+
 DAY_S = 86_400.0
 INTERVAL_S = 3_600.0  # interval of heartbeats in seconds, so long that no laptop falls silent during the test
 ACTOR = Actor("ada@example.com", "test")

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from spool.registry.scopes import HEARTBEAT, INGEST
-from tests.acceptance.conftest import COMMAND, ROOT, Tollhouse
+from tests.acceptance.conftest import ROOT, Tollhouse
 from tests.documents import blocks
+from tests.processes.copied import command_in
 
 GATEWAY = "https://tollhouse.example.com"
 
@@ -199,10 +200,13 @@ def test_the_commands_of_the_page_work(gateway: Tollhouse, tmp_path: Path) -> No
     (reader / "fleet.key").write_text((gateway.directory / "send.key").read_text())
     (reader / "machines.csv").write_text("serial\nC02XL0THJGH5\n")
     (reader / "computers.csv").write_text("serial,hostname\nC02XL0THJGH5,mill\n")
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    number = command_in(commands)
     environment = {
         **os.environ,
         "TOLLHOUSE_CONFIG": str(gateway.config),
-        "PATH": f"{COMMAND.parent}:{os.environ['PATH']}",
+        "PATH": f"{commands}:{os.environ['PATH']}",
     }
     pages = "".join(
         (ROOT / f"docs/{name}.md").read_text() for name in ("fleet", "enrolment", "coverage", "probe")
@@ -211,8 +215,9 @@ def test_the_commands_of_the_page_work(gateway: Tollhouse, tmp_path: Path) -> No
     for text in texts:
         line = text.replace("policy apply", f"policy apply --root {root}")
         done = subprocess.run(
-            ["bash", "-euc", line], cwd=reader, env=environment, capture_output=True, text=True, timeout=600
-        )
+            ["bash", "-euc", line], cwd=reader, env=environment, capture_output=True, text=True, timeout=600,
+            pass_fds=[number],
+        )  # fmt: skip
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     assert sum("policy apply" in text for text in texts) == 1
     assert (root / "etc/codex/managed_config.toml").exists()

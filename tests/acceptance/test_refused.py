@@ -19,6 +19,7 @@ from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
 from tests.acceptance.test_chain import UPSTREAM, send
 from tests.clients.loopback import Loopback, body_of
+from tests.rounds import part
 from tests.waiting import wait_until
 
 ROUTE = "upstream/ai-telemetry"
@@ -104,7 +105,9 @@ def forwarding(installations: Any, tmp_path: Path, upstream: RejectingUpstream) 
     return near, key
 
 
-@pytest.mark.parametrize(("rejects", "count"), [(lambda n: n // 2, 5), (lambda n: 1, 1)], ids=["half", "one"])
+@pytest.mark.parametrize(
+    ("rejects", "count"), part([(lambda n: n // 2, 5), (lambda n: 1, 1)], every=2), ids=["half", "one"]
+)
 def test_a_share_that_is_rejected_shows_everywhere(
     installations: Any, tmp_path: Path, upstream: RejectingUpstream, rejects: Callable[[int], int], count: int
 ) -> None:

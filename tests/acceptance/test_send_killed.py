@@ -16,7 +16,7 @@ from tests.processes.copied import run_process, start_process
 from tests.rounds import IS_LONG
 from tests.waiting import wait_until
 
-CALLS = 100_000 if IS_LONG else 8000
+CALLS = 100_000 if IS_LONG else 4000
 ACCEPTED = re.compile(
     r'^tollhouse_records_accepted_total\{.*topic="ai-telemetry".*\} ([0-9.e+]+)$', re.MULTILINE
 )

@@ -9,6 +9,8 @@ import pytest
 
 from tests.acceptance.conftest import ROOT
 
+pytestmark = pytest.mark.proof
+
 
 @pytest.mark.timeout(600)
 def test_the_site_builds() -> None:

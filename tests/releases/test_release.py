@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from hatchling.builders.wheel import WheelBuilder
 
 from tests.processes.copied import ROOT
 from tests.releases.conftest import CYCLONEDX
@@ -21,6 +22,7 @@ WORKFLOWS = sorted((ROOT / ".github/workflows").iterdir())
 pytestmark = pytest.mark.timeout(30 * MINUTE_S)  # the first test also builds the release
 
 
+@pytest.mark.proof
 def test_a_release_is_the_same_bytes_twice(
     build: subprocess.CompletedProcess[str], release: Path, wheel: Path
 ) -> None:
@@ -42,6 +44,14 @@ def test_a_release_is_the_same_bytes_twice(
     assert {"gateway", "exporters", "spool"} == {
         name.split("/")[0] for name in inside if ".dist-info" not in name
     }
+    assert "gateway/console/static/index.html" in inside
+    assert any(re.fullmatch(r"gateway/intake/rate_cards/[\d-]+\.json", name) for name in inside)
+
+
+def test_the_wheel_has_the_packages_with_their_data() -> None:
+    """The wheel contains the three packages, the console's files and the rate card."""
+    inside = {file.distribution_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
+    assert {"gateway", "exporters", "spool"} == {name.split("/")[0] for name in inside}
     assert "gateway/console/static/index.html" in inside
     assert any(re.fullmatch(r"gateway/intake/rate_cards/[\d-]+\.json", name) for name in inside)
 

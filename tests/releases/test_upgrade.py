@@ -13,7 +13,7 @@ from tests.releases.upgrade import Installation, remove, upgrade
 
 EARLIER = "0.0.1"
 
-pytestmark = pytest.mark.timeout(30 * MINUTE_S)  # the first test also builds the release
+pytestmark = [pytest.mark.timeout(30 * MINUTE_S), pytest.mark.proof]  # the first test also builds the release
 
 
 def earlier_build(wheel: Path, directory: Path) -> Path:

@@ -35,7 +35,7 @@ for package in ("gateway", "exporters", "spool"):
 # prefixes of modules that need an extra
 POSTGRES, LAKE, KAFKA = "spool.postgres", "exporters.lake", "exporters.kafka"
 
-pytestmark = pytest.mark.timeout(30 * MINUTE_S)  # the first test also builds the release
+pytestmark = [pytest.mark.timeout(30 * MINUTE_S), pytest.mark.proof]  # the first test also builds the release
 
 
 def check_bill(bill: Any, listed: Any) -> None:

@@ -19,7 +19,6 @@ import pytest
 from tests.acceptance.conftest import ROOT, Tollhouse
 from tests.acceptance.payloads import post, request, span
 from tests.acceptance.test_devices import FLEET
-from tests.rounds import part
 from tests.waiting import wait_until
 
 PROGRAM = Path(__file__).with_name("windows_names.py")
@@ -173,7 +172,8 @@ def imported(name: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("platform", part(["win32", "darwin"], every=2))
+@pytest.mark.proof
+@pytest.mark.parametrize("platform", ["win32", "darwin"])
 def test_types_of_the_agent_on_other_systems(modules: list[str], platform: str) -> None:
     """
     By mypy's descriptions of Windows and macOS, the agent's modules use no name that these systems lack. mypy reads

@@ -39,6 +39,7 @@ def assistants(gateway: Tollhouse, laptop: Agent) -> dict[str, Any]:
     return rows if isinstance(rows, dict) else {row["name"]: row for row in rows}
 
 
+@pytest.mark.proof
 def test_from_the_probe_to_the_gateway(gateway: Tollhouse, laptop: Agent) -> None:
     """
     The gateway states the result of a look at the machine within a minute, and so it does for a later change. The

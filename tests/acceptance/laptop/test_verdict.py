@@ -17,6 +17,8 @@ from tests.acceptance.test_devices import AGENT, FLEET, Agent
 from tests.integration.operations.devices.test_agent_verdict import call_of, logs
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.proof
+
 PATIENT_S = 600.0
 SESSION = "6ad9f8a2-session"
 CANARY = "a canary sang in the coal mine"

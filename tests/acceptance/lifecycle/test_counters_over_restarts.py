@@ -10,6 +10,7 @@ import pytest
 
 from tests.acceptance.conftest import ARCHIVE, DEVICES, Tollhouse
 from tests.acceptance.payloads import attribute, post, span
+from tests.rounds import part
 
 Installations = Callable[..., Tollhouse]
 CONFIG = ARCHIVE.replace("[spool]", '[spool]\ncounter_wait = "0s"').format(server="", hold="1s", more=DEVICES)
@@ -58,7 +59,7 @@ def killed(one: Tollhouse) -> None:
     one.start()
 
 
-@pytest.mark.parametrize("restart", [stopped, killed, Tollhouse.take_over])
+@pytest.mark.parametrize("restart", part([stopped, killed, Tollhouse.take_over], every=3))
 def test_a_counter_that_follows_its_call_after_a_restart(
     installations: Installations, restart: Callable[[Tollhouse], None]
 ) -> None:

@@ -14,12 +14,13 @@ import pytest
 from tests.acceptance.conftest import ROOT
 from tests.acceptance.payloads import post, request, span
 from tests.processes.copied import command_in
+from tests.rounds import part
 
 DOCUMENTS = sorted((ROOT / "docs/operations").glob("*.md"))
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.stem)
+@pytest.mark.parametrize("document", part(DOCUMENTS, every=3), ids=lambda document: document.stem)
 def test_the_commands_of_a_document_run(installations: Any, document: Any) -> None:
     """Every command succeeds in a directory with a configuration file, next to a server that has records."""
     one = installations()

@@ -19,6 +19,8 @@ from tests.clients.loopback import Loopback, body_of
 from tests.spool.postgres_cluster import Schema, storage_table
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.proof
+
 ROUTE = "sink/ai-telemetry"
 TAKEN_OVER_S = 6.0  # the documented limit for a takeover, in seconds
 SLACK_S = 14.0  # extra seconds for a busy machine; the test adds more if a start takes long

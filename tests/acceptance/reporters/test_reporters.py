@@ -24,7 +24,8 @@ from tests.acceptance.reporters.rounds import (
 from tests.acceptance.reporters.table import ReporterSet
 from tests.spool.postgres_cluster import Schemas, storage_table
 
-pytestmark = pytest.mark.timeout(1800)  # the first test of a round waits for the whole round
+# The first test of a round waits for the whole round.
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.proof]
 
 
 @pytest.fixture(scope="module", params=ROUNDS, ids=lambda one: one.name)
