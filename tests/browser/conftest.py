@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, StorageState, expect, sync_playwright
 
 from tests.acceptance.conftest import Tollhouse, installations
-from tests.browser.console import CHROMIUM, PATIENCE_MS, WIDE, Console, filled, launched
+from tests.browser.console import CHROMIUM, PATIENCE_MS, TWO_MONTHS, WIDE, Console, filled, launched
 from tests.browser.trouble import ARCHIVE, REFUSED, RefusingUpstream, in_trouble
 from tests.waiting import wait_until
 
@@ -49,8 +49,7 @@ def signed_in() -> SignedIn:
 @pytest.fixture(scope="package")
 def month(tmp_path_factory: pytest.TempPathFactory, signed_in: SignedIn) -> Iterator[Tollhouse]:
     """A running Tollhouse with two months of traffic and open insights. Tests must not change it."""
-    plants = ("--days", "62", "--records", "6000", "--plant", "missing-price,retry-storm")
-    tollhouse = filled(tmp_path_factory.mktemp("month"), *plants)
+    tollhouse = filled(tmp_path_factory.mktemp("month"), *TWO_MONTHS)
     tollhouse.start()
     signed_in[tollhouse] = {}
     yield tollhouse

@@ -51,6 +51,8 @@ grpc_listen = ""
 [devices]
 heartbeat_interval = "1d"
 """
+# Words of `tollhouse demo` that several installations share, so that the data is made once.
+TWO_MONTHS = ("--days", "62", "--records", "6000", "--plant", "missing-price,retry-storm")
 LIST = (resources.files("gateway.console") / "static/pages/list.mjs").read_text()
 PAGES = re.findall(r'path: "([^"]+)", title: "([^"]+)".*import\("\./(\w+)\.mjs"\)', LIST)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import secrets
 
+import pytest
 from playwright.sync_api import Route, expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -162,6 +163,7 @@ def test_a_list_waits_for_the_reader(house: Tollhouse, open_console: OpenConsole
     expect(rows).to_have_count(2)
 
 
+@pytest.mark.proof
 def test_rows_that_were_on_their_way_wait_for_the_reader(house: Tollhouse, open_console: OpenConsole) -> None:
     """
     If an update of the list began before the pointer came to a row, it changes nothing until the pointer leaves the

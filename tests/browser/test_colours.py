@@ -11,15 +11,19 @@ from playwright.sync_api import Route, expect
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import Console
+from tests.rounds import some
 
-ADDRESSES = (
-    "/costs?by=model_family",
-    "/",
-    "/costs?by=model_family&from=now-7d",
-    "/costs?by=model_family&team=search",
-    "/costs?by=model_family&from=now-30d&bin=weekly&measure=calls",
-    "/?from=now-7d",
-    "/costs?by=model_family&measure=cost_per_call",
+ADDRESSES = some(
+    (
+        "/costs?by=model_family",
+        "/costs?by=model_family&from=now-7d",
+        "/costs?by=model_family&team=search",
+        "/",
+        "/costs?by=model_family&from=now-30d&bin=weekly&measure=calls",
+        "/?from=now-7d",
+        "/costs?by=model_family&measure=cost_per_call",
+    ),
+    every=3,
 )
 SERIES = re.compile(r"\bs([1-8])\b")
 # Names with their classes, in the legend of the chart, in the list beside it, and in the first column.

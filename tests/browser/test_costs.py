@@ -22,6 +22,7 @@ from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post, request, span
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW, Console, day_text, first_day
+from tests.rounds import part
 from tests.waiting import wait_until
 
 OWN_TITLES = {
@@ -367,6 +368,7 @@ def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
     console.has_address(f"against={last}..{first}")
 
 
+@pytest.mark.proof
 def test_every_figure_of_the_overview_leads_somewhere(console: Console) -> None:
     """
     Every link leads to an existing page with content. If links to one page differ only in a filter's value,
@@ -693,7 +695,7 @@ def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
     console.has_address(without=["cost_type", "missing"])
 
 
-@pytest.mark.parametrize("chosen", ["Last 30 days", "Last 7 days"])
+@pytest.mark.parametrize("chosen", part(["Last 30 days", "Last 7 days"], every=2))
 def test_the_overview_says_one_figure_of_a_model(console: Console, chosen: str) -> None:
     """
     Chart and lists of the overview cover the chosen days, name them in each heading, and link to the costs
@@ -798,6 +800,7 @@ def test_a_source_shows_when_its_newest_record_arrived(house: Tollhouse, open_co
     expect(page.locator("tbody tr").first).to_contain_text(re.compile(r"\d+ (s|min) ago.*\d+ (s|min) ago"))
 
 
+@pytest.mark.proof
 def test_the_cost_of_a_pull_request_and_its_runs(house: Tollhouse, open_console: OpenConsole) -> None:
     """
     Three clicks lead from Costs to the cost of a pull request and of each agent run. A run shows the runs that it

@@ -26,6 +26,8 @@ from tests.browser.console import Console, filled
 from tests.browser.trouble import REFUSED, RefusingUpstream
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.proof
+
 MOST_CLICKS = 3
 PLANTS = "spike,missing-price,doubled-source,stopped-sender,losing-laptop"
 TEAMS = "https://example.com/workflows/1"  # a made-up address of a Teams workflow, to which nothing is sent
@@ -81,7 +83,6 @@ def test_a_why_did_a_day_rise(planted: Tollhouse, open_console: OpenConsole) -> 
     ended(console, "a: why did a day rise")
 
 
-@pytest.mark.proof
 def test_b_the_calls_that_cost_most(planted: Tollhouse, open_console: OpenConsole) -> None:
     """
     Journey from Overview: Costs, the menu of a row, Top calls. The first row has the highest cost, and its user.
@@ -102,7 +103,6 @@ def test_b_the_calls_that_cost_most(planted: Tollhouse, open_console: OpenConsol
     assert 10 <= len([line for line in printed.splitlines() if "$" in line])
 
 
-@pytest.mark.proof
 def test_1_which_session_cost_most_yesterday(planted: Tollhouse, open_console: OpenConsole) -> None:
     """Journey from Overview: the bar of yesterday, then Group by session. A command states the same."""
     console = open_console(planted)
@@ -120,7 +120,6 @@ def test_1_which_session_cost_most_yesterday(planted: Tollhouse, open_console: O
     assert dearest in planted.run(*words)
 
 
-@pytest.mark.proof
 def test_4_why_has_this_call_its_price(planted: Tollhouse, open_console: OpenConsole) -> None:
     """Journey from Overview: Calls, the call. Its panel has the quantities, the prices and the rule of its cost."""
     console = open_console(planted)
@@ -167,7 +166,6 @@ def test_6_a_price_for_a_new_model(own: Tollhouse, open_console: OpenConsole) ->
 # -- bills and budgets ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.proof
 def test_c_and_3_a_budget_that_notifies_teams(own: Tollhouse, open_console: OpenConsole) -> None:
     """
     Journey: Budgets, the team, the amount, Create. The budget notifies every channel, one of which is Teams. A
@@ -194,7 +192,6 @@ def test_c_and_3_a_budget_that_notifies_teams(own: Tollhouse, open_console: Open
     assert {"80": "Y", "100": "Y"} == budget["alerts"]
 
 
-@pytest.mark.proof
 def test_g_the_bill_against_what_was_counted(planted: Tollhouse, open_console: OpenConsole) -> None:
     """Journey from Overview: Money, Reconciliation. The rows of each provider add up to its bill."""
     console = open_console(planted)
@@ -205,7 +202,6 @@ def test_g_the_bill_against_what_was_counted(planted: Tollhouse, open_console: O
     ended(console, "g: the bill against what was counted")
 
 
-@pytest.mark.proof
 def test_8_a_bill_is_imported_without_a_shell(own: Tollhouse, open_console: OpenConsole) -> None:
     """
     Journey: Reconciliation, Import a bill, the file, Import. The preview appears as soon as the file is chosen.
@@ -225,7 +221,6 @@ def test_8_a_bill_is_imported_without_a_shell(own: Tollhouse, open_console: Open
 # -- operation -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.proof
 def test_2_which_laptop_does_not_report_and_why(planted: Tollhouse, open_console: OpenConsole) -> None:
     """
     Journey from Overview: the line of what needs attention, its link, the laptop. A command lists the same laptops.
@@ -245,7 +240,6 @@ def test_2_which_laptop_does_not_report_and_why(planted: Tollhouse, open_console
     assert name
 
 
-@pytest.mark.proof
 def test_9_which_gateway_stopped(planted: Tollhouse, open_console: OpenConsole) -> None:
     """
     Journey from Overview: Alerts, the insight. It names the silent source, its last record and its usual silence.
@@ -311,7 +305,6 @@ def test_f_a_developer_connects_claude_code(house: Tollhouse, open_console: Open
     ended(console, "f: a developer connects Claude Code")
 
 
-@pytest.mark.proof
 def test_j_forwarding(own: Tollhouse, refusing: RefusingUpstream, open_console: OpenConsole) -> None:
     """Journey to forward records: address, key, Test. The configuration lines have the tested address."""
     refusing.mended.set()
@@ -326,7 +319,6 @@ def test_j_forwarding(own: Tollhouse, refusing: RefusingUpstream, open_console: 
     ended(console, "j: forwarding")
 
 
-@pytest.mark.proof
 def test_10_to_a_new_machine(own: Tollhouse, tmp_path: Path) -> None:
     """One command writes a backup of everything, and one restores it. The copy reports the same sum."""
     before = json.loads(own.run("report", "--range", "last_month", "--json"))["total"]["cost"]
@@ -387,7 +379,6 @@ def seek(console: Console, text: str) -> None:
     console.page.keyboard.press("Enter")
 
 
-@pytest.mark.proof
 def test_k_the_most_expensive_pull_request_of_last_week(
     planted: Tollhouse, open_console: OpenConsole
 ) -> None:
@@ -403,7 +394,6 @@ def test_k_the_most_expensive_pull_request_of_last_week(
     ended(console, "k: the most expensive pull request of last week")
 
 
-@pytest.mark.proof
 def test_l_a_pull_request_by_its_number(planted: Tollhouse, open_console: OpenConsole) -> None:
     """Journey from Overview: the search finds a pull request by its number, with # and without it."""
     console = open_console(planted)
@@ -418,7 +408,6 @@ def test_l_a_pull_request_by_its_number(planted: Tollhouse, open_console: OpenCo
         ended(console, "l: a pull request by its number", most=2)
 
 
-@pytest.mark.proof
 def test_m_machines_without_a_report_for_three_days(planted: Tollhouse, open_console: OpenConsole) -> None:
     """Journey from Overview: Administration, Fleet, 3d. The command lists the same machines."""
     console = open_console(planted)
@@ -433,7 +422,6 @@ def test_m_machines_without_a_report_for_three_days(planted: Tollhouse, open_con
     assert silent == listed["pagination"]["total_count"]
 
 
-@pytest.mark.proof
 def test_n_a_page_for_the_board(planted: Tollhouse, open_console: OpenConsole) -> None:
     """Journey from Overview: Costs, last month, Print."""
     console = open_console(planted)
@@ -447,7 +435,6 @@ def test_n_a_page_for_the_board(planted: Tollhouse, open_console: OpenConsole) -
     ended(console, "n: a page for the board", most=4)
 
 
-@pytest.mark.proof
 def test_o_which_team_rose_and_why(planted: Tollhouse, open_console: OpenConsole) -> None:
     """Journey from Overview: Costs, by team, All parts of the change."""
     console = open_console(planted)
@@ -459,7 +446,6 @@ def test_o_which_team_rose_and_why(planted: Tollhouse, open_console: OpenConsole
     ended(console, "o: which team rose and why", most=4)
 
 
-@pytest.mark.proof
 def test_q_a_missing_price(own: Tollhouse, open_console: OpenConsole) -> None:
     """
     Journey from Overview: the calls without a price, the model, Set a price. The field for the price has the focus.
@@ -503,7 +489,6 @@ def of_months(tmp_path: Path) -> Iterator[Tollhouse]:
     tollhouse.stop()
 
 
-@pytest.mark.proof
 def test_r_last_quarter_as_focus(of_months: Tollhouse, open_console: OpenConsole) -> None:
     """Journey from Overview: Costs, last quarter, FOCUS. The command writes the same bytes."""
     console = open_console(of_months)
@@ -520,7 +505,6 @@ def test_r_last_quarter_as_focus(of_months: Tollhouse, open_console: OpenConsole
     assert 1 < len(written.splitlines())
 
 
-@pytest.mark.proof
 def test_s_a_focus_file_with_options(planted: Tollhouse, open_console: OpenConsole) -> None:
     """
     A FOCUS download has options for a version and for price lines. Plans need whole months, and bills have neither
@@ -551,7 +535,6 @@ def test_s_a_focus_file_with_options(planted: Tollhouse, open_console: OpenConso
     assert planted.run("export", "focus", *words) == download.value.path().read_text()
 
 
-@pytest.mark.proof
 def test_t_two_budgets_to_other_people(own: Tollhouse, open_console: OpenConsole) -> None:
     """Journey from Overview, for each view: the search, Edit, and the channel of these people. Enter saves."""
     names = ("first limit", "second limit")
@@ -574,7 +557,6 @@ def test_t_two_budgets_to_other_people(own: Tollhouse, open_console: OpenConsole
     assert [["owners"]] * 2 == [channels[name] for name in names]
 
 
-@pytest.mark.proof
 def test_u_who_pays_most_for_a_call(planted: Tollhouse, open_console: OpenConsole) -> None:
     """Journey from Overview: Costs, by user, the head of the column."""
     console = open_console(planted)
@@ -589,7 +571,6 @@ def test_u_who_pays_most_for_a_call(planted: Tollhouse, open_console: OpenConsol
     ended(console, "u: who pays most for a call", most=4)
 
 
-@pytest.mark.proof
 def test_v_what_another_model_would_cost(planted: Tollhouse, open_console: OpenConsole) -> None:
     """Journey from Overview: Costs, More, the model, Calculate."""
     console = open_console(planted)
@@ -616,7 +597,6 @@ def test_w_a_note_on_a_day(own: Tollhouse, open_console: OpenConsole) -> None:
     assert "a new release" in {each["text"] for each in console.ask("/annotations")["annotations"]}
 
 
-@pytest.mark.proof
 def test_x_who_made_a_key(planted: Tollhouse, open_console: OpenConsole) -> None:
     """Journey from Overview: the search finds a key. Its panel says who created it, when, and its last use."""
     console = open_console(planted)
@@ -628,7 +608,6 @@ def test_x_who_made_a_key(planted: Tollhouse, open_console: OpenConsole) -> None
     ended(console, "x: who made a key", most=1)
 
 
-@pytest.mark.proof
 def test_y_the_costs_of_a_person_as_csv(planted: Tollhouse, open_console: OpenConsole) -> None:
     """Journey from Overview: the search finds the person, then CSV."""
     console = open_console(planted)

@@ -172,6 +172,7 @@ def written(span: dict[str, str]) -> str:
     return start if start == last else f"{start} to {last}"
 
 
+@pytest.mark.proof
 def test_overview_and_costs_say_one_number(yearly: Console) -> None:
     """Overview and Costs show the same spend, change and forecast."""
 

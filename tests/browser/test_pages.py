@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import pytest
@@ -15,6 +15,7 @@ from tests.bench.server.page_weights import table, weights
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW, WIDE, Console, followed
 from tests.browser.test_layout import EACH_LAYOUT, badly_laid_out, widths_of
+from tests.rounds import IS_LONG
 
 TABBABLE = "a[href], button:not(:disabled), input, select, textarea, [tabindex='0']"
 MOST_BYTES = 200_000
@@ -53,7 +54,8 @@ def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole) -> No
     reaches each control. No page and no response is too large. In each layout nothing is clipped, and words
     and headings are in order. A screenshot is taken of each wide page.
 
-    Colours depend only on the theme and the layout only on the width, so two looks cover both.
+    Colours depend only on the theme and the layout only on the width, so two looks cover both. A short run has one of
+    them for each page, and the other one with its row open.
     """
     console = open_console(month, viewport=WIDE, color_scheme="dark")
     console.listen()
@@ -66,13 +68,13 @@ def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole) -> No
         is_new = frame not in frames
         frames.add(frame)
         assert [] == unreached(console, is_framed=is_new), name
-        look(console, name, is_framed=is_new)
+        look(console, name, layouts=layouts_of(number), is_framed=is_new)
         wrong[name] = badly_laid_out(console, widths_of(number))
         first = console.page.locator("main tbody a").first
         if first.count():
             first.click()
             console.settle()
-            look(console, f"{name}-open")
+            look(console, f"{name}-open", layouts=layouts_of(number + 1))
             wrong[f"{name}-open"] = badly_laid_out(console, widths=())
     assert {} == {name: each for name, each in wrong.items() if each}
     print(table(found.items()))
@@ -86,21 +88,38 @@ def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole) -> No
     assert MOST_BYTES > max(sizes.values())
 
 
-def look(console: Console, name: str, *, is_framed: bool = False) -> None:
+def layouts_of(number: int) -> Sequence[str]:
+    """
+    Return the layouts in which a page is looked at: both in long runs, else one, and the other one with a row open.
+    """
+    layouts = ("phone-light", "wide-dark")
+    return layouts if IS_LONG else layouts[number % 2 :][:1]
+
+
+def look(
+    console: Console,
+    name: str,
+    *,
+    layouts: Sequence[str] = ("phone-light", "wide-dark"),
+    is_framed: bool = False,
+) -> None:
     """
     Check each layout for serious axe findings and overflow. The window stays wide at the end.
 
-    Both layouts have the same elements, so rules that do not depend on the look run only on the wide one. The
+    Both layouts have the same elements, so rules that do not depend on the look run only on the last one. The
     phone's menu button is checked together with the menu that it opens.
     """
-    for layout in ("phone-light", "wide-dark"):
+    for layout in layouts:
         viewport, theme = LAYOUTS[layout]
         console.page.set_viewport_size(viewport)
         console.page.emulate_media(color_scheme=theme)
         console.drawn()
-        found = console.audit(is_framed=is_framed, is_look=layout == "phone-light")
+        found = console.audit(is_framed=is_framed, is_look=layout != layouts[-1])
         assert [] == found, f"{name}, {layout}"
         assert console.overhang() <= 0, f"{name}, {layout}"
+    viewport, theme = LAYOUTS["wide-dark"]
+    console.page.set_viewport_size(viewport)
+    console.page.emulate_media(color_scheme=theme)
     console.screenshot(name)
 
 

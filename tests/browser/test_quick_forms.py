@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole, SignedIn
 from tests.browser.console import Console, filled
+from tests.rounds import part
 
 # The values of a form as it would be saved, without boxes that are not checked.
 VALUES = "form => [...new FormData(form)].map(([name, value]) => [name, String(value)])"
@@ -51,7 +52,7 @@ def viewed(tmp_path_factory: pytest.TempPathFactory, signed_in: SignedIn) -> Ite
     tollhouse.stop()
 
 
-@pytest.mark.parametrize("page", FORMS)
+@pytest.mark.parametrize("page", part(list(FORMS), every=3))
 def test_a_form_has_its_choices_from_the_start(
     page: str, viewed: Tollhouse, open_console: OpenConsole
 ) -> None:

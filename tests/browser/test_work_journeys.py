@@ -22,6 +22,7 @@ from tests.browser.people.test_limited_person import limited
 from tests.browser.test_journeys import ended
 from tests.browser.test_layout import badly_laid_out
 from tests.browser.test_pages import ANSWERS_OF_A_PAGE, FILES_OF_A_PAGE, look, unreached
+from tests.rounds import part
 from tests.waiting import wait_until
 
 PULL_REQUEST = "acme/shop#42"
@@ -64,7 +65,8 @@ def calls_of(begun: int) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize(
-    ("by", "title"), [("session", "sessions"), ("run", "agent runs"), ("pull_request", "pull requests")]
+    ("by", "title"),
+    part([("session", "sessions"), ("run", "agent runs"), ("pull_request", "pull requests")], every=3),
 )
 def test_what_cost_most_yesterday(worked: Tollhouse, open_console: OpenConsole, by: str, title: str) -> None:
     """
@@ -90,6 +92,7 @@ def show_most_expensive(console: Console, by: str, title: str) -> None:
     expect(page.get_by_text("It has more calls in the day before or after this time.")).to_be_visible()
 
 
+@pytest.mark.proof
 def test_top_sessions_of_a_team(worked: Tollhouse, open_console: OpenConsole) -> None:
     """
     Journey from Costs by team: the menu of a row, Top sessions, the session. Its page has the id that its calls

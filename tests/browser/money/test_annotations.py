@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -61,6 +62,7 @@ def test_a_day_is_annotated_where_it_is_looked_at(busy: Tollhouse, open_console:
     assert [] == console.audit()
 
 
+@pytest.mark.proof
 def test_the_marks_of_a_view_on_a_phone(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
     On a phone in the dark theme, a viewer sees an annotated day in the chart of its view and not in another view. A

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from urllib.parse import quote
 
+import pytest
 from playwright.sync_api import Route, expect
 
 from gateway.service.demo.note import DemoNote, write_note
@@ -67,6 +68,7 @@ def refused(console: Console, method: str, path: str) -> int:
     return console.context.request.fetch(address, method=method, headers=headers, data="{}").status
 
 
+@pytest.mark.proof
 def test_demo_month_is_not_offered_once_real_records_exist(
     house: Tollhouse, open_console: OpenConsole
 ) -> None:

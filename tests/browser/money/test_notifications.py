@@ -121,6 +121,7 @@ def test_a_paused_channel_is_named_where_it_is_chosen(
     expect(viewer.page.get_by_text("The channel alertmanager is paused")).to_be_visible()
 
 
+@pytest.mark.proof
 def test_channels_on_a_phone(telling: Tollhouse, open_console: OpenConsole) -> None:
     """On Notifications, a viewer sees the state of each channel and no button."""
     telling.run("notifications", "channels", "test", "alertmanager")

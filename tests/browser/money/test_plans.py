@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -73,6 +74,7 @@ def test_a_plan_from_its_first_seat_to_its_end(busy: Tollhouse, open_console: Op
     expect(page.get_by_text("No plans yet")).to_be_visible()
 
 
+@pytest.mark.proof
 def test_plans_on_a_phone_for_who_may_change_nothing(busy: Tollhouse, open_console: OpenConsole) -> None:
     """On Plans, a viewer sees sums and seats and no button."""
     busy.run("views", "create", "--name", "assistant", "--principal", "user", "--where", "source=claude_code")
@@ -88,6 +90,7 @@ def test_plans_on_a_phone_for_who_may_change_nothing(busy: Tollhouse, open_conso
     assert console.overhang() <= 0
 
 
+@pytest.mark.proof
 def test_fees_are_in_costs_and_on_the_overview(busy: Tollhouse, open_console: OpenConsole) -> None:
     """With a plan, Costs offers paid costs by charge and plan, and the overview shows what was paid in all."""
     console = open_console(busy)

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from spool.processing import PRICED_TIERS
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import NARROW, filled
+from tests.browser.console import NARROW, TWO_MONTHS, filled
 
 
 def test_a_model_without_a_price_gets_one(tmp_path: Path, open_console: OpenConsole) -> None:
@@ -16,7 +16,7 @@ def test_a_model_without_a_price_gets_one(tmp_path: Path, open_console: OpenCons
     Three clicks set a price for a model: the model, its price and Preview, Set a price. The model leaves the list
     when earlier calls are recalculated there, and the price can be changed and deleted.
     """
-    tollhouse = filled(tmp_path / "prices", "--records", "2000", "--plant", "missing-price")
+    tollhouse = filled(tmp_path / "prices", *TWO_MONTHS)
     tollhouse.start()
     try:
         console = open_console(tollhouse)
@@ -73,7 +73,7 @@ def test_a_viewer_sees_prices_and_sets_none(tmp_path: Path, open_console: OpenCo
     Without the right to change billing, the list of models without a price has no buttons, and the link of a model
     opens no form.
     """
-    tollhouse = filled(tmp_path / "prices", "--records", "2000", "--plant", "missing-price")
+    tollhouse = filled(tmp_path / "prices", *TWO_MONTHS)
     tollhouse.run("prices", "create", "--model", "zeta-9", "--input", "2")
     tollhouse.start()
     try:

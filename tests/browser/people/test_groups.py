@@ -7,7 +7,7 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import filled
+from tests.browser.console import TWO_MONTHS, filled
 
 DPO = "dpo@example.com"
 SETTING = "[privacy]\nmin_group = 2\n"
@@ -18,7 +18,7 @@ def test_a_viewer_sees_groups(tmp_path: Path, open_console: OpenConsole) -> None
     For a viewer under `privacy.min_group`, the menu leads to the groups, which can be added up by another
     dimension. Costs shows nothing of other people.
     """
-    tollhouse = filled(tmp_path, "--days", "62", "--records", "6000")
+    tollhouse = filled(tmp_path, *TWO_MONTHS)
     tollhouse.config.write_text(tollhouse.config.read_text() + SETTING)
     tollhouse.start()
     try:

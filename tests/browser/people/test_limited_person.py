@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -63,6 +64,7 @@ def test_a_person_of_one_team(browser: Browser, month: Tollhouse, open_console: 
         look_around(eva, own, foreign)
 
 
+@pytest.mark.proof
 def test_a_person_of_billed_money_alone(
     browser: Browser, month: Tollhouse, open_console: OpenConsole
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Route, expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -101,6 +102,7 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
     assert {"role.create", "role.change", "role.delete"} <= console.actions()
 
 
+@pytest.mark.proof
 def test_somebody_is_limited_from_a_row_of_costs(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
     Four clicks limit a person to a row of Costs: the menu of the row, its item, the person, Create. The role's
