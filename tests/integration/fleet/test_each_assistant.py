@@ -132,7 +132,7 @@ async def desk_of(assistant: str, serve: Serve, place: Path) -> Desk:
     return desk
 
 
-@pytest.mark.parametrize("assistant", FAMILIES)
+@pytest.mark.parametrize("assistant", part(list(FAMILIES), every=3))
 async def test_the_calls_of_an_assistant_have_its_device_and_user(
     serve: Serve, tmp_path: Path, assistant: str
 ) -> None:
@@ -150,7 +150,7 @@ async def test_the_calls_of_an_assistant_have_its_device_and_user(
 
 
 @pytest.mark.parametrize("place", part([ENVIRONMENT, USER, PROJECT], every=3))
-@pytest.mark.parametrize("assistant", FAMILIES)
+@pytest.mark.parametrize("assistant", part(list(FAMILIES), every=2))
 async def test_other_settings(serve: Serve, tmp_path: Path, assistant: str, place: str) -> None:
     """
     Settings of a shell, user or project that do not win change nothing. Settings that win are a risk, then a loss

@@ -23,12 +23,13 @@ from gateway.service.app import TollhouseApp
 from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings
 from tests.free_ports import free_port
-from tests.integration.conftest import ACTOR, PATIENT_COMMAND, Serving
+from tests.integration.conftest import ACTOR, Serving
 from tests.integration.fleet.gateway import Gateway
 from tests.integration.fleet.history import HOUR, History, Key
 from tests.integration.fleet.laptop import Laptop
 from tests.integration.payloads import json_span, json_traces
 from tests.moved_clock import MovedClock
+from tests.processes.copied import COMMAND, run_process
 
 
 @pytest_asyncio.fixture
@@ -217,12 +218,9 @@ async def unenrol(laptop: Laptop, gateway: str, *words: str) -> tuple[int, str]:
     """Run `tollhouse agent unenrol` with a configuration file. Return its exit code and what it printed."""
     file = laptop.root / "agent.toml"
     file.write_text(f'data_dir = "{laptop.data}"\n[agent]\ngateway = "{gateway}"\n')
-    command = (*PATIENT_COMMAND, "agent", "unenrol", "--config", str(file), *words)
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    printed, _ = await process.communicate()
-    return process.returncode or 0, printed.decode()
+    command = [str(COMMAND), "agent", "unenrol", "--config", str(file), *words]
+    done = await asyncio.to_thread(run_process, command, cwd=laptop.root)
+    return done.returncode, done.stdout + done.stderr
 
 
 async def test_the_command_deletes_the_key_only_if_the_gateway_knows(

@@ -38,7 +38,7 @@ from tests.spool.postgres_cluster import Schema
 
 SEEDS = 20 if IS_LONG else 1
 FIRST = int(os.environ.get("TOLLHOUSE_ORACLE_FIRST", "0"))
-HOURS = 24
+HOURS = 24 if IS_LONG else 8
 BOUND_S = 15 * MINUTE
 
 

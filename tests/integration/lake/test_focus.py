@@ -32,6 +32,7 @@ from tests.exporters.spools import call, counter
 from tests.integration.lake import victim
 from tests.integration.lake.lakes import ROUTE, House, begin_copy, configured, opened
 from tests.integration.lake.s3 import BUCKET
+from tests.rounds import part
 
 FORMATS = {"focus": "focus.csv.zst", "focus-parquet": "focus.parquet"}
 AT_NS = 1_790_000_000 * NS  # 2026-09-21
@@ -98,7 +99,7 @@ async def filled(tmp_path: Path, **settings: Any) -> AsyncIterator[Lake]:
 
 
 @pytest.mark.parametrize("format", list(FORMATS))
-@pytest.mark.parametrize("place", ["folder", "s3"])
+@pytest.mark.parametrize("place", part(["folder", "s3"], every=2))
 async def test_charges_are_in_a_lake_once(
     place: str, format: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -175,7 +176,7 @@ async def test_a_repeat_after_a_crash_leaves_files_of_charges_as_they_are(tmp_pa
     assert bodies == {path: path.read_bytes() for path in lake.rglob("*.zst")}
 
 
-@pytest.mark.parametrize(("place", "format"), [("folder", "focus"), ("s3", "focus-parquet")])
+@pytest.mark.parametrize(("place", "format"), part([("folder", "focus"), ("s3", "focus-parquet")], every=2))
 def test_a_kill_at_any_place_leaves_every_charge_once(
     place: str, format: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

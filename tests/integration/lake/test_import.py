@@ -103,6 +103,7 @@ def test_records_of_a_file_are_imported_once(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.proof
 def test_an_import_into_s3(s3: str, tmp_path: Path) -> None:
     """The command writes to an object store like to a folder, and imports nothing twice."""
     (tmp_path / "secret").write_text("testing\ntesting-secret\n")

@@ -70,6 +70,7 @@ async def test_unanswered_object_creation_is_retried_under_the_same_name(in_s3: 
         await open_store(away, destination_secret(away)).create_object("one", b"1")
 
 
+@pytest.mark.proof
 def test_a_kill_at_any_place_loses_nothing_in_s3(in_s3: DestinationSettings, tmp_path: Path) -> None:
     """
     A process that writes to S3 is killed at any place, also while an object is being sent. Every row exists once in

@@ -31,6 +31,7 @@ from tests.exporters.spools import call, record_id
 from tests.integration.lake.lakes import House, configured, opened
 from tests.integration.lake.s3 import BUCKET
 from tests.integration.lake.test_content import texts
+from tests.rounds import part
 
 AT_NS = 1_790_000_000 * NS
 BODY = b'{"operation":"replace_drop","rows":[{"cost":1.5}]}'
@@ -101,7 +102,7 @@ async def differences(store: LakeStore, house: House, route: str, scratch: Path)
 
 
 @pytest.mark.parametrize("format", ["parquet", "ndjson"])
-@pytest.mark.parametrize("place", ["folder", "s3"])
+@pytest.mark.parametrize("place", part(["folder", "s3"], every=2))
 async def test_each_topic_has_a_table(
     place: str, format: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -85,6 +85,7 @@ class Senders:
         return post(url, request.body, self._key, path, **headers)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("closes", [False, True])
 def test_a_killed_server_keeps_what_is_true(installations: Any, closes: bool) -> None:
     """
