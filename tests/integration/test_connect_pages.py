@@ -26,6 +26,7 @@ from spool.record import Inference
 from tests.clients import capture
 from tests.documents import CONNECT, ROOT, Block, ConnectPage, connect_page, connect_pages, parsed_yaml
 from tests.integration.conftest import Serving
+from tests.rounds import part
 
 PAGES = connect_pages()
 SECTIONS = ["Settings", "What is counted", "Counted twice?"]
@@ -194,11 +195,14 @@ def imports(program: str) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("page", "path"),
-    [
-        pytest.param(page, path, id=f"{page.name}-{path.parent.name}")
-        for page in PAGES
-        for path in page.payloads
-    ],
+    part(
+        [
+            pytest.param(page, path, id=f"{page.name}-{path.parent.name}")
+            for page in PAGES
+            for path in page.payloads
+        ],
+        every=4,
+    ),
 )
 async def test_its_payload_becomes_records(page: ConnectPage, path: Path, serving: Serving) -> None:
     """The product's payload, sent as the page says, becomes calls with the page's source."""

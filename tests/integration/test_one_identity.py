@@ -30,6 +30,7 @@ from spool.settings import SpoolSettings
 from tests.integration.conftest import Serve, Serving
 from tests.integration.mcp.conftest import Assistant
 from tests.integration.payloads import json_span, json_traces
+from tests.rounds import part
 from tests.spool.contract.examples import add, call
 
 ANN, BOB = "ann@example.com", "bob@example.com"
@@ -331,7 +332,15 @@ ASKED: Mapping[str, Callable[[World, str], Awaitable[int]]] = {
 
 @pytest.mark.parametrize(
     ("policy", "form"),
-    [(policy, form) for policy in (HASH, KEEP, DROP) for form in FORMS if policy == HASH or form != "hash"],
+    part(
+        [
+            (policy, form)
+            for policy in (HASH, KEEP, DROP)
+            for form in FORMS
+            if policy == HASH or form != "hash"
+        ],
+        every=3,
+    ),
 )
 async def test_every_input_finds_the_calls_of_a_person(open_world: OpenWorld, policy: str, form: str) -> None:
     """

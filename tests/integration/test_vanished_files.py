@@ -17,6 +17,7 @@ from gateway.monitoring import health as healths
 from gateway.service.app import TollhouseApp
 from tests.integration.conftest import Serve
 from tests.integration.payloads import JSON, traces
+from tests.rounds import part
 from tests.small_disk import small_disk
 
 
@@ -40,7 +41,7 @@ def remove_log(directory: Path, name: str) -> None:
     (directory / f"{name}-wal").unlink()
 
 
-@pytest.mark.parametrize("name", ["spool.sqlite", "ledger.sqlite", "registry.sqlite"])
+@pytest.mark.parametrize("name", part(["spool.sqlite", "ledger.sqlite", "registry.sqlite"], every=3))
 @pytest.mark.parametrize("how", [remove, replace, remove_log], ids=lambda how: how.__name__)
 async def test_without_its_files_nothing_is_acknowledged(serve: Serve, name: str, how: Any) -> None:
     """

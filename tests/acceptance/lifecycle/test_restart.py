@@ -26,7 +26,7 @@ from tests.acceptance.conftest import COMMAND, Tollhouse
 from tests.acceptance.lifecycle.load import Tally, load
 from tests.acceptance.payloads import post, request, span
 from tests.bench.load.payloads import RUN, protobuf_spans
-from tests.rounds import part, some
+from tests.rounds import IS_LONG, part, some
 from tests.waiting import wait_until
 
 Installations = Callable[..., Tollhouse]
@@ -36,6 +36,7 @@ SCOPES = (
     "unit-cost_v1:manage_telemetry_records",
 )
 SUM = "/unit-cost/v1/telemetry/allocation/api-calls/sum"
+CONNECTIONS = 6 if IS_LONG else 2
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 
@@ -87,7 +88,7 @@ def test_a_restart_with_a_socket_of_the_service_manager(activated: Activated) ->
     key = one.key("load")
     url = one.begin()
     assert f"http://127.0.0.1:{one.listening.getsockname()[1]}" == url
-    with load(url, key) as tally:
+    with load(url, key, connections=CONNECTIONS) as tally:
         for _ in some(range(2), every=2):
             served(tally)
             one.stop()
@@ -104,7 +105,7 @@ def test_takeover_under_load_fails_no_request(installations: Installations) -> N
     one = installations(server='operator_listen = "127.0.0.1:0"')
     key = one.key("load")
     url = one.start()
-    with load(url, key) as tally:
+    with load(url, key, connections=CONNECTIONS) as tally:
         for _ in some(range(3), every=3):
             served(tally)
             one.take_over()

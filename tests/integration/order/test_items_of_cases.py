@@ -13,12 +13,13 @@ import pytest
 
 from tests.integration.order.cases import FOUND
 from tests.integration.order.running import ORDERS, SEED, cut, summed, told, told_in_memory, without
+from tests.rounds import part
 
 # After a restart, Langfuse's trace no longer finds its open generations. Therefore these fields stay empty.
 LATE = {"langfuse": ("user", "team", "session", "tags")}
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", part([*FOUND], every=4))
 def test_the_items_of_a_case_in_any_order(name: str) -> None:
     """
     Every other order has restarts. Ids are ignored, because a call without an identifier gets a random one.

@@ -29,7 +29,7 @@ from tests.integration.order.test_request_ids import (
     reports_of,
     request,
 )
-from tests.rounds import as_proof
+from tests.rounds import as_proof, part
 
 LATE = [HOLD_S + 1.0]
 SOME_LATE = [0.0, HOLD_S + 1.0, 300.0]
@@ -56,7 +56,7 @@ def tokens(rows: Sequence[Row]) -> int:
     [pytest.param(LATE), as_proof(pytest.param(SOME_LATE))],
     ids=["late", "some late"],
 )
-@pytest.mark.parametrize("name", [*SETS, *[f"failed {name}" for name in FAILED_SETS]])
+@pytest.mark.parametrize("name", part([*SETS, *[f"failed {name}" for name in FAILED_SETS]], every=2))
 def test_one_call_however_late_its_reporters_are(name: str, pauses: list[float]) -> None:
     """
     However late its reporters are, the result is one call, one failure or the tokens of one call: in every order,
@@ -74,7 +74,7 @@ def test_one_call_however_late_its_reporters_are(name: str, pauses: list[float])
         assert (0 if "error" in expected else 1570) == tokens(rows), arrived
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + 10 * ORDERS))
+@pytest.mark.parametrize("seed", part(range(SEED, SEED + 10 * ORDERS), every=5))
 def test_traces_may_be_cut_anywhere_and_arrive_late(seed: int) -> None:
     """The calls of several traces, in random requests, pauses and restarts."""
     chance = Random(seed)

@@ -18,6 +18,7 @@ from spool.ledger.queries import CostQuery
 from spool.record import Correction, Inference, Record
 from tests.gateway.normalise.otlp.payloads import span, traces
 from tests.integration.order.running import HOLD_S, Request, records_of
+from tests.rounds import part
 from tests.spool.contract.examples import NOON
 from tests.spool.digests import as_shown
 from tests.spool.ledger.engines import MEMORY, Ledgers
@@ -59,7 +60,7 @@ async def records_closed(requests: Sequence[Request], directory: Path) -> list[R
     return records
 
 
-@pytest.mark.parametrize("rebuilds", [False, True])
+@pytest.mark.parametrize("rebuilds", part([False, True], every=2))
 @pytest.mark.parametrize("has_price", [False, True])
 @pytest.mark.parametrize("requests", [LATE_TOKENS, LATE_RUN], ids=["late tokens", "late run"])
 async def test_late_reports_after_a_recalculation(

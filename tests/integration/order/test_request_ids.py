@@ -16,6 +16,7 @@ import pytest
 from tests.gateway.normalise.otlp.items import NOW, SECOND
 from tests.gateway.normalise.otlp.payloads import attribute, span, traces
 from tests.integration.order.running import ORDERS, SEED, Request, Row, cut, told_in_memory, told_on_disk
+from tests.rounds import part
 
 MESSAGE, REQUEST = "msg_01AbCdEfGhJkLmNpQrStUv", "req_011CSHoEeqs5C35K2UUqR7Fy"
 CHAT = {
@@ -214,7 +215,7 @@ def reports_of(number: int, chance: Random) -> tuple[list[Piece | Request], list
     return pieces, ["error"] * (len(ids) - 1) + ["error" if failed else "ok"]
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + 10 * ORDERS))
+@pytest.mark.parametrize("seed", part(range(SEED, SEED + 10 * ORDERS), every=5))
 def test_traces_may_be_cut_anywhere(seed: int) -> None:
     """The number of failed and answered calls is right however spans are spread over requests, and over a restart."""
     chance = Random(seed)

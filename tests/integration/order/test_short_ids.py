@@ -28,6 +28,7 @@ from tests.gateway.normalise.otlp.items import NOW, SECOND
 from tests.gateway.normalise.otlp.payloads import span, traces
 from tests.integration.order.running import HOLD_S, ORDERS, SEED, Gateway, Request, cut, told
 from tests.integration.order.test_further_names import callback, cloud_event
+from tests.rounds import part
 
 HISTORIES = 60 * ORDERS
 FAILED = [2399, 7448]  # seeds of random rounds that found a defect in the past
@@ -215,7 +216,7 @@ def test_a_thousand_calls_of_ollama() -> None:
 # --- Reports that join ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("apart", [-STEP + SECOND, 0, STEP - SECOND])
+@pytest.mark.parametrize("apart", part([-STEP + SECOND, 0, STEP - SECOND], every=2))
 @pytest.mark.parametrize("failed", [False, True])
 @pytest.mark.parametrize(
     ("log", "call"),

@@ -29,6 +29,7 @@ from tests.integration.conftest import Serve, Serving
 from tests.integration.mcp.people import ADA, open_door
 from tests.integration.payloads import JSON, PROTOBUF, REQUESTS, json_span, json_traces
 from tests.integration.receivers.test_otlp_grpc import Calling
+from tests.rounds import part
 from tests.waiting import until
 
 FORGED = "0123456789abcdef" * 2
@@ -210,7 +211,7 @@ async def test_a_laptop_that_reports_an_answer_sets_no_price(serving: Serving, i
     assert record.cost_source == "estimated"
 
 
-@pytest.mark.parametrize("hold", [0, 2])
+@pytest.mark.parametrize("hold", part([0, 2], every=2))
 @pytest.mark.parametrize("way", ["json", "protobuf", "grpc"])
 async def test_a_laptop_that_knows_an_answer_changes_nothing(serve: Serve, way: str, hold: int) -> None:
     """

@@ -233,7 +233,7 @@ async def unmet(world: World) -> list[str | None]:
 
 
 @pytest.mark.parametrize("policy", [HASH, KEEP])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, as_proof(1), as_proof(2)])
 async def test_seats_roles_and_rules_find_the_same_calls(serve: Serve, policy: str, seed: int) -> None:
     """Made-up people with several accounts and spellings, in random order, against a count by hand."""
     chance = random.Random(seed)

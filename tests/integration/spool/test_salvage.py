@@ -18,6 +18,7 @@ from spool.sqlite.database import PAGE
 from spool.sqlite.spool import SqliteSpool
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
+from tests.rounds import part
 from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, submission, topic_terms
 
@@ -63,15 +64,14 @@ async def fill(spool: SqliteSpool, calls: int = CALLS) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [cut_last_page, cut_within_last_page, zero_first_page, damage_schema_text, damage_a_columns_name]
-    + [
-        pytest.param(lambda file, at=at: flip(file, at), id=f"flip {at}")
-        for at in (16, 18, 28, 31, 44, 47, 56, 60)
-    ]
-    + [
-        pytest.param(lambda file, at=at: flip(file, at), id=f"flip {at}")
-        for at in (63, 100, 103, 105, 108, 111, 112)
-    ],
+    part(
+        [cut_last_page, cut_within_last_page, zero_first_page, damage_schema_text, damage_a_columns_name]
+        + [
+            pytest.param(lambda file, at=at: flip(file, at), id=f"flip {at}")
+            for at in (16, 18, 28, 31, 44, 47, 56, 60, 63, 100, 103, 105, 108, 111, 112)
+        ],
+        every=3,
+    ),
 )
 async def test_a_file_that_is_nearly_whole_keeps_its_records(
     start: Starter, damage: Callable[[Path], None]
@@ -422,23 +422,26 @@ async def test_route_whose_row_is_lost_continues_where_it_was(start: Starter, lo
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        "UPDATE routes SET next = 1 << 40",
-        "UPDATE routes SET delivered = -5",
-        "UPDATE routes SET next = 3",
-        "UPDATE books SET n = 1 << 40 WHERE term = 'accepted'",
-        "UPDATE books SET n = 0 WHERE term = 'received'",
-        "UPDATE books SET carried = 1 << 50",
-        "DELETE FROM books",
-        "DELETE FROM commits",
-        "UPDATE books SET term = '' WHERE term = 'received'",
-        "UPDATE books SET term = 'kept' WHERE term = 'received'",
-        "UPDATE books SET topic = '' WHERE term = 'received'",
-        "UPDATE books SET n = 1 << 60 WHERE term = 'received'",
-        "UPDATE books SET n = 3 WHERE term = 'received'",
-        "UPDATE books SET carried = -7 WHERE term = 'received'",
-        "UPDATE sizes SET entries = -(1 << 40)",
-    ],
+    part(
+        [
+            "UPDATE routes SET next = 1 << 40",
+            "UPDATE routes SET delivered = -5",
+            "UPDATE routes SET next = 3",
+            "UPDATE books SET n = 1 << 40 WHERE term = 'accepted'",
+            "UPDATE books SET n = 0 WHERE term = 'received'",
+            "UPDATE books SET carried = 1 << 50",
+            "DELETE FROM books",
+            "DELETE FROM commits",
+            "UPDATE books SET term = '' WHERE term = 'received'",
+            "UPDATE books SET term = 'kept' WHERE term = 'received'",
+            "UPDATE books SET topic = '' WHERE term = 'received'",
+            "UPDATE books SET n = 1 << 60 WHERE term = 'received'",
+            "UPDATE books SET n = 3 WHERE term = 'received'",
+            "UPDATE books SET carried = -7 WHERE term = 'received'",
+            "UPDATE sizes SET entries = -(1 << 40)",
+        ],
+        every=3,
+    ),
 )
 async def test_changed_counters_are_repaired(start: Starter, wrong: str) -> None:
     """A changed counter never stops or delays a start, and loses no record."""
@@ -491,11 +494,11 @@ def replace_schema(connection: sqlite3.Connection, table: str, text: str) -> Non
 
 @pytest.mark.parametrize(
     "table",
-    [
+    part([
         "amendments", "books", "clusters", "commits", "conflicts", "dead", "deliveries", "devices", "entries",
         "event_types", "facts", "id_runs", "pending", "routes", "series", "sizes", "stream_sizes", "streams",
         "unrecognised",
-    ],
+    ], every=4),
 )  # fmt: skip
 async def test_values_of_another_type_stop_no_start(start: Starter, table: str) -> None:
     """A damaged row header changes the types of values. Such rows are left out, and the start succeeds."""

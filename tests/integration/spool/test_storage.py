@@ -19,6 +19,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite.migrations import application_id, read_migration_statements, version_numbers
 from spool.sqlite.storage import ENGINE
 from spool.storage import StorageOptions
+from tests.rounds import part
 
 
 def options(directory: Path) -> StorageOptions:
@@ -45,8 +46,8 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
 
 
-@pytest.mark.parametrize("file", ["spool.sqlite", "registry.sqlite", "ledger.sqlite"])
-@pytest.mark.parametrize("ended", ["closed", "killed"])
+@pytest.mark.parametrize("file", part(["spool.sqlite", "registry.sqlite", "ledger.sqlite"], every=2))
+@pytest.mark.parametrize("ended", part(["closed", "killed"], every=2))
 @pytest.mark.parametrize("build", ["newer", "other tables", "before the first release", "of 16 versions"])
 async def test_what_another_build_wrote_is_not_touched(
     tmp_path: Path, file: str, ended: str, build: str

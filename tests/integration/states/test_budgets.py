@@ -22,6 +22,7 @@ from spool.registry.views import NewView
 from tests.gateway.money.budgets.house import monthly
 from tests.integration.conftest import ACTOR
 from tests.integration.states.conftest import Faces
+from tests.rounds import part
 from tests.spool.contract.examples import add, call
 
 SPENT = "88.36"
@@ -30,16 +31,19 @@ EMPTY = NewBudget(name="b", view=ViewName(id=""))
 
 @pytest.mark.parametrize(
     ("fields", "percent", "state"),
-    [
-        ({"default_amount": "4", "forecast_alerts": {"100": "Y"}}, 2209, OVER),
-        ({"default_amount": "4", "silence": Silence(until="2096-10-02", reason="holiday")}, 2209, OVER),
-        ({"default_amount": SPENT, "forecast_alerts": {"100": "Y"}}, 100, OVER),
-        ({"default_amount": "4", "per": "team", "forecast_alerts": {"100": "Y"}}, 2209, OVER),
-        ({"default_amount": "100", "alerts": {"80": "Y", "100": "N"}}, 88, OVER_THRESHOLD),
-        ({"default_amount": "100", "alerts": {"80": "N", "100": "Y"}}, 88, WITHIN),
-        ({"default_amount": "100", "forecast_alerts": {"1": "Y"}}, 88, WITHIN),
-        ({"planned_limits": monthly({"2020-01-01": "4"})}, None, NO_AMOUNT),
-    ],
+    part(
+        [
+            ({"default_amount": "4", "forecast_alerts": {"100": "Y"}}, 2209, OVER),
+            ({"default_amount": "4", "silence": Silence(until="2096-10-02", reason="holiday")}, 2209, OVER),
+            ({"default_amount": SPENT, "forecast_alerts": {"100": "Y"}}, 100, OVER),
+            ({"default_amount": "4", "per": "team", "forecast_alerts": {"100": "Y"}}, 2209, OVER),
+            ({"default_amount": "100", "alerts": {"80": "Y", "100": "N"}}, 88, OVER_THRESHOLD),
+            ({"default_amount": "100", "alerts": {"80": "N", "100": "Y"}}, 88, WITHIN),
+            ({"default_amount": "100", "forecast_alerts": {"1": "Y"}}, 88, WITHIN),
+            ({"planned_limits": monthly({"2020-01-01": "4"})}, None, NO_AMOUNT),
+        ],
+        every=2,
+    ),
 )
 async def test_every_face_shows_the_state(
     faces: Faces, fields: dict[str, Any], percent: int | None, state: str

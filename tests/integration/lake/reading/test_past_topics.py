@@ -22,6 +22,7 @@ from spool.record import TOPICS, HourlyBillingFile, Record, UnitCostOperation, U
 from tests.exporters.spools import record_id
 from tests.integration.lake.lakes import House, configured, opened
 from tests.integration.lake.test_topics import AT_NS, RECORDS, landed
+from tests.rounds import part
 
 OTHERS = ("usage-events", "unit-cost", "billing-data")
 
@@ -50,7 +51,7 @@ def only_file(directory: Path, topic: str, lake: str = "lake") -> Path:
 
 
 @pytest.mark.parametrize("topic", OTHERS)
-@pytest.mark.parametrize("source", ["parquet", "ndjson", "record file"])
+@pytest.mark.parametrize("source", part(["parquet", "ndjson", "record file"], every=2))
 def test_a_topic_is_imported_once(topic: str, source: str, tmp_path: Path) -> None:
     """
     Each kind of file is imported with its values. A second import changes nothing, and every proof holds.
