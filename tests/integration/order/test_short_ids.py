@@ -28,7 +28,7 @@ from tests.gateway.normalise.otlp.items import NOW, SECOND
 from tests.gateway.normalise.otlp.payloads import span, traces
 from tests.integration.order.running import HOLD_S, ORDERS, SEED, Gateway, Request, cut, told
 from tests.integration.order.test_further_names import callback, cloud_event
-from tests.rounds import part
+from tests.rounds import as_proof, part
 
 HISTORIES = 60 * ORDERS
 FAILED = [2399, 7448]  # seeds of random rounds that found a defect in the past
@@ -147,7 +147,7 @@ def counted(requests: Sequence[Request], restarts: Sequence[bool] = (), pauses: 
 # --- Calls that stay apart -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pauses", [(), (HOLD_S + 1.0,)])
+@pytest.mark.parametrize("pauses", [as_proof(pytest.param(())), (HOLD_S + 1.0,)])
 @pytest.mark.parametrize(
     "other",
     [
@@ -217,7 +217,7 @@ def test_a_thousand_calls_of_ollama() -> None:
 
 
 @pytest.mark.parametrize("apart", part([-STEP + SECOND, 0, STEP - SECOND], every=2))
-@pytest.mark.parametrize("failed", [False, True])
+@pytest.mark.parametrize("failed", part([False, True], every=2))
 @pytest.mark.parametrize(
     ("log", "call"),
     [(litellm, Call(1)), (envoy, Call(1, name="request_id", id=UUIDS[0])), (details, Call(1))],
