@@ -157,7 +157,7 @@ async def test_the_model_that_an_assistant_asked_for_is_a_tag(run: str, asked: s
         assert {"error": None, "ok": asked} == tags
 
 
-@pytest.mark.parametrize("pause", [0.0, LATE_S], ids=["in time", "late"])
+@pytest.mark.parametrize("pause", part([0.0, LATE_S], every=2), ids=["in time", "late"])
 async def test_two_attempts_below_one_span_stay_two_failures(pause: float) -> None:
     """The assistant's span and its two events fit either attempt, so each of them may be joined first."""
     capture, chance = read(PLACE / "claude_code_litellm/failure.jsonl.gz"), random.Random(f"{SEED} {pause}")

@@ -241,7 +241,7 @@ def test_one_log_joins_one_of_two_spans() -> None:
 
 
 @pytest.mark.parametrize("parent", [1, 9])
-@pytest.mark.parametrize("failed", [False, True])
+@pytest.mark.parametrize("failed", part([False, True], every=2))
 def test_spans_of_one_trace_join(parent: int, failed: bool) -> None:
     """
     An SDK's span below or next to a framework's span in the same trace is one call with it. They arrive in two

@@ -19,6 +19,7 @@ from spool.record import NS, Record
 from tests.exporters.spools import StoppedClock, call, counter
 from tests.integration.lake.lakes import configured, opened
 from tests.integration.lake.test_views import AT_NS, records
+from tests.rounds import part
 
 DAY = "2026-09-21"
 
@@ -41,7 +42,7 @@ async def fill(directory: Path, format: str) -> None:
         await house.until(queued=0)
 
 
-@pytest.fixture(scope="module", params=["parquet", "ndjson"])
+@pytest.fixture(scope="module", params=part(["parquet", "ndjson"], every=2))
 def config(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("days")
     asyncio.run(fill(directory, request.param))
