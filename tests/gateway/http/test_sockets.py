@@ -9,7 +9,8 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from gateway.configuration.sections import ConfigError, ServerSettings
+from gateway.configuration.server import ServerSettings
+from gateway.configuration.values import ConfigError
 from gateway.http.listening import sockets
 from gateway.http.listening.sockets import HTTP, METRICS, OPERATOR, ListeningSockets, socket_address
 
