@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import traceback
+from pathlib import Path
 
+FRAMES = 12
 REPAIR_RETRY_S, RECOUNT_RETRY_S = 30, 60  # while the registry is damaged, and while totals are counted again
 ASKED_TOO_MUCH = "asked_too_much"  # the result of a query would exceed a limit
 
@@ -49,3 +52,12 @@ def error_reason(error: OSError) -> str:
     return (
         os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
     ).lower()
+
+
+def innermost_frames(error: BaseException) -> list[str]:
+    """
+    Return the innermost frames of an exception as `file:line function`, without source lines or
+    the exception's text.
+    """
+    frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
+    return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]

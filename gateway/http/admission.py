@@ -15,8 +15,7 @@ from gateway.configuration.values import is_loopback
 from gateway.core.errors import Refusal
 from gateway.http.address import ApiAddress
 from gateway.http.handler_services import AdmissionServices
-from gateway.people.authentication.access import KEPT_UNDER
-from gateway.people.authentication.bearer import AuthenticatedKey
+from gateway.people.authentication.bearer import KEPT_UNDER, AuthenticatedKey
 from spool.devices.device import is_device_id
 
 DEVICE_ID = "X-Device-Id"

@@ -13,7 +13,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from aiohttp import web
@@ -27,13 +27,14 @@ from gateway.http.error_table import (
     refusal_for_error,
     statuses_to_delay_until_durable,
 )
-from gateway.http.handler_services import RunningServices
+from gateway.http.handler_services import AdmissionServices
+from gateway.http.inflight_bytes import RequestByteReservation
 from gateway.http.listening.listener import HttpServerConnection, wait_for_turn
 from gateway.http.requests import AdmittedRequest, Result, check_parameters, services_type_of_handler
-from gateway.http.viewers import API, MCP, Viewer, record_viewings, viewing_reason
+from gateway.http.turns import QueryTurnScheduler
+from gateway.http.viewers import API, MCP, Viewer, ViewingRegistry, record_viewings, viewing_reason
 from gateway.normalise.payload.first_bytes import describe_foreign_encoding
-from gateway.people.authentication.access import KEPT_UNDER
-from gateway.people.authentication.bearer import AuthenticatedKey
+from gateway.people.authentication.bearer import KEPT_UNDER, AuthenticatedKey
 from spool.registry.scopes import AI_HUB
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -44,6 +45,35 @@ PATH_LOGGED = ("nowhere", "ai-telemetry")  # endpoints where the log line of a 4
 MAX_LOGGED_PATH = 120  # characters of a path in a log line
 # A segment that may be a key or a name is not logged: one that is long, has several digits, or begins like a key.
 _LOGGABLE_SEGMENT = re.compile(r"(?!th[de]?_|sk-)[A-Za-z._:-]{0,40}\d?[A-Za-z._:-]{0,24}")
+
+
+class AnswerServices(Protocol):
+    questions: QueryTurnScheduler
+
+    @property
+    def registry(self) -> ViewingRegistry | None: ...
+
+
+class RunningServices(Protocol):
+    """The services of a started Tollhouse."""
+
+    @property
+    def receivers(self) -> AdmissionServices: ...
+
+    @property
+    def shared(self) -> AnswerServices: ...
+
+    def services_of_type(self, kind: type[Any]) -> Any:
+        """Return the service of a type. Raises LookupError."""
+
+    def key_request(
+        self,
+        request: web.Request,
+        holder: object,
+        bearer: AuthenticatedKey,
+        reservation: RequestByteReservation,
+    ) -> AdmittedRequest[Any]:
+        """Return a request admitted for the key `bearer`, before its body is read."""
 
 
 def build_endpoint(rows: Sequence[ApiAddress], services: RunningServices) -> Handler:
@@ -112,12 +142,12 @@ def build_endpoint(rows: Sequence[ApiAddress], services: RunningServices) -> Han
             or not isinstance(request.protocol, HttpServerConnection)
         ):
             return
-        key = receivers.access.known_key(find_credential(served_address, request, receivers))
-        if key is not None:
+        is_valid = receivers.access.find_validity_check(find_credential(served_address, request, receivers))
+        if is_valid is not None:
             handle = partial(
                 handle_request, admitted_head=_AdmittedHead(served_address, request.match_info, bearer)
             )
-            request.protocol.remember_head(request, partial(receivers.access.note_use_if_valid, key), handle)
+            request.protocol.remember_head(request, is_valid, handle)
 
     def answer_other_method(request: web.Request) -> web.Response:
         preflight = receivers.cors.preflight_response(request, allowed)

@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from gateway.core.errors import ASKED_TOO_MUCH, RECOUNT_RETRY_S, REPAIR_RETRY_S, Refusal
-from gateway.monitoring.logs import innermost_frames
+from gateway.core.errors import ASKED_TOO_MUCH, RECOUNT_RETRY_S, REPAIR_RETRY_S, Refusal, innermost_frames
 from gateway.people.authentication.bearer import key_ended_refusal
 from spool.errors import (
     AlreadyThere,

@@ -1,27 +1,18 @@
-"""The services that HTTP handlers use, as the assembly of Tollhouse provides them."""
+"""What the admission of a request needs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
-
-from aiohttp import web
-
-from gateway.http.error_table import DurableRegistry
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
     from gateway.http.cors import Cors
-    from gateway.http.inflight_bytes import InflightBytes, RequestByteReservation
+    from gateway.http.inflight_bytes import InflightBytes
     from gateway.http.listening.connections import OpenConnections
     from gateway.http.pending_requests import RequestsInHand
-    from gateway.http.requests import AdmittedRequest
-    from gateway.http.turns import QueryTurnScheduler
-    from gateway.people.authentication.access import KeyAccess
     from gateway.people.authentication.bearer import AuthenticatedKey
     from spool.clock import Clock
-    from spool.people import People
-    from spool.registry.viewings import Viewing
 
 
 class RequestCounters(Protocol):
@@ -38,8 +29,36 @@ class RequestCounters(Protocol):
     def count_tool_call(self, tool: str, outcome: str) -> None: ...
 
 
+class KeyAdmission(Protocol):
+    """Checks the keys of requests, and charges their use. `local` is the bearer of programs on an agent's machine."""
+
+    key_headers: tuple[str, ...]
+    local: AuthenticatedKey | None
+
+    def find_validity_check(self, credential: str | None) -> Callable[[], bool] | None:
+        """
+        Return a check for further requests with a key, which notes the use of a key that is still valid. Return None
+        for a key that must be checked in full each time.
+        """
+        ...
+
+    def admit(self, secret: str | None, scope: str, *, address: str) -> AuthenticatedKey: ...
+
+    async def admit_with_current_keys(
+        self, secret: str | None, scope: str, *, address: str
+    ) -> AuthenticatedKey:
+        """Admit a key. A refusal is based only on facts that are as new as the request."""
+        ...
+
+    def charge_request(self, bearer: AuthenticatedKey, *, requests: int, bytes: int) -> None:
+        """Charge a request. Raises Refusal 429 until earlier charges are paid off."""
+        ...
+
+    def charge_refused_bytes(self, bearer: AuthenticatedKey, *, bytes: int) -> None: ...
+
+
 class AdmissionServices(Protocol):
-    access: KeyAccess
+    access: KeyAdmission
     metrics: RequestCounters
     clock: Clock
     inflight: InflightBytes
@@ -48,45 +67,3 @@ class AdmissionServices(Protocol):
     min_upload_rate: int
     cors: Cors
     in_hand: RequestsInHand
-
-
-class StoresViewings(Protocol):
-    async def add(self, viewings: Iterable[Viewing], viewed_at: float) -> None: ...
-
-
-class ViewingRegistry(DurableRegistry, Protocol):
-    """Stores whose figures somebody has seen."""
-
-    people: People
-
-    @property
-    def viewings(self) -> StoresViewings: ...
-
-
-class AnswerServices(Protocol):
-    questions: QueryTurnScheduler
-
-    @property
-    def registry(self) -> ViewingRegistry | None: ...
-
-
-class RunningServices(Protocol):
-    """The services of a started Tollhouse."""
-
-    @property
-    def receivers(self) -> AdmissionServices: ...
-
-    @property
-    def shared(self) -> AnswerServices: ...
-
-    def services_of_type(self, kind: type[Any]) -> Any:
-        """Return the service of a type. Raises LookupError."""
-
-    def key_request(
-        self,
-        request: web.Request,
-        holder: object,
-        bearer: AuthenticatedKey,
-        reservation: RequestByteReservation,
-    ) -> AdmittedRequest[Any]:
-        """Return a request admitted for the key `bearer`, before its body is read."""

@@ -7,18 +7,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from urllib.parse import unquote
 
 from aiohttp import web
 
 from gateway.core.errors import Refusal
 from gateway.core.paths import REASON, REASON_COOKIE
-from gateway.http.handler_services import ViewingRegistry
+from gateway.http.error_table import DurableRegistry
 from spool.errors import SpoolError
 from spool.ledger.work import OTHER
 from spool.people import ERASED, USER, People, is_pseudonym
 from spool.registry.roles import IS, Rights, RoleFilter
+from spool.registry.tables.viewings import ViewingTable
 from spool.registry.texts import storable_text
 from spool.registry.viewings import Viewing
 from spool.statements import day_text
@@ -58,6 +59,13 @@ def viewing_reason(request: web.Request) -> str:
         message = f"the header {REASON} must have at most {MAX_REASON} printable characters"
         raise Refusal(400, "reason", message)
     return reason
+
+
+class ViewingRegistry(DurableRegistry, Protocol):
+    """Stores whose figures somebody has seen."""
+
+    people: People
+    viewings: ViewingTable
 
 
 async def record_viewings(answer: Awaitable[T], viewer: Viewer, registry: ViewingRegistry | None) -> T:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from gateway.intake.attribution import RecordAttributor
 from gateway.intake.prices import PriceBook
@@ -34,16 +34,18 @@ from spool.meters import remove_implausible_meters
 from spool.record import AiRecord, Inference
 from spool.turns.fair_turns import current_work, pause_if_step_was_long
 
-# imported only for type checkers, because `tollhouse explain` does not need these modules
-if TYPE_CHECKING:
-    from gateway.intake.sender_fields import SenderFieldCounter
-
 # Records per commit while other requests wait. Such a commit takes a few milliseconds.
 SHARED_PART = 128
 # counters per commit while other requests wait; a counter takes several times as long as a record
 SHARED_POINTS = 32
 NOTED_AT_ONCE = 256  # number of calls whose senders are remembered together
 TURN = 25  # records between two checks of the time
+
+
+class CountsFields(Protocol):
+    """Counts the fields that calls state when they arrive."""
+
+    def add_payload(self, outcome: ReadOutcome, bearer: AuthenticatedKey) -> None: ...
 
 
 class AssignsDevices(Protocol):
@@ -74,7 +76,7 @@ class PayloadIntake:
         clock: SteadyClock | None = None,
         note_test: Callable[[AuthenticatedKey], None] | None = None,
         note_sources: Callable[[str, Collection[str]], None] | None = None,
-        fields: SenderFieldCounter | None = None,
+        fields: CountsFields | None = None,
     ) -> None:
         self._log = record_log
         self._attribution = attributor

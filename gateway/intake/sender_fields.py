@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
+from typing import Protocol
 
 from gateway.core.kept_counts import DAY_S, DailyCountSaver
 from gateway.intake.start_times import misdated_by_source
@@ -15,16 +16,7 @@ from gateway.normalise.outcome import STATED_FIELDS, ReadOutcome, Stated, split_
 from gateway.normalise.reading.operations import BILLED_BY_TOKENS
 from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.clock import Clock
-from spool.registry.tables.sender_fields import (
-    DAYS,
-    MAX_SOURCES,
-    MAX_VERSIONS,
-    NO_VERSION,
-    OTHER,
-    FieldCounts,
-    SenderDay,
-    SenderFieldTable,
-)
+from spool.sender_fields import DAYS, MAX_SOURCES, MAX_VERSIONS, NO_VERSION, OTHER, FieldCounts, SenderDay
 
 MAX_SEEN = 1024  # maximum kinds of calls held before they are added to the counts of their senders
 MAX_SENDERS = 2 * MAX_SOURCES * MAX_VERSIONS  # maximum senders of a day held in memory
@@ -122,12 +114,18 @@ def _field_counts_of_calls(shared_traits: Stated, sender: str, count_and_times: 
     )
 
 
+class StoresSenderDays(Protocol):
+    async def add(self, days: Mapping[int, SenderDay], *, today: int) -> None: ...
+
+    async def days_since(self, oldest: int) -> Mapping[int, SenderDay]: ...
+
+
 class SenderFieldSaver(DailyCountSaver[SenderDay]):
     name = "senders' fields"
     action = "sender_fields_not_kept"
     counter: SenderFieldCounter
 
-    def __init__(self, counter: SenderFieldCounter, table: SenderFieldTable) -> None:
+    def __init__(self, counter: SenderFieldCounter, table: StoresSenderDays) -> None:
         super().__init__(counter)
         self._table = table
 

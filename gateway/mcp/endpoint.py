@@ -92,7 +92,9 @@ async def bearer_of_person_token(request: web.Request, services: AllServices) ->
         return None
     if not header or not header.strip():
         raise no_credential_refusal(oauth)
-    token = _parse_person_token(header, oauth, takes_keys=services.receivers.access.is_bearer_prefix_accepted)
+    token = _parse_person_token(
+        header, oauth, takes_keys=services.operators.senders.access.is_bearer_prefix_accepted
+    )
     if token is None:
         return None
     people = operators.people.assistants

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import logging
 import sys
-import traceback
 from collections import OrderedDict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, TextIO
 
 import orjson
 
+from gateway.core.errors import innermost_frames
 from gateway.core.rate_limits import TokenBuckets, address_network
 from spool.clock import Clock, SystemClock
 from spool.printable import printable_json, replace_unprintable
 
-FRAMES = 12
 LINES_PER_MINUTE = 60
 MAX_KINDS = 10_000
 MAX_KIND = 80
@@ -122,12 +120,3 @@ def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
         fields["error"] = type(record.exc_info[1]).__name__
         fields["where"] = innermost_frames(record.exc_info[1])
     return fields
-
-
-def innermost_frames(error: BaseException) -> list[str]:
-    """
-    Return the innermost frames of an exception as `file:line function`, without source lines or
-    the exception's text.
-    """
-    frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
-    return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]

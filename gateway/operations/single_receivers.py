@@ -17,6 +17,7 @@ from spool.clusters import ClusterTable
 from spool.container_files.files import ContainerFiles
 from spool.devices.device import Device
 from spool.ledger.ledger import Ledger
+from spool.log.partial_reports import ExpectedVersion
 from spool.log.protocols import RecordLog
 from spool.streams import KnownStreams, StreamReader
 
@@ -33,6 +34,7 @@ class ServicesOfSingleReceivers:
     reports: ClusterTable
     container_files: ContainerFiles
     secret: bytes
+    upload_expectations_of_key: Callable[[int], Awaitable[Sequence[ExpectedVersion]]]
     devices: DeviceLifecycle
     clusters: Clusters
     deposits: NonTelemetryIntake

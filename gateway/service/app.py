@@ -22,10 +22,10 @@ from gateway.configuration.problems import config_problems as problems_of
 from gateway.configuration.sections import Config
 from gateway.configuration.settings_in_effect import DEFAULT, SettingInEffect, settings_in_effect
 from gateway.configuration.values import ConfigError, split_address
+from gateway.core.errors import innermost_frames
 from gateway.core.paths import CONSOLE, console_link
 from gateway.http.listening.sockets import ListeningSockets
 from gateway.http.listening.tls import Certificate
-from gateway.monitoring.logs import innermost_frames
 from gateway.operations.holders.operators import PublicUrls, ReloadOutcome
 from gateway.operations.services import AllServices
 from gateway.people.authentication.bearer import AuthenticatedKey

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from spool.deliveries.values import (
     DeadLetter,
@@ -24,7 +24,6 @@ from spool.deliveries.values import (
 )
 from spool.record import Record
 from spool.sql.small import SmallTable
-from spool.statements import StatementStore
 
 
 class Deliveries(Protocol):
@@ -345,25 +344,33 @@ class LakeVerdict:
     words: str = ""
 
 
-async def read_lake_verdict(table: StatementStore, route: str) -> LakeVerdict | None:
+class StateStore(Protocol):
+    """Stores the state of regular work by name."""
+
+    async def read_pull_state(self, name: str) -> Mapping[str, Any] | None: ...
+
+    async def store_pull_state(self, name: str, state: Mapping[str, Any]) -> None: ...
+
+
+async def read_lake_verdict(table: StateStore, route: str) -> LakeVerdict | None:
     """Return the result of the last verification, or None if the lake was never verified."""
     stored = await table.read_pull_state(_KEPT_AS + route)
     return None if stored is None else LakeVerdict(route=route, **stored)
 
 
-async def store_lake_verdict(table: StatementStore, verdict: LakeVerdict) -> None:
+async def store_lake_verdict(table: StateStore, verdict: LakeVerdict) -> None:
     state = asdict(verdict)
     del state["route"]
     await table.store_pull_state(_KEPT_AS + verdict.route, state)
 
 
-async def read_last_lake_write_at(table: StatementStore, route: str) -> float | None:
+async def read_last_lake_write_at(table: StateStore, route: str) -> float | None:
     """Return when a file was last written to the lake, rounded to minutes. Return None if there was none."""
     stored = await table.read_pull_state(_LANDED_AS + route)
     return None if stored is None else float(stored["at"])
 
 
-async def store_last_lake_write_at(table: StatementStore, route: str, landed_at: float) -> None:
+async def store_last_lake_write_at(table: StateStore, route: str, landed_at: float) -> None:
     await table.store_pull_state(_LANDED_AS + route, {"at": landed_at})
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spool.statements import DAY_S
-
-KEPT_S, MOST_A_DAY = 365 * DAY_S, 1000  # defaults of privacy.viewings and privacy.max_viewed
+KEPT_S, MOST_A_DAY = 365 * 86_400, 1000  # defaults of privacy.viewings and privacy.max_viewed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,9 +29,9 @@ from spool.registry.insights import Finding
 from spool.registry.keys import ApiKey
 from spool.registry.notices import ChannelState
 from spool.registry.tables.expired_tries import ExpiredKeyUses
-from spool.registry.tables.sender_fields import SenderDay
 from spool.registry.tables.sender_hours import SenderHours
 from spool.registry.views import SavedView
+from spool.sender_fields import SenderDay
 from spool.shares import KeyShare
 
 if TYPE_CHECKING:

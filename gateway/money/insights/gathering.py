@@ -43,9 +43,9 @@ from spool.registry.enrolment_tokens import EnrolmentToken
 from spool.registry.keys import ApiKey
 from spool.registry.notices import ChannelState
 from spool.registry.tables.expired_tries import ExpiredKeyUses
-from spool.registry.tables.sender_fields import SenderDay
 from spool.registry.tables.sender_hours import SenderHours
 from spool.registry.views import SavedView
+from spool.sender_fields import SenderDay
 from spool.shares import KeyShare
 from spool.storage import DatabaseHealth, no_database
 

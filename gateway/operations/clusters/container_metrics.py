@@ -48,6 +48,7 @@ from spool.container_files.values import (
 )
 from spool.errors import KeyEnded, NotThere
 from spool.installation import derive_secret
+from spool.log.partial_reports import ExpectedVersion
 from spool.registry.field_notes import words
 from spool.registry.scopes import (
     ABANDON_CONTAINER_FILES,
@@ -80,6 +81,10 @@ class ClusterReportServices(Protocol):
     reports: ClusterTable
     container_files: ContainerFiles
     secret: bytes
+
+    async def upload_expectations_of_key(self, key_number: int, /) -> Sequence[ExpectedVersion]:
+        """Return conditions for requests to an upload address. Raises KeyEnded if its key has ended."""
+        ...
 
 
 class FileAnnouncement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -183,9 +188,7 @@ async def put_file(request: KeyRequest[ClusterReportServices, None]) -> Result:
     )
     try:
         expects = (
-            ()
-            if address.key is None
-            else await request.receivers.access.upload_expectations_of_key(address.key)
+            () if address.key is None else await request.services.upload_expectations_of_key(address.key)
         )
         await _store_upload(request, await _container_files(request).begin_upload(address.file, expects))
     except (NotThere, KeyEnded):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.http.cors import Cors
-from gateway.http.handler_services import RequestCounters
+from gateway.http.handler_services import KeyAdmission, RequestCounters
 from gateway.http.listening.forwarded import TrustedProxies
 from gateway.http.pending_requests import ReceivingSlots, RequestsInHand
 from gateway.http.turns import EventLoopJobBatch
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gateway.http.listening.connections import OpenConnections
     from gateway.intake.merge_window import ReportMergeWindow, SharedMergeWindow
     from gateway.normalise.memory.spans import SpanMemory
-    from gateway.people.authentication.access import KeyAccess
     from spool.clock import Clock
 
 
@@ -32,7 +31,7 @@ class ReceiverServices:
     A reload replaces `min_upload_rate`, `options` and `signing_secret`.
     """
 
-    access: KeyAccess
+    access: KeyAdmission
     intake: ReportMergeWindow | SharedMergeWindow
     metrics: RequestCounters
     clock: Clock

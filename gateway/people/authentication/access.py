@@ -13,13 +13,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from gateway.configuration.server import ServerSettings
 from gateway.configuration.values import ConfigError, Networks, has_literal_text
 from gateway.core.errors import Refusal
 from gateway.core.rate_limits import TokenBuckets, address_network
-from gateway.people.authentication.bearer import AuthenticatedKey, describe_wrong_form
+from gateway.people.authentication.bearer import KEPT_UNDER, AuthenticatedKey, describe_wrong_form
 from gateway.people.authentication.legacy_key import DEPLOYMENT, LegacyKey
 from spool.caches import remove_oldest_eighth
 from spool.clock import Clock
@@ -33,9 +33,7 @@ from spool.registry.enrolment_tokens import EnrolmentToken, EnrolmentTokenTable
 from spool.registry.keys import DELETED, DISABLED, ENABLED, EXPIRED, OPENS, WAITS, ApiKey
 from spool.registry.operators import Actor
 from spool.registry.scopes import (
-    CREATE_EVENT,
     ENROLL,
-    INGEST,
     SEND_AI_TELEMETRY,
     WITHOUT_FIGURES,
     granting_use_case,
@@ -52,8 +50,6 @@ GUESSES_PER_S = 0.5
 MOST_BEARERS = 10_000  # maximum bearers that are cached between requests
 TEST_LOG_S = 10.0  # seconds between two log lines about test spans under one key
 _DEFAULTS = ServerSettings()
-# scopes with which a request stores nothing after its key has ended
-KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})
 
 NOT_OPEN = {
     DELETED: (
@@ -90,13 +86,6 @@ class ListedKey(ApiKey):
 
 
 AnyKey = TypeVar("AnyKey", bound=ApiKey)
-
-
-class KnownKey(NamedTuple):
-    """A key that was found and checked. `ends_at` is when the next of its secrets ends."""
-
-    checked: tuple[ApiKey, AuthenticatedKey]
-    ends_at: float
 
 
 class KeyStore(Protocol):
@@ -212,30 +201,28 @@ class KeyAccess:
                 raise Refusal(503, "keys_unavailable", message, retry_after_s=1) from error
         return self.admit(secret, scope, address=address)
 
-    def known_key(self, credential: str | None) -> KnownKey | None:
+    def find_validity_check(self, credential: str | None) -> Callable[[], bool] | None:
         """
-        Return a key of the registry with the bearer that its last full check found. Return None for a key
-        that must be checked in full each time.
+        Return a check for further requests with a key that was checked in full: it notes the use of the key and
+        returns whether the key is still valid, which it is not after a change of the key or of the settings, or after
+        the end of one of its secrets. Return None for a key that must be checked in full each time.
         """
         key = self._find_key(_strip_bearer(credential or ""))
         checked = None if key is None else self._bearers.get(key.id)
         if self._registry is None or key is None or checked is None or checked[0] is not key:
             return None
-        return KnownKey(checked, self._registry.keys.next_secret_end(key))
+        known, bearer, ends_at = key, checked, self._registry.keys.next_secret_end(key)
 
-    def note_use_if_valid(self, known_key: KnownKey) -> bool:
-        """
-        Note that the key is used, if it is still valid. Return False after a change of the key or of the
-        settings, and after the end of one of its secrets.
-        """
-        key = known_key.checked[0]
-        if self._bearers.get(key.id) is not known_key.checked or self._registry is None:
-            return False
-        if not self._registry.keys.is_unchanged(key, known_key.ends_at):
-            return False
-        self._seen[key.id] = self._clock.now()
-        self._unwritten.add(key.id)
-        return True
+        def note_use_if_valid() -> bool:
+            if self._bearers.get(known.id) is not bearer or self._registry is None:
+                return False
+            if not self._registry.keys.is_unchanged(known, ends_at):
+                return False
+            self._seen[known.id] = self._clock.now()
+            self._unwritten.add(known.id)
+            return True
+
+        return note_use_if_valid
 
     def admit(self, secret: str | None, scope: str, *, address: str) -> AuthenticatedKey:
         """

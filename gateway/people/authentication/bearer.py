@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 from gateway.core.errors import Refusal
 from spool.erasure import GATEWAY_BELOW
 from spool.record import DEVICE_KEYS
+from spool.registry.scopes import CREATE_EVENT, INGEST
 
 if TYPE_CHECKING:
     from spool.log.partial_reports import ExpectedVersion
 
+# scopes with which a request stores nothing after its key has ended
+KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})
 LISTED_DEVICE_KEYS = "keys of listed devices"
 
 Labels = Mapping[str, str]

@@ -27,7 +27,7 @@ from gateway.operations.requests.address import ALL_ROWS, OPENED, ROWS_AT, Opera
 from gateway.operations.requests.admission import demo_endpoint, operator_endpoint
 from gateway.operations.requests.requests import answer_errors_as_json
 from gateway.operations.services import AllServices, OperatorServices
-from gateway.people.authentication.access import KEPT_UNDER
+from gateway.people.authentication.bearer import KEPT_UNDER
 from gateway.service.addresses.areas import (
     DEMO,
     DEMO_AREAS,

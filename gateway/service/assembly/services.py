@@ -210,6 +210,7 @@ async def _assemble_services(
             reports=storage.clusters,
             container_files=storage.container_files,
             secret=storage.secret,
+            upload_expectations_of_key=access.upload_expectations_of_key,
             devices=parts_builder.devices,
             clusters=parts_builder.clusters,
             deposits=deposits,

@@ -29,7 +29,8 @@ from spool.identity import call_identity
 from spool.log.protocols import RecordLog
 from spool.record import Inference
 from spool.registry.registry import Registry
-from spool.registry.tables.sender_fields import OTHER, FieldCounts, SenderFieldTable
+from spool.registry.tables.sender_fields import SenderFieldTable
+from spool.sender_fields import OTHER, FieldCounts
 from spool.settings import SpoolSettings
 from spool.sqlite import in_memory
 from spool.sqlite.in_memory import new_in_memory_registry

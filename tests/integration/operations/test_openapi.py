@@ -32,7 +32,7 @@ from gateway.configuration.server import ServerSettings
 from gateway.core.paths import OPERATOR_API
 from gateway.http.openapi import openapi_document
 from gateway.operations.installation.status import NOWHERE
-from gateway.people.authentication.access import KEPT_UNDER
+from gateway.people.authentication.bearer import KEPT_UNDER
 from gateway.service.addresses.application import CONSOLE_PAGES, build_application
 from gateway.service.addresses.areas import DEMO
 from gateway.service.addresses.table import ADDRESSES, FOR_SENDERS

@@ -67,13 +67,19 @@ async def connected(
 def known(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Return a list with, for each check of a known key, whether the key was still admitted."""
     verdicts: list[bool] = []
-    still_admits = KeyAccess.note_use_if_valid
+    find = KeyAccess.find_validity_check
 
-    def check(self: KeyAccess, key: Any) -> bool:
-        verdicts.append(still_admits(self, key))
-        return verdicts[-1]
+    def find_noted_check(self: KeyAccess, credential: str | None) -> Callable[[], bool] | None:
+        is_valid = find(self, credential)
 
-    monkeypatch.setattr(KeyAccess, "note_use_if_valid", check)
+        def check() -> bool:
+            assert is_valid is not None
+            verdicts.append(is_valid())
+            return verdicts[-1]
+
+        return None if is_valid is None else check
+
+    monkeypatch.setattr(KeyAccess, "find_validity_check", find_noted_check)
     return verdicts
 
 

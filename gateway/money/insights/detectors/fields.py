@@ -11,7 +11,7 @@ from gateway.intake.start_times import remedy_for_start_times
 from gateway.money.insights.detector_facts import DAY_S, InsightFacts, mark_impossible_in_demo
 from gateway.money.insights.findings import build_finding, format_percent, printable_name, sort_by_impact
 from spool.registry.insights import LOW, Finding
-from spool.registry.tables.sender_fields import NO_VERSION, OTHER, SEVERAL, FieldCounts, sum_counts
+from spool.sender_fields import NO_VERSION, OTHER, SEVERAL, FieldCounts, sum_counts
 
 LEAST_CALLS = 50  # minimum calls of a sender version before it is judged
 LOST_SHARE = 0.1  # a field counts as lost if at most this share of the new version's calls have it

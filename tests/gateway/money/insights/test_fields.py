@@ -10,7 +10,7 @@ import pytest
 from gateway.money.insights.detector_facts import DAY_S
 from gateway.money.insights.detectors.fields import lost_field, uncounted_calls
 from spool.registry.insights import Finding
-from spool.registry.tables.sender_fields import OTHER, FieldCounts, SenderDay
+from spool.sender_fields import OTHER, FieldCounts, SenderDay
 from tests.gateway.money.insights.examples import NOW, found
 
 TODAY = int(NOW // DAY_S)

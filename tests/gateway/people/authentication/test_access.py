@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from gateway.configuration.server import ServerSettings
 from gateway.configuration.values import ConfigError
 from gateway.core.errors import Refusal
 from gateway.core.rate_limits import TokenBuckets
-from gateway.people.authentication.access import GUESSES, KeyAccess, KnownKey
+from gateway.people.authentication.access import GUESSES, KeyAccess
 from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -174,18 +174,18 @@ async def test_a_known_key_is_admitted_until_something_changes(registry: Registr
     secret = await a_key(registry)
     access = KeyAccess(registry, clock=clock)
 
-    def known() -> KnownKey:
+    def known() -> Callable[[], bool]:
         access.admit(secret, INGEST, address=HERE)
-        found = access.known_key(secret)
-        assert found is not None
-        assert access.note_use_if_valid(found)
-        return found
+        note_use_if_valid = access.find_validity_check(secret)
+        assert note_use_if_valid is not None
+        assert note_use_if_valid()
+        return note_use_if_valid
 
     before = known()
     await a_key(registry, "another key")
-    assert access.note_use_if_valid(before)
+    assert before()
     clock.move(1)
-    assert access.note_use_if_valid(before)
+    assert before()
     assert clock.now() == access.key(name).last_accessed
     for change in (
         lambda: keys.edit(name, labels={"team": "red"}, actor=ACTOR),
@@ -194,13 +194,13 @@ async def test_a_known_key_is_admitted_until_something_changes(registry: Registr
     ):
         before = known()
         await change()
-        assert not access.note_use_if_valid(before)
+        assert not before()
     before = known()
     access.configure(ServerSettings(), None)
-    assert not access.note_use_if_valid(before)
+    assert not before()
     before = known()
     clock.move(30)
-    assert not access.note_use_if_valid(before)
+    assert not before()
     assert 401 == refused(access, secret).status
 
 

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from spool.registry.tables.sender_fields import (
-    DAYS,
-    KIND,
-    MAX_GROUPS,
-    MAX_SOURCES,
-    MAX_VERSIONS,
-    OTHER,
-    FieldCounts,
-    SenderDay,
-    SenderFieldTable,
-)
+from spool.registry.tables.sender_fields import KIND, SenderFieldTable
+from spool.sender_fields import DAYS, MAX_GROUPS, MAX_SOURCES, MAX_VERSIONS, OTHER, FieldCounts, SenderDay
 from tests.spool.contract.conftest import RegistryOpener
 
 TODAY = 20_000
