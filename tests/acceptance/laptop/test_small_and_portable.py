@@ -140,14 +140,14 @@ path = "records.ndjson"
 
 def test_the_agent_runs_without_names_of_posix_and_imports_little(modules: list[str]) -> None:
     """
-    The agent imports no part of a gateway, and fewer than 480 modules of ours. The fixture has shown that it runs.
+    The agent imports no part of a gateway, and fewer than 490 modules of ours. The fixture has shown that it runs.
     """
     found = [
         name for name in modules if any(name == part or name.startswith(part + ".") for part in NOT_IMPORTED)
     ]
     assert not found
     ours = [name for name in modules if name.partition(".")[0] in OURS]
-    assert 300 < len(ours) < 480, len(ours)
+    assert 300 < len(ours) < 490, len(ours)
 
 
 def modules_that_differ() -> set[str]:
