@@ -1,7 +1,8 @@
 """
 Readability figures of the code: file sizes, line lengths and tokens per line (`python -m tests.figures`).
 
-`python -m tests.figures --files 40` lists the 40 files with the most tokens per line instead.
+`python -m tests.figures --files 40` lists the 40 files with the most tokens per line instead, and `--subjects` what
+each subject weighs: its modules, statements and tokens, which ARCHITECTURE.md limits.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import ast
 import re
 import tokenize
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -41,6 +42,7 @@ class Figures:
     lines: int
     long_lines: int
     code_lines: int
+    statements: int  # without docstrings
     tokens: int
     type_tokens: int  # number of tokens in annotations
     functions: Sequence[int]  # number of lines of each function in the file
@@ -65,6 +67,7 @@ def figures(path: Path) -> Figures:
         lines=len(lines),
         long_lines=sum(len(line) > COLUMNS for line in lines),
         code_lines=code_lines,
+        statements=sum(isinstance(node, ast.stmt) and not _is_text(node) for node in nodes),
         tokens=tokens,
         type_tokens=type_tokens,
         functions=[(function.end_lineno or 0) - function.lineno + 1 for function in functions],
@@ -84,6 +87,26 @@ def all_paths() -> list[Path]:
 
 def folders(files: Sequence[Figures]) -> Counter[Path]:
     return Counter(file.path.parent for file in files if file.path.name != "__init__.py")
+
+
+def subjects(files: Sequence[Figures]) -> dict[str, list[int]]:
+    """Return modules, statements and tokens of each subject: a package's folder, or its modules outside of folders."""
+    weights: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for file in files:
+        package, folder = file.path.parts[0], file.path.parts[1]
+        name = f"{package}/{folder}" if len(file.path.parts) > 2 else package
+        for index, weight in enumerate((1, file.statements, file.tokens)):
+            weights[name][index] += weight
+    return weights
+
+
+def _is_text(node: ast.AST) -> bool:
+    """Return whether a statement is a docstring or another string alone."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def _first_word(text: str) -> str:
@@ -164,9 +187,16 @@ def _spread(numbers: Sequence[int]) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Figures of the code without its tests.")
     parser.add_argument("--files", type=int, metavar="N", help="list N files with the most tokens a line")
-    wanted = parser.parse_args().files
+    parser.add_argument("--subjects", action="store_true", help="list what each subject weighs")
+    options = parser.parse_args()
+    wanted = options.files
     files = all_figures()
-    if wanted:
+    if options.subjects:
+        weights = subjects(files)
+        weights["together"] = [sum(column) for column in zip(*weights.values(), strict=True)]
+        for name, (modules, statements, tokens) in weights.items():
+            print(f"| `{name}` | {modules:,} | {statements:,} | {tokens:,} |")
+    elif wanted:
         for file in sorted(files, key=lambda file: file.tokens_a_line, reverse=True)[:wanted]:
             print(f"{file.tokens_a_line:6.2f} {file.code_lines:5d}  {file.path}")
     else:
