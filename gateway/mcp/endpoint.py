@@ -31,7 +31,7 @@ from gateway.http.requests import Result, check_json_content_type
 from gateway.mcp.messages import is_tool_or_resource_call
 from gateway.mcp.protocol import answer_message
 from gateway.mcp.tool import ToolCallContext
-from gateway.operations.managed import OperationKeyRequest
+from gateway.operations.requests.operation_requests import OperationKeyRequest
 from gateway.operations.services import AllServices, OperatorServices
 from gateway.people.authentication.assistant_people import (
     PersonUsingAssistant,

@@ -18,9 +18,7 @@ import msgspec
 from gateway.core.fields import given_fields
 from gateway.core.visibility import EVERYTHING, WHOLE, VisibilityRules
 from gateway.http.lists import ListDefinition, MemoryRows, Rows, SearchableObject
-from gateway.http.requests import RequestServices
 from gateway.operations.files.declared import NoResourceFiles, ResourceFiles
-from gateway.operations.requests.key_requests import KeyRequest
 from spool.errors import Invalid, NotThere
 from spool.registry.document_table import ManagedDocument, ManagedTable, NamedTable, Sees, sees_everything
 from spool.registry.views import NO_VIEW, SavedView
@@ -28,14 +26,14 @@ from spool.registry.views import NO_VIEW, SavedView
 if TYPE_CHECKING:
     from multidict import MultiMapping
 
+    from gateway.operations.requests.operation_requests import OperationServices
     from spool.ledger.ledger import Ledger
     from spool.registry.operators import Actor
     from spool.registry.registry import Registry
-    from spool.registry.roles import RoleHolder, RoleLimits
+    from spool.registry.roles import RoleHolder
 
 JsonAnswer = Mapping[str, object]
 Held = TypeVar("Held")
-Body = TypeVar("Body")
 Held_co = TypeVar("Held_co", covariant=True)
 Row = TypeVar("Row", bound=ManagedDocument)
 
@@ -47,27 +45,6 @@ class HasLedger(Protocol):
 
     @property
     def ledger(self) -> Ledger: ...
-
-
-class OperationServices(RequestServices, Protocol):
-    """What every operation may use of the installation."""
-
-    def role_limits(self) -> RoleLimits: ...
-
-    def branches(self) -> str:
-        """Return the setting `work.branch`."""
-        ...
-
-    def require_registry(self) -> Registry:
-        """Return the registry. Raises Refusal 503 with the reason if it is damaged."""
-        ...
-
-
-@dataclass(slots=True, kw_only=True)
-class OperationKeyRequest(KeyRequest[Held, Body], Generic[Held, Body]):
-    """A request of a key whose handler uses the registry."""
-
-    shared: OperationServices
 
 
 async def _sees_everything() -> VisibilityRules:

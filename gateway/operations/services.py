@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from gateway.operations.managed import OperationKeyRequest
+from gateway.operations.requests.operation_requests import OperationKeyRequest
 
 if TYPE_CHECKING:
     from gateway.configuration.sections import Config

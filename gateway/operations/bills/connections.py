@@ -56,9 +56,9 @@ from gateway.operations.managed import (
     JsonAnswer,
     ManagedResource,
     OperationCaller,
-    OperationKeyRequest,
 )
 from gateway.operations.requests.address import operator_call
+from gateway.operations.requests.operation_requests import OperationKeyRequest
 from gateway.operations.requests.requests import OperatorRequest
 from spool import providers
 from spool.billing import StoredBillingFile, rows_of_month_json

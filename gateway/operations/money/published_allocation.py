@@ -61,10 +61,10 @@ from gateway.operations.managed import (
     JsonAnswer,
     ManagedResource,
     OperationCaller,
-    OperationKeyRequest,
 )
 from gateway.operations.people.managed import asker_for_key
 from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.requests.operation_requests import OperationKeyRequest
 from gateway.operations.requests.requests import RequestBody
 from gateway.operations.services import AllServices
 from spool.errors import NotThere

@@ -28,11 +28,11 @@ from gateway.operations.managed import (
     JsonAnswer,
     ManagedResource,
     OperationCaller,
-    OperationKeyRequest,
     operation_summaries,
     with_article,
 )
 from gateway.operations.requests.address import OperatorApiAddress
+from gateway.operations.requests.operation_requests import OperationKeyRequest
 from gateway.operations.requests.requests import OperatorRequest
 
 

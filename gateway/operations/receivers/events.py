@@ -37,8 +37,8 @@ from gateway.normalise.events import (
 )
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload.body_limits import BodyReadLimits
-from gateway.operations.managed import OperationKeyRequest
 from gateway.operations.requests.key_requests import names_for_repeat_detection
+from gateway.operations.requests.operation_requests import OperationKeyRequest
 from spool.ledger.ledger import Ledger
 from spool.registry.scopes import CREATE_EVENT
 

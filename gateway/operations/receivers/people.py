@@ -20,7 +20,7 @@ from gateway.core.schemas import COUNT, OBJECT, array_schema, closed_object_sche
 from gateway.http.address import WRITE, ApiAddress
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
-from gateway.operations.managed import OperationKeyRequest
+from gateway.operations.requests.operation_requests import OperationKeyRequest
 from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.erasure import erasure_order_for_lower_installations, erasures_to_json
 from spool.ledger.dimensions import TAG, TOTAL

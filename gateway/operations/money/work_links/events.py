@@ -8,9 +8,10 @@ import msgspec
 
 from gateway.normalise.events import LINK_EVENT, UsageEventBatch
 from gateway.normalise.outcome import MALFORMED, RejectedPayloadItem
-from gateway.operations.managed import HasLedger, OperationCaller, OperationKeyRequest
+from gateway.operations.managed import HasLedger, OperationCaller
 from gateway.operations.money.work_links.declared import DIGESTS, WORK_LINK, NewWorkLink, WorkLinkTable
 from gateway.operations.requests.key_requests import item_identity
+from gateway.operations.requests.operation_requests import OperationKeyRequest
 from spool.errors import AlreadyThere, Invalid, NotAllowed
 from spool.identity import RequestDedupKeys
 from spool.record import UsageEvent
