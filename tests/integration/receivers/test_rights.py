@@ -19,7 +19,7 @@ from google.protobuf.json_format import ParseDict
 from gateway.configuration.sections import Config
 from gateway.operations import services
 from gateway.operations.receivers import otlp_grpc
-from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.requests.operation_requests import OperationKeyRequest
 from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.identity import dedup_key_of_response_id
 from spool.record import AI_TELEMETRY, Correction, Inference
@@ -61,13 +61,13 @@ async def test_no_way_in_has_a_right_that_nobody_granted(
 
     def noted(**fields: Any) -> Any:
         seen.append(fields["bearer"])
-        return KeyRequest(**fields)
+        return OperationKeyRequest(**fields)
 
     async def admitted(*given: Any) -> AuthenticatedKey:
         seen.append(await admit(*given))
         return seen[-1]
 
-    monkeypatch.setattr(services, "KeyRequest", noted)
+    monkeypatch.setattr(services, "OperationKeyRequest", noted)
     monkeypatch.setattr(otlp_grpc, "_admit_call", admitted)
     (tmp_path / "deployment.key").write_text("of-the-deployment-0123456789abcdef")
     server: dict[str, Any] = {
