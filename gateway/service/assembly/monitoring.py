@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from exporters.forwarder import RouteForwarder
-from gateway.core.first_use import LazyValue
 from gateway.money.budgets.declared import BudgetTable
 from gateway.monitoring.health import ServerHealth
 from gateway.monitoring.metrics import Exposition, ProcessMetrics
@@ -25,10 +24,11 @@ from spool.settings import MAX_SENDERS
 
 if TYPE_CHECKING:
     from gateway.bills.reconciliation.reconciler import BillReconciler
-    from gateway.configuration.certificates import CertificateExpiry
     from gateway.money.budgets.evaluator import BudgetEvaluator
     from gateway.monitoring.snapshot import BudgetGauge, KeyGauges, SenderGauges
     from gateway.monitoring.spend import SpendSeries
+    from gateway.operations.services import OperatorServices
+    from gateway.people.authentication.access import KeyAccess
 
 
 def build_health(
@@ -52,12 +52,15 @@ def build_exposition(
     metrics: ProcessMetrics,
     receivers: ReceiverServices,
     routes: RouteForwarder,
-    budgets: LazyValue[BudgetEvaluator] | None,
-    reconciler: LazyValue[BillReconciler] | None,
+    operators: OperatorServices,
     spend: SpendSeries | None,
-    certificates: Callable[[], Awaitable[Sequence[CertificateExpiry]]],
 ) -> Exposition:
     storage = parts_builder.storage
+    access, budgets, reconciler = (
+        operators.senders.access,
+        operators.money.budgets,
+        operators.money.reconciler,
+    )
     devices = parts_builder.devices
     installation = public_id(storage.secret)
 
@@ -85,7 +88,7 @@ def build_exposition(
             assistants=coverage.assistants,
             clusters=parts_builder.clusters.count_by_state(),
             waiting_files=await storage.container_files.waiting_files(),
-            failed_attempts=receivers.access.failed_attempts,
+            failed_attempts=access.failed_attempts,
             budgets=_budget_gauges(budgets.made) if shows_costs and budgets and budgets.made else (),
             reconciled=_ratios_of_newest_reconciliations(reconciler.made)
             if shows_costs and reconciler and reconciler.made
@@ -93,9 +96,12 @@ def build_exposition(
             insights=await storage.registry.insights.count_open_insights() if storage.registry else {},
             spend=spend.counts if shows_costs and spend else None,
             lakes=await lake_states(parts_builder.config, storage),
-            senders=await _sender_gauges(parts_builder, receivers),
-            keys=await _key_gauges(parts_builder, receivers),
-            certificates={end.setting: end.ends_at or 0.0 for end in await certificates()},
+            senders=await _sender_gauges(parts_builder, access),
+            keys=await _key_gauges(parts_builder, access),
+            certificates={
+                end.setting: end.ends_at or 0.0
+                for end in await operators.installation.read_certificate_ends()
+            },
             limits=[
                 *current_limits(
                     parts_builder.config,
@@ -149,26 +155,21 @@ def _metric_name_limits(spend: SpendSeries | None, max_names: int) -> Sequence[L
     )
 
 
-async def _sender_gauges(
-    parts_builder: ServicePartsBuilder, receivers: ReceiverServices
-) -> SenderGauges | None:
+async def _sender_gauges(parts_builder: ServicePartsBuilder, access: KeyAccess) -> SenderGauges | None:
     if parts_builder.sender_hours is None:
         return None
     from gateway.money.insights.rhythms import sender_gauges
 
     hours = await parts_builder.sender_hours.current_hours()
-    return await asyncio.to_thread(
-        sender_gauges, hours, receivers.access.keys(), now=parts_builder.clock.now()
-    )
+    return await asyncio.to_thread(sender_gauges, hours, access.keys(), now=parts_builder.clock.now())
 
 
-async def _key_gauges(parts_builder: ServicePartsBuilder, receivers: ReceiverServices) -> KeyGauges | None:
+async def _key_gauges(parts_builder: ServicePartsBuilder, access: KeyAccess) -> KeyGauges | None:
     if parts_builder.storage.registry is None:
         return None
     from gateway.money.insights.key_troubles import key_gauges
     from gateway.money.insights.rhythms import MOST_SHOWN
 
-    access = receivers.access
     tries = await access.expired_tries()
     return key_gauges(access.keys(), tries, now=parts_builder.clock.now(), max_keys=MOST_SHOWN)
 

@@ -151,7 +151,7 @@ class ConfigReloader:
         renewed = []
         if prepared.prices is not None and prepared.prices.version != self.intake.prices.version:
             renewed.append(f"list prices {prepared.prices.version}")
-        if not self.receivers.access.has_same_legacy_key(prepared.legacy):
+        if not self.operators.senders.access.has_same_legacy_key(prepared.legacy):
             renewed.append("the key of server.api_key_file")
         return renewed
 
@@ -184,8 +184,8 @@ class ConfigReloader:
             await self.operators.money.billing_connections.create_configured_and_clean_up()
         self.assembler.devices.configure(config.devices, self.assembler.build_people(config))
         self.assembler.clusters.configure(config.clusters)
-        self.receivers.access.configure(config.server, prepared.legacy)
-        await self.receivers.access.adopt_legacy_key_or_log()
+        self.operators.senders.access.configure(config.server, prepared.legacy)
+        await self.operators.senders.access.adopt_legacy_key_or_log()
         self.receivers.options = self.assembler.normaliser_options(config)
         self.receivers.min_upload_rate = config.server.min_upload_rate
         self.receivers.signing_secret = prepared.signing

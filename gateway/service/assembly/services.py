@@ -172,10 +172,8 @@ async def _assemble_services(
         metrics,
         receivers,
         routes,
-        operators.money.budgets,
-        operators.money.reconciler,
+        operators,
         spend,
-        operators.installation.read_certificate_ends,
     )
     tasks = [*server_tasks(parts_builder, operators), leased_task("publisher", publisher.run)]
     relay = relay_to_nobody

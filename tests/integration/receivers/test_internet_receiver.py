@@ -197,7 +197,7 @@ async def test_a_reload_applies_to_open_connections(serve: Serve) -> None:
     already checked is checked again.
     """
     serving = await serve(key_headers=(HEADER,))
-    access = serving.app.services.receivers.access
+    access = serving.app.services.operators.senders.access
     settings = serving.app.config.server
 
     async def status() -> int:

@@ -233,7 +233,7 @@ async def test_changed_settings_apply_to_the_next_request(serve: Serve) -> None:
     serving = await serve(accept_bearer=True)
     async with connected(serving, key=f"Bearer {serving.key}") as sender:
         assert [200] * 3 == [(await sender.send(call())).status for _ in range(3)]
-        serving.app.services.receivers.access.configure(ServerSettings(accept_bearer=False), None)
+        serving.app.services.operators.senders.access.configure(ServerSettings(accept_bearer=False), None)
         assert 401 == (await sender.send(call())).status
 
 
@@ -244,7 +244,7 @@ async def test_a_limit_applies_within_one_pass_of_the_event_loop(serve: Serve) -
         senders = [await stack.enter_async_context(connected(serving)) for _ in range(20)]
         for sender in senders:
             assert 200 == (await sender.send(call())).status
-        access = serving.app.services.receivers.access
+        access = serving.app.services.operators.senders.access
         access.configure(replace(serving.app.config.server, max_key_requests_per_s=5), None)
         for sender in senders:  # the change is noticed by a full check, which costs one request
             sender.write(call())

@@ -136,7 +136,7 @@ async def test_an_address_that_was_given_to_it_ends_with_it(serve: Serve) -> Non
     registry = serving.app.services.operators.installation.require_registry()
     key = registry.keys.find_by_secret(secret)
     assert key is not None
-    access = serving.app.services.receivers.access
+    access = serving.app.services.operators.senders.access
     assert () == await access.upload_expectations_of_key(key.id)
     clock.move(60)
     with pytest.raises(KeyEnded):
