@@ -16,7 +16,7 @@ from gateway.cli import serve
 class App:
     @property
     def services(self): return self
-    status = health = services
+    single = health = services
     async def is_live(self): return True
     async def start(self): pass
     async def wait_for_handover(self): await asyncio.sleep(3600)
