@@ -20,7 +20,7 @@ LIVE = frozenset({
     "upstream", "destinations", "devices", "clusters", "privacy", "prices", "currency", "attribution", "sources",
     "streams", "billed",
     "publish", "log", "billing", "notify", "views", "budgets", "allocation", "mcp", "reconciliation", "enforcers",
-    "scheduled_reports", "annotations", "plans", "contracts", "channels", "roles", "answers", "operators",
+    "scheduled_reports", "annotations", "plans", "files", "contracts", "channels", "roles", "answers", "operators",
     "server.accept_bearer", "server.api_key_file", "server.chain_keys", "server.key_headers", "server.key_addresses",
     "server.figure_keys", "server.max_key_requests_per_s", "server.max_key_bytes_per_s", "server.min_upload_rate",
     "server.max_listed_records", "work.links",

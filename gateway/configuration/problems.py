@@ -63,51 +63,38 @@ def _agent_problems(config: Config) -> Iterator[str]:
         yield "use either agent.gateway or upstream.base_url, not both: an agent's upstream is its gateway"
 
 
-def _stream_problems(config: Config) -> Iterator[str]:
-    names: set[str] = set()
-    for index, stream in enumerate(config.streams):
-        if stream.name in names:
-            yield f"streams[{index}].name {stream.name!r} is used twice"
-        names.add(stream.name)
+def _repeated_values(section: str, setting: str, items: Iterable[object]) -> Iterator[str]:
+    known: set[str] = set()
+    for index, item in enumerate(items):
+        value = getattr(item, setting)
+        if value in known:
+            yield f"{section}[{index}].{setting} {value!r} is used twice"
+        known.add(value)
 
 
 def _publish_problems(config: Config) -> Iterator[str]:
-    published: set[str] = set()
+    yield from _repeated_values("publish", "stream", config.publish)
     dimensions = (*LEDGER_DIMENSIONS, *(f"tag:{name}" for name in config.ledger.tags))
     for index, rule in enumerate(config.publish):
         shown = f"publish[{index}]"
-        if rule.stream in published:
-            yield f"{shown}.stream {rule.stream!r} is used twice"
-        published.add(rule.stream)
         yield from problems_of_choice(f"{shown}.by", rule.by, dimensions)
         for name, dimension in rule.dimensions.items():
             yield from problems_of_choice(f"{shown}.dimensions.{name}", dimension, dimensions)
-
-
-def _destination_problems(config: Config) -> Iterator[str]:
-    of_several_nodes = config.storage.engine == POSTGRES
-    return catalogue.destination_problems(config.destinations, of_several_nodes=of_several_nodes)
-
-
-def _enforcer_problems(config: Config) -> Iterator[str]:
-    names: set[str] = set()
-    for index, enforcer in enumerate(config.enforcers):
-        if enforcer.name in names:
-            yield f"enforcers[{index}].name {enforcer.name!r} is already used"
-        names.add(enforcer.name)
 
 
 # section -> its checks that need other modules or another section's values
 _MORE: Mapping[str, Callable[[Config], Iterable[str]]] = {
     "storage": lambda config: engines.storage_problems(config.storage),
     "upstream": lambda config: paths.upstream_problems(config.upstream),
-    "destinations": _destination_problems,
-    "enforcers": _enforcer_problems,
+    "destinations": lambda config: catalogue.destination_problems(
+        config.destinations, of_several_nodes=config.storage.engine == POSTGRES
+    ),
+    "enforcers": lambda config: _repeated_values("enforcers", "name", config.enforcers),
     "notify": lambda config: notifications.all_channel_problems(config.notify),
     "container": lambda config: problems_of_url("container.upload_url", config.container.upload_url),
     "agent": _agent_problems,
     "mcp": lambda config: assistants.assistant_problems(config.mcp, config.oidc),
-    "streams": _stream_problems,
+    "streams": lambda config: _repeated_values("streams", "name", config.streams),
     "publish": _publish_problems,
 }
 

@@ -114,7 +114,6 @@ def _setting_variables(env: Mapping[str, str] | None) -> Iterator[tuple[str, lis
 
 
 ENV_PREFIX = "TOLLHOUSE_"
-_RENAMED = {"upstream.key": "upstream.keys", "destination": "destinations", "source": "sources"}
 
 
 def _set_nested(
@@ -139,9 +138,10 @@ def _parse_section(kind: type, tree: Any, prefix: str, base: Path, problems: lis
     hints = setting_types(kind)
     for unknown in sorted(set(tree) - set(hints)):
         name = _join_name(prefix, unknown)
-        near = difflib.get_close_matches(unknown, hints, 1, 0.6)
-        meant = _RENAMED.get(name) or (_join_name(prefix, near[0]) if near else None)
-        problems.append(f"unknown key {name}" + (f"; did you mean {meant}?" if meant else ""))
+        near = difflib.get_close_matches(unknown, hints, 1)
+        problems.append(
+            f"unknown key {name}" + (f"; did you mean {_join_name(prefix, near[0])}?" if near else "")
+        )
     settings = {field.name: field.metadata["setting"] for field in dataclasses.fields(kind)}
     values = {}
     for name, value in tree.items():

@@ -73,10 +73,7 @@ class UnitCostStream:
     name: str = setting("", "name of the stream")
     single_writer: bool = setting(
         False,
-        (
-            "whether only this gateway writes the stream, so that its totals may replace those of your "
-            "cost service"
-        ),
+        "whether only this gateway writes the stream, so that its totals may replace those of your cost service",
     )
 
     def problems(self, setting_path: str) -> Iterator[str]:
@@ -390,8 +387,7 @@ class BilledSettings:
     )
     tax: str = setting(
         "proportional",
-        "how tax is assigned: spread over the usage of its billing period in the discounted cost "
-        "types, or to nobody",
+        "how tax is assigned: spread over the usage of its billing period in the discounted cost types, or to nobody",
         choices=("proportional", "unallocated"),
     )
     limited: str = setting(
@@ -567,6 +563,36 @@ class ContractSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FileSettings:
+    """Limits on a set of files that `tollhouse apply` sends: [settings as files](settings-as-files.md)."""
+
+    max_bytes: Size = setting(
+        8 * MIB,
+        "maximum size of a request with the files and secrets of a set",
+        edge="413 for a larger set; divide it into two sets with different names",
+        least=KIB,
+    )
+    max_objects: int = setting(
+        20_000,
+        "maximum number of objects in a set, and of files; a file may have 25 times as many keys and values",
+        edge="422 for a larger set; divide it into two sets with different names",
+        least=1000,
+    )
+    max_problems: int = setting(
+        100,
+        "maximum number of problems in the answer",
+        edge="the answer states how many more there are",
+        least=1,
+    )
+    max_difference_bytes: Size = setting(
+        90 * KIB,
+        "maximum size of the differences and conflicts in the answer",
+        edge="the answer states how many more there are",
+        least=KIB,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class AllocationSettings:
     """Dimensions that the organization defines by rules: [allocation](allocation.md)."""
 
@@ -593,9 +619,7 @@ class AllocationSettings:
         100,
         "maximum number of stored publish jobs; the waiting jobs of a key or a person are at most "
         "half of what others leave free",
-        edge=(
-            "a further job deletes the oldest finished one of the owner with the most; 409 if all are waiting"
-        ),
+        edge="a further job deletes the oldest finished one of the owner with the most; 409 if all are waiting",
         least=1,
     )
 
@@ -632,10 +656,7 @@ class StatementPullSettings:
     )
     account: str = setting(
         "",
-        (
-            "account, to distinguish several organizations at one provider; for GitHub, the "
-            "organization's name"
-        ),
+        "account, to distinguish several organizations at one provider; for GitHub, the organization's name",
     )
     days: int = setting(31, "number of days to fetch each time, 1 to 31", least=1)
     every: Duration = setting(21_600.0, "time between two fetches, at least one hour", least=3600)
@@ -645,26 +666,14 @@ class StatementPullSettings:
     tier: str = setting("", "tier of the seats to use, such as business; only for lists of seats")
     names_file: Path | None = setting(
         None,
-        (
-            "CSV file that maps names in the report to the users that telemetry reports; only for lists "
-            "of seats"
-        ),
+        "CSV file that maps names in the report to the users that telemetry reports; only for lists of seats",
     )
 
     def problems(self, setting_path: str) -> Iterator[str]:
         yield from problems_of_choice(f"{setting_path}.source", self.source, (*PULLED_SOURCES, *SEAT_SOURCES))
         if (self.source in SEAT_SOURCES) != bool(self.plan):
             yield f"{setting_path}.plan is required for a list of seats, and not allowed for any other source"
-        if self.key_file is None:
-            yield f"{setting_path}.key_file is required: the file with an admin key of the provider"
-        yield from problems_of_url(f"{setting_path}.base_url", self.base_url)
-        if any(mark in self.base_url for mark in "?#"):
-            yield (
-                f"{setting_path}.base_url must be an address without a query or a fragment; put the key into "
-                f"{setting_path}.key_file"
-            )
-        if self.source == "litellm_spend_logs" and not self.base_url:
-            yield f"{setting_path}.base_url is required: the address of your LiteLLM"
+        yield from _api_problems(setting_path, self, is_litellm=self.source == "litellm_spend_logs")
         if self.source.startswith("github_copilot") and not self.account:
             yield f"{setting_path}.account is required: the name of your organization at GitHub"
         if self.source in OF_GOOGLE and not self.account:
@@ -689,13 +698,23 @@ class EnforcerSettings:
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", self.name):
             yield f"{setting_path}.name is required: letters, digits, '.', '_' and '-', at most 64"
         yield from problems_of_choice(f"{setting_path}.type", self.type, ENFORCER_TYPES)
-        if self.key_file is None:
-            yield f"{setting_path}.key_file is required: the file with a key that may read the limits"
-        yield from problems_of_url(f"{setting_path}.base_url", self.base_url)
-        if any(mark in self.base_url for mark in "?#"):
-            yield f"{setting_path}.base_url must be an address without a query or a fragment"
-        if self.type == "litellm" and not self.base_url:
-            yield f"{setting_path}.base_url is required: the address of your LiteLLM"
+        yield from _api_problems(setting_path, self, is_litellm=self.type == "litellm")
+
+
+def _api_problems(
+    setting_path: str, api: StatementPullSettings | EnforcerSettings, *, is_litellm: bool
+) -> Iterator[str]:
+    """Yield the problems of the key and the address of an API that Tollhouse reads."""
+    if api.key_file is None:
+        yield f"{setting_path}.key_file is required: the file with a key that may read this API"
+    yield from problems_of_url(f"{setting_path}.base_url", api.base_url)
+    if any(mark in api.base_url for mark in "?#"):
+        yield (
+            f"{setting_path}.base_url must be an address without a query or a fragment; put the key into "
+            f"{setting_path}.key_file"
+        )
+    if is_litellm and not api.base_url:
+        yield f"{setting_path}.base_url is required: the address of your LiteLLM"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -825,9 +844,8 @@ class McpSettings:
     )
     hosts: tuple[str, ...] = setting(
         (),
-        "host names of this server, without port. On a loopback listener, requests for other names "
-        "and from pages of other origins get 403; loopback names and bare addresses are always "
-        "allowed",
+        "host names of this server, without port. On a loopback listener, requests for other names and from pages of "
+        "other origins get 403; loopback names and bare addresses are always allowed",
     )
     oauth: McpOAuthSettings = setting(McpOAuthSettings(), "")
 
@@ -866,10 +884,7 @@ class OidcSettings:
     )
     link_accounts: bool = setting(
         False,
-        (
-            "whether a person with the e-mail address of a local account signs in to that account, with "
-            "its role"
-        ),
+        "whether a person with the e-mail address of a local account signs in to that account, with its role",
     )
     groups_claim: str = setting(
         "groups", "claim of the ID token that lists the person's groups; a dot selects a member of an object"
@@ -897,8 +912,7 @@ class OidcSettings:
     )
     recheck: Duration = setting(
         900.0,
-        "time between two checks with the provider whether a person may stay signed in, if it issues "
-        "refresh tokens",
+        "time between two checks with the provider whether a person may stay signed in, if it issues refresh tokens",
         least=60,
     )
     timeout: Duration = setting(
@@ -998,6 +1012,7 @@ class Config:
     plans: PlanSettings = setting(PlanSettings(), "")
     contracts: ContractSettings = setting(ContractSettings(), "")
     allocation: AllocationSettings = setting(AllocationSettings(), "")
+    files: FileSettings = setting(FileSettings(), "")
     reconciliation: ReconciliationSettings = setting(ReconciliationSettings(), "")
     enforcers: tuple[EnforcerSettings, ...] = setting((), "")
     mcp: McpSettings = setting(McpSettings(), "")

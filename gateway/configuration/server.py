@@ -53,8 +53,7 @@ class ServerSettings:
     )
     operator_listen: str = setting(
         "",
-        "address for `/metrics` and the operator API; if empty, `listen` if that is loopback, else "
-        "127.0.0.1:4319",
+        "address for `/metrics` and the operator API; if empty, `listen` if that is loopback, else 127.0.0.1:4319",
     )
     metrics_listen: str = setting(
         "",
@@ -63,9 +62,8 @@ class ServerSettings:
     )
     metrics_names: int = setting(
         0,
-        "number of providers, of models and of teams with their own series of cost and tokens on "
-        "`/metrics`; 0 means no such series; see [cost and tokens](monitoring.md#cost-and-tokens); "
-        "needs a restart",
+        "number of providers, of models and of teams with their own series of cost and tokens on `/metrics`; 0 means "
+        "no such series; see [cost and tokens](monitoring.md#cost-and-tokens); needs a restart",
         edge="all others together are `(other)`",
         least=0,
     )
@@ -87,10 +85,9 @@ class ServerSettings:
     )
     key_addresses: Mapping[str, tuple[str, ...]] = setting(
         {},
-        "name of a key = addresses and networks from which it may be used, such as `198.51.100.0/24`; `*` matches "
-        "any part of a name, and an entry with the exact name takes precedence. A request from another "
-        "address gets 403. Keys without an entry may be used from everywhere. A device's own key is named "
-        "`device ID`",
+        "name of a key = addresses and networks from which it may be used, such as `198.51.100.0/24`; `*` matches any "
+        "part of a name, and an entry with the exact name takes precedence. A request from another address gets 403. "
+        "Keys without an entry may be used from everywhere. A device's own key is named `device ID`",
     )
     api_key_file: Path | None = setting(None, "file with a key for AI telemetry that the deployment provides")
     max_body_bytes: Size = setting(
@@ -119,8 +116,7 @@ class ServerSettings:
     )
     min_upload_rate: Size = setting(
         16 * KIB,
-        "minimum bytes per second of a body over `small_body_bytes`, averaged over ten seconds; 0 "
-        "means no minimum",
+        "minimum bytes per second of a body over `small_body_bytes`, averaged over ten seconds; 0 means no minimum",
         edge="503 with `Retry-After` for a slower body",
     )
     max_connections: int = setting(
@@ -134,15 +130,13 @@ class ServerSettings:
     )
     max_items: int = setting(
         250_000,
-        "maximum number of items in a body (spans, points, log records, lines, events, and the "
-        "resources around them)",
+        "maximum number of items in a body (spans, points, log records, lines, events, and the resources around them)",
         edge="413",
         least=1000,
     )
     max_grpc_messages: int = setting(
         4,
-        "maximum number of gRPC messages received at once; a key gets at most half of what other "
-        "keys leave free",
+        "maximum number of gRPC messages received at once; a key gets at most half of what other keys leave free",
         edge="further messages wait 10 s, then get 503 with `Retry-After`",
         least=2,
     )
@@ -165,8 +159,7 @@ class ServerSettings:
     )
     max_operator_connections: int = setting(
         500,
-        "maximum number of open connections to `metrics_listen`, and to `operator_listen` if it "
-        "differs from `listen`",
+        "maximum number of open connections to `metrics_listen`, and to `operator_listen` if it differs from `listen`",
         edge=(
             "a new connection closes the longest idle one of the address with the most connections; 503 "
             "if none is idle"
@@ -175,8 +168,7 @@ class ServerSettings:
     )
     max_listed_records: int = setting(
         100_000,
-        "maximum number of records that the console and the operator API search for a list of some "
-        "days or months",
+        "maximum number of records that the console and the operator API search for a list of some days or months",
         edge="the list says where the search ended (`looked_through`); choose fewer days",
         least=1,
     )
@@ -207,10 +199,8 @@ class ServerSettings:
     tls_key_file: Path | None = setting(None, "file with the private key of the TLS certificate")
     tls_client_ca_file: Path | None = setting(
         None,
-        (
-            "file with the certificate authorities that must have signed the certificates of senders; if "
-            "empty, senders need none"
-        ),
+        "file with the certificate authorities that must have signed the certificates of senders; if empty, senders "
+        "need none",
     )
 
     def problems(self, _: str) -> Iterator[str]:
@@ -220,9 +210,8 @@ class ServerSettings:
                 yield f'{name} must be HOST:PORT, such as "127.0.0.1:4318"'
         if _is_public_address(self.operator_listen) and not (self.tls_cert_file or self.operator_plaintext):
             yield (
-                "server.operator_listen is public, so passwords, sessions and /metrics would be sent "
-                "unencrypted; set server.tls_cert_file and server.tls_key_file, or "
-                "server.operator_plaintext = true if a proxy encrypts"
+                "server.operator_listen is public, so passwords, sessions and /metrics would be sent unencrypted; set "
+                "server.tls_cert_file and server.tls_key_file, or server.operator_plaintext = true if a proxy encrypts"
             )
         for index, name in enumerate(self.trusted_proxies):
             if not _is_network(name):
@@ -258,8 +247,7 @@ class AnswerSettings:
 
     max_rows: int = setting(
         10_000,
-        "maximum number of rows in a JSON response that is not paged, and of elements when "
-        "definitions are compared",
+        "maximum number of rows in a JSON response that is not paged, and of elements when definitions are compared",
         edge=(
             "the largest rows are returned, and one row adds up the rest, so totals stay exact; the "
             "response says `truncated`"

@@ -23,8 +23,12 @@ class PlainText(str):
 YamlNode: TypeAlias = "str | list[YamlNode] | dict[str, YamlNode] | None"
 # path in a document -> line and column, both from 1. A value in a mapping has the place of its key.
 Places: TypeAlias = "dict[Path, tuple[int, int]]"
-MAX_NODES = 500_000  # maximum keys and values of a text
-MAX_DEPTH = 24  # maximum levels of nested mappings and lists
+MAX_ITEMS = 20_000  # maximum items of a list at the top of a text
+# Maximum keys and values of a text for each of MAX_ITEMS. It protects memory, because a key needs only two bytes of
+# text. Objects have fewer, and files.max_objects raises it. allocation.max_definition_bytes implies it for definitions.
+NODES_AN_ITEM = 25
+# Maximum levels of nested mappings and lists. Protects readers that call themselves; no valid text has half of them.
+MAX_DEPTH = 24
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULLS = ("", "~", "null", "Null", "NULL")
 
@@ -35,17 +39,17 @@ def read_yaml(
     places: Places | None = None,
     *,
     marks_unquoted_values: bool = False,
-    max_items: int | None = None,
+    max_items: int = MAX_ITEMS,
 ) -> YamlNode:
     """
     Parse YAML. Repeated keys are faults. With `marks_unquoted_values`, values without quotes are PlainText. Raises
-    InvalidDefinition if the text is not readable, or if it is a list of more than `max_items` items.
+    InvalidDefinition if the text is not readable, or if it is a list of more than `max_items` items, or if it has more
+    than NODES_AN_ITEM times as many keys and values.
     """
     plain = PlainText if marks_unquoted_values else str
-    limit = MAX_NODES if max_items is None else max_items
     try:
         events = yaml.parse(text.decode("utf-8-sig"), Loader=_LOADER)
-        return _build_document(events, faults, {} if places is None else places, plain, max_items=limit)
+        return _build_document(events, faults, {} if places is None else places, plain, max_items=max_items)
     except UnicodeDecodeError as error:
         raise _unreadable_yaml(f"the text must be UTF-8, but byte {error.start} is not") from None
     except yaml.YAMLError as error:
@@ -63,7 +67,7 @@ def _build_document(
     max_items: int,
 ) -> YamlNode:
     root: list[YamlNode] = []
-    count = 0
+    count, max_nodes = 0, NODES_AN_ITEM * max_items
     # mappings and lists that are not complete yet, from the root down
     open_nodes: list[tuple[list[YamlNode] | dict[str, YamlNode], Path]] = []
     keys: list[str | None] = []  # for each open node: the key whose value comes next, or None
@@ -81,8 +85,8 @@ def _build_document(
         if not isinstance(event, yaml.NodeEvent):
             continue
         count += 1
-        if count > MAX_NODES:
-            raise _unreadable_yaml(f"the text may have at most {MAX_NODES:,} keys and values", event)
+        if count > max_nodes:
+            raise _unreadable_yaml(f"the text may have at most {max_nodes:,} keys and values", event)
         _refuse_anchors_and_tags(event)
         is_key = bool(open_nodes) and isinstance(open_nodes[-1][0], dict) and keys[-1] is None
         if is_key:

@@ -72,16 +72,15 @@ def plan(
     result = _request_apply_of_files(
         client, files, adopt=adopt, secrets=_read_file_secrets(files, directory, secrets), dry_run=True
     )
+    outcome = result["apply"]
     if as_json:
         show_json(result)
-    outcome = result["apply"]
-    if not as_json:
+    else:
         _print_apply_outcome(outcome)
         _print_needed_rights(outcome)
     if outcome["problems"]:
         sys.exit(1)
-    changes = [each for each in outcome["differences"] if each["action"] != "note"]
-    if changes or outcome["conflicts"]:
+    if outcome["conflicts"] or any(each["action"] != "note" for each in outcome["differences"]):
         click.get_current_context().exit(DIFFERS)
 
 
@@ -188,7 +187,7 @@ def _paths_of_secret_files(files: Mapping[str, str]) -> Iterator[str]:
 
     for text in files.values():
         try:
-            node = read_yaml(text.encode(), DefinitionFaults())
+            node = read_yaml(text.encode(), DefinitionFaults(), max_items=sys.maxsize)
         except InvalidDefinition:
             continue  # skip the file: the server reports the error with its line
         for item in node if isinstance(node, list) else ():

@@ -69,8 +69,8 @@ class ApplyOutcome:
     """
 
     set: str
+    problems: Problems
     differences: list[FileDifference] = field(default_factory=list)
-    problems: Problems = field(default_factory=Problems)
     conflicts: list[FileDifference] = field(default_factory=list)
     new_secrets: list[str] = field(default_factory=list)
     rights: Rights = field(default_factory=Rights)
@@ -99,7 +99,7 @@ class ApplyOptions:
 
 
 async def apply_file_set(
-    services: OperatorServices, files: FileSet, options: ApplyOptions, *, actor: Actor, digest: str
+    services: OperatorServices, files: FileSet, options: ApplyOptions, *, actor: Actor
 ) -> ApplyOutcome:
     """
     Apply a set in one transaction. If something is wrong, or in a dry run, nothing is changed.
@@ -119,7 +119,7 @@ async def apply_file_set(
             outcome.missing_rights = outcome.rights - set(options.rights)
         if outcome.changes and outcome.is_valid:
             counts = {action: sum(each.action == action for each in outcome.changes) for action in SIGNS}
-            after = {"digest": digest, **{action: count for action, count in counts.items() if count}}
+            after = {"digest": files.digest, **{action: count for action, count in counts.items() if count}}
             await draft.audit_changes(
                 [AuditedChange(actor=actor, action="files.apply", target=files.name, after=after)]
             )
@@ -230,7 +230,7 @@ class _ApplyRun:
                 where = next(iter(self._stated[name].values()), None)
                 file = f"{name}.yaml" if where is None else where.file
                 message = "; ".join(fault.error for fault in error.faults)
-                self._outcome.problems.append(Problem(file=file, line=1, column=1, message=message))
+                self._outcome.problems.append(Problem(file=file, message=message))
 
     async def _apply_object(
         self, file_set_object: FileSetObject, id: str | None, were: ObjectFields
@@ -352,7 +352,7 @@ class _ApplyRun:
         except _REFUSED as error:
             label = f"{file_handler.noun} {object_label(key)!r}"
             message = f"the {label} is no longer in the files, but cannot be deleted: {error}"
-            return [Problem(file=declaring_file.file, line=declaring_file.line, column=1, message=message)]
+            return [Problem(file=declaring_file.file, line=declaring_file.line, message=message)]
         await self._draft.file_owners.delete_owner(declaring_file.id)
         self._add_difference(DELETED, file_handler, key)
         return ()
@@ -376,22 +376,23 @@ class _ApplyRun:
         Return the secret to set, or None if the object has none or keeps it. Raises NotAllowed if the secret
         is missing or empty. `keeps_secret`: the object has a secret, which stays while the file is missing.
         """
-        secrets, kind = self._how.secrets, file_set_object.kind
+        kind, path = file_set_object.kind, file_set_object.secret_file
+        if not path and is_new and kind.makes_secrets:
+            path = secret_path(kind, file_set_object.key)
+        if not path:
+            return None
+        if path in self._how.secrets:
+            secret = self._how.secrets[path].strip("\r\n")
+            if not secret.strip():
+                raise NotAllowed(f"secret_file: {path!r} is empty")
+            return secret
         if file_set_object.secret_file:
-            if file_set_object.secret_file in secrets:
-                return _non_empty_secret(secrets[file_set_object.secret_file], file_set_object.secret_file)
             if keeps_secret and not self._how.dry_run:
-                remark = f"keeps its secret, because there is no file {file_set_object.secret_file!r}"
+                remark = f"keeps its secret, because there is no file {path!r}"
                 self._add_difference(NOTED, kind, file_set_object.key, remark)
-                return None
-            if is_new or not self._how.dry_run:
-                raise NotAllowed(f"secret_file: {file_set_object.secret_file!r} was not found")
+            elif is_new or not self._how.dry_run:
+                raise NotAllowed(f"secret_file: {path!r} was not found")
             return None
-        if not (is_new and kind.makes_secrets):
-            return None
-        path = secret_path(kind, file_set_object.key)
-        if path in secrets:
-            return _non_empty_secret(secrets[path], path)
         if path not in self._outcome.new_secrets:
             self._outcome.new_secrets.append(path)
         if self._how.dry_run:
@@ -412,13 +413,6 @@ class _ApplyRun:
         )
         if after != owners.all().get(owner):
             await owners.store_owner(after)
-
-
-def _non_empty_secret(content: str, path: str) -> str:
-    secret = content.strip("\r\n")
-    if not secret.strip():
-        raise NotAllowed(f"secret_file: {path!r} is empty")
-    return secret
 
 
 def _conflict_difference(file_handler: ObjectFileHandler, key: Key, origin: str) -> FileDifference:

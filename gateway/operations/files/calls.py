@@ -6,20 +6,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from typing import Annotated, Any
 
 import msgspec
 
 from gateway.core.errors import Refusal
 from gateway.core.fields import build_answer
+from gateway.http.address import BodyLimit
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.operations.files.applying import ApplyOptions, ApplyOutcome, FileDifference, apply_file_set
 from gateway.operations.files.kinds import ObjectFileHandler, file_kinds, object_label
 from gateway.operations.files.sets import (
     MAX_TEXT,
-    FileSet,
     files_from_registry,
     find_owner,
     notes_about_broken_objects,
@@ -37,8 +36,7 @@ from spool.registry.field_notes import example, words
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, ORGANIZATION_ADMINISTRATION
 
-MAX_FILES_BYTES = 8 * 1024 * 1024
-MAX_ANSWER_BYTES = 90 * 1024  # of the items in an answer; the others are counted
+_FILES_BYTES = BodyLimit("files.max_bytes", lambda services: services.installation.config().files.max_bytes)
 
 
 class FilesToApply(RequestBody):
@@ -190,7 +188,7 @@ def _require_kind(kind_word: str) -> ObjectFileHandler:
     ORGANIZATION_ADMINISTRATION,
     "Apply settings from files",
     gives={JSON: ApplyAnswer},
-    max_body_bytes=MAX_FILES_BYTES,
+    limit=_FILES_BYTES,
 )
 async def apply_files(request: OperatorRequest[OperatorServices, FilesToApply]) -> Result:
     """
@@ -213,8 +211,8 @@ async def apply_and_activate(
     services: OperatorServices, files: Mapping[str, str], options: ApplyOptions, *, actor: Actor
 ) -> ApplyOutcome:
     """Apply a set of files, and make the services that depend on the changed objects use them."""
-    file_set, digest = await asyncio.to_thread(_read_set_and_digest, files)
-    outcome = await apply_file_set(services, file_set, options, actor=actor, digest=digest)
+    file_set = await asyncio.to_thread(read_file_set, files, services.installation.config().files)
+    outcome = await apply_file_set(services, file_set, options, actor=actor)
     await asyncio.to_thread(file_set.objects.clear)  # freeing thousands of objects would delay other requests
     if outcome.changes and outcome.is_valid and not options.dry_run:
         await services.money.billing_connections.delete_orphaned_rows()
@@ -224,13 +222,9 @@ async def apply_and_activate(
     return outcome
 
 
-def _read_set_and_digest(files: Mapping[str, str]) -> tuple[FileSet, str]:
-    digest = sha256(msgspec.json.encode(files, order="deterministic")).hexdigest()
-    return read_file_set(files), digest
-
-
 def reasons_not_applied(outcome: ApplyOutcome) -> list[str]:
-    conflicts, left_out = _bounded_differences(outcome.conflicts, MAX_ANSWER_BYTES)
+    limits = outcome.problems.limits
+    conflicts, left_out = _bounded_differences(outcome.conflicts, limits.max_difference_bytes)
     more = [f"and {left_out:,} more conflicts"] if left_out else []
     return [*outcome.problems.texts, *(each["text"] for each in conflicts), *more]
 
@@ -259,8 +253,7 @@ async def release_object(request: OperatorRequest[InstallationServices, ObjectTo
 
 
 def _describe_outcome(outcome: ApplyOutcome, *, is_applied: bool) -> dict[str, Any]:
-    problems = [msgspec.to_builtins(problem) for problem in outcome.problems.first]
-    left = MAX_ANSWER_BYTES - len(msgspec.json.encode(problems))
+    left = outcome.problems.limits.max_difference_bytes
     conflicts, more_conflicts = _bounded_differences(outcome.conflicts, left)
     left -= len(msgspec.json.encode(conflicts))
     differences, more_differences = _bounded_differences(outcome.differences, left)
@@ -269,7 +262,7 @@ def _describe_outcome(outcome: ApplyOutcome, *, is_applied: bool) -> dict[str, A
         "applied": is_applied,
         "differences": differences,
         "conflicts": conflicts,
-        "problems": problems,
+        "problems": [msgspec.to_builtins(problem) for problem in outcome.problems.first],
         "left_out": {
             "differences": more_differences,
             "conflicts": more_conflicts,

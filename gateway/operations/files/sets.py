@@ -10,10 +10,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
+from gateway.configuration.sections import FileSettings
 from gateway.core.faults import DefinitionFaults, InvalidDefinition, Path
 from gateway.core.yaml_text import Places, YamlNode, read_yaml
 from gateway.operations.files.kinds import Key, ObjectFileHandler, file_kinds, object_label
@@ -35,8 +39,6 @@ FORMAT = "1"
 MAX_SET = 64
 SECRET_FILE = "secret_file"
 DEFAULT_SET = "tollhouse"
-MAX_OBJECTS = 20_000  # maximum objects of a set, and maximum files
-MAX_PROBLEMS = 100  # maximum problems of a set that are listed; the others are counted
 MAX_TEXT = 300  # maximum characters of a file name or a message
 
 
@@ -45,8 +47,8 @@ class Problem:
     """A problem at a place of a file. Line and column count from 1."""
 
     file: str
-    line: int
-    column: int
+    line: int = 1
+    column: int = 1
     message: str
 
     @property
@@ -77,14 +79,15 @@ class FileSetObject:
 
 
 class Problems:
-    """The problems of a set: the first MAX_PROBLEMS, and the number of the others."""
+    """The problems of a set within its limits: the first `max_problems`, and the number of the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: FileSettings) -> None:
+        self.limits = limits
         self.first: list[Problem] = []
         self.left_out = 0
 
     def append(self, problem: Problem) -> None:
-        if len(self.first) < MAX_PROBLEMS:
+        if len(self.first) < self.limits.max_problems:
             file, message = problem.file[:MAX_TEXT], problem.message[:MAX_TEXT]
             self.first.append(replace(problem, file=file, message=message))
         else:
@@ -105,27 +108,28 @@ class Problems:
 
 @dataclass(frozen=True, kw_only=True)
 class FileSet:
+    problems: Problems
+    digest: str = ""
     name: str = ""
     objects: list[FileSetObject] = field(default_factory=list)
-    problems: Problems = field(default_factory=Problems)
 
 
-def read_file_set(files: Mapping[str, str]) -> FileSet:
+def read_file_set(files: Mapping[str, str], limits: FileSettings) -> FileSet:
     """
     Read a set of files by name. Faults are in `problems` of the result. This is slow, so call it outside the event
     loop.
     """
-    problems = Problems()
-    if len(files) > MAX_OBJECTS:
-        message = f"a set may have at most {MAX_OBJECTS:,} files, but this one has {len(files):,}"
-        problems.append(Problem(file=HEAD, line=1, column=1, message=message))
+    problems = Problems(limits)
+    if len(files) > limits.max_objects:
+        problems.append(_too_many(limits, "files", len(files)))
         return FileSet(problems=problems)
     name = _read_name_of_file_set(files, problems)
-    found = FileSet(name=name, problems=problems)
+    digest = sha256(msgspec.json.encode(files, order="deterministic")).hexdigest()
+    found = FileSet(name=name, problems=problems, digest=digest)
     named = sorted(file for file in files if len(file) <= MAX_TEXT)
     for file in files.keys() - set(named):
         message = f"a file name may have at most {MAX_TEXT} characters"
-        problems.append(Problem(file=file, line=1, column=1, message=message))
+        problems.append(Problem(file=file, message=message))
     of_kinds = {
         kind: [file for file in named if kind.files.has_objects_in_file(file)]
         for kind in file_kinds().values()
@@ -133,16 +137,20 @@ def read_file_set(files: Mapping[str, str]) -> FileSet:
     for file in sorted(set(named) - {HEAD, *chain(*of_kinds.values())}):
         known = [f"{kind}.yaml" for kind in file_kinds()]
         message = f"no such kind of objects{suggestion(file, known)}"
-        problems.append(Problem(file=file, line=1, column=1, message=message))
+        problems.append(Problem(file=file, message=message))
     for kind, names in of_kinds.items():
         read_objects = _read_file_as_one_object if kind.files.is_folder else _read_objects
         for file in names:
             found.objects.extend(read_objects(kind, file, files[file], problems))
-    if len(found.objects) > MAX_OBJECTS:
-        message = f"a set may have at most {MAX_OBJECTS:,} objects, but this one has {len(found.objects):,}"
-        problems.append(Problem(file=HEAD, line=1, column=1, message=message))
+    if len(found.objects) > limits.max_objects:
+        problems.append(_too_many(limits, "objects", len(found.objects)))
         found.objects.clear()
     return found
+
+
+def _too_many(limits: FileSettings, noun: str, count: int) -> Problem:
+    message = f"a set may have at most {limits.max_objects:,} {noun} (files.max_objects), but this one has {count:,}"
+    return Problem(file=HEAD, message=message)
 
 
 def _read_file_as_one_object(
@@ -162,7 +170,7 @@ def _read_file_as_one_object(
 def _read_name_of_file_set(files: Mapping[str, str], problems: Problems) -> str:
     if HEAD not in files:
         message = f"this file is missing; write `set: NAME` and `format: {FORMAT}` to it"
-        problems.append(Problem(file=HEAD, line=1, column=1, message=message))
+        problems.append(Problem(file=HEAD, message=message))
         return ""
     node, places = _read_yaml(HEAD, files[HEAD], problems)
     head = node if isinstance(node, dict) else {}
@@ -240,7 +248,9 @@ def _read_yaml(file: str, text: str, problems: Problems) -> tuple[YamlNode, Plac
     faults = DefinitionFaults()
     places: Places = {}
     try:
-        node = read_yaml(text.encode(), faults, places, marks_unquoted_values=True, max_items=MAX_OBJECTS)
+        node = read_yaml(
+            text.encode(), faults, places, marks_unquoted_values=True, max_items=problems.limits.max_objects
+        )
     except InvalidDefinition as error:
         line, column = error.place
         message = str(error).partition(" (line ")[0]

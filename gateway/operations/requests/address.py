@@ -11,7 +11,7 @@ from aiohttp import web
 from gateway.core.paths import OPERATOR_API
 from gateway.core.schemas import OBJECT, Schema
 from gateway.core.visibility import NOTHING, OPERATION, SLICED, WHOLE
-from gateway.http.address import CSRF, SESSION, ApiAddress, Content
+from gateway.http.address import CSRF, SESSION, ApiAddress, BodyLimit, Content
 from gateway.http.answers import JSON
 from gateway.http.error_table import SAFE_METHODS
 from gateway.http.lists import ListDefinition, SearchableObject
@@ -68,7 +68,7 @@ class OperatorApiAddress(ApiAddress):
       rejected. With `asks_cost_type`, the handler checks only the requested kind of cost.
     - OPERATION: as WHOLE, but also under `privacy.min_group`, because the answer shows nothing of single people.
 
-    `max_body_bytes` replaces the limit of a JSON body. `names` returns the names of the rows that a list would show
+    `limit` replaces the limit of a JSON body. `names` returns the names of the rows that a list would show
     to the person. It describes no row, because a search reads the names of all rows.
 
     A request with a method other than GET changes something and needs the CSRF token. `asks_closed` returns
@@ -80,7 +80,6 @@ class OperatorApiAddress(ApiAddress):
     asks_cost_type: bool = False
     # function that returns whether an OperatorRequest covers only whole past months
     asks_closed: Callable[[Any], bool] | None = None
-    max_body_bytes: int | None = None
     names: Callable[[Any], Awaitable[Iterable[SearchableObject]]] | None = None
     refusals: tuple[int, ...] = tuple(OPERATOR_REFUSALS)
 
@@ -123,7 +122,7 @@ def operator_call(
     in_turn: bool = False,
     asks_much: Callable[[Any], bool] | None = None,
     asks_closed: Callable[[Any], bool] | None = None,
-    max_body_bytes: int | None = None,
+    limit: BodyLimit | None = None,
 ) -> OperatorApiAddress:
     """
     Return the address of one operation below OPERATOR_API. It returns JSON of the type `answers`, or a list
@@ -148,6 +147,6 @@ def operator_call(
         in_turn=in_turn,
         asks_much=asks_much,
         asks_closed=asks_closed,
-        max_body_bytes=max_body_bytes,
+        limit=limit,
         names=names,
     )

@@ -48,7 +48,12 @@ from gateway.http.viewers import (
 from gateway.money.costs.reader import hidden_cost_types_refusal
 from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.requests.address import OPERATION, SIGNED_IN, SLICED, WHOLE, OperatorApiAddress
-from gateway.operations.requests.requests import OperatorRequest, read_json_body, session_role_holder
+from gateway.operations.requests.requests import (
+    JSON_LIMIT,
+    OperatorRequest,
+    read_json_body,
+    session_role_holder,
+)
 from gateway.operations.services import OperatorServices
 from spool.errors import Invalid
 from spool.registry.operators import ADMIN, Actor, check_email
@@ -88,7 +93,7 @@ def operator_endpoint(operator_address: OperatorApiAddress, services: OperatorSe
         admitted.check_again = partial(admit_operator, request)
         if operator_address.body is not None:
             body: object = await read_json_body(
-                request, operator_address.body, max_bytes=operator_address.max_body_bytes
+                request, operator_address.body, operator_address.limit or JSON_LIMIT, services
             )
             # check again, because the rights may have changed while the body arrived
             admitted = await admit_operator(request)

@@ -18,6 +18,7 @@ from aiohttp.typedefs import Handler
 
 from gateway.core.errors import Refusal
 from gateway.core.faults import InvalidDefinition
+from gateway.http.address import BodyLimit
 from gateway.http.answers import uncached_json
 from gateway.http.error_table import operator_refusal_for_error
 from gateway.http.lists import ListDefinition, Rows
@@ -40,6 +41,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_BODY_BYTES = 256 * 1024
+JSON_LIMIT = BodyLimit("", lambda _: MAX_BODY_BYTES)
 MAX_FILE_NAME = 100
 _PIECE = 256 * 1024  # bytes of a file written at once
 
@@ -186,11 +188,13 @@ class RequestBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A JSON body that rejects unknown fields."""
 
 
-async def read_json_body(request: web.Request, kind: type[T], *, max_bytes: int | None = None) -> T:
-    """Decode the request's JSON body. Raises Refusal 400 that names the wrong field, or 413 above `max_bytes` bytes."""
+async def read_json_body(request: web.Request, kind: type[T], limit: BodyLimit, services: object) -> T:
+    """
+    Decode the request's JSON body. Raises Refusal 400 that names the wrong field, or 413 above the limit.
+    """
     if request.content_type != "application/json":
         raise Refusal(415, "unsupported_media_type", "send the body as application/json")
-    body = await read_bounded_body(request, max_bytes=max_bytes or MAX_BODY_BYTES)
+    body = await read_bounded_body(request, max_bytes=limit.bytes(services), setting=limit.setting)
     decode = partial(msgspec.json.decode, body, type=kind)
     try:
         return decode() if len(body) <= MAX_BODY_BYTES else await asyncio.to_thread(decode)
@@ -204,15 +208,18 @@ async def read_json_body(request: web.Request, kind: type[T], *, max_bytes: int 
         ) from None
 
 
-async def read_bounded_body(request: web.Request, *, max_bytes: int = MAX_BODY_BYTES) -> bytes:
+async def read_bounded_body(
+    request: web.Request, *, max_bytes: int = MAX_BODY_BYTES, setting: str = ""
+) -> bytes:
     """
-    Read the body. Raises Refusal 413 if it exceeds `max_bytes`, which replaces the setting server.max_body_bytes.
+    Read the body. Raises Refusal 413, which names the `setting` of this limit, if the body exceeds `max_bytes`.
     """
     body = bytearray()
     async for piece in request.content.iter_any():
         body += piece
         if len(body) > max_bytes:
-            raise Refusal(413, "too_large", f"the body is larger than {max_bytes // 1024} KiB")
+            message = f"the body is larger than {max_bytes // 1024} KiB{setting and f' ({setting})'}"
+            raise Refusal(413, "too_large", message)
     return bytes(body)
 
 

@@ -122,4 +122,4 @@ def test_problems_of_settings(enforcer: EnforcerSettings, problem: str) -> None:
 
 def test_names_are_unique() -> None:
     one = EnforcerSettings(name="a", type="openai", key_file=Path("k"))
-    assert any("'a' is already used" in text for text in config_problems(Config(enforcers=(one, one))))
+    assert any("'a' is used twice" in text for text in config_problems(Config(enforcers=(one, one))))

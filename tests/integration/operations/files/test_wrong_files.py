@@ -22,9 +22,9 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from gateway.cli.operator.files import OutsideDirectories, read_secrets, read_settings_files
+from gateway.configuration.sections import Config, FileSettings
 from gateway.core.paths import AS, OPERATOR_API
-from gateway.operations.files.calls import MAX_FILES_BYTES
-from gateway.operations.files.sets import MAX_OBJECTS, MAX_PROBLEMS
+from gateway.core.yaml_text import NODES_AN_ITEM
 from spool.engines import SQLITE
 from tests.integration.operations.files.objects import files_of
 from tests.integration.operations.files.server import api
@@ -34,7 +34,8 @@ from tests.rounds import part
 
 __all__ = ["run"]
 HEAD = "set: a\nformat: 1\n"
-ROOM = MAX_FILES_BYTES - 1000
+LIMITS = FileSettings()
+ROOM = LIMITS.max_bytes - 1000
 STEP_S = 0.05  # processor time after which a step of the event loop delays others
 TRIES = 3  # a step that blocks is long each time, but a busy machine lengthens some steps
 MAX_ANSWER = 100_000
@@ -97,11 +98,11 @@ SLOW = {
     "one object with many fields": {
         "views.yaml": "- a: b\n" + "".join(f"  k{n}: v\n" for n in range(600_000))
     },
-    "many wrong objects": {"views.yaml": "- a: b\n  c: d\n" * (MAX_OBJECTS - 1)},
+    "many wrong objects": {"views.yaml": "- a: b\n  c: d\n" * (LIMITS.max_objects - 1)},
     "many files": {f"{n:x}": "" for n in range(500_000)},
     "many good objects": {
         "views.yaml": "".join(
-            f"- name: v{n}\n  filter: {{}}\n  principal_dimension: team\n" for n in range(MAX_OBJECTS)
+            f"- name: v{n}\n  filter: {{}}\n  principal_dimension: team\n" for n in range(LIMITS.max_objects)
         )
     },
 }
@@ -128,36 +129,72 @@ async def test_wrong_files_block_nobody_and_get_a_short_answer(
         assert min(tries) < STEP_S
 
 
-async def test_problems_beyond_the_limit_are_counted(server: OperatorServer) -> None:
-    for count, left_out in ((MAX_PROBLEMS, 0), (MAX_PROBLEMS + 1, 1)):
+def limit_files(server: OperatorServer, **limits: int) -> None:
+    server.services.installation.config = lambda: Config(files=FileSettings(**limits))
+
+
+async def plan_views(server: OperatorServer, *names: str) -> Any:
+    views = [{"name": name, "filter": {}, "principal_dimension": "team"} for name in names]
+    body = {"files": files_of({"views": views}), "dry_run": True}
+    return (await server.ask("POST", "/apply", body)).payload["apply"]
+
+
+@pytest.mark.parametrize("limit", [FileSettings().max_problems, 7])
+async def test_problems_beyond_the_limit_are_counted(server: OperatorServer, limit: int) -> None:
+    limit_files(server, max_problems=limit)
+    for count, left_out in ((limit, 0), (limit + 1, 1)):
         files = {"tollhouse.yaml": HEAD, "views.yaml": "- a\n" * count}
         outcome = (await server.ask("POST", "/apply", {"files": files, "dry_run": True})).payload["apply"]
-        assert (MAX_PROBLEMS, left_out) == (len(outcome["problems"]), outcome["left_out"]["problems"])
+        assert (limit, left_out) == (len(outcome["problems"]), outcome["left_out"]["problems"])
         refused = await server.ask("POST", "/apply", {"files": files})
         assert refused.error[2].endswith("and 1 more problems") == bool(left_out)
 
 
-async def test_a_set_with_too_many_objects_is_refused(
-    server: OperatorServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gateway.operations.files.sets.MAX_OBJECTS", 2)
-    one = {"name": "a", "filter": {}, "principal_dimension": "team"}
-    names = ("a", "b", "c")
-    for count in (2, 3):
-        files = files_of({"views": [{**one, "name": name} for name in names[:count]]})
-        outcome = (await server.ask("POST", "/apply", {"files": files, "dry_run": True})).payload["apply"]
-        assert (count == 3) == any("at most 2" in problem["message"] for problem in outcome["problems"])
+async def test_a_set_with_too_many_objects_is_refused(server: OperatorServer) -> None:
+    limit_files(server, max_objects=2)
+    assert [] == (await plan_views(server, "a", "b"))["problems"]
+    [problem] = (await plan_views(server, "a", "b", "c"))["problems"]
+    assert "the list may have at most 2 items" == problem["message"]
+    files = {"tollhouse.yaml": HEAD, "views.yaml": "[]", "roles.yaml": "[]"}
+    outcome = await server.ask("POST", "/apply", {"files": files, "dry_run": True})
+    [problem] = outcome.payload["apply"]["problems"]
+    assert "a set may have at most 2 files (files.max_objects), but this one has 3" == problem["message"]
 
 
-async def test_differences_beyond_the_limit_are_counted(
-    server: OperatorServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gateway.operations.files.calls.MAX_ANSWER_BYTES", 1000)
-    views = [{"name": f"{n}", "filter": {}, "principal_dimension": "team"} for n in range(100)]
-    files = files_of({"views": views})
-    outcome = (await server.ask("POST", "/apply", {"files": files, "dry_run": True})).payload["apply"]
+async def test_a_larger_set_is_taken_if_the_setting_allows_it(server: OperatorServer) -> None:
+    """Keys and values of a file grow with the objects, so that no limit without a setting comes first."""
+    limit_files(server, max_objects=2)
+    nodes = NODES_AN_ITEM * 2 - 1  # besides the list itself
+    for count in (nodes, nodes + 1):
+        files = {"tollhouse.yaml": HEAD, "views.yaml": f"- [{'a,' * (count - 1)}]"}
+        outcome = await server.ask("POST", "/apply", {"files": files, "dry_run": True})
+        messages = [problem["message"] for problem in outcome.payload["apply"]["problems"]]
+        assert (count > nodes) == ("the text may have at most 50 keys and values" in messages)
+
+
+async def test_differences_beyond_the_limit_are_counted(server: OperatorServer) -> None:
+    names = [f"{n}" for n in range(100)]
+    assert 100 == len((await plan_views(server, *names))["differences"])
+    limit_files(server, max_difference_bytes=1000)
+    outcome = await plan_views(server, *names)
     assert 100 == len(outcome["differences"]) + outcome["left_out"]["differences"]
     assert outcome["left_out"]["differences"] > 0
+
+
+async def test_a_set_in_bytes_may_be_as_large_as_the_setting_says(server: OperatorServer) -> None:
+    body = body_of({"views.yaml": "#" * 2000})
+    for most, status in ((len(body), 200), (len(body) - 1, 413)):
+        limit_files(server, max_bytes=most)
+        answered, answer = await send_body(server, "/apply", body)
+        assert status == answered
+        assert (status == 413) == (b"(files.max_bytes)" in answer)
+
+
+def test_secrets_of_more_objects_than_the_default_are_read(tmp_path: Path) -> None:
+    """The command does not know the server's limit of objects."""
+    (tmp_path / "last").write_text("s" * 40)
+    keys = "- a\n" * FileSettings().max_objects + "- secret_file: last\n"
+    assert {"last": "s" * 40} == read_secrets({"keys.yaml": keys}, tmp_path, [])
 
 
 # -- secrets -----------------------------------------------------------------------------------------------------------
