@@ -1,7 +1,7 @@
 """
 Merging of a price list with a newer one, without I/O.
 
-The newer list may state only names and today's prices, as LiteLLM's list does. The merged list keeps
+The newer list states exact names, without patterns, and today's prices, as LiteLLM's list does. The merged list keeps
 everything else: the history of prices, patterns of names, and models that the newer list lacks.
 """
 
@@ -20,6 +20,7 @@ from gateway.intake.rate_cards.card import (
     TOKEN_PRICES,
     CardPrices,
     Model,
+    ModelCatalogue,
     ModelNameCondition,
     Price,
     RateCard,
@@ -88,7 +89,7 @@ class Change(NamedTuple):
 def merge_cards(card: RateCard, newer: RateCard, decide: Decide) -> RateCard:
     """
     Merge two price lists. The name and the source of `card` stay. `decide` chooses the prices of each newer
-    name.
+    name. Merging the same list again changes nothing.
     """
     book = PriceBook(card)
     sellers = dict(card.providers)
@@ -194,9 +195,11 @@ def _merged_seller(
 ) -> Seller:
     positions = {id(model): position for position, model in enumerate(listed_seller.models)}
     of_models: dict[int, list[_NewPrices]] = defaultdict(list)
+    own = ModelCatalogue(listed_seller.models)
     added: list[Model] = []
     for model in newer_seller.models:
-        found = price_book.find_listed_model(seller, model.id)
+        # the price book finds no model that has only a price of output, but its seller lists it
+        found = price_book.find_listed_model(seller, model.id) or own.find_model(model.id)
         is_own = id(found) in positions
         decision = decide(
             NewerListEntry(seller=seller, name=model.id, found=found, is_own=is_own, newer=model)
@@ -312,12 +315,8 @@ def _overlay_price(before: Price, row: Price) -> Price:
 
 def _tier_with_newer_prices(earlier_price: Price, newer_tier: Tier) -> Tier:
     same = next((each for each in earlier_price.tiers if _tier_size(each) == _tier_size(newer_tier)), None)
-    if same is None:
-        return Tier(
-            above=newer_tier.above,
-            **_combine_amounts(earlier_price, newer_tier, _newer_price_unless_within_rounding),
-        )
-    return Tier(above=same.above, **_combine_amounts(same, newer_tier, _newer_price_unless_within_rounding))
+    amounts = _combine_amounts(same or earlier_price, newer_tier, _newer_price_unless_within_rounding)
+    return Tier(above=(same or newer_tier).above, **amounts)
 
 
 def _tier_size(tier: Tier) -> int:
@@ -508,7 +507,7 @@ def _model_count_refusals(before: RateCard, newer: RateCard) -> Iterator[str]:
 
 def _change_factor(change: Change) -> Decimal | None:
     before, after = change.before, change.after
-    if before is None or after is None or not before:
+    if not before or after is None:
         return None
     return Decimal("Infinity") if not after else max(before / after, after / before)
 

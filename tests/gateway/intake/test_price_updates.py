@@ -7,11 +7,21 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from docs.generate.merged_card import made
 from docs.generate.price_sources import LITELLM, read
 from gateway.intake.price_updates import (
+    FILL,
+    KEEP,
+    NEWER,
+    REPLACE,
     Change,
+    MergeDecision,
+    NewerListEntry,
     count_priced_models,
+    merge_cards,
     price_changes,
     refusal_reasons,
     update_card,
@@ -134,6 +144,73 @@ def test_repeated_and_rounded_prices_are_no_change() -> None:
                      meters={"audio_seconds": Decimal("0.110988")})  # fmt: skip
     newer = card(model("acme", repeated, price("1", mode="flex", cache_read=Decimal("0.2"))))
     assert with_discounts_in_all_tiers(before) == update_card(before, newer, since=DAY)
+
+
+AMOUNTS = st.sampled_from([None, Decimal(0), Decimal("0.5"), Decimal(1), Decimal("2.5"), Decimal(8)])
+NAMES = ("acme-1", "acme-1-mini", "acme-2", "other/acme-2")
+DECISIONS = (NEWER, REPLACE, FILL, KEEP)
+
+
+@st.composite
+def rows(draw: st.DrawFn, mode: str = "") -> Price:
+    amounts = {name: draw(AMOUNTS) for name in ("input", "output", "cache_read")}
+    meters = {"images": draw(AMOUNTS.filter(bool))} if draw(st.booleans()) else {}
+    return Price(mode=mode, meters=meters, **amounts)
+
+
+@st.composite
+def lists(draw: st.DrawFn, *, patterns: bool = False) -> RateCard:
+    """
+    Generate a list of models, some of them without a price of input, and some with a batch tier. Only the list in
+    use may have patterns.
+    """
+    models = []
+    for name in draw(st.lists(st.sampled_from(NAMES), unique=True)):
+        prices = [draw(rows())]
+        if draw(st.booleans()):
+            prices.append(draw(rows(mode="batch")))
+        starts = (name,) if patterns and draw(st.booleans()) else ()
+        models.append(model(name, *prices, starts=starts))
+    return card(*models, seller=draw(st.sampled_from(["openai", "mistral"])))
+
+
+@given(
+    before=lists(patterns=True),
+    newer=lists(),
+    choices=st.fixed_dictionaries(dict.fromkeys(NAMES, st.sampled_from(DECISIONS))),
+)
+def test_merging_a_list_again_changes_nothing(
+    before: RateCard, newer: RateCard, choices: dict[str, str]
+) -> None:
+    """Whatever prices the models have, and whatever is decided about each of them."""
+
+    def decide(listed: NewerListEntry) -> MergeDecision:
+        return MergeDecision(choices[listed.name], DAY)
+
+    once = merge_cards(before, newer, decide)
+    assert once == merge_cards(once, newer, decide)
+
+
+@given(before=lists(patterns=True), first=lists(), second=lists())
+def test_a_list_that_fills_gaps_changes_no_price_of_an_earlier_one(
+    before: RateCard, first: RateCard, second: RateCard
+) -> None:
+    """The order of lists is their precedence: the later list adds prices and models, and changes none."""
+    merged = merge_cards(before, first, lambda _: MergeDecision(NEWER, DAY))
+    filled = merge_cards(merged, second, lambda _: MergeDecision(FILL, DAY))
+    assert all(change.before is None for change in price_changes(merged, filled, time=NOON))
+
+
+def test_a_model_with_only_a_price_of_output_is_listed_once() -> None:
+    newer = card(model("acme", Price(output=Decimal(9))))
+    after = update_card(card(), newer, since=DAY)
+    assert ["acme"] == [each.id for each in after.providers["openai"].models]
+    assert after == update_card(after, newer, since=DAY)
+
+
+def test_the_lists_of_the_packaged_card_can_be_merged_again() -> None:
+    once = made(cards.packaged_card())
+    assert once == made(once)
 
 
 def test_the_real_list_can_be_loaded_twice() -> None:
