@@ -153,9 +153,10 @@ DECISIONS = (NEWER, REPLACE, FILL, KEEP)
 
 @st.composite
 def rows(draw: st.DrawFn, mode: str = "") -> Price:
-    amounts = {name: draw(AMOUNTS) for name in ("input", "output", "cache_read")}
     meters = {"images": draw(AMOUNTS.filter(bool))} if draw(st.booleans()) else {}
-    return Price(mode=mode, meters=meters, **amounts)
+    return Price(
+        mode=mode, meters=meters, input=draw(AMOUNTS), output=draw(AMOUNTS), cache_read=draw(AMOUNTS)
+    )
 
 
 @st.composite

@@ -302,11 +302,11 @@ async def test_rights_are_those_of_when_the_body_is_here(
     await account(server, email="root@example.com")
     begun, gate = asyncio.Event(), asyncio.Event()
 
-    async def slow(request: web.Request, body: type[Any], *, max_bytes: int | None) -> Any:
+    async def slow(request: web.Request, body: type[Any], *limit_and_services: Any) -> Any:
         if body is NewOperator:
             begun.set()
             await gate.wait()
-        return await read_json_body(request, body, max_bytes=max_bytes)
+        return await read_json_body(request, body, *limit_and_services)
 
     monkeypatch.setattr(admission, "read_json_body", slow)
     friend = {"email": "friend@example.com", "password": PASSWORD, "role": "admin"}
