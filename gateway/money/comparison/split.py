@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from spool.turns.threads import STEP, sort_in_short_steps, sum_columns
+from spool.turns.threads import STEP, sum_columns
 
 Group = tuple[str | None, ...]
 
@@ -108,19 +108,6 @@ class CostDriver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.before.tokens > 0 and self.now.tokens > 0
 
 
-def split_changes(
-    before: Mapping[Group, GroupSpending],
-    now: Mapping[Group, GroupSpending],
-    at_old_prices: Mapping[Group, CostsAtOldPrices] | None = None,
-) -> list[CostDriver]:
-    """
-    Return the changes of all groups, the largest first.
-
-    A group that `at_old_prices` lacks is treated as if all its tokens had one price.
-    """
-    return sort_by_change(unsorted_drivers(before, now, at_old_prices or {}))
-
-
 def unsorted_drivers(
     before: Mapping[Group, GroupSpending],
     now: Mapping[Group, GroupSpending],
@@ -164,10 +151,6 @@ def with_old_prices(driver: CostDriver, at_old_prices: Mapping[Group, CostsAtOld
     """
     [result] = build_drivers([(driver.group, driver.before, driver.now)], at_old_prices)
     return result
-
-
-def sort_by_change(drivers: Iterable[CostDriver]) -> list[CostDriver]:
-    return sort_in_short_steps(drivers, key=_change_rank)
 
 
 def largest_drivers(drivers: Iterable[CostDriver], max_drivers: int) -> list[CostDriver]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -65,7 +65,3 @@ def format_dollars(units: int) -> str:
 
 def format_exact_dollars(money_units: int) -> str:
     return f"${money.units_to_text(money_units)}"
-
-
-def format_token_total(counts: Iterable[int]) -> str:
-    return f"{sum(counts):,} tokens"

@@ -18,7 +18,7 @@ from gateway.money.comparison.split import (
     Group,
     GroupSpending,
     merge_drivers,
-    split_changes,
+    unsorted_drivers,
 )
 from spool import money
 
@@ -31,6 +31,16 @@ FIXED = st.dictionaries(
     st.tuples(st.sampled_from("abcd")),
     st.builds(GroupSpending, cost=st.integers(0, 10**30), tokens=st.integers(1, 10**9), calls=st.just(3)),
 )
+
+
+def split_changes(
+    before: Mapping[Group, GroupSpending],
+    now: Mapping[Group, GroupSpending],
+    at_old_prices: Mapping[Group, CostsAtOldPrices] | None = None,
+) -> list[CostDriver]:
+    """Return the changes of all groups, the largest first."""
+    drivers = unsorted_drivers(before, now, at_old_prices or {})
+    return sorted(drivers, key=lambda driver: -abs(driver.change))
 
 
 def changed(
