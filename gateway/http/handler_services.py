@@ -22,7 +22,6 @@ class RequestCounters(Protocol):
 
     def count_request(self, endpoint: str, status: int | str) -> None:
         """Count a response. `status` is the HTTP status or the name of the gRPC code."""
-        ...
 
     def count_refusal(self, type: str) -> None: ...
 
@@ -40,7 +39,6 @@ class KeyAdmission(Protocol):
         Return a check for further requests with a key, which notes the use of a key that is still valid. Return None
         for a key that must be checked in full each time.
         """
-        ...
 
     def admit(self, secret: str | None, scope: str, *, address: str) -> AuthenticatedKey: ...
 
@@ -48,11 +46,9 @@ class KeyAdmission(Protocol):
         self, secret: str | None, scope: str, *, address: str
     ) -> AuthenticatedKey:
         """Admit a key. A refusal is based only on facts that are as new as the request."""
-        ...
 
     def charge_request(self, bearer: AuthenticatedKey, *, requests: int, bytes: int) -> None:
         """Charge a request. Raises Refusal 429 until earlier charges are paid off."""
-        ...
 
     def charge_refused_bytes(self, bearer: AuthenticatedKey, *, bytes: int) -> None: ...
 

@@ -46,7 +46,6 @@ class RequestServices(ListServices, Protocol):
 
     def most(self, limit: str, /) -> int:
         """Return the value of a limit."""
-        ...
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from gateway.core.faults import Fault, InvalidDefinition
 from gateway.money.allocation.declared import (
@@ -40,7 +40,7 @@ _Version = tuple[int, float]  # version of a definition: its number, and the tim
 
 RETRY_S = 5.0  # seconds until a retry if the registry could not be written
 # Published definitions are read without limits, because they stay in force even if the configured limits shrink.
-_ANY_SIZE = Limits(max_bytes=1 << 40, max_dimensions=1 << 40, max_rules=1 << 40)
+ANY_SIZE = Limits(max_bytes=1 << 40, max_dimensions=1 << 40, max_rules=1 << 40)
 
 
 class DefinitionPublisher:
@@ -144,15 +144,19 @@ class DefinitionPublisher:
             and version.namespace in self._definitions
         ):
             return self._definitions[version.namespace]
+        return await self._parse_stored_text(version)
+
+    async def _parse_stored_text(self, version: DefinitionVersion) -> AllocationDefinition:
         text = await self._table.version_text(version)
         return await asyncio.to_thread(
-            parse_definition, text.encode(), self._ledger.builtin_and_tag_dimensions(), _ANY_SIZE
+            parse_definition, text.encode(), self._ledger.builtin_and_tag_dimensions(), ANY_SIZE
         )
 
     async def validate_text(self, text: bytes, namespace: str) -> AllocationDefinition:
         """Parse and check a text that is to be published. Raises InvalidDefinition with every fault."""
         limits = self._limits()
-        drafted = await asyncio.to_thread(self.parse_and_check, text)
+        known = self._ledger.builtin_and_tag_dimensions()
+        drafted = await asyncio.to_thread(self.parse_and_check, text, known)
         other_definitions = {
             name: definition
             for name, definition in self._definitions_by_namespace().items()
@@ -161,12 +165,12 @@ class DefinitionPublisher:
         join_definitions({**other_definitions, namespace: drafted}, limits)
         return drafted
 
-    def parse_and_check(self, text: bytes) -> AllocationDefinition:
+    def parse_and_check(self, text: bytes, known_names: Collection[str]) -> AllocationDefinition:
         """
         Parse and check a text without the definitions of other namespaces. Raises InvalidDefinition with
         every fault.
         """
-        drafted = parse_definition(text, self._ledger.builtin_and_tag_dimensions(), self._limits())
+        drafted = parse_definition(text, known_names, self._limits())
         try:
             self._table.people.reject_dropped_names(drafted.exact_match_values)
         except Invalid as error:
@@ -280,10 +284,7 @@ class DefinitionPublisher:
         return self._table.find_job(job.id)
 
     async def _load_version(self, version: DefinitionVersion) -> None:
-        text = await self._table.version_text(version)
-        drafted = await asyncio.to_thread(
-            parse_definition, text.encode(), self._ledger.builtin_and_tag_dimensions(), _ANY_SIZE
-        )
+        drafted = await self._parse_stored_text(version)
         self._forget_namespace(version.namespace)
         self._definitions[version.namespace] = drafted
 
@@ -315,7 +316,7 @@ class DefinitionPublisher:
         versions = self._table.versions_in_force()
         names = [name for name in sorted(self._definitions) if name in versions]
         labels = (f"{name} {versions[name].number}".strip() for name in names)
-        together = join_definitions({name: self._definitions[name] for name in names}, _ANY_SIZE)
+        together = join_definitions({name: self._definitions[name] for name in names}, ANY_SIZE)
         self._published.put_in_force(together, version=", ".join(labels))
         self._changed()
 

@@ -32,7 +32,6 @@ from gateway.money.comparison.split import (
     largest_drivers,
     merge_drivers,
     pair_groups,
-    unsorted_drivers,
     with_old_prices,
 )
 from gateway.money.costs.earlier_period import EarlierPeriodCoverage, find_earlier_period_coverage
@@ -369,7 +368,11 @@ def _compare_bills(
         group: prices.costs_at_old_prices(old[group], rows) for group, rows in new.items() if group in old
     }
     drivers = add_costs_without_calls(
-        unsorted_drivers(_spending_by_group(before, width), _spending_by_group(now, width), priced),
+        list(
+            build_drivers(
+                pair_groups(_spending_by_group(before, width), _spending_by_group(now, width)), priced
+            )
+        ),
         *unassigned,
     )
     largest = largest_drivers([driver for driver in drivers if set(driver.group) != {OTHER}], top)

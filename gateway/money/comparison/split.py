@@ -108,14 +108,6 @@ class CostDriver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.before.tokens > 0 and self.now.tokens > 0
 
 
-def unsorted_drivers(
-    before: Mapping[Group, GroupSpending],
-    now: Mapping[Group, GroupSpending],
-    at_old_prices: Mapping[Group, CostsAtOldPrices],
-) -> list[CostDriver]:
-    return list(build_drivers(pair_groups(before, now), at_old_prices))
-
-
 def pair_groups(
     before: Mapping[Group, GroupSpending], now: Mapping[Group, GroupSpending]
 ) -> list[SpendingPair]:

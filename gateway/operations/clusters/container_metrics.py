@@ -84,7 +84,6 @@ class ClusterReportServices(Protocol):
 
     async def upload_expectations_of_key(self, key_number: int, /) -> Sequence[ExpectedVersion]:
         """Return conditions for requests to an upload address. Raises KeyEnded if its key has ended."""
-        ...
 
 
 class FileAnnouncement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

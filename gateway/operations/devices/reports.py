@@ -49,7 +49,6 @@ class DeviceReportServices(Protocol):
 
     async def own_verdicts(self, device: Device, /) -> OwnVerdicts | None:
         """Return the verdicts that a device may know, or None."""
-        ...
 
 
 class NamedDevice(msgspec.Struct, kw_only=True):

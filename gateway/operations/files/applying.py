@@ -239,8 +239,9 @@ class _ApplyRun:
         if unknown or self._needs_refused_object(file_set_object):
             return unknown
         known = set(await self._asking.known())
-        self._lost_names.update(_own_dimensions_named_in(file_set_object.fields) - known)
         try:
+            named = _own_dimensions_named_in(file_set_object.kind.named_values(file_set_object.fields))
+            self._lost_names.update(named - known)
             await (
                 self._create_object(file_set_object)
                 if id is None

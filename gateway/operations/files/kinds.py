@@ -138,6 +138,10 @@ class ObjectFileHandler(ABC):
         """Return a remark about a changed object for people who plan to apply files, or ""."""
         return ""
 
+    def named_values(self, fields: Mapping[str, Any]) -> Any:
+        """Return the values in which an object may name dimensions. Raises InvalidDefinition for an unreadable text."""
+        return fields
+
     def broken_reason(self, row: Any, known_dimensions: Collection[str]) -> str:
         """Return why an object cannot be used, such as a dimension that no longer exists, or ""."""
         return ""

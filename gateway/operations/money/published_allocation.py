@@ -21,7 +21,7 @@ from aiohttp import web
 from msgspec import UNSET, UnsetType
 
 from gateway.core.errors import Refusal
-from gateway.core.faults import InvalidDefinition
+from gateway.core.faults import DefinitionFaults, InvalidDefinition
 from gateway.core.fields import build_answer, given_fields
 from gateway.core.schemas import TEXT
 from gateway.http.address import WRITE, ApiAddress, BodyLimit, Served, key_call
@@ -44,9 +44,9 @@ from gateway.money.allocation.declared import (
     PublishJob,
 )
 from gateway.money.allocation.difference import sources_read_by
-from gateway.money.allocation.language import join_definitions
+from gateway.money.allocation.language import join_definitions, parse_definition
 from gateway.money.allocation.published import describe_first_value_times, find_first_value_times
-from gateway.money.allocation.publishing import definition_with_rules_removed
+from gateway.money.allocation.publishing import ANY_SIZE, definition_with_rules_removed
 from gateway.money.costs.times import format_seconds
 from gateway.operations.files.declared import ResourceFiles
 from gateway.operations.files.kinds import MoneyCaller, ObjectFileHandler, ResourceFileHandler
@@ -584,7 +584,7 @@ class AllocationDefinitionFileHandler(ObjectFileHandler):
     async def create(self, caller: MoneyCaller, new_values: DefinitionInFile, secret: str | None) -> str:
         namespace = self.id_of(new_values)
         checked = caller.services.require_definition_publisher().parse_and_check(
-            new_values.definition.encode()
+            new_values.definition.encode(), await caller.known()
         )
         await caller.registry.declared_table(AllocationTable).publish_now(
             new_values.definition,
@@ -600,6 +600,18 @@ class AllocationDefinitionFileHandler(ObjectFileHandler):
     ) -> None:
         if new_values != row:
             await self.create(caller, new_values, secret)
+
+    def named_values(self, fields: Mapping[str, Any]) -> Any:
+        from gateway.core.yaml_text import read_yaml  # imported late, because it loads the YAML library
+
+        return read_yaml(fields["definition"].encode(), DefinitionFaults())
+
+    def broken_reason(self, row: DefinitionInFile, known_dimensions: Collection[str]) -> str:
+        try:
+            parse_definition(row.definition.encode(), known_dimensions, ANY_SIZE)
+        except InvalidDefinition as error:
+            return str(error)
+        return ""
 
     async def delete(self, caller: MoneyCaller, row: DefinitionInFile) -> None:
         await self.create(

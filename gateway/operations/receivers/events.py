@@ -56,7 +56,6 @@ class EventServices(Protocol):
         """
         Return whether events of this type are not sent because their line in [upstream.events] is missing.
         """
-        ...
 
 
 def check_media_type(request: web.Request) -> None:

@@ -57,7 +57,6 @@ class PersonLinkServices(Protocol):
         """
         Pass addresses on to the Tollhouse above. Return those that wait there, or None if it cannot be reached.
         """
-        ...
 
 
 class StatedAddresses(msgspec.Struct, kw_only=True):

@@ -23,11 +23,9 @@ class OperationServices(RequestServices, Protocol):
 
     def branches(self) -> str:
         """Return the setting `work.branch`."""
-        ...
 
     def require_registry(self) -> Registry:
         """Return the registry. Raises Refusal 503 with the reason if it is damaged."""
-        ...
 
 
 @dataclass(slots=True, kw_only=True)

@@ -47,7 +47,6 @@ class PersonWithToken(Protocol):
     @property
     def principal(self) -> str:
         """Return the name under which use is counted."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

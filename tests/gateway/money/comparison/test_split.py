@@ -17,8 +17,9 @@ from gateway.money.comparison.split import (
     CostsAtOldPrices,
     Group,
     GroupSpending,
+    build_drivers,
     merge_drivers,
-    unsorted_drivers,
+    pair_groups,
 )
 from spool import money
 
@@ -39,8 +40,11 @@ def split_changes(
     at_old_prices: Mapping[Group, CostsAtOldPrices] | None = None,
 ) -> list[CostDriver]:
     """Return the changes of all groups, the largest first."""
-    drivers = unsorted_drivers(before, now, at_old_prices or {})
-    return sorted(drivers, key=lambda driver: -abs(driver.change))
+    drivers = build_drivers(pair_groups(before, now), at_old_prices or {})
+    return sorted(
+        drivers,
+        key=lambda each: (-abs(each.now.cost - each.before.cost), [name or "" for name in each.group]),
+    )
 
 
 def changed(
