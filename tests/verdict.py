@@ -119,7 +119,7 @@ def removed_tests() -> Iterator[str]:
     """Yield each test function that the branch main has and this checkout has not."""
     command = ["git", "grep", "-hoE", "^ *(async )?def test_[a-z0-9_]+", "main", "--", "tests"]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    there = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    there = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
     names = {line.rpartition("def ")[2] for line in found.stdout.splitlines()}
     yield from sorted(names - set(re.findall(r"\bdef (test_[a-z0-9_]+)", there)))
 
