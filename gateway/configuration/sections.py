@@ -563,7 +563,7 @@ class ContractSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileSettings:
+class FileSetLimits:
     """Limits on a set of files that `tollhouse apply` sends: [settings as files](settings-as-files.md)."""
 
     max_bytes: Size = setting(
@@ -1012,7 +1012,7 @@ class Config:
     plans: PlanSettings = setting(PlanSettings(), "")
     contracts: ContractSettings = setting(ContractSettings(), "")
     allocation: AllocationSettings = setting(AllocationSettings(), "")
-    files: FileSettings = setting(FileSettings(), "")
+    files: FileSetLimits = setting(FileSetLimits(), "")
     reconciliation: ReconciliationSettings = setting(ReconciliationSettings(), "")
     enforcers: tuple[EnforcerSettings, ...] = setting((), "")
     mcp: McpSettings = setting(McpSettings(), "")

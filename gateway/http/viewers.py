@@ -62,7 +62,7 @@ def viewing_reason(request: web.Request) -> str:
 
 
 class ViewingRegistry(DurableRegistry, Protocol):
-    """Stores whose figures somebody has seen."""
+    """Stores who has seen the figures of which person."""
 
     people: People
     viewings: ViewingTable

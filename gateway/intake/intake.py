@@ -42,13 +42,13 @@ NOTED_AT_ONCE = 256  # number of calls whose senders are remembered together
 TURN = 25  # records between two checks of the time
 
 
-class CountsFields(Protocol):
+class StatedFieldCounter(Protocol):
     """Counts the fields that calls state when they arrive."""
 
     def add_payload(self, outcome: ReadOutcome, bearer: AuthenticatedKey) -> None: ...
 
 
-class AssignsDevices(Protocol):
+class DeviceAssigner(Protocol):
     """Assigns records to the devices of their senders."""
 
     async def assign_or_reject_items(self, outcome: ReadOutcome, bearer: AuthenticatedKey) -> None: ...
@@ -71,12 +71,12 @@ class PayloadIntake:
         attributor: RecordAttributor,
         prices: PriceBook,
         shadows: ReportedCallers,
-        device_assignment: AssignsDevices | None = None,
+        device_assignment: DeviceAssigner | None = None,
         counters: WaitingCounters | None = None,
         clock: SteadyClock | None = None,
         note_test: Callable[[AuthenticatedKey], None] | None = None,
         note_sources: Callable[[str, Collection[str]], None] | None = None,
-        fields: CountsFields | None = None,
+        fields: StatedFieldCounter | None = None,
     ) -> None:
         self._log = record_log
         self._attribution = attributor

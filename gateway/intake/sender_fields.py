@@ -114,7 +114,7 @@ def _field_counts_of_calls(shared_traits: Stated, sender: str, count_and_times: 
     )
 
 
-class StoresSenderDays(Protocol):
+class SenderDayStore(Protocol):
     async def add(self, days: Mapping[int, SenderDay], *, today: int) -> None: ...
 
     async def days_since(self, oldest: int) -> Mapping[int, SenderDay]: ...
@@ -125,7 +125,7 @@ class SenderFieldSaver(DailyCountSaver[SenderDay]):
     action = "sender_fields_not_kept"
     counter: SenderFieldCounter
 
-    def __init__(self, counter: SenderFieldCounter, table: StoresSenderDays) -> None:
+    def __init__(self, counter: SenderFieldCounter, table: SenderDayStore) -> None:
         super().__init__(counter)
         self._table = table
 

@@ -40,7 +40,7 @@ from gateway.people.authentication.assistant_people import (
     no_credential_refusal,
     step_up_challenge,
 )
-from gateway.people.authentication.bearer import AuthenticatedKey
+from gateway.people.authentication.bearer import AuthenticatedKey, PersonWithToken
 from spool.registry.permission_sets import PERMISSION_SETS, USE_ASSISTANTS
 from spool.registry.roles import EVERYTHING, Rights
 from spool.registry.scopes import AI_HUB
@@ -195,9 +195,11 @@ async def ask_mcp(request: OperationKeyRequest[OperatorServices, bytes]) -> Resu
     """Answer one MCP message. Notifications get 202 without a body."""
     operators = request.services
     bearer = request.bearer
-    rights, step_up_to = EVERYTHING, None
-    if isinstance(bearer.person, PersonUsingAssistant):
-        rights, step_up_to = await _current_rights_and_write_challenge(request, bearer.person)
+    rights, step_up_to = (
+        (EVERYTHING, None)
+        if bearer.person is None
+        else await _current_rights_and_write_challenge(request, bearer.person)
+    )
     asking = ToolCallContext(
         services=operators,
         shared=operators.installation,
@@ -220,7 +222,7 @@ async def ask_mcp(request: OperationKeyRequest[OperatorServices, bytes]) -> Resu
 
 
 async def _current_rights_and_write_challenge(
-    request: OperationKeyRequest[OperatorServices, bytes], person: PersonUsingAssistant
+    request: OperationKeyRequest[OperatorServices, bytes], person: PersonWithToken
 ) -> tuple[Rights, str | None]:
     """
     Return a person's current rights, and a challenge for writing if the token only allows reading.
@@ -234,6 +236,7 @@ async def _current_rights_and_write_challenge(
         raise Refusal(
             503, "people_unavailable", "people's sign-in cannot be checked at the moment", retry_after_s=30
         )
+    assert isinstance(person, PersonUsingAssistant)
     person = await people.refresh_person(person, address=request.http.remote or "")
     rights = request.shared.require_registry().roles.holder_rights(person.holder)
     if USE_ASSISTANTS not in rights.permission_sets:

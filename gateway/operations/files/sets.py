@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from gateway.configuration.sections import FileSettings
+from gateway.configuration.sections import FileSetLimits
 from gateway.core.faults import DefinitionFaults, InvalidDefinition, Path
 from gateway.core.yaml_text import Places, YamlNode, read_yaml
 from gateway.operations.files.kinds import Key, ObjectFileHandler, file_kinds, object_label
@@ -81,7 +81,7 @@ class FileSetObject:
 class Problems:
     """The problems of a set within its limits: the first `max_problems`, and the number of the others."""
 
-    def __init__(self, limits: FileSettings) -> None:
+    def __init__(self, limits: FileSetLimits) -> None:
         self.limits = limits
         self.first: list[Problem] = []
         self.left_out = 0
@@ -114,7 +114,7 @@ class FileSet:
     objects: list[FileSetObject] = field(default_factory=list)
 
 
-def read_file_set(files: Mapping[str, str], limits: FileSettings) -> FileSet:
+def read_file_set(files: Mapping[str, str], limits: FileSetLimits) -> FileSet:
     """
     Read a set of files by name. Faults are in `problems` of the result. This is slow, so call it outside the event
     loop.
@@ -148,7 +148,7 @@ def read_file_set(files: Mapping[str, str], limits: FileSettings) -> FileSet:
     return found
 
 
-def _too_many(limits: FileSettings, noun: str, count: int) -> Problem:
+def _too_many(limits: FileSetLimits, noun: str, count: int) -> Problem:
     message = f"a set may have at most {limits.max_objects:,} {noun} (files.max_objects), but this one has {count:,}"
     return Problem(file=HEAD, message=message)
 

@@ -211,15 +211,14 @@ class KeyAccess:
         checked = None if key is None else self._bearers.get(key.id)
         if self._registry is None or key is None or checked is None or checked[0] is not key:
             return None
-        known, bearer, ends_at = key, checked, self._registry.keys.next_secret_end(key)
+        keys = self._registry.keys
+        known_key, full_check, ends_at = key, checked, keys.next_secret_end(key)
 
         def note_use_if_valid() -> bool:
-            if self._bearers.get(known.id) is not bearer or self._registry is None:
+            if self._bearers.get(known_key.id) is not full_check or not keys.is_unchanged(known_key, ends_at):
                 return False
-            if not self._registry.keys.is_unchanged(known, ends_at):
-                return False
-            self._seen[known.id] = self._clock.now()
-            self._unwritten.add(known.id)
+            self._seen[known_key.id] = self._clock.now()
+            self._unwritten.add(known_key.id)
             return True
 
         return note_use_if_valid

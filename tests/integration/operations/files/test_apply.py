@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from gateway.configuration.sections import FileSettings
+from gateway.configuration.sections import FileSetLimits
 from gateway.core.paths import AS, OPERATOR_API
 from gateway.operations.files.text import format_objects
 from spool.errors import SpoolUnavailable
@@ -276,7 +276,7 @@ async def test_only_an_organizer_applies(server: OperatorServer) -> None:
 
 async def test_a_large_set_is_refused_at_its_limit(server: OperatorServer) -> None:
     body = b'{"files": {"tollhouse.yaml": "set: a\\nformat: 1\\n#%s"}, "dry_run": true}'
-    filled = b"#" * (FileSettings().max_bytes - len(body % b""))
+    filled = b"#" * (FileSetLimits().max_bytes - len(body % b""))
 
     async def send(filling: bytes) -> int:
         connector = aiohttp.UnixConnector(str(server.socket))

@@ -22,7 +22,7 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from gateway.cli.operator.files import OutsideDirectories, read_secrets, read_settings_files
-from gateway.configuration.sections import Config, FileSettings
+from gateway.configuration.sections import Config, FileSetLimits
 from gateway.core.paths import AS, OPERATOR_API
 from gateway.core.yaml_text import NODES_AN_ITEM
 from spool.engines import SQLITE
@@ -34,7 +34,7 @@ from tests.rounds import part
 
 __all__ = ["run"]
 HEAD = "set: a\nformat: 1\n"
-LIMITS = FileSettings()
+LIMITS = FileSetLimits()
 ROOM = LIMITS.max_bytes - 1000
 STEP_S = 0.05  # processor time after which a step of the event loop delays others
 TRIES = 3  # a step that blocks is long each time, but a busy machine lengthens some steps
@@ -130,7 +130,7 @@ async def test_wrong_files_block_nobody_and_get_a_short_answer(
 
 
 def limit_files(server: OperatorServer, **limits: int) -> None:
-    server.services.installation.config = lambda: Config(files=FileSettings(**limits))
+    server.services.installation.config = lambda: Config(files=FileSetLimits(**limits))
 
 
 async def plan_views(server: OperatorServer, *names: str) -> Any:
@@ -139,7 +139,7 @@ async def plan_views(server: OperatorServer, *names: str) -> Any:
     return (await server.ask("POST", "/apply", body)).payload["apply"]
 
 
-@pytest.mark.parametrize("limit", [FileSettings().max_problems, 7])
+@pytest.mark.parametrize("limit", [FileSetLimits().max_problems, 7])
 async def test_problems_beyond_the_limit_are_counted(server: OperatorServer, limit: int) -> None:
     limit_files(server, max_problems=limit)
     for count, left_out in ((limit, 0), (limit + 1, 1)):
@@ -193,7 +193,7 @@ async def test_a_set_in_bytes_may_be_as_large_as_the_setting_says(server: Operat
 def test_secrets_of_more_objects_than_the_default_are_read(tmp_path: Path) -> None:
     """The command does not know the server's limit of objects."""
     (tmp_path / "last").write_text("s" * 40)
-    keys = "- a\n" * FileSettings().max_objects + "- secret_file: last\n"
+    keys = "- a\n" * FileSetLimits().max_objects + "- secret_file: last\n"
     assert {"last": "s" * 40} == read_secrets({"keys.yaml": keys}, tmp_path, [])
 
 
