@@ -61,8 +61,12 @@ lock: $(VENV)/test.stamp  ## resolve the dependencies again into hash-pinned loc
 	$(BIN)/uv $(LOCK) --group package -c $(LOCKS)/requirements-dev.lock -o $(LOCKS)/requirements-package.lock
 	$(BIN)/uv $(LOCK) --group native -o $(LOCKS)/requirements-native-build.lock
 
-vendor: $(VENV)/test.stamp  ## fetch the libraries of the console again (needs npm)
-	$(BIN)/python -m docs.generate.vendor
+# Other versions may write the font with other bytes.
+FONTTOOLS = 4.68.0
+vendor:  ## fetch the libraries and the font of the console again (needs npm)
+	test -x .venv-vendor/bin/python || $(PYTHON) -m venv .venv-vendor
+	.venv-vendor/bin/python -m pip install --quiet fonttools==$(FONTTOOLS) brotli==1.2.1
+	.venv-vendor/bin/python -m docs.generate.vendor
 
 # It carries the catalogue of models.dev. The registry's newest version may be marked otherwise than `latest`.
 PI_AI ?= @earendil-works/pi-ai@>=1

@@ -103,8 +103,7 @@ class DestinationSettings:
     """
 
     name: str = setting(
-        "",
-        "unique name; its routes are called `NAME/TOPIC`; letters, digits, `.`, `_` and `-`, at most 64",
+        "", "unique name; its routes are called `NAME/TOPIC`; letters, digits, `.`, `_` and `-`, at most 64"
     )
     type: str = setting("", "type of the receiver")
     path: Path | None = setting(None, "ndjson and focus: the file; file: the folder of the data lake")
@@ -129,8 +128,7 @@ class DestinationSettings:
         least=0,
     )
     required: bool = setting(
-        True,
-        "retain records until this destination accepted them; if false, at most for `spool.retention`",
+        True, "retain records until this destination accepted them; if false, at most for `spool.retention`"
     )
     start: str = setting(
         "oldest",
@@ -151,7 +149,7 @@ class DestinationSettings:
     lines: str = setting(
         "",
         "focus: `meters` writes one row per price line of an estimate, such as input audio; if empty, one row "
-        "for all price lines (docs/meters.md)",
+        "for all price lines (docs/money/meters.md)",
         choices=("", "meters"),
     )
     batch_records: int | None = setting(
@@ -184,8 +182,7 @@ class DestinationSettings:
         "the system's for clickhouse",
     )
     encryption: str = setting(
-        "",
-        "s3: how the store encrypts files, `AES256` or `aws:kms:KEY`; if empty, by the bucket's default",
+        "", "s3: how the store encrypts files, `AES256` or `aws:kms:KEY`; if empty, by the bucket's default"
     )
     leave_out: tuple[str, ...] = setting(
         (),
@@ -224,7 +221,7 @@ class DestinationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class NotifySettings:
-    """A channel that receives notifications of budgets and insights: [notifications](notifications.md)."""
+    """A channel that receives notifications of budgets and insights: [notifications](money/notifications.md)."""
 
     name: str = setting("", "unique name, used by budgets and views; letters, digits, `.`, `_` and `-`")
     type: str = setting("", "type of the receiver")
@@ -258,9 +255,7 @@ class NotifySettings:
         (), "categories of insights that are sent, such as spend; if empty, all categories"
     )
     group_wait: Duration = setting(
-        30.0,
-        "slack, teams and email: how long a notification waits for others to share one message",
-        least=0,
+        30.0, "slack, teams and email: how long a notification waits for others to share one message", least=0
     )
     quiet_hours: str = setting(
         "", 'hours in which only critical notifications are sent, such as "22:00-07:00"; the others wait'

@@ -31,7 +31,7 @@ $(NATIVE)/site/stamp: $(NATIVE)/wheels/stamp
 	@$(INSTALL) --no-deps --no-index --upgrade --target $(NATIVE)/site $(NATIVE)/wheels/*.whl
 	@touch $@
 
-native: $(VENV)/run.stamp  ## build the compiled module and install it (needs cargo, see docs/sizing.md)
+native: $(VENV)/run.stamp  ## build the compiled module and install it (needs cargo, see docs/operations/sizing.md)
 	@native/available.sh
 	@$(MAKE) --no-print-directory $(NATIVE)/wheels/stamp
 	$(INSTALL) --no-deps --no-index --force-reinstall $(NATIVE)/wheels/*.whl

@@ -23,6 +23,8 @@ _SMALL: Final = 256 * 1024  # shorter JSON texts are not checked
 _VALUE_BYTES, _MAPPING_BYTES, _LIST_BYTES = 88, 232, 88
 # If a text contains such a character, Python stores two or four bytes per character.
 _WIDE = re.compile(rb"[\xc4-\xef]|\\u")
+_MATCH_BYTES: Final = 4  # a match that begins in a piece may have this many bytes in the next one
+_PIECE: Final = 64 * 1024
 _WIDEST = re.compile(rb"[\xf0-\xf4]|\\u[dD][89a-fA-F]")
 
 
@@ -36,9 +38,15 @@ def check_json(name: str, content: bytes | bytearray) -> None:
         return
     values = content.count(b",") + content.count(b"{") + content.count(b"[")
     kinds = content.count(b"{") * _MAPPING_BYTES + content.count(b"[") * _LIST_BYTES
-    width = 4 if _WIDEST.search(content) else 2 if _WIDE.search(content) else 1
+    width = 4 if _contains(_WIDEST, content) else 2 if _contains(_WIDE, content) else 1
     if values * _VALUE_BYTES + kinds + (1 + width) * len(content) > MAX_DECODED:
         raise too_large_error(name)
+
+
+def _contains(pattern: re.Pattern[bytes], content: bytes | bytearray) -> bool:
+    """Search in pieces, because no other thread runs during one search, and a search of megabytes takes long."""
+    begins = range(0, len(content), _PIECE)
+    return any(pattern.search(content, begin, begin + _PIECE + _MATCH_BYTES) for begin in begins)
 
 
 def too_large_error(name: str) -> Invalid:
@@ -92,7 +100,9 @@ def table_rows(name: str, content: bytes, separators: Sequence[str]) -> Iterator
     for count, row in enumerate(rows):
         lines.start_counting_next_row()
         if count > MAX_TABLE_ROWS:
-            raise Invalid(f"{name} has more than {MAX_TABLE_ROWS} rows")
+            raise Invalid(
+                f"{name} has more than {MAX_TABLE_ROWS} rows; remove rows of people or machines that left"
+            )
         yield rows.line_num, row
 
 

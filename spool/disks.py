@@ -211,6 +211,21 @@ def replace_file(draft: Path, path: Path) -> None:
             time.sleep(0.02)
 
 
+def write_durably(path: Path, text: str) -> None:
+    """
+    Write a temporary file, flush it and rename it. After a crash or a power cut, the file has either the old
+    or the new content.
+    """
+    draft = path.with_name(f"{path.name}.new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    replace_file(draft, path)
+    flush_directory(path.parent)
+
+
 def _flush_path(path: Path, flags: int) -> None:
     descriptor = os.open(path, flags)
     try:

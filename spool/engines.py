@@ -19,6 +19,7 @@ from spool.settings import POSTGRES, SQLITE, StorageSettings
 if TYPE_CHECKING:
     from spool.clock import Clock
     from spool.log.protocols import RecordLog
+    from spool.registry.registry_rows import RegistryStore
     from spool.settings import SpoolSettings
     from spool.storage import RecoveryResult, Storage, StorageEngine, StorageOptions
 
@@ -28,6 +29,7 @@ __all__ = [
     "POSTGRES",
     "SQLITE",
     "certificate_files",
+    "empty_registry_store",
     "import_damaged_file",
     "load_engine",
     "open_storage",
@@ -111,6 +113,13 @@ async def open_log_in_memory(settings: SpoolSettings, clock: Clock) -> RecordLog
     from spool.sqlite.memory_log import open_log
 
     return await open_log(settings, clock)
+
+
+def empty_registry_store() -> RegistryStore:
+    """Return the store of a registry without rows, in memory. Each function runs at once, on the caller's thread."""
+    from spool.sqlite.in_memory import new_in_memory_registry
+
+    return new_in_memory_registry()
 
 
 async def import_damaged_file(

@@ -13,6 +13,7 @@ from functools import partial
 
 from spool.clock import Clock
 from spool.devices.device import Device, change_for_existing_device
+from spool.devices.use_days import USE_DAYS
 from spool.erasure import (
     NO_RECORDS,
     TOPICS_OF_PEOPLE,
@@ -267,6 +268,7 @@ async def _erase_devices(
     for id in ids:
         change = AuditedChange(actor=actor, action="device.erase", target=id)
         await storage.devices.update(id, change_for_existing_device(erase_device), change)
+    await storage.small.open_table(USE_DAYS).sum_devices(ids)
 
 
 async def _rename_person_in_other_devices(

@@ -34,6 +34,7 @@ from spool.record import (
     USAGE_EVENTS,
     Correction,
     Inference,
+    RecalculationEntry,
     Record,
     UsageEvent,
     UsageMetric,
@@ -138,7 +139,7 @@ def rename_person(record: Record, renaming: Renaming, call: CallTime) -> bool:
     if isinstance(record, Correction):
         changes = [rename_person(state, renaming, call) for state in (record.before, record.after)]
         return any(changes)
-    if not isinstance(record, Inference | UsageMetric | UsageEvent):
+    if not isinstance(record, Inference | UsageMetric | UsageEvent | RecalculationEntry):
         return False
     fields = _renamed_fields(record, lambda name: renaming(name, call))
     for name, value in fields.items():
@@ -150,7 +151,7 @@ def states_erased_name(record: Record, renaming: Renaming) -> bool:
     """Return whether a record states a name that was erased, before or after its call."""
     if isinstance(record, Correction):
         return any(states_erased_name(state, renaming) for state in (record.before, record.after))
-    if not isinstance(record, Inference | UsageMetric | UsageEvent):
+    if not isinstance(record, Inference | UsageMetric | UsageEvent | RecalculationEntry):
         return False
     return bool(_renamed_fields(record, lambda name: renaming(name, STORED_BEFORE)))
 

@@ -102,6 +102,10 @@ class NotAllowed(SpoolError):
     """The operation breaks a rule that the message states, such as a name in use."""
 
 
+class WouldRemove(NotAllowed):
+    """Raised if an import would remove final figures of a bill, which it may do only if it is told to."""
+
+
 class Managed(NotAllowed):
     """Raised if a file manages the object: change and apply the file instead."""
 

@@ -22,7 +22,6 @@ from spool.record import NS, Inference
 _PREFIX = re.compile(r"[A-Za-z]+[-_]")
 # Copying a prepared hash takes half the time.
 _HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule in range(1, 12)}
-RESPONSE_PERSON = b"tollhouse-2"  # BLAKE2b parameter of `dedup_key_of_response_id`, for the compiled module
 STAND_IN = b"tollhouse-span"
 # characters after the prefix; a shorter id may be a local server's counter
 LONG_ENOUGH = 16

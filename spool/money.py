@@ -44,7 +44,7 @@ def add_by_currency(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 def unconverted_amounts_sentence(amounts: Mapping[str, str], currency: str) -> str:
     amounts_text = ", ".join(f"{amount} {code}" for code, amount in amounts.items())
-    return f"{amounts_text} are not in these sums: no rate to {currency} is known (docs/currencies.md)"
+    return f"{amounts_text} are not in these sums: no rate to {currency} is known (docs/money/currencies.md)"
 
 
 def split_into_limbs(units: int) -> tuple[int, int, int]:

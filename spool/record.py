@@ -220,10 +220,39 @@ class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False)
     corrects_number: int | None = None
 
 
+class RecalculationEntry(msgspec.Struct, array_like=True, tag=8, kw_only=True, gc=False):
+    """
+    Prices that replace the estimates of calls with a lower number from a time on, in the order of the log.
+
+    It is no call, so it is a shadow: no sum counts it, and no destination of calls receives it. The prices of contracts
+    are nobody else's business, so its JSON has no prices.
+    """
+
+    kind: ClassVar[str] = "recalculation"
+    topic: ClassVar[str] = AI_TELEMETRY
+
+    id: bytes
+    source: str = "recalculation"
+    since: int  # epoch seconds
+    price_list: bytes  # compressed by zlib
+    own_prices: bytes  # prices and terms of contracts that override the list
+    user: str | None = None  # who asked for it
+    start_time: int | None = None
+    shadow: bool = True
+
+
 AiRecord = Inference | UsageMetric
 # records that may have an idempotency key
 KeyedRecord = UsageEvent | UnitCostOperation | HourlyBillingFile
-Record = Inference | UsageMetric | UsageEvent | UnitCostOperation | HourlyBillingFile | Correction
+Record = (
+    Inference
+    | UsageMetric
+    | UsageEvent
+    | UnitCostOperation
+    | HourlyBillingFile
+    | Correction
+    | RecalculationEntry
+)
 
 RUNS = ("run", "parent_run", "ancestors")  # runs around a call, nearest first
 # Fields that a later report may fill while they are null and the record is open.
@@ -333,6 +362,9 @@ def record_to_json(record: Record) -> dict[str, Any]:
         del row["request"]
     if isinstance(record, HourlyBillingFile):
         row["body"] = msgspec.json.decode(record.body)
+    if isinstance(record, RecalculationEntry):
+        row["since"] = rfc3339(record.since * NS)
+        del row["price_list"], row["own_prices"]
     return row
 
 

@@ -60,12 +60,7 @@ SQLITE, POSTGRES = "sqlite", "postgres"
 REPLICATED, PLATFORM, LOCAL = "replicated", "platform", "local"
 NO_POOLER, TRANSACTION = "none", "transaction"
 # keys of [spool] that must be equal on all nodes of one storage
-SHARED = (
-    "hold",
-    "duplicate_window",
-    "duplicate_ids",
-    "retention",
-)
+SHARED = ("hold", "duplicate_window", "duplicate_ids", "retention")
 
 
 DATABASE_AUTHORITIES = "sslrootcert"  # parameter of a database address with the file of trusted authorities
@@ -80,10 +75,7 @@ class StorageSettings:
     )
     dsn_file: Path | None = setting(
         None,
-        (
-            "file with the address of the PostgreSQL database in libpq's format, such as `host=a,b "
-            "dbname=tollhouse`"
-        ),
+        "file with the address of the PostgreSQL database in libpq's format, such as `host=a,b dbname=tollhouse`",
     )
     dsn_env: str = setting("", "environment variable with that address, instead of `dsn_file`")
     schema: str = setting("tollhouse", "schema in that database, used by only one installation")
@@ -203,7 +195,7 @@ class SpoolSettings:
         "how long a request waits for a disk or a database that does not respond",
         edge=(
             "requests that wait behind a hanging commit get 503 and are not stored; see [disk and "
-            "clock](disk-and-clock.md). With PostgreSQL, the requests in that commit also get 503. They "
+            "clock](operations/disk-and-clock.md). With PostgreSQL, the requests in that commit also get 503. They "
             "may be stored nevertheless, and a repeated request counts once"
         ),
         least=1,
@@ -260,7 +252,7 @@ class SpoolSettings:
 class ContainerPrice:
     """
     Hourly prices for nodes of your clusters, in dollars. The first entry that matches a node applies. Without
-    any entry, metrics are not read: [usage as cost](container-metrics.md#usage-as-cost).
+    any entry, metrics are not read: [usage as cost](clusters/container-metrics.md#usage-as-cost).
     """
 
     cluster: str = setting("*", "pattern for cluster names; `*` matches any text")

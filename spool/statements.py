@@ -1,9 +1,10 @@
 """
 Statements: what a provider billed or metered. Values, rules, and a protocol. Pure.
 
-Rows with equal fields (a cell) are added up, days are replaced as a whole, and money is exact. A row belongs
-to the UTC day in which it starts. A row from outside the statement's span, such as a correction of an earlier
-month, is stored under the first day, with its own time in `corrects`.
+Rows with equal fields (a cell) are added up, a day of a bill is replaced as a whole, and money is exact.
+
+A row has two days. `day_of_row` is the day of its use. `BilledRow` has the day on which its bill has it: the same day,
+moved into the period of the bill. So late usage or a refund is in the next bill, about an earlier month.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import base64
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, Inexact
 from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
@@ -38,13 +39,13 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """
     A cell of a bill, None for facts that it does not state.
 
-    Each token is in one row, so `input` excludes cached tokens. `start` and `end`: epoch seconds. If not
-    `settled`, the provider may still change the row.
+    Each token is in one row, so `input` excludes cached tokens. `start` and `end`: the time of use, in epoch
+    seconds, also if a later bill has it. If not `settled`, the provider may still change the row.
 
     `amount_list`, `amount_contracted`, `amount_effective`: the amount at list prices, at negotiated prices,
     and with fees assigned to their usage. `line_id`: only for rows without tokens, because cells with tokens
-    combine lines. `corrects`, `corrects_until`: the time that a credit or later charge is for. `context`:
-    lower limit of the context window, in input tokens.
+    combine lines. `context`: lower limit of the context window, in input tokens. `bill`: the name of its bill
+    (`bill_name`), if the report states it.
     """
 
     source: str
@@ -69,18 +70,50 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     invoice_id: str | None = None
     line_id: str | None = None
     commitment_id: str | None = None
-    corrects: int | None = None
-    corrects_until: int | None = None
     context: int | None = None
+    bill: str = ""
+
+
+class BilledRow(NamedTuple):
+    """A row, with the first and the last day on which its bill can have it."""
+
+    row: StatementRow
+    first: int
+    last: int
+
+    @property
+    def billed_days(self) -> list[int]:
+        """Return the day on the bill of each day of use."""
+        return [min(max(day, self.first), self.last) for day in days_of_use(self.row)]
+
+
+class CoveredDays(NamedTuple):
+    """
+    The days of a bill, from `start` up to `end`, of which a statement has every row. Without a name, the statement has
+    all rows of these days, whatever their bills.
+    """
+
+    bill: str
+    start: int
+    end: int
+
+
+class ImportedFile(NamedTuple):
+    """A file of an import. `digest`: the SHA-256 of its unpacked content, or "" of a fetched page."""
+
+    name: str
+    digest: str
+    rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """
-    A bill for the time from `start` to `end`. It lists everything that was billed for that time.
+    Bills for the time from `start` to `end`. It lists everything that was billed for `covers`.
 
     `account` distinguishes customers of a source. `read_at`: when the provider returned the bill. `name`: the
-    file or address that it is from. Days after `settled_until` may still change, even without rows.
+    file or address that it is from. Days after `settled_until` may still change, even without rows. `days_in_part`:
+    days of which the statement has only some hours, so it replaces none of their rows.
     """
 
     source: str
@@ -91,13 +124,20 @@ class Statement:
     read_at: float
     settled_until: float
     name: str
+    covers: tuple[CoveredDays, ...] = ()
+    files: tuple[ImportedFile, ...] = ()
+    days_in_part: frozenset[int] = frozenset()
+
+    @property
+    def covered_days(self) -> Sequence[CoveredDays]:
+        return self.covers or (CoveredDays("", self.start, self.end),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementInfo:
     """
     UTC days that follow each other and were read together, all settled or all open. `digests`: of each day's
-    rows.
+    rows. `used_from`, `used_until`: the time of use of the rows, and of their days on bills.
     """
 
     source: str
@@ -108,7 +148,13 @@ class StatementInfo:
     settled: bool
     imported_at: float
     rows: int
+    used_from: int
+    used_until: int
     digests: tuple[str, ...] = ()
+
+    def has_use_within(self, start: int, end: int) -> bool:
+        """Return whether the days, or the use of a row, are within the time from `start` up to `end`."""
+        return min(self.start, self.used_from) < end and max(self.end, self.used_until) > start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,13 +188,58 @@ class ChangedStatementDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementOutcome:
-    """The result of storing a statement. `rows` are the rows stored for its span."""
+    """
+    The result of storing a statement. `rows` are the rows stored for its span. `id`: of the import, or "" if nothing
+    was stored. `already`: of the import that has the same files, if nothing was stored for this reason.
+    """
 
     rows: int
     days: int
     days_new: int
     days_changed: int
     revisions: tuple[ChangedStatementDay, ...] = ()
+    id: str = ""
+    already: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedDayInfo:
+    """
+    A day of an import, and what counts of it. `billed` and `counted`: dollars of all rows, and of those that count.
+    `overlap`: rows that do not count, because an older import has rows for their time.
+    """
+
+    day: int
+    rows: int
+    billed: Decimal
+    counted: Decimal
+    state: str
+    replaced_by: str
+    overlap: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementImportInfo:
+    """An import of reports. Its state is one of IMPORT_STATES. `replaced_by`: ids of newer imports."""
+
+    id: str
+    number: int
+    source: str
+    account: str
+    way: str
+    actor: str
+    files: tuple[ImportedFile, ...]
+    covers: tuple[CoveredDays, ...]
+    read_at: float
+    imported_at: float
+    rows: int
+    billed: Decimal
+    add_to: str
+    undone_at: float | None
+    undone_by: str
+    state: str
+    replaced_by: tuple[str, ...]
+    days: tuple[ImportedDayInfo, ...]
 
 
 # -- rules ---------------------------------------------------------------------------------------------------
@@ -159,12 +250,19 @@ MAX_DIGITS = 60  # maximum digits of an amount
 MAX_DECIMALS = 27  # decimals of an amount, as in the totals
 MAX_TEXT = 300
 MAX_DAY_ROWS = 50_000  # maximum cells per source, account and day
+MAX_BILLS = 24  # maximum bills in a statement
+KEEP_REPLACED_S = 400.0 * DAY_S  # default time for which replaced and undone rows are kept
+WAYS = FILE, UPLOAD, PULL, DEMO = "file", "upload", "pull", "demo"  # how an import arrived
+IMPORT_STATES = COUNTS, IN_PART, REPLACED, UNDONE = "counts", "in_part", "replaced", "undone"
+# A bucket of this length is a day of some time zone, perhaps one on which clocks change.
+LEAST_DAY_S, MOST_DAY_S = 12 * 3600, 36 * 3600
+# Noon of a local day is in UTC up to 13 hours before or 10 after noon of its date. Zones beyond are not told apart.
+_AFTER_NOON_S = 5400
 
 EXACT = Context(prec=200, traps=[Inexact])
 _CELL = (
     "source", "provider", "account", "key", "model", "start", "end", "unit", "kind", "currency", "tier", "region",
-    "batch", "settled", "line_type", "invoice_id", "line_id", "commitment_id", "corrects", "corrects_until",
-    "context",
+    "batch", "settled", "line_type", "invoice_id", "line_id", "commitment_id", "context", "bill",
 )  # fmt: skip
 _TEXTS = (
     "provider",
@@ -180,6 +278,7 @@ _TEXTS = (
     "invoice_id",
     "line_id",
     "commitment_id",
+    "bill",
 )
 _rows = msgspec.json.Decoder(list[StatementRow])
 
@@ -251,8 +350,12 @@ def normalize_amount(amount: Decimal) -> Decimal:
 def check_statement(statement: Statement) -> None:
     if statement.start >= statement.end:
         raise Invalid("a statement must start before it ends")
+    if statement.start % DAY_S or statement.end % DAY_S:
+        raise Invalid("a statement must cover whole days in UTC")
     if statement.end - statement.start > MAX_DAYS * DAY_S:
         raise Invalid(f"a statement covers at most {MAX_DAYS} days. Import a shorter time range")
+    if len({days.bill for days in statement.covered_days}) > MAX_BILLS:
+        raise Invalid(f"a statement has at most {MAX_BILLS} bills. Import fewer at once")
     if not _is_valid_year(statement.start) or not _is_valid_year(statement.end):
         raise Invalid("a statement must be within the years 2000 to 2999")
     for row in statement.rows:
@@ -282,25 +385,78 @@ def _is_valid_year(seconds: int) -> bool:
 
 
 def group_by_day(statement: Statement) -> dict[int, list[StatementRow]]:
-    """Return the rows by day. Rows from outside the statement's span are under its first day."""
+    """
+    Return the rows by covered day: the day on which the bill has them. Rows that were used outside the period of their
+    bill, or on no covered day, are under the first covered one, so that each newer report of the bill replaces them.
+    """
+    by_bill: dict[str, CoveredDays] = {}
+    for days in statement.covered_days:
+        by_bill.setdefault(days.bill, days)
     rows_by_day: dict[int, list[StatementRow]] = {
-        day: [] for day in day_starts(statement.start, statement.end)
+        day: []
+        for day in sorted({day for days in by_bill.values() for day in day_starts(days.start, days.end)})
     }
-    first = next(iter(rows_by_day))
     for row in statement.rows:
-        if not statement.start <= row.start < statement.end:
-            edges = {"start": statement.start, "end": min(first + DAY_S, statement.end)}
-            corrected_time = (
-                {"corrects": row.start, "corrects_until": row.end} if row.corrects is None else {}
-            )
-            row = msgspec.structs.replace(row, **edges, **corrected_time)
-        rows_by_day[day_start(row.start)].append(row)
+        covered = by_bill[row.bill if row.bill in by_bill else ""]
+        used = day_of_row(row)
+        day = used
+        if row.bill:
+            first, last = days_of_bill(row.bill)
+            day = min(max(used, first), last)
+        # a bill of another time zone may have hours of the day before or after its days
+        is_within = covered.start <= day < covered.end and abs(day - used) <= DAY_S
+        rows_by_day[day if is_within else day_start(covered.start)].append(row)
     return rows_by_day
 
 
-def rows_starting_outside(rows: Iterable[StatementRow], start: int, end: int) -> Iterator[StatementRow]:
-    """Yield the rows that start outside a span. A statement of the span does not replace them."""
-    return (row for row in rows if not start <= row.start < end)
+def to_billed_row(row: StatementRow, stored_day: int) -> BilledRow:
+    """Return a row with the days of its bill. A row without a bill keeps its days of use, if it is stored on one."""
+    if row.bill:
+        return BilledRow(row, *days_of_bill(row.bill))
+    days = days_of_use(row)
+    return BilledRow(row, days[0], days[-1]) if stored_day in days else BilledRow(row, stored_day, stored_day)
+
+
+def days_of_use(row: StatementRow) -> range:
+    """Return the UTC days of a row. Only a bucket of more than a day has several."""
+    if row.end - row.start > MOST_DAY_S:
+        return range(day_start(row.start), row.end, DAY_S)
+    day = day_of_row(row)
+    return range(day, day + DAY_S, DAY_S)
+
+
+def day_of_row(row: StatementRow) -> int:
+    """Return the UTC day of a row. The day of another time zone keeps its date."""
+    return day_of_bucket(row.start, row.end)
+
+
+def day_of_bucket(start: int, end: int) -> int:
+    return day_start(
+        (start + end) // 2 + _AFTER_NOON_S if LEAST_DAY_S <= end - start <= MOST_DAY_S else start
+    )
+
+
+def bill_name(start: int, end: int) -> str:
+    """
+    Return the name of the bill of a period: its month, such as `2026-09`, or else its first day and the day after its
+    last one. Raises Invalid for a period that ends before it starts or has over MAX_DAYS days.
+    """
+    if not start < end <= start + MAX_DAYS * DAY_S:
+        raise Invalid(f"the period of a bill must have 1 to {MAX_DAYS} days")
+    first, after = day_text(start), day_text(end)
+    month = datetime.fromtimestamp(start, UTC)
+    following = (month.replace(day=1) + timedelta(days=32)).replace(day=1)
+    return first[:7] if month.day == 1 and after == f"{following:%Y-%m-%d}" else f"{first}/{after}"
+
+
+def days_of_bill(name: str) -> tuple[int, int]:
+    """Return the first and the last day of the bill with this name."""
+    first, _, after = name.partition("/")
+    if after:
+        return parse_day(first), parse_day(after) - DAY_S
+    start = parse_day(f"{first}-01")
+    following = (datetime.fromtimestamp(start, UTC) + timedelta(days=32)).replace(day=1)
+    return start, int(following.timestamp()) - DAY_S
 
 
 def day_starts(start: int, end: int) -> Iterator[int]:
@@ -353,31 +509,51 @@ def rows_digest(rows: Sequence[StatementRow]) -> str:
 
 
 class StatementStore(Protocol):
-    """The stored bills. A statement replaces the rows of its source and account that start in its span."""
+    """The imported bills. A row counts unless a newer import of its source and account covers its bill on its day."""
 
     async def import_statement(
-        self, statement: Statement, *, actor: Actor, dry_run: bool = False
+        self,
+        statement: Statement,
+        *,
+        actor: Actor,
+        way: str = FILE,
+        add_to: str = "",
+        dry_run: bool = False,
+        replace: bool = False,
+        keep_replaced_s: float = KEEP_REPLACED_S,
     ) -> StatementOutcome:
         """
-        Store a statement. If an equal one is stored, nothing changes.
+        Store a statement as an import. If it would change no day, nothing is stored. `add_to`: the id of an import
+        of which this is another part, so it replaces nothing.
 
-        Raises Invalid, or NotAllowed if it is too large.
+        Raises Invalid, NotAllowed if it is too large, and WouldRemove unless `replace` accepts the loss.
         """
         ...
 
-    async def statement_rows(
-        self, *, provider: str | None, start: int, end: int
-    ) -> Sequence[StatementRow]: ...
+    async def imports(self) -> Sequence[StatementImportInfo]:
+        """Return all imports, oldest first, also those that were replaced or undone within the time to keep them."""
+        ...
+
+    async def undo(self, id: str, *, actor: Actor) -> StatementImportInfo:
+        """
+        Undo an import: what it replaced counts again. Raises NotThere, and NotAllowed if it was undone before or if
+        a closed month rests on it.
+        """
+        ...
+
+    async def statement_rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
+        """Return the rows that were used within the time from `start` up to `end`, whatever their bills."""
+        ...
+
+    async def billed_rows(self, *, provider: str | None, start: int, end: int) -> Sequence[BilledRow]:
+        """Return the rows that bills have on the days from `start` up to `end`, whenever they were used."""
+        ...
 
     async def statements(self) -> Sequence[StatementInfo]:
         """Return the stored statements, including days without rows."""
         ...
 
     async def months(self) -> Sequence[StatementMonth]: ...
-
-    async def delete(self, id: str, *, actor: Actor) -> None:
-        """Delete a statement's rows. Raises NotThere if no statement has this id."""
-        ...
 
     async def read_pull_state(self, name: str) -> Mapping[str, Any] | None:
         """Return the stored state of a regular import, or None if it never ran."""

@@ -203,7 +203,7 @@ class Administration:
 @dataclass(frozen=True, kw_only=True)
 class StorageEngine:
     """
-    The functions of a storage engine. See `docs/storage-engines.md` for guarantees.
+    The functions of a storage engine. See `docs/storage/storage-engines.md` for guarantees.
 
     `is_new`: whether it has no data; raises OSError. `version`: for bug reports. `known_faults`: of that
     version, with their effects. `check_schema`: raises OtherSchema, even in use. `recover`: raises NotAllowed

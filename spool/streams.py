@@ -318,10 +318,7 @@ def _has_dimensions(total: StreamTotal, operation: UnitCostOperation) -> bool:
 
 OVERHEAD = 192  # bytes of a row and its index entry, with their keys
 # Parts of a key's share. Above NEARLY_FULL, old totals are deleted until ROOM is reached.
-NEARLY_FULL, ROOM = (
-    0.9,
-    0.8,
-)
+NEARLY_FULL, ROOM = (0.9, 0.8)
 
 
 def estimated_bytes(total: StreamTotal) -> int:

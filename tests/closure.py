@@ -6,13 +6,12 @@ Everything that a reader of the core must know: the modules that its imports rea
 
 from __future__ import annotations
 
-import ast
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from tests.figures import PACKAGES, ROOT, figures
+from tests.figures import PACKAGES, ROOT, weight
 from tests.sources import contents
 
 # A receives spans and sends records. B also stores them.
@@ -53,7 +52,7 @@ def closure(roots: Iterable[str]) -> Mapping[str, str | None]:
             if name not in importers:
                 importers[name] = module
                 waiting.append(name)
-    return {module: importer for module, importer in importers.items() if _has_code(_path(module))}
+    return {module: importer for module, importer in importers.items() if contents(_path(module)).statements}
 
 
 def _named_modules(module: str) -> Iterator[str]:
@@ -80,13 +79,8 @@ def _path(module: str) -> Path:
     return path
 
 
-@cache
-def _has_code(path: Path) -> bool:
-    return any(not isinstance(node, ast.Expr) for node in ast.parse(path.read_text()).body)
-
-
 def code_lines(modules: Iterable[str]) -> int:
-    return sum(figures(_path(module)).code_lines for module in modules)
+    return sum(weight(_path(module)).code_lines for module in modules)
 
 
 def way_to_part(importers: Mapping[str, str | None]) -> list[str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.internal.conjecture import providers
 
 from gateway.monitoring.memory import NEW_OBJECTS, NEWER_ROUNDS
 from spool.registry import operators
@@ -74,6 +75,10 @@ settings.register_profile(
     report_multiple_bugs=False,
 )
 settings.load_profile("shrinking" if IS_LONG else "short")
+if not IS_LONG:
+    # Hypothesis parses all loaded modules for constants. That takes up to nine seconds of processor time, and examples
+    # would depend on the modules of other tests.
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 gc.disable()  # until all tests are collected: an eighth of the processor time of imports, which leave no garbage

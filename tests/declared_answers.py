@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 from msgspec import UnsetType
+from msgspec.structs import FieldInfo
 
 from gateway.http.address import ApiAddress
 from gateway.http.answers import JSON
@@ -55,11 +57,17 @@ def _problems_of_one(value: Any, kind: Any, at: str) -> Iterator[str]:
             yield f"{at} is {value!r}: {error}"
 
 
+@cache
+def _fields_by_name(kind: type[msgspec.Struct]) -> Mapping[str, FieldInfo]:
+    """Return the fields of a type. This evaluates all annotations, so it is done once for each type."""
+    return {field.encode_name: field for field in msgspec.structs.fields(kind)}
+
+
 def _field_problems(value: Any, kind: type[msgspec.Struct], at: str) -> Iterator[str]:
     if not isinstance(value, dict):
         yield f"{at} is {value!r}, and no object"
         return
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    fields = _fields_by_name(kind)
     yield from (f"{at}.{name} is not declared" for name in value.keys() - fields.keys())
     for name, field in fields.items():
         if name in value:

@@ -13,11 +13,14 @@ import re
 import tokenize
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from statistics import quantiles
+
+from tests.sources import contents
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("gateway", "exporters", "spool")
@@ -37,13 +40,17 @@ Place = tuple[int, int]  # a place in a source file: line and column
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class Weight:
     path: Path
-    lines: int
-    long_lines: int
-    code_lines: int
     statements: int  # without docstrings
     tokens: int
+    code_lines: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures(Weight):
+    lines: int
+    long_lines: int
     type_tokens: int  # number of tokens in annotations
     functions: Sequence[int]  # number of lines of each function in the file
     classes: int
@@ -61,15 +68,11 @@ def figures(path: Path) -> Figures:
     lines = text.splitlines()
     functions = [node for node in nodes if isinstance(node, Function)]
     docstrings = [(function.name, ast.get_docstring(function)) for function in functions]
-    tokens, type_tokens, code_lines = _tokens(text, _docstring_lines(nodes), _annotations(nodes))
     return Figures(
-        path=path.relative_to(ROOT),
+        **vars(weight(path)),
         lines=len(lines),
         long_lines=sum(len(line) > COLUMNS for line in lines),
-        code_lines=code_lines,
-        statements=sum(isinstance(node, ast.stmt) and not _is_text(node) for node in nodes),
-        tokens=tokens,
-        type_tokens=type_tokens,
+        type_tokens=_type_tokens(path, text, nodes),
         functions=[(function.end_lineno or 0) - function.lineno + 1 for function in functions],
         classes=sum(isinstance(node, ast.ClassDef) for node in nodes),
         docstrings=sum(text is not None for _, text in docstrings),
@@ -77,8 +80,26 @@ def figures(path: Path) -> Figures:
     )
 
 
+@cache
+def weight(path: Path) -> Weight:
+    """Count the code of a file without its docstrings. Lines of code are those in which a token begins."""
+    found = contents(path)
+    tokens_of_lines = Counter(_lines_of_tokens(path.read_text()))
+    code = tokens_of_lines.keys() - found.idle_lines
+    return Weight(
+        path=path.relative_to(ROOT),
+        statements=found.statements,
+        tokens=sum(tokens_of_lines[line] for line in code),
+        code_lines=len(code),
+    )
+
+
 def all_figures() -> list[Figures]:
     return [figures(path) for path in all_paths()]
+
+
+def all_weights() -> list[Weight]:
+    return [weight(path) for path in all_paths()]
 
 
 def all_paths() -> list[Path]:
@@ -89,37 +110,23 @@ def folders(files: Sequence[Figures]) -> Counter[Path]:
     return Counter(file.path.parent for file in files if file.path.name != "__init__.py")
 
 
-def subjects(files: Sequence[Figures]) -> dict[str, list[int]]:
-    """Return modules, statements and tokens of each subject: a package's folder, or its modules outside of folders."""
+def subjects(files: Sequence[Weight], lent: Collection[str] = ()) -> dict[str, list[int]]:
+    """
+    Return modules, statements and tokens of each subject: a package's folder, or its modules outside of folders.
+    Folders of `lent` are subjects of their own.
+    """
     weights: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for file in files:
         package, folder = file.path.parts[0], file.path.parts[1]
         name = f"{package}/{folder}" if len(file.path.parts) > 2 else package
+        name = next((each for each in lent if file.path.is_relative_to(each)), name)
         for index, weight in enumerate((1, file.statements, file.tokens)):
             weights[name][index] += weight
     return weights
 
 
-def _is_text(node: ast.AST) -> bool:
-    """Return whether a statement is a docstring or another string alone."""
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
-
-
 def _first_word(text: str) -> str:
     return text.split(maxsplit=1)[0].rstrip(",.:;")
-
-
-def _docstring_lines(nodes: Sequence[ast.AST]) -> set[int]:
-    """Return the lines of docstrings and other strings that are statements."""
-    lines: set[int] = set()
-    for node in nodes:
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return lines
 
 
 def _annotations(nodes: Sequence[ast.AST]) -> list[tuple[Place, Place]]:
@@ -136,23 +143,34 @@ def _annotations(nodes: Sequence[ast.AST]) -> list[tuple[Place, Place]]:
     )
 
 
-def _tokens(
-    text: str, left_out: set[int], annotations: Sequence[tuple[Place, Place]]
-) -> tuple[int, int, int]:
-    """
-    Count all code tokens, the tokens of types with their sign, and the lines that contain the start of a token.
-    """
-    lines = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
-    begins = [found.start() for found in _TOKEN.finditer(text) if found.group(1)]
+def _places_of_tokens(text: str) -> list[int]:
+    return [found.start() for found in _TOKEN.finditer(text) if found.group(1)]
+
+
+def _places_of_lines(text: str) -> list[int]:
+    return [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
+
+
+def _lines_of_tokens(text: str) -> Iterator[int]:
+    """Yield the line of each token, in order."""
+    lines, line = _places_of_lines(text), 1
+    for place in _places_of_tokens(text):
+        while lines[line] <= place:
+            line += 1
+        yield line
+
+
+def _type_tokens(path: Path, text: str, nodes: Sequence[ast.AST]) -> int:
+    """Count the tokens of types with their sign."""
+    lines, begins = _places_of_lines(text), _places_of_tokens(text)
+    idle = contents(path).idle_lines
 
     def among(since: Place, until: Place) -> int:
         first, last = (lines[line - 1] + column for line, column in (since, until))
         return bisect_left(begins, last) - bisect_left(begins, first)
 
-    code = {line for line in range(1, len(lines)) if line not in left_out and among((line, 0), (line + 1, 0))}
-    tokens = len(begins) - sum(among((line, 0), (line + 1, 0)) for line in left_out)
-    types = sum(among(*place) for place in annotations if place[0][0] not in left_out)
-    return tokens, types + len(annotations), len(code)
+    annotations = _annotations(nodes)
+    return sum(among(*place) for place in annotations if place[0][0] not in idle) + len(annotations)
 
 
 def rows(files: Sequence[Figures]) -> Iterator[tuple[str, str, str]]:
@@ -190,15 +208,14 @@ if __name__ == "__main__":
     parser.add_argument("--subjects", action="store_true", help="list what each subject weighs")
     options = parser.parse_args()
     wanted = options.files
-    files = all_figures()
     if options.subjects:
-        weights = subjects(files)
+        weights = subjects(all_weights())
         weights["together"] = [sum(column) for column in zip(*weights.values(), strict=True)]
         for name, (modules, statements, tokens) in weights.items():
             print(f"| `{name}` | {modules:,} | {statements:,} | {tokens:,} |")
     elif wanted:
-        for file in sorted(files, key=lambda file: file.tokens_a_line, reverse=True)[:wanted]:
+        for file in sorted(all_figures(), key=lambda file: file.tokens_a_line, reverse=True)[:wanted]:
             print(f"{file.tokens_a_line:6.2f} {file.code_lines:5d}  {file.path}")
     else:
-        for name, now, wanted_figure in rows(files):
+        for name, now, wanted_figure in rows(all_figures()):
             print(f"{name:42s} {now:28s} {wanted_figure}")

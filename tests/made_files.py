@@ -21,8 +21,8 @@ class MadeFiles:
         self._lock = threading.Lock()
 
     def migrate(self, connection: sqlite3.Connection, versions: Sequence[str]) -> None:
-        """Copy the tables into a new file. A file that already has a version is migrated as usual."""
-        if schema_version(connection):
+        """Copy the tables into a new file. A file that already has a version or a table is migrated as usual."""
+        if schema_version(connection) or connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
             migrate(connection, versions)
             return
         with self._lock:

@@ -11,14 +11,15 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 EVIDENCE = ROOT / "tests/EVIDENCE.md"
 # Documents and the headings of their tables of promises. The first cell of a row names the promise.
 TABLES = {
-    "docs/reliability.md": ("Guarantees",),
-    "docs/versioning.md": ("Public parts",),
+    "docs/promises/reliability.md": ("Guarantees",),
+    "docs/promises/versioning.md": ("Public parts",),
     "tests/EVIDENCE.md": ("Threats", "Audit findings", "Billed costs"),
 }
 
@@ -32,6 +33,7 @@ class Proof:
     is_long: bool
 
 
+@cache
 def promises(root: Path = ROOT) -> Mapping[str, str]:
     """Return each promise with the heading of its table, in the order of the documents."""
     found: dict[str, str] = {}
@@ -57,6 +59,7 @@ def promise_of(row: str) -> str:
     return re.sub(r"\[(.*?)\]\(.*?\)", r"\1", row.split("|")[1]).strip()
 
 
+@cache
 def proofs(root: Path = ROOT) -> list[Proof]:
     """Return the tests that the sources mark with `proves`, in the order of their files."""
     found: list[Proof] = []
@@ -104,7 +107,7 @@ def evidence(root: Path = ROOT) -> str:
         section, *more = re.split(r"^(?=## )", rest, maxsplit=1, flags=re.MULTILINE)
         lines = [_with_tests(line, found) for line in section.splitlines()]
         text = before + title + "\n".join(lines) + "\n" + "".join(more)
-    for document in ("docs/reliability.md", "docs/versioning.md"):
+    for document in ("docs/promises/reliability.md", "docs/promises/versioning.md"):
         for heading in TABLES[document]:
             rows = _first_cells((root / document).read_text(), heading)
             table = [_with_tests(f"| {promise} | |", found) for promise in rows]
@@ -115,7 +118,8 @@ def evidence(root: Path = ROOT) -> str:
 def _with_tests(line: str, found: list[Proof]) -> str:
     """Return a row of a table with the tests of its promise in the last cell. Return other lines unchanged."""
     cells = line.split("|")
-    tests = [proof for proof in found if len(cells) > 2 and proof.promise == promise_of(line)]
+    promise = promise_of(line) if len(cells) > 2 else ""
+    tests = [proof for proof in found if proof.promise == promise]
     if not tests:
         return line
     names = ", ".join(f"`{each.test}`{' (`make proofs`)' if each.is_long else ''}" for each in tests)

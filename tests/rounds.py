@@ -21,6 +21,11 @@ def examples(most: int) -> int:
     return most if IS_LONG else min(most, max(LEAST, most // 10))
 
 
+def reduced(size: int, *, by: int) -> int:
+    """Return the size of an input in proofs, else its `by`-th part."""
+    return size if IS_LONG else size // by
+
+
 def some(cases: Sequence[T], *, every: int) -> list[T]:
     """Return all cases of a loop in proofs, else every `every`-th."""
     return list(cases if IS_LONG else cases[::every])

@@ -18,6 +18,8 @@ class Contents(NamedTuple):
     texts: list[str]
     inner_texts: list[str]  # texts within the bodies of functions
     classes: list[str]  # only the classes at the top level
+    statements: int  # without docstrings
+    idle_lines: set[int]  # of docstrings, and of dots instead of a body
 
 
 @cache
@@ -26,22 +28,47 @@ def contents(path: Path) -> Contents:
     Parse a file once per process. The tree is not cached, because all trees together have a million objects.
     """
     tree = ast.parse(path.read_text())
-    parts = Contents([], [], [], [], [])
+    modules: list[str] = []
+    members: list[str] = []
+    texts: list[str] = []
+    inner_texts: list[str] = []
+    statements: list[ast.stmt] = []
     waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
     while waiting:
         node, is_inner = waiting.pop()
+        if isinstance(node, ast.stmt):
+            statements.append(node)
         if isinstance(node, ast.Import):
-            parts.modules.extend(alias.name for alias in node.names)
+            modules.extend(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            parts.modules.append(node.module)
-            parts.members.extend(f"{node.module}.{alias.name}" for alias in node.names)
+            modules.append(node.module)
+            members.extend(f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            parts.texts.append(node.value)
+            texts.append(node.value)
             if is_inner:
-                parts.inner_texts.append(node.value)
+                inner_texts.append(node.value)
         elif not isinstance(node, ast.Name | ast.Constant):
             is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             for each in ast.iter_child_nodes(node):
                 waiting.append((each, is_inner or (is_function and isinstance(each, ast.stmt))))
-    parts.classes.extend(node.name for node in tree.body if isinstance(node, ast.ClassDef))
-    return parts
+    idle = [
+        node for node in statements if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ]
+    return Contents(
+        modules,
+        members,
+        texts,
+        inner_texts,
+        classes=[node.name for node in tree.body if isinstance(node, ast.ClassDef)],
+        statements=sum(not is_text(node) for node in statements),
+        idle_lines={line for node in idle for line in range(node.lineno, (node.end_lineno or 0) + 1)},
+    )
+
+
+def is_text(node: ast.AST) -> bool:
+    """Return whether a statement is a docstring or another string alone."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

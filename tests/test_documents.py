@@ -142,7 +142,7 @@ def test_every_fault_scenario_is_in_the_evidence() -> None:
     """
     rows = re.findall(r"^\| ([AF]\d+) \| (.*?) \|", (ROOT / "tests/EVIDENCE.md").read_text(), re.MULTILINE)
     assert SCENARIOS == {name: words for name, words in rows if name in SCENARIOS}
-    for page in ("README.md", "docs/reliability.md"):
+    for page in ("README.md", "docs/promises/reliability.md"):
         assert f"{len(SCENARIOS)} fault scenarios" in (ROOT / page).read_text(), page
 
 

@@ -62,6 +62,7 @@ def test_each_kind_of_place_is_changed_in_functions_only() -> None:
         ast.parse(one.change(MODULE.encode()))
 
 
+@pytest.mark.proof
 def test_a_mutant_dies_in_its_folder_elsewhere_or_survives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

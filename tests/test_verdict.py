@@ -47,8 +47,9 @@ def recorded(tmp_path: Path, *options: str) -> list[Mapping[str, Any]]:
     (tmp_path / "test_some.py").write_text(TESTS)
     record = tmp_path / "record/part.ndjson"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.proved", "--record", str(record), *options]
+    slow_plugins = ["-p", "no:schemathesis", "-p", "no:hypothesispytest"]
     done = subprocess.run(
-        [*command, "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"), str(tmp_path)],
+        [*command, *slow_plugins, "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"), str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -16,9 +16,7 @@ OWN_LIMIT = re.compile(
 )
 # Programs whose own limits are tested.
 MEASURED = ("bench/", "waiting.py", "test_waiting.py", "test_cancellation.py")
-SHORT = {
-    "clients/openid/test_signing_assistants.py": "a browser may hang, and is ended",
-}
+SHORT = {"clients/openid/test_signing_assistants.py": "a browser may hang, and is ended"}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-# A policy for Envoy's ext_authz that refuses calls by the verdicts of Tollhouse: docs/verdict-adapters.md
+# A policy for Envoy's ext_authz that refuses calls by the verdicts of Tollhouse: docs/money/verdict-adapters.md
 package envoy.authz
 
 import rego.v1

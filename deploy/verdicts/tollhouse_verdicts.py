@@ -1,4 +1,4 @@
-"""A callback of LiteLLM's proxy that refuses calls by the verdicts of Tollhouse: docs/verdict-adapters.md."""
+"""A callback of LiteLLM's proxy that refuses calls by the verdicts of Tollhouse: docs/money/verdict-adapters.md."""
 
 import asyncio
 import base64

@@ -189,6 +189,7 @@ PAGES = (
         "Import provider bills, reconcile them, and close months.",
         _operators(
             "/statements",
+            "/statement-imports",
             "/statement-pulls",
             "/statement-uploads",
             "/reconciliation",
@@ -274,7 +275,7 @@ describes the same API at `/openapi.json`.
   with scopes.
 - **For operators**: use the socket in the data directory, or the session of a person who signed in. The header
   `X-Tollhouse-As: ada@example.com` names you in the audit list. Each operation names the
-  [permission set](../roles.md#permission-sets) that it requires.
+  [permission set](../people/roles.md#permission-sets) that it requires.
 
 ## Errors
 
@@ -373,11 +374,7 @@ def _anchor(method: str, path: str) -> str:
 def _page(page: ApiPage, rows: Sequence[_Operation], schemas: Mapping[str, Any], shown: ShownTable) -> str:
     [(usual, _)] = Counter(_errors(found) for _, _, found in rows).most_common(1)
     about = f"{tables.from_page(page.about)} The [HTTP API](../http-api.md) explains authorization, errors and lists."
-    context = tables.FieldContext(
-        schemas,
-        shown,
-        ShownAt(page.name),
-    )
+    context = tables.FieldContext(schemas, shown, ShownAt(page.name))
     operations = "".join(_operation(*row, context, usual) for row in rows)
     return f"# {page.title}\n\n{about}\n\nErrors, unless listed otherwise: {usual}.\n" + operations
 

@@ -20,11 +20,7 @@ _SCALARS: dict[Any, dict[str, Any]] = {
 
 
 def text() -> str:
-    schema = {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": "Tollhouse",
-        **_table(Config),
-    }
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Tollhouse", **_table(Config)}
     return orjson.dumps(schema, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 
 

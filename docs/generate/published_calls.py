@@ -81,7 +81,7 @@ PUBLISHED_CALLS: Mapping[str, PublishedCall] = {
 }
 _ADDRESS = "only the address is public, no field"
 _RECORDS = "records have their own rules: docs/reference/api/events.md"
-_ROWS = "rows of billing files have their own rules: docs/billing-connections.md"
+_ROWS = "rows of billing files have their own rules: docs/bills/billing-connections.md"
 _TELEMETRY = "/unit-cost/v1/telemetry"
 # published operations that have no parts to compare
 NOT_COMPARED: Mapping[str, str] = {

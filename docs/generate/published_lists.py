@@ -57,15 +57,7 @@ PUBLISHED: Mapping[str, PublishedList] = {
         ),
     ),
     "/v2/views": PublishedList(
-        fields=(
-            "id",
-            "name",
-            "filter",
-            "principal_dimension",
-            "connections",
-            "anomalies",
-            "last_updated",
-        ),
+        fields=("id", "name", "filter", "principal_dimension", "connections", "anomalies", "last_updated"),
         sorts=("last_updated",),
         why=(
             "a view here is a complete query with time range, groups and cost type; `version` prevents "
@@ -121,8 +113,7 @@ PUBLISHED: Mapping[str, PublishedList] = {
         why="the upstream id, whether rows have arrived, and whether the rows are part of costs",
     ),
     "/v2/connections/billing/{segment}/{connection_id}/billing_drops": PublishedList(
-        fields=("drop_id", "month", "row_count"),
-        why="",
+        fields=("drop_id", "month", "row_count"), why=""
     ),
     "/v2/billing/costs": PublishedList(
         fields=("usage_date", "cost"),

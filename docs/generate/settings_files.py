@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gateway.operations.files.kinds import file_kinds
 
-PAGE = "settings-as-files.md"
+PAGE = "operations/settings-as-files.md"
 _TABLE = re.compile(r"(^\| file \| .*\n\|---.*\n)((?:\|.*\n)+)", re.MULTILINE)
 
 

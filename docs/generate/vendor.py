@@ -1,8 +1,9 @@
 """
-Fetches the console's JavaScript libraries from npm into gateway/console/static/vendor: `make vendor`.
+Fetches the console's JavaScript libraries and its font from npm into gateway/console/static/vendor: `make vendor`.
 
 Each archive must have the hash in SOURCES.json. Bare module names become relative paths, because an import
-map would violate the strict content security policy.
+map would violate the strict content security policy. A font keeps only the weights and characters that SOURCES.json
+names, because the whole one is more than twice as large.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
@@ -34,7 +36,9 @@ def main() -> None:
             )
         with tarfile.open(fileobj=io.BytesIO(archive)) as members:
             for path, name in source["files"].items():
-                (VENDOR / name).write_bytes(_rewritten(_member(members, path)))
+                content = _member(members, path)
+                part = source.get("part")
+                (VENDOR / name).write_bytes(_font_part(content, part) if part else _rewritten(content))
             text = _member(members, source["licence_file"]).decode().strip()
         licences.append(f"{source['name']} {source['version']} ({source['licence']})\n\n{text}\n")
     (VENDOR / "LICENSES.txt").write_text(f"\n{'-' * 80}\n\n".join(licences))
@@ -52,6 +56,20 @@ def _member(members: tarfile.TarFile, path: str) -> bytes:
     if found is None:
         sys.exit(f"{path} is not a file of the archive")
     return found.read()
+
+
+def _font_part(font: bytes, part: Mapping[str, str]) -> bytes:
+    with tempfile.TemporaryDirectory() as place:
+        whole, light, small = (f"{place}/{name}.woff2" for name in ("whole", "light", "small"))
+        Path(whole).write_bytes(font)
+        weights = f"wght={part['weights']}"
+        for command in (
+            ["varLib.instancer", whole, weights, "--no-recalc-timestamp", "--output", light],
+            ["subset", light, f"--unicodes={part['characters']}", f"--layout-features={part['features']}",
+             "--flavor=woff2", "--no-recalc-timestamp", f"--output-file={small}"],
+        ):  # fmt: skip
+            subprocess.run([sys.executable, "-m", "fontTools", *command], check=True)
+        return Path(small).read_bytes()
 
 
 def _rewritten(text: bytes) -> bytes:

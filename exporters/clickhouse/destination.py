@@ -84,7 +84,7 @@ async def probe_destination(
     finally:
         await server.close()
     if not columns:
-        message = f"the table {settings.table} does not exist: create it (docs/clickhouse.md)"
+        message = f"the table {settings.table} does not exist: create it (docs/lake/clickhouse.md)"
         return Probe(status=REFUSED, words=message)
     mends = [*table_alteration_statements(settings.table, columns)]
     if mends:

@@ -67,7 +67,7 @@ class ClickHouseExporter:
             raise Misconfigured(
                 f"the table already has other rows with the numbers {delivery.first} to "
                 f"{delivery.last}, from another installation or from a copy of this one: configure "
-                "another table (docs/clickhouse.md)",
+                "another table (docs/lake/clickhouse.md)",
                 answered=False,
             )
         if stored_rows != body.rows:

@@ -228,7 +228,7 @@ class KafkaExporter:
             return False
         raise Misconfigured(
             f"the topic already has other records with numbers up to {committed.last}, from before this "
-            "data was restored or from a copy of it: configure another topic (docs/kafka.md)",
+            "data was restored or from a copy of it: configure another topic (docs/lake/kafka.md)",
             answered=False,
         )
 

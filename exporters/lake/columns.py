@@ -64,11 +64,7 @@ COLUMNS: Final[Mapping[str, str]] = {
 
 # columns that cannot be left out, because sums and digests need them
 KEPT: Final = frozenset(
-    {
-        *FIRST,
-        "shadow",
-        *(name for name, type in COLUMNS.items() if name.endswith("_tokens")),
-    }
+    {*FIRST, "shadow", *(name for name, type in COLUMNS.items() if name.endswith("_tokens"))}
 )
 
 _MOST_COUNT: Final = 2**63 - 1

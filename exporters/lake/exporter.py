@@ -174,7 +174,7 @@ class LakeExporter:
                 raise Misconfigured(
                     f"the data lake already has the numbers {first} to {last} of edition {edition}, "
                     "from before this data was restored or this destination was created: stop the "
-                    "server and run tollhouse lake adopt, or set another prefix (docs/lake-maintenance.md)",
+                    "server and run tollhouse lake adopt, or set another prefix (docs/lake/maintenance.md)",
                     answered=False,
                 )
 
@@ -311,7 +311,7 @@ async def claim_prefix(store: LakeStore, installation: str) -> None:
     if owner not in (installation, None):
         raise Misconfigured(
             f"the prefix belongs to another installation ({owner}, according to {OWNER_NAME}): set "
-            "another prefix for this destination (docs/lake.md)",
+            "another prefix for this destination (docs/lake/index.md)",
             answered=False,
         )
 

@@ -242,12 +242,7 @@ class BillingSync:
         return plan
 
     async def _changed_hours(
-        self,
-        since: datetime,
-        until: datetime,
-        *,
-        all: bool = False,
-        only_sent: bool = False,
+        self, since: datetime, until: datetime, *, all: bool = False, only_sent: bool = False
     ) -> AsyncIterator[list[CbfHour]]:
         """
         Yield, day by day, the hours that differ from the sent hours.

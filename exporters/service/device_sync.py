@@ -32,7 +32,7 @@ from spool.loops import failure_reason, log_failure, repeat
 
 NAME = "upstream/devices"
 ENROLL, HEARTBEAT = "enroll", "heartbeat"
-USES = ("use", "state_since", "unheard_since", "heard_at")  # fields of an assistant in heartbeats
+USES = ("use", "state_since", "unheard_since", "heard_at", "slots")  # fields of an assistant in heartbeats
 
 PARKED_RETRY_S = 60.0
 HELD_RETRY_S = 600.0  # seconds to wait after a rejected row; a change of the device's facts ends the wait
@@ -42,6 +42,7 @@ ROUND_S = 0.3
 # Seconds after which a device that only pings is reported again. Otherwise the upstream would show it as offline,
 # because agents send a heartbeat only every 15 minutes.
 ALIVE_S = 45.0
+DRAINED_LOOK_S = 15.0  # seconds between checks whether the calls were sent that a heartbeat said to wait
 LONGEST_ID = 256
 # type of a 403 about one device, which must use its own key at the upstream
 OWN_KEY_NEEDED = "device_key_needed"
@@ -51,7 +52,8 @@ _NOT_FOLLOWED = (
 _ABOUT_ALL_ROWS = (429, 502, 503, 504)  # status codes of responses that concern all rows
 
 # The changes of heartbeats for another Tollhouse: what is stored, the device, and when the oldest record began to wait.
-StateWhatWaits = Callable[[dict[str, Any], Device, float | None], None]
+# Returns whether the heartbeat now states that calls wait here.
+StateWhatWaits = Callable[[dict[str, Any], Device, float | None], bool]
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +68,8 @@ class DeviceSync:
 
     With `tells_changes`, the upstream is a Tollhouse, which also gets revocations and resets.
     `state_what_waits` adds to the heartbeats that this sync sends since when the oldest record waits.
-    `waiting_since` returns that time.
+    `waiting_since` returns that time. A heartbeat that states waiting calls is sent once more after they were sent,
+    because its device may sleep then.
     """
 
     def __init__(
@@ -78,7 +81,7 @@ class DeviceSync:
         in_flight: int = 4,
         tells_changes: bool = False,
         waiting_since: Callable[[], Awaitable[float | None]] = _no_waiting_record_time,
-        state_what_waits: StateWhatWaits = lambda heartbeat, device, since: None,
+        state_what_waits: StateWhatWaits = lambda heartbeat, device, since: False,
         backoff: Backoff | None = None,
     ) -> None:
         self._table = table
@@ -96,6 +99,8 @@ class DeviceSync:
         self._closed_until = 0.0
         # by device id: the version of the facts that wait, and the time until which they wait
         self._backoffs: dict[str, tuple[int, float]] = {}
+        # by device id: the version of the row that stated waiting calls, and the time of the report
+        self._stated_waits: dict[str, tuple[int, float]] = {}
         self._reported_at: dict[str, float] = {}  # by device id: the last report that the upstream knows of
         self._poked = asyncio.Event()
 
@@ -191,6 +196,7 @@ class DeviceSync:
     async def _send_due_devices_and_return_wait_s(self) -> float:
         """Send everything that is due. Return the seconds to wait if nothing changes."""
         while True:
+            await self._forget_ended_waits()
             now = self._clock.monotonic()  # read once per round, so that each device is either sent or waits
             due = self._due_devices(now)
             if not due:
@@ -210,7 +216,9 @@ class DeviceSync:
         due = [
             device
             for device in self._table.all()
-            if self._is_due_to_send(device) and not self._is_backing_off(device, now)
+            if self._is_due_to_send(device)
+            and not self._is_backing_off(device, now)
+            and not self._waits_for_calls(device)
         ]
         return sorted(due, key=lambda device: (device.state != REVOKED, device.last_seen))
 
@@ -275,8 +283,9 @@ class DeviceSync:
             own["sent_at"] = self._clock.now() + device.clock_offset_s
         elif self._needs_alive_report(device):
             own.pop("sent_at", None)
+        states_wait = False
         if self._tells_changes:
-            self._state_what_waits(own, device, self._waiting_since)
+            states_wait = self._state_what_waits(own, device, self._waiting_since)
             if device.left_at is not None:
                 own["leaving"] = "removed"
         else:
@@ -285,6 +294,10 @@ class DeviceSync:
         await self._upstream.send(HEARTBEAT, msgspec.json.encode(body))
         self._note_success()
         self._reported_at[device.id] = device.last_seen
+        if states_wait:  # the row counts as not sent, also after a restart
+            self._stated_waits[device.id] = device.version, self._clock.now()
+            return
+        self._stated_waits.pop(device.id, None)
         # The change is not awaited. If a crash loses it, the same heartbeat is sent again and changes nothing.
         self._table.change_and_write_soon(
             device.id, lambda known: replace(known, sent_version=device.version, held=None)
@@ -339,12 +352,26 @@ class DeviceSync:
         facts_version, until = self._backoffs.get(device.id, (0, 0.0))
         return facts_version == device.facts_version and until > now
 
+    def _waits_for_calls(self, device: Device) -> bool:
+        version, _ = self._stated_waits.get(device.id, (0, 0.0))
+        return version == device.version and not self._needs_alive_report(device)
+
+    async def _forget_ended_waits(self) -> None:
+        """Let devices be sent again of which no call waits any more that waited at their last report."""
+        if self._stated_waits:
+            since = await self._read_waiting_since()
+            self._stated_waits = {
+                id: wait for id, wait in self._stated_waits.items() if since is not None and since <= wait[1]
+            }
+
     def _remove_ended_backoffs_and_return_wait_s(self, now: float) -> float:
         self._backoffs = {id: rest for id, rest in self._backoffs.items() if rest[1] > now}
         self._reported_at = {
             id: at for id, at in self._reported_at.items() if self._table.find(id) is not None
         }
-        return max(0.01, min((until for _, until in self._backoffs.values()), default=inf) - now)
+        ends = [until for _, until in self._backoffs.values()]
+        ends += [now + DRAINED_LOOK_S] if self._stated_waits else []
+        return max(0.01, min(ends, default=inf) - now)
 
     def _is_due_to_send(self, device: Device) -> bool:
         """

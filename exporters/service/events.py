@@ -96,11 +96,7 @@ class EventExporter:
             raise DeliveryTooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
         key = delivery.idempotency_key
         answer = await self._upstream.send(
-            STREAM,
-            body,
-            content_type=BATCH,
-            idempotency_key=key,
-            max_answer_bytes=MAX_ITEMS_ANSWER_BYTES,
+            STREAM, body, content_type=BATCH, idempotency_key=key, max_answer_bytes=MAX_ITEMS_ANSWER_BYTES
         )
         count, message = _decode_rejections(answer.body)
         refused = max(count, rejected_count_in_receipt(answer))

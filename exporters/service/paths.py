@@ -41,9 +41,7 @@ STREAMS: dict[str, StreamEndpoint] = {
     "metrics": StreamEndpoint(path="/v1/metrics", scope=scopes.INGEST, published=False, telemetry=True),
     "enroll": StreamEndpoint(path="/v1/ai-control-plane/enroll", scope=scopes.ENROLL, published=False),
     "heartbeat": StreamEndpoint(
-        path="/v1/ai-control-plane/heartbeat",
-        scope=scopes.HEARTBEAT,
-        published=False,
+        path="/v1/ai-control-plane/heartbeat", scope=scopes.HEARTBEAT, published=False
     ),
     "ping": StreamEndpoint(path="/v1/ai-control-plane/ping", scope=scopes.PING, published=False),
     "people-addresses": StreamEndpoint(
@@ -53,16 +51,10 @@ STREAMS: dict[str, StreamEndpoint] = {
         only_tollhouse=True,
     ),
     "people-erasures": StreamEndpoint(
-        path="/v1/ai-control-plane/people/erasures",
-        scope=scopes.INGEST,
-        published=False,
-        only_tollhouse=True,
+        path="/v1/ai-control-plane/people/erasures", scope=scopes.INGEST, published=False, only_tollhouse=True
     ),
     "usage-events": StreamEndpoint(
-        path="",
-        scope=scopes.CREATE_EVENT,
-        published=False,
-        at_tollhouse="/v1/events",
+        path="", scope=scopes.CREATE_EVENT, published=False, at_tollhouse="/v1/events"
     ),
     "unit-cost": StreamEndpoint(path="/unit-cost/v1/telemetry/{kind}/{stream}/{operation}", scope=_RECORDS),
     "unit-cost-streams": StreamEndpoint(

@@ -137,9 +137,7 @@ class UnitCostExporter:
         return await self._streams.find_totals(sorted(places))
 
     def _group_runs(
-        self,
-        records: Sequence[tuple[int, UnitCostOperation]],
-        totals: Totals,
+        self, records: Sequence[tuple[int, UnitCostOperation]], totals: Totals
     ) -> Iterator[OperationRun]:
         run: OperationRun | None = None
         for number, record in records:

@@ -45,18 +45,12 @@ _LISTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Costs and bills": {
         "views": ("gateway.cli.operator.money.views", "Manage views, which are saved filters over AI costs."),
-        "allocation": (
-            "gateway.cli.operator.money.allocation",
-            "Define your own dimensions by rules.",
-        ),
+        "allocation": ("gateway.cli.operator.money.allocation", "Define your own dimensions by rules."),
         "prices": (
             "gateway.cli.prices.command",
             "Show the prices of a model, set own prices, and load a newer price list.",
         ),
-        "plans": (
-            "gateway.cli.operator.plans",
-            "Manage plans of assistants, and show their costs.",
-        ),
+        "plans": ("gateway.cli.operator.plans", "Manage plans of assistants, and show their costs."),
         "contracts": (
             "gateway.cli.operator.contracts",
             "Manage contracts with providers, and show their costs.",
@@ -89,10 +83,7 @@ _LISTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Senders": {
         "agent": ("gateway.cli.agent", "Run on a laptop: forward coding assistants' telemetry."),
-        "devices": (
-            "gateway.cli.operator.devices",
-            "List, admit, approve, revoke and delete devices.",
-        ),
+        "devices": ("gateway.cli.operator.devices", "List, admit, approve, revoke and delete devices."),
         "fleet": (
             "gateway.cli.operator.fleet",
             "Show which machines and assistants report, and why others do not.",
@@ -100,10 +91,7 @@ _LISTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "clusters": ("gateway.cli.operator.clusters", "Manage the Kubernetes clusters that report here."),
         "container": ("gateway.cli.operator.clusters", "Show container metrics and their waiting files."),
         "events": ("gateway.cli.operator.events", "Send and list usage events."),
-        "streams": (
-            "gateway.cli.operator.streams",
-            "List unit-cost streams; resolve unanswered deliveries.",
-        ),
+        "streams": ("gateway.cli.operator.streams", "List unit-cost streams; resolve unanswered deliveries."),
         "explain": ("gateway.cli.explain", "Show the records that a payload would produce."),
     },
     "Delivery and storage": {
@@ -121,10 +109,7 @@ _LISTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "People and notifications": {
         "operators": ("gateway.cli.operator.people", "Manage operator accounts and their sessions."),
         "roles": ("gateway.cli.operator.roles", "Manage roles: what people may do and see."),
-        "people": (
-            "gateway.cli.operator.people",
-            "Link the names of a person, and assign names to show.",
-        ),
+        "people": ("gateway.cli.operator.people", "Link the names of a person, and assign names to show."),
         "console": ("gateway.cli.operator.people", "Sign in to the console."),
         "mcp": ("gateway.cli.operator.mcp", "Run an MCP server for an assistant."),
         "notifications": (

@@ -15,12 +15,7 @@ import msgspec
 import orjson
 
 from gateway.cli import exit_with_message
-from gateway.cli.agent_settings import (
-    config_option,
-    directory_option,
-    endpoint_option,
-    load_agent_config,
-)
+from gateway.cli.agent_settings import config_option, directory_option, endpoint_option, load_agent_config
 from gateway.cli.output import show_table
 from gateway.devices.agent.link import ENDPOINT, SERIAL, STATES_FILE, USE, USER, USES_FILE
 from gateway.devices.fleet.heartbeat_facts import NOT_INSTALLED
@@ -127,14 +122,16 @@ def _assistant_status_rows(
     found: Mapping[str, Mapping[str, Any]], directory: Path, endpoint: str
 ) -> list[dict[str, Any]]:
     from gateway.devices.agent import activity
+    from gateway.devices.agent.heard_calls import read_heard_calls
+    from gateway.devices.agent.probe.look import AgentLink
 
     seen, today = activity.read_activity(directory), activity.day_in_local_time(SystemClock().now())
-    calls = activity.read_call_ends(directory)
+    link = AgentLink(calls=read_heard_calls(directory))
     rows = []
     for name, row in found.items():
         activities = [seen[source] for source in seen if assistant_of_source(source) == name]
         times = [sender.last_seen for sender in activities]
-        times += [calls[name]] if name in calls else []
+        times += [ended] if (ended := link.newest_call(name)) is not None else []
         rows.append(
             {
                 "assistant": name,

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +31,7 @@ from gateway.configuration.reader import load_config
 from gateway.configuration.sections import Config
 from gateway.configuration.values import ConfigError, is_loopback, split_address
 from gateway.devices.agent.activity import ActivityRecorder
+from gateway.devices.agent.connection_user import with_user_of_connection
 from gateway.devices.agent.hook import HookArguments, reason_to_refuse_hook_call
 from gateway.devices.agent.identity import (
     KEY_FILE,
@@ -53,16 +55,20 @@ from gateway.monitoring import logs
 from gateway.people.authentication.bearer import AuthenticatedKey
 from spool.clock import SteadyClock, SystemClock
 from spool.errors import SpoolError
-from spool.record import utc_iso
+from spool.log.protocols import RecordLog
+from spool.record import AI_TELEMETRY, Inference, utc_iso
 from spool.registry.enrolment_tokens import PREFIX as TOKEN_PREFIX
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
 
+NOBODY = 65534  # id of a user that the reader cannot see, and of no person
 DYNAMIC_USERS = range(61184, 65520)  # range of user ids that systemd assigns to services
 FIRST_ANSWER_S = 10.0
+MOST_READ_AGAIN = 20_000  # records of the log whose calls are recorded after a start
 FIRST_LOOK_S = 10.0  # seconds that a first enrolment waits for the probe
 
 # imported late, so that a wrong configuration is reported without loading the server
 if TYPE_CHECKING:
+    from gateway.operations.services import AllServices
     from gateway.service.app import TollhouseApp
 
 _log = logging.getLogger(__name__)
@@ -126,7 +132,13 @@ async def _run_app_with_gateway_link(
     )
     forwarded = config_with_gateway_as_upstream(config)
     app = TollhouseApp(
-        forwarded, version=version("tollhouse"), clock=clock, local=local, observer=recorder, reread=reread
+        forwarded,
+        version=version("tollhouse"),
+        clock=clock,
+        local=local,
+        observer=recorder,
+        reread=reread,
+        prepare=_read_empty_requests,
     )
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(recorder.stop)
@@ -139,6 +151,21 @@ async def _run_app_with_gateway_link(
             await stack.enter_async_context(_keep_gateway_link(forwarded, own_identity, recorder, app))
 
         return await run_app_until_stopped(app, announce_and_connect, stdin_stops=stdin_stops)
+
+
+async def _read_empty_requests(services: AllServices) -> None:
+    """
+    Read an empty request of each signal and encoding. The first one imports modules, for which a program that ends may
+    not wait.
+    """
+    from gateway.operations.receivers import otlp_http
+
+    with services.receivers.inflight.new_share() as share:
+        for signal in otlp_http.MEMBERS:
+            for body, is_json in ((b"", False), (b"{}", True)):
+                await otlp_http.read_export(
+                    signal, body, json=is_json, receivers=services.receivers, reservation=share
+                )
 
 
 def config_with_gateway_as_upstream(config: Config) -> Config:
@@ -159,7 +186,7 @@ async def _keep_gateway_link(
     upstream, directory = config.upstream, config.data_dir
     key_file = directory / KEY_FILE
     numbers, link_file, is_full = HeartbeatNumbers(directory), LinkFile(directory), False
-    probed = ProbedAssistantStates(directory, is_full=lambda: is_full)
+    probed, counters = ProbedAssistantStates(directory), app.services.single.exposition.metrics
     started_at, facts = utc_iso(int(time.time())), _device_facts(config, device_identity)
     verdicts = NewestBudgetVerdicts(time.time)
 
@@ -168,11 +195,19 @@ async def _keep_gateway_link(
         ages = [route.oldest_age_s for route in routes if route.oldest_age_s is not None]
         return sum(route.queued for route in routes), max(ages, default=0.0)
 
+    def refused_since() -> float | None:
+        return counters.full_since if is_full else None
+
     async def number_and_build_heartbeat() -> Mapping[str, object]:
         records, age_s = await queue_depth_and_age()
         return {
             "sent_at": utc_iso(time.time()),
-            "spool": {"records": records, "oldest_age_s": age_s},
+            "spool": {
+                "records": records,
+                "oldest_age_s": age_s,
+                "full": is_full,
+                "refused_since": utc_iso(refused_since()),
+            },
             "sources": recorder.activity_by_source(),
             "agent": {"service": service_manager_kind(), "started_at": started_at, **resident_memory()},
             "key_storage": "file",
@@ -186,9 +221,7 @@ async def _keep_gateway_link(
         # rounded, so that the file of a stopped route is not rewritten at each check
         oldest_at = (time.time() - age_s) // BACKLOG_S * BACKLOG_S if age_s > BACKLOG_S else None
         link_file.write_if_changed(
-            url=app.url,
-            oldest_at=oldest_at,
-            forward=link.problem or (BACKLOG if oldest_at else ""),
+            url=app.url, oldest_at=oldest_at, forward=link.problem or (BACKLOG if oldest_at else "")
         )
 
     link = DeviceReporter(
@@ -196,7 +229,12 @@ async def _keep_gateway_link(
         UpstreamPaths(upstream),
         facts=lambda: {**facts, **probed.probed_fields()},
         report=number_and_build_heartbeat,
-        version=lambda: (probed.states_to_compare(), sorted(recorder.activity_by_source())),
+        version=lambda: (
+            probed.states_to_compare(),
+            sorted(recorder.activity_by_source()),
+            is_full,
+            refused_since() is None,
+        ),
         enrolment_key=_enrolment_secret(config),
         key_file=key_file,
         keep_key=lambda key: write_private_file(key_file, key + "\n"),
@@ -217,9 +255,8 @@ async def _keep_gateway_link(
             await probed.wait_for_probed_fields(FIRST_LOOK_S)
         await link.run()
 
-    devices = app.services.single.devices
-    devices.called = recorder.record_call_ends
-    devices.budget_refusal = verdicts.reason_to_refuse_calls
+    await _note_calls_and_their_users(app, recorder, config)
+    app.services.single.devices.budget_refusal = verdicts.reason_to_refuse_calls
     task = asyncio.create_task(connect_and_run_link(), name="gateway connection")
     try:
         yield
@@ -227,6 +264,28 @@ async def _keep_gateway_link(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await link.close()
+
+
+async def _note_calls_and_their_users(app: TollhouseApp, recorder: ActivityRecorder, config: Config) -> None:
+    """Let the recorder have every call, also those since its file was written, and calls the logins of their users."""
+    devices, log = app.services.single.devices, app.services.storage.log
+    recorder.next_number = lambda: log.next_number(AI_TELEMETRY)
+    devices.called = recorder.record_calls
+    app.services.receivers.access.with_user_of_connection = with_user_of_connection
+    if USER in config.agent.report:
+        devices.login_of = login_of_person
+    await record_calls_since_stop(recorder, log)
+
+
+async def record_calls_since_stop(recorder: ActivityRecorder, log: RecordLog) -> None:
+    """Record the calls of the log that are newer than the recorder's file, because the agent may have been killed."""
+    from gateway.devices.assignment import received_call
+
+    next_number = log.next_number(AI_TELEMETRY)
+    first = max(recorder.heard.number, next_number - MOST_READ_AGAIN, 1)
+    entries = await log.read(AI_TELEMETRY, first, next_number - 1, includes_open_records=True)
+    records = (record for entry in entries for record in entry.records if isinstance(record, Inference))
+    recorder.record_calls([call for record in records if (call := received_call(record, time.time()))])
 
 
 def _number_next_heartbeat(numbers: HeartbeatNumbers) -> Mapping[str, object]:
@@ -276,6 +335,19 @@ def process_user_unless_service() -> str | None:
     if sys.platform != "win32" and hasattr(os, "getuid") and _is_service_account(os.getuid()):
         return None
     return system_user()
+
+
+@lru_cache
+def login_of_person(uid: int) -> str:
+    """Return the login of a user, or "" for root, a service and an unknown id."""
+    if sys.platform == "win32" or uid == 0 or uid >= NOBODY or _is_service_account(uid):
+        return ""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return ""
 
 
 def _is_service_account(uid: int) -> bool:

@@ -49,8 +49,7 @@ def require_data_directory(settings: Config, config: Path | None, data: Path | N
         click.echo(f"tollhouse: {directory} is a new data directory without any data", err=True)
     elif LOCK_FILE not in names and _has_no_tollhouse_data(settings):
         exit_with_message(
-            f"{directory} has other files in it and no Tollhouse data; name the data directory with --data",
-            2,
+            f"{directory} has other files in it and no Tollhouse data; name the data directory with --data", 2
         )
 
 

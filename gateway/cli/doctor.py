@@ -165,7 +165,7 @@ def _diagnose_versions(config: Config) -> Iterator[Diagnosis]:
     message = (
         native.status_text
         if native.is_on
-        else f"{native.status_text}; with it the same work takes a third less time"
+        else f"{native.status_text}; with it the same work takes less processor time"
     )
     yield Diagnosis(about="compiled module", status=OK if native.is_on else NOTE, words=message)
 

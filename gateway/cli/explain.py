@@ -8,6 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
+from datetime import datetime, timedelta
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ from spool.identity import describe_dedup_rule
 from spool.log.accounting import LEFT_OUT
 from spool.log.counters import BASE_LINE, FORGOTTEN, LATE, NOT_FINITE, UNCHANGED
 from spool.printable import printable_json
-from spool.record import AiRecord, Inference, Record, record_to_json
+from spool.record import NS, AiRecord, Inference, Record, record_to_json
 from spool.settings import SpoolSettings
 
 # maximum items in a file; this is more than the limit of a request, because a file may be larger
@@ -114,7 +115,8 @@ def explain(
     object per line with the name in "file". With --why, also prints the rule behind every number, the lines
     that the estimated cost sums, and the reason for each item without a record.
 
-    With --record, prints the stored record, the reasons for its numbers, and the fields that are not stored.
+    With --record, prints the stored record, the reasons for its numbers, and the fields that are not stored. For a
+    call of a session, "waste" has the part of its cost that was paid again, with the formula of each class.
     """
     if (record is None) == (not files):
         raise click.UsageError("give FILE, or --record ID")
@@ -141,13 +143,26 @@ def explain(
 
 
 def _explain_record(id: str, since: str | None, data: Path | None, config: Path | None) -> None:
+    from gateway.money.waste.lane import ENDS_AFTER
+
     settings = load_config_with_data(config, data)
     client = OperatorClient(settings, local_address(settings), has_file=config is not None)
-    show_json(
-        client.request(
-            "GET", f"/records/{quote_segment(id)}", query=[] if since is None else [("since", since)]
-        )
+    answer = client.request(
+        "GET", f"/records/{quote_segment(id)}", query=[] if since is None else [("since", since)]
     )
+    stored = answer["record"]
+    if stored["kind"] == Inference.kind and stored["session"] and stored["start_time"]:
+        start = datetime.fromisoformat(stored["start_time"])
+        lane = timedelta(seconds=ENDS_AFTER // NS)
+        around = [("from", start - lane), ("to", start + lane)]
+        status, judged = client.request_with_status(
+            "GET",
+            f"/work/session/{quote_segment(stored['session'])}/waste",
+            query=[(name, f"{at:%Y-%m-%dT%H:%M:%SZ}") for name, at in around],
+        )
+        calls = judged["calls"] if status == 200 else []  # a search that is cut may not reach the session
+        answer["waste"] = next((call for call in calls if call["id"] == stored["id"]), None)
+    show_json(answer)
 
 
 async def explain_payload(
@@ -179,11 +194,7 @@ async def explain_payload(
             log, shadows, clock, wait_s=inf, max_items=sys.maxsize, max_bytes=sys.maxsize
         )
         intake = PayloadIntake(
-            log,
-            attributor=RecordAttributor(config),
-            prices=book,
-            shadows=shadows,
-            counters=counters,
+            log, attributor=RecordAttributor(config), prices=book, shadows=shadows, counters=counters
         )
         await intake.store_outcome(outcome, AuthenticatedKey(name="explain", scopes=frozenset(), labels={}))
         await counters.record_due_and_reverse_repeated_counters(releases_all=True)

@@ -50,6 +50,7 @@ _VALUES: Mapping[str, str] = {
     "silent": "offline",
     "losing": "loses calls",
     "delayed": "calls wait",
+    "unseen": "cannot be judged",
     "missing": "never seen",
     "copied": "copied disk",
     "replaced": "installed again",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from spool.settings import (
-    setting,
-)
+from spool.settings import setting
+
+_LANE_FIELD = re.compile("session|run|tag:.+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +58,16 @@ class SourceSettings:
     )
     signing_secret_file: Path | None = setting(
         None,
-        (
-            "file with Helicone's signing secret; webhooks without its signature are refused; only for "
-            "helicone"
-        ),
+        "file with Helicone's signing secret; webhooks without its signature are refused; only for helicone",
+    )
+
+    lane: tuple[str, ...] = setting(
+        (), "fields that the calls of one conversation share; empty: those of the product, if they are known"
     )
 
     def problems(self, setting_path: str) -> Iterator[str]:
+        if self.lane and not ("session" in self.lane and all(map(_LANE_FIELD.fullmatch, self.lane))):
+            yield f"{setting_path}.lane needs session, and may have run and tag:NAME, because it is a part of a session"
         if self.signing_secret_file and setting_path != "sources.helicone":
             yield (
                 f"{setting_path}.signing_secret_file is only for helicone, because other sources do not sign; remove it"

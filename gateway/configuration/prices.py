@@ -10,20 +10,14 @@ from pathlib import Path
 from gateway.configuration.values import is_iso_day
 from spool.meters import METERS
 from spool.processing import PRICED_TIERS
-from spool.settings import (
-    KIB,
-    MIB,
-    Duration,
-    Size,
-    setting,
-)
+from spool.settings import KIB, MIB, Duration, Size, setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class PriceOverride:
     """
     Prices of a `model` in dollars per million tokens. Prices that are not set come from the price list.
-    `meters` are prices of units other than text tokens; docs/meters.md gives the number of units per price.
+    `meters` are prices of units other than text tokens; docs/money/meters.md gives the number of units per price.
 
     If several entries match, those with the tier of the call take precedence. Of these, the one with the latest `since`
     applies. If that is equal, the last entry applies.
@@ -55,7 +49,7 @@ class PriceOverride:
             yield f"{setting_path} needs input or output, in dollars per million tokens, or meters"
         for name in self.meters:
             if name not in METERS:
-                yield f"{setting_path}.meters.{name} is not a meter; docs/meters.md lists the meters"
+                yield f"{setting_path}.meters.{name} is not a meter; docs/money/meters.md lists the meters"
         if self.tier and self.tier not in PRICED_TIERS:
             yield f"{setting_path}.tier must be one of {', '.join(PRICED_TIERS)}"
         if self.since and not is_iso_day(self.since):
@@ -68,7 +62,7 @@ class PriceSettings:
 
     file: Path | None = setting(
         None,
-        "file of list prices that replaces the list in the package: [the formats](price-list-format.md)",
+        "file of list prices that replaces the list in the package: [the formats](money/price-list-format.md)",
     )
     max_file_bytes: Size = setting(
         32 * MIB,

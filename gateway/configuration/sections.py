@@ -26,6 +26,7 @@ from gateway.configuration.server import AnswerSettings, ServerSettings
 from gateway.configuration.values import is_iso_day, is_safe_address
 from gateway.normalise.reading.content import may_be_name_of_content
 from spool.devices.device import is_device_id
+from spool.ledger.dimensions import TAG
 from spool.ledger.work import WorkLimits
 from spool.registry.operators import ROLES, SESSION_LIFE_S, is_email
 from spool.registry.viewings import KEPT_S, MOST_A_DAY
@@ -109,12 +110,13 @@ class DeviceSettings:
 
     policy: str = setting(
         "auto",
-        "how devices enrol: automatically, only machines of the [inventory](enrolment.md#which-machines-may-enrol), "
+        "how devices enrol: automatically, only machines of the "
+        "[inventory](fleet/enrolment.md#which-machines-may-enrol), "
         "after an operator's approval, or not at all",
         choices=("auto", "expected", "approve", "closed"),
     )
     require_token: bool = setting(
-        False, "whether a new device needs an enrolment token: [tokens](enrolment.md#enrolment-tokens)"
+        False, "whether a new device needs an enrolment token: [tokens](fleet/enrolment.md#enrolment-tokens)"
     )
     heartbeat_interval: Duration = setting(
         60.0,
@@ -130,6 +132,12 @@ class DeviceSettings:
     max_body_bytes: Size = setting(
         64 * KIB, "maximum size of an enrolment or a heartbeat", edge="413 for a larger one", least=KIB
     )
+    max_inventory_bytes: Size = setting(
+        32 * MIB,
+        "maximum size of an [inventory list](fleet/coverage.md#inventory-and-coverage), with about 800 bytes a machine",
+        edge="413 for a larger list; remove columns that the import does not read, or raise the limit",
+        least=KIB,
+    )
     coverage_days: int = setting(
         14,
         "days without a report, a call or a check-in at the MDM after which a machine is away",
@@ -143,7 +151,8 @@ class DeviceSettings:
     verdicts: str = setting(
         "off",
         "what the answer to a heartbeat states to a device about budgets of this device and its person: nothing, "
-        "states, or also amounts: [verdicts on a laptop](laptop-verdicts.md#budgets-of-the-device-and-its-person)",
+        "states, or also amounts: "
+        "[verdicts on a laptop](money/laptop-verdicts.md#budgets-of-the-device-and-its-person)",
         choices=("off", "state", "amounts"),
     )
 
@@ -222,32 +231,32 @@ class PrivacySettings:
     )
     emails: str = setting(
         "hash",
-        "form of e-mail addresses in records: [names of people](people.md)",
+        "form of e-mail addresses in records: [names of people](people/index.md)",
         choices=("hash", "keep", "drop"),
     )
     max_names: int = setting(
         50_000,
-        "maximum number of stored names of people: [names of people](people.md)",
+        "maximum number of stored names of people: [names of people](people/index.md)",
         edge="409 for a further name; delete some names. Senders together add at most a quarter",
         least=1,
     )
     max_hash_keys: int = setting(
         8,
         "maximum number of hash keys of a gateway below: its own, and those of "
-        "[agents and gateways behind it](people.md#behind-agents-and-gateways)",
+        "[agents and gateways behind it](people/index.md#behind-agents-and-gateways)",
         edge="an operator decides about a further key: `tollhouse people conflicts`",
         least=1,
     )
     max_name_conflicts: int = setting(
         1000,
-        "maximum number of [conflicts of names](people.md#conflicts) that wait for an operator",
+        "maximum number of [conflicts of names](people/index.md#conflicts) that wait for an operator",
         edge="a further conflict is left out until the sender reports it again",
         least=1,
     )
     min_group: int = setting(
         0,
         "hide figures of groups with fewer people from everybody who may not see names: "
-        "[groups of people](groups.md); 0 hides nothing",
+        "[groups of people](people/groups.md); 0 hides nothing",
     )
     group_order: tuple[str, ...] = setting(
         (),
@@ -261,7 +270,7 @@ class PrivacySettings:
     )
     viewings: Duration = setting(
         KEPT_S,
-        "time for which Tollhouse stores [who looked](privacy-requests.md#who-looked); 0 stores nothing",
+        "time for which Tollhouse stores [who looked](people/privacy-requests.md#who-looked); 0 stores nothing",
     )
     max_viewed: int = setting(
         MOST_A_DAY,
@@ -307,7 +316,7 @@ class CurrencyRate:
 
 @dataclass(frozen=True, kw_only=True)
 class CurrencySettings:
-    """Conversion of amounts in other currencies to dollars: [currencies](currencies.md)."""
+    """Conversion of amounts in other currencies to dollars: [currencies](money/currencies.md)."""
 
     rates_file: Path | None = setting(
         None,
@@ -326,7 +335,7 @@ class CurrencySettings:
 @dataclass(frozen=True, kw_only=True)
 class BillingSettings:
     """
-    Billing connections, and the rows of their hourly files: [billing connections](billing-connections.md).
+    Billing connections, and the rows of their hourly files: [billing connections](bills/billing-connections.md).
     """
 
     max_connections: int = setting(
@@ -364,7 +373,7 @@ class BillingSettings:
     owner_tags: Mapping[str, str] = setting(
         {},
         "team, user, device or api_key = tag of a billing row that names it in [billed "
-        "costs](billed-costs.md); if empty, the tag `team` names the team",
+        "costs](bills/billed-costs.md); if empty, the tag `team` names the team",
     )
 
     def problems(self, setting_path: str) -> Iterator[str]:
@@ -376,7 +385,7 @@ class BillingSettings:
 @dataclass(frozen=True, kw_only=True)
 class BilledSettings:
     """
-    How parts of a provider bill are assigned to calls, and who sees them: [billed costs](billed-costs.md).
+    How parts of a provider bill are assigned to calls, and who sees them: [billed costs](bills/billed-costs.md).
     """
 
     credits: str = setting(
@@ -414,7 +423,7 @@ class LedgerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkSettings:
-    """Units of work whose costs are listed: [costs](work-costs.md)."""
+    """Units of work whose costs are listed: [costs](money/work-costs.md)."""
 
     ids_per_month: int = setting(
         100_000,
@@ -463,14 +472,14 @@ class WorkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewSettings:
-    """Saved filters over costs: [views](views.md)."""
+    """Saved filters over costs: [views](money/views.md)."""
 
     max: int = setting(200, "views", edge="409 for a further view; delete one", least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoleSettings:
-    """Limits on roles: [roles](roles.md)."""
+    """Limits on roles: [roles](people/roles.md)."""
 
     max: int = setting(
         200,
@@ -491,7 +500,7 @@ class RoleSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetSettings:
-    """Limits on [budgets](budgets.md)."""
+    """Limits on [budgets](money/budgets.md)."""
 
     max: int = setting(500, "budgets", edge="409 for a further budget; delete one", least=1)
     max_owners: int = setting(
@@ -500,7 +509,9 @@ class BudgetSettings:
         edge="the owners who spent least are left out, and the budget reports their number",
         least=1,
     )
-    verdict_amounts: bool = setting(True, "if false, the [verdicts](verdicts.md) have states without amounts")
+    verdict_amounts: bool = setting(
+        True, "if false, the [verdicts](money/verdicts.md) have states without amounts"
+    )
     verdict_events: bool = setting(
         False, "whether channels of type webhook get the event `budget.verdict` when a verdict changes"
     )
@@ -508,7 +519,7 @@ class BudgetSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelLimits:
-    """Notification channels that people create in the console: [notifications](notifications.md)."""
+    """Notification channels that people create in the console: [notifications](money/notifications.md)."""
 
     max: int = setting(
         50,
@@ -521,7 +532,7 @@ class ChannelLimits:
 @dataclass(frozen=True, kw_only=True)
 class ScheduledReportSettings:
     """
-    Reports of views that are sent weekly or monthly by mail or chat: [scheduled reports](scheduled-reports.md).
+    Reports of views that are sent weekly or monthly by mail or chat: [scheduled reports](money/scheduled-reports.md).
     """
 
     max: int = setting(200, "scheduled reports", edge="409 for a further report; delete one", least=1)
@@ -529,21 +540,21 @@ class ScheduledReportSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotationSettings:
-    """Short texts about a day, shown in charts: [annotations](annotations.md)."""
+    """Short texts about a day, shown in charts: [annotations](money/annotations.md)."""
 
     max: int = setting(1000, "annotations", edge="409 for a further annotation; delete one", least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanSettings:
-    """Plans of assistants, with their seats and included usage: [plans](plans.md)."""
+    """Plans of assistants, with their seats and included usage: [plans](bills/plans.md)."""
 
     max: int = setting(100, "maximum number of plans", edge="409 for a further plan; delete one", least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContractSettings:
-    """Contracts with providers, with their discounts, prices of tiers and capacity: [contracts](contracts.md)."""
+    """Contracts with providers, with their discounts, prices of tiers and capacity: [contracts](bills/contracts.md)."""
 
     max: int = setting(
         100, "maximum number of contracts", edge="409 for a further contract; delete one", least=1
@@ -564,7 +575,7 @@ class ContractSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class FileSetLimits:
-    """Limits on a set of files that `tollhouse apply` sends: [settings as files](settings-as-files.md)."""
+    """Limits on a set of files that `tollhouse apply` sends: [settings as files](operations/settings-as-files.md)."""
 
     max_bytes: Size = setting(
         8 * MIB,
@@ -574,8 +585,9 @@ class FileSetLimits:
     )
     max_objects: int = setting(
         20_000,
-        "maximum number of objects in a set, and of files; a file may have 25 times as many keys and values",
-        edge="422 for a larger set; divide it into two sets with different names",
+        "maximum number of objects in a set, and of files; a file may have 25 times as many keys and values, and a "
+        "request may have 4 times as many names and contents of files and secrets",
+        edge="422 for a larger set, and 413 for a larger request; divide it into two sets with different names",
         least=1000,
     )
     max_problems: int = setting(
@@ -594,7 +606,7 @@ class FileSetLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class AllocationSettings:
-    """Dimensions that the organization defines by rules: [allocation](allocation.md)."""
+    """Dimensions that the organization defines by rules: [allocation](money/allocation.md)."""
 
     max_definition_bytes: Size = setting(
         128 * KIB, "maximum size of a definition", edge="422 for a larger definition", least=KIB
@@ -646,7 +658,7 @@ class KeyOwner:
 
 @dataclass(frozen=True, kw_only=True)
 class StatementPullSettings:
-    """A report that Tollhouse fetches: [provider bills](statements.md#pulls)."""
+    """A report that Tollhouse fetches: [provider bills](bills/statements.md#pulls)."""
 
     name: str = setting("", "name of the report in commands")
     source: str = setting("", "kind of report", choices=("", *PULLED_SOURCES, *SEAT_SOURCES))
@@ -661,7 +673,7 @@ class StatementPullSettings:
     days: int = setting(31, "number of days to fetch each time, 1 to 31", least=1)
     every: Duration = setting(21_600.0, "time between two fetches, at least one hour", least=3600)
     plan: str = setting(
-        "", "name of the [plan](plans.md) whose seats the report lists; only for lists of seats"
+        "", "name of the [plan](bills/plans.md) whose seats the report lists; only for lists of seats"
     )
     tier: str = setting("", "tier of the seats to use, such as business; only for lists of seats")
     names_file: Path | None = setting(
@@ -684,7 +696,7 @@ class StatementPullSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class EnforcerSettings:
-    """Limits that others enforce, which Tollhouse reads and compares: [enforcers](enforcers.md)."""
+    """Limits that others enforce, which Tollhouse reads and compares: [enforcers](bills/enforcers.md)."""
 
     name: str = setting("", "name of the enforcer in commands and insights")
     type: str = setting("", "type of enforcer", choices=("", *ENFORCER_TYPES))
@@ -719,7 +731,7 @@ def _api_problems(
 
 @dataclass(frozen=True, kw_only=True)
 class ReconciliationSettings:
-    """Comparison of provider bills with counted costs: [reconciliation](reconciliation.md)."""
+    """Comparison of provider bills with counted costs: [reconciliation](bills/reconciliation.md)."""
 
     tolerance_money: Decimal = setting(
         Decimal("0.5"),
@@ -732,7 +744,7 @@ class ReconciliationSettings:
     settle: Duration = setting(
         0.0,
         "minimum time until a provider's figures count as final; each source also has its own: "
-        "[provider bills](statements.md)",
+        "[provider bills](bills/statements.md)",
     )
     max_file_bytes: Size = setting(
         256 * MIB,
@@ -751,6 +763,11 @@ class ReconciliationSettings:
         "maximum number of different combinations of day, key, model and so on in an imported report",
         edge="a report with more combinations is refused; import a shorter period",
         least=1,
+    )
+    keep_replaced: Duration = setting(
+        400 * DAY_S,
+        "time for which rows are kept after a newer import replaced them, or after their import was undone",
+        edge="older ones are deleted with the next import, so undoing that import no longer brings them back",
     )
     pull_timeout: Duration = setting(
         60.0,
@@ -793,7 +810,7 @@ class ReconciliationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class McpOAuthSettings:
-    """Sign-in of people's assistants with the provider of [oidc]: [people](mcp-sign-in.md#people)."""
+    """Sign-in of people's assistants with the provider of [oidc]: [people](mcp/sign-in.md#people)."""
 
     resource: str = setting(
         "",
@@ -819,7 +836,7 @@ class McpOAuthSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class McpSettings:
-    """Assistants that use the Model Context Protocol: [assistants](mcp.md)."""
+    """Assistants that use the Model Context Protocol: [assistants](mcp/index.md)."""
 
     calls_per_minute: int = setting(
         60,
@@ -853,7 +870,8 @@ class McpSettings:
 @dataclass(frozen=True, kw_only=True)
 class OidcSettings:
     """
-    Sign-in of people to the console with an OpenID provider, in addition to local accounts: [sign-in](sign-in.md).
+    Sign-in of people to the console with an OpenID provider, in addition to local accounts:
+    [sign-in](people/sign-in.md).
     """
 
     issuer: str = setting(
@@ -1041,12 +1059,19 @@ class Config:
     @property
     def kept_tags(self) -> frozenset[str]:
         """
-        Return the tag names in privacy.keep_attributes, in ledger.tags, and in conditions of attribution rules.
+        Return the tag names in privacy.keep_attributes, in ledger.tags, in lanes of sources, and in conditions of
+        attribution rules.
 
         Values of these tags may be long, because an operator chose the tags.
         """
         matched = frozenset(name for rule in self.attribution for name in rule.match.tag)
-        return matched.union(self.privacy.keep_attributes, self.ledger.tags)
+        of_lanes = (
+            name.removeprefix(TAG)
+            for source in self.sources.values()
+            for name in source.lane
+            if name.startswith(TAG)
+        )
+        return matched.union(self.privacy.keep_attributes, self.ledger.tags, of_lanes)
 
 
 def all_settings(config: Config) -> Iterator[tuple[str, Field[Any], Any, Any]]:

@@ -8,13 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.configuration.values import is_loopback, parse_network, split_address
-from spool.settings import (
-    KIB,
-    MIB,
-    Duration,
-    Size,
-    setting,
-)
+from spool.settings import KIB, MIB, Duration, Size, setting
 
 LISTENING = ("server.listen", "server.grpc_listen", "server.operator_listen", "server.metrics_listen")
 LONGEST_HEADER = 128  # limit in characters for the name of a header with a key
@@ -40,7 +34,7 @@ _TAKEN_BEGINNINGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """Listening addresses, access, and [limits](limits.md) on what one sender may use."""
+    """Listening addresses, access, and [limits](operations/limits.md) on what one sender may use."""
 
     listen: str = setting(
         "127.0.0.1:4318", "address for HTTP; port 0 lets the system choose a port, which is then printed"
@@ -63,7 +57,7 @@ class ServerSettings:
     metrics_names: int = setting(
         0,
         "number of providers, of models and of teams with their own series of cost and tokens on `/metrics`; 0 means "
-        "no such series; see [cost and tokens](monitoring.md#cost-and-tokens); needs a restart",
+        "no such series; see [cost and tokens](operations/monitoring.md#cost-and-tokens); needs a restart",
         edge="all others together are `(other)`",
         least=0,
     )
@@ -101,7 +95,7 @@ class ServerSettings:
         "memory for requests that are being read; not less than `max_body_bytes`",
         edge=(
             "503 with `Retry-After`; keys share the memory, see "
-            "[limits](sharing.md#how-the-bytes-in-flight-are-shared)"
+            "[limits](clusters/sharing.md#how-the-bytes-in-flight-are-shared)"
         ),
     )
     small_body_bytes: Size = setting(
@@ -243,7 +237,7 @@ class ServerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerSettings:
-    """Limits on queries about costs, and on how many run at once: [limits](limits.md#answers)."""
+    """Limits on queries about costs, and on how many run at once: [limits](operations/limits.md#answers)."""
 
     max_rows: int = setting(
         10_000,

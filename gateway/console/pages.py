@@ -21,11 +21,8 @@ from gateway.console.joining import join_script_modules
 from gateway.core.paths import CONSOLE
 
 _STATIC = Path(__file__).parent / "static"
-_MEDIA = {
-    ".html": "text/html",
-    ".css": "text/css",
-    ".svg": "image/svg+xml",
-}
+_MEDIA = {".html": "text/html", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
+_COMPRESSED = frozenset({"font/woff2"})
 _OWN = (".mjs", ".css")
 _VENDOR = "vendor/"
 # Matches comments on their own lines. The line breaks stay, so that an error names the line of the source file.
@@ -41,6 +38,7 @@ _POLICY = "; ".join(
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self'",
+        "font-src 'self'",
         "img-src 'self' data:",
         "connect-src 'self'",
         "base-uri 'none'",
@@ -61,14 +59,22 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Asset:
-    """A file of the console. `gzipped_body` is the body as gzip, with the same bytes in every process."""
+    """
+    A file of the console. `gzipped_body` is the body as gzip, with the same bytes in every process, or None for a
+    file that is compressed already.
+    """
 
     body: bytes
     media: str
 
     @cached_property
-    def gzipped_body(self) -> bytes:
-        return gzip.compress(self.body, mtime=0)
+    def gzipped_body(self) -> bytes | None:
+        return None if self.media in _COMPRESSED else gzip.compress(self.body, mtime=0)
+
+    @property
+    def size(self) -> int:
+        """Return the bytes that a browser loads."""
+        return len(self.gzipped_body or self.body)
 
 
 @dataclass(frozen=True)
@@ -108,11 +114,14 @@ def _find_assets(folder: Path) -> Iterator[tuple[str, Asset]]:
         media = _MEDIA.get(path.suffix)
         if media is not None:
             name = path.relative_to(folder).as_posix()
-            yield name, Asset(_minify_unless_vendored(name, path.read_text()).encode(), media)
-    for name, (body, source_map) in join_script_modules(
+            body = path.read_bytes()
+            if media not in _COMPRESSED:
+                body = _minify_unless_vendored(name, body.decode()).encode()
+            yield name, Asset(body, media)
+    for name, (script, source_map) in join_script_modules(
         minified_console_modules(), _script_source_by_path()
     ).items():
-        yield name, Asset(body.encode(), "text/javascript")
+        yield name, Asset(script.encode(), "text/javascript")
         yield f"{name}.map", Asset(source_map.encode(), "application/json")
 
 
@@ -161,8 +170,11 @@ async def serve_file(request: web.Request) -> web.Response:
             text="There is no such file. Reload the page: Tollhouse may have been upgraded.",
             headers=_HEADERS,
         )
-    headers = {**_HEADERS, "Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
-    body = found.body
+    headers = {**_HEADERS, "Cache-Control": "public, max-age=31536000, immutable"}
+    body, packed = found.body, found.gzipped_body
+    if packed is None:
+        return web.Response(body=body, content_type=found.media, headers=headers)
+    headers["Vary"] = "Accept-Encoding"
     if "gzip" in request.headers.get("Accept-Encoding", ""):
-        headers["Content-Encoding"], body = "gzip", found.gzipped_body
+        headers["Content-Encoding"], body = "gzip", packed
     return web.Response(body=body, content_type=found.media, charset="utf-8", headers=headers)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from gateway.devices.agent.heard_calls import ReceivedCall
+from gateway.devices.agent.sessions import program_of_call
 from gateway.devices.fleet.assistant_states import OTHER_CALLS
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.assistants import assistant_of_source
@@ -91,21 +93,22 @@ class DeviceAssignment:
         if revoked_positions:
             _reject_items(outcome, set(revoked_positions), DEVICE_REVOKED, "its device was revoked")
         _remove_and_count_test_calls(outcome)
+        if bearer.local_user is not None and (login := self._lifecycle.login_of(bearer.local_user)):
+            _fill_missing_users(outcome, login)
         if bearer.device is not None and not bearer.may_chain:
             _identify_as_device_reports(outcome, bearer.device)
             if not bearer.is_local:
                 _remove_costs(outcome)
+        self._leave_out_sessions_of_revoked(outcome, bearer)
+        self._record_newest_calls((verdict.device for verdict in verdicts.values()), outcome.records, bearer)
 
-        def note_if_token_revoked(name: str | None) -> bool:
-            return self._match_device_and_note_revoked(
-                _device_id_or_none(name) or bearer.named, bearer
-            ).revoked
+    def _leave_out_sessions_of_revoked(self, outcome: ReadOutcome, bearer: AuthenticatedKey) -> None:
+        def is_revoked(name: str | None) -> bool:
+            named_device = _device_id_or_none(name) or bearer.named
+            return self._match_device_and_note_revoked(named_device, bearer).revoked
 
         sessions = outcome.sessions.items()
-        outcome.sessions = {
-            window: named for window, named in sessions if not all(map(note_if_token_revoked, named))
-        }
-        self._record_newest_calls((verdict.device for verdict in verdicts.values()), outcome.records, bearer)
+        outcome.sessions = {window: named for window, named in sessions if not all(map(is_revoked, named))}
 
     def labels_with_user(self, device: str | None) -> Mapping[str, str]:
         """Return the labels of a device. Its user is one of them, unless a label names another user."""
@@ -149,7 +152,8 @@ class DeviceAssignment:
                 newest = calls[record.device]
                 newest[name] = max(_call_end_or_now(record, now), newest.get(name, 0.0))
         if bearer.is_local and bearer.device is not None:
-            self._lifecycle.called(calls.get(bearer.device, {}))
+            user = bearer.local_user
+            self._lifecycle.called([call for record in records if (call := received_call(record, now, user))])
         for id, ends in calls.items():
             device = self._table.find(id)
             if device is not None:
@@ -207,6 +211,16 @@ def _remove_costs(outcome: ReadOutcome) -> None:
             record.charges, record.cost_source = {}, "none"
 
 
+def received_call(record: AiRecord, now: float, user: int | None = None) -> ReceivedCall | None:
+    """Return a call as the agent compares it with sessions, or None if no coding assistant made the record."""
+    program = program_of_call(record.source, record.tags.get("service"))
+    if program is None or not isinstance(record, Inference):
+        return None
+    ended = _call_end_or_now(record, now)
+    began = record.start_time
+    return ReceivedCall(program, record.session or "", user, ended if began is None else began / NS, ended)
+
+
 def _call_end_or_now(call: Inference, now: float) -> float:
     """Return the end of a call in epoch seconds of the sender's clock. A call without a time ends now."""
     ended = call.end_time or call.start_time
@@ -236,6 +250,11 @@ def _remove_and_count_test_calls(outcome: ReadOutcome) -> None:
     if checks:
         _remove_items(outcome, checks)
         outcome.ignored[CHECK] += len(checks)
+
+
+def _fill_missing_users(outcome: ReadOutcome, login: str) -> None:
+    for record in (*outcome.records, *(point.template for point in outcome.points)):
+        record.user = record.user or login
 
 
 def _reject_items(outcome: ReadOutcome, positions: set[int], reason: str, message: str) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from gateway.configuration.sections import DeviceSettings
 from gateway.core.errors import Refusal
 from gateway.core.rate_limits import TokenBuckets
 from gateway.devices import reports, states
+from gateway.devices.agent.heard_calls import ReceivedCall
 from gateway.devices.fleet.assistant_states import (
     corrected_call_end,
     set_clock_offset,
@@ -73,6 +75,7 @@ TOKEN_ENROLMENTS_PER_S = 50.0
 # seconds in which a device without a fingerprint may request its first key
 FIRST_KEY_S = 3600.0
 FORGET_EVERY_S = 600.0
+HOUR_S = 3600.0
 NOTE_EVERY_S = 60.0  # seconds between two searches for devices with a changed state
 DEVICES_PER_TURN = 200  # number of devices after which other work gets a turn
 # with each further 2,000 devices, the interval of reports is a minute longer
@@ -106,8 +109,12 @@ class DeviceLifecycle:
         self._words = HeartbeatTokens(secret)
         # function that returns the machines of the inventory
         self.expected: Callable[[], ExpectedMachines] = lambda: NOBODY
-        # on an agent: receives, by coding assistant, the end of the newest call of this machine
-        self.called: Callable[[Mapping[str, float]], None] = lambda ends: None
+        # receives each device whose heartbeat was stored, with this heartbeat
+        self.heartbeat_stored: Callable[[Device], None] = lambda device: None
+        # on an agent: receives the calls of the coding assistants of this machine
+        self.called: Callable[[Sequence[ReceivedCall]], None] = lambda calls: None
+        # on an agent: returns the login of a user of this machine, or "" for a service or if nobody may be named
+        self.login_of: Callable[[int], str] = lambda user: ""
         # on an agent: returns why the verdicts for this device refuse its sessions, or ""
         self.budget_refusal: Callable[[], str] = lambda: ""
         self._states = MachineStates()
@@ -236,6 +243,7 @@ class DeviceLifecycle:
             )
 
         device = await self._update_device(report.id, device_after_heartbeat, bearer, audited)
+        self.heartbeat_stored(device)
         if turn.is_copy and device.copied_at is None:
             device = await self._mark_device_as_copied(device, bearer, address)
         return device, self._words.make_token(device.id, turn.numbers.issued) if turn.is_next else None
@@ -360,10 +368,10 @@ class DeviceLifecycle:
         if token is None:
             self._require_key_may_enrol(bearer)
         limits, name = (self._limits, bearer.name) if token is None else (self._token_limits, token.id)
-        wait_s = limits.wait_s(name)
-        if wait_s:
-            message = "this key enrolled too many devices in a short time; repeat the request later"
-            raise Refusal(429, "too_many_enrolments", message, retry_after_s=wait_s)
+        if wait_s := limits.wait_s(name):
+            raise reports.too_many_enrolments(wait_s)
+        if token is not None and (wait_s := self._wait_s_of_hourly_limit(token)):
+            raise reports.too_many_enrolments(wait_s, per_hour=token.per_hour)
         limits.charge(name)
         now = self._clock.now()
         state = PENDING if policy == "approve" else ENROLLED
@@ -379,6 +387,18 @@ class DeviceLifecycle:
         actor = _bearer_actor(bearer, address)
         after = {"state": state}
         return device, AuditedChange(actor=actor, action="device.enrol", target=report.id, after=after)
+
+    def _wait_s_of_hourly_limit(self, token: EnrolmentToken) -> int:
+        """Return the seconds until a token may enrol a further device. A restart does not change them."""
+        if not token.per_hour or self.table.count_token_uses(token.id) < token.per_hour:
+            return 0
+        now = self._clock.now()
+        recent = sorted(
+            device.generation
+            for device in self.table.all()
+            if device.token == token.id and 0 <= now - device.generation < HOUR_S
+        )
+        return 0 if len(recent) < token.per_hour else math.ceil(recent[-token.per_hour] + HOUR_S - now)
 
     def related_device_ids(self, device: Device) -> Mapping[str, Sequence[str]]:
         replaced = [
@@ -613,10 +633,7 @@ class DeviceLifecycle:
         actor = Actor("devices.forget_after", "")
         changes = [
             AuditedChange(
-                actor=actor,
-                action="device.forget",
-                target=device.id,
-                before=_audited_fields(device),
+                actor=actor, action="device.forget", target=device.id, before=_audited_fields(device)
             )
             for device in silent
         ]

@@ -13,8 +13,6 @@ from collections.abc import Collection, Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
-import msgspec
-
 from gateway.devices.fleet.assistant_states import (
     DELAYED,
     DELAYED_S,
@@ -23,15 +21,17 @@ from gateway.devices.fleet.assistant_states import (
     AssistantState,
     assistant_states_of_device,
     assistant_states_valid_until,
+    reported_spool,
 )
 from gateway.devices.fleet.heartbeat_facts import (
+    DISK_FULL,
     NO_AGENT,
     REPORTING,
     UNKNOWN,
     UNUSED,
     has_cluster_label,
 )
-from gateway.devices.fleet.uses import HEARD, LOSING, RECENT_S
+from gateway.devices.fleet.uses import LOSING, RECENT_S, UNSEEN
 from spool.devices.device import ENROLLED, PENDING, REVOKED, REVOKED_UPSTREAM, Device
 from spool.registry.tables.inventory import Machine
 
@@ -44,8 +44,8 @@ AT_RISK = "at_risk"  # state: with its present settings, the machine will lose c
 COLLECTOR = "collector"  # state of the agent of a cluster, which has no coding assistants
 # states in order of precedence: the first that applies is shown
 WORDS = (
-    REPLACED, REVOKED, LEFT, PENDING, COPIED, MISSING, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, DELAYED, REPORTING,
-    UNUSED, COLLECTOR,
+    REPLACED, REVOKED, LEFT, PENDING, COPIED, MISSING, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, UNSEEN, DELAYED,
+    REPORTING, UNUSED, COLLECTOR,
 )  # fmt: skip
 _WITHOUT_CAUSES = frozenset({COLLECTOR, REPLACED, REVOKED, LEFT, PENDING, MISSING})
 COVERED = frozenset({DELAYED, REPORTING, UNUSED})
@@ -58,16 +58,6 @@ MISSED = 3  # number of missed report intervals after which a device is offline
 # seconds between the last report and a check-in at the MDM, after which the agent counts as stopped
 STOPPED_AFTER_S = 3600.0
 STOPPED_INTERVALS = 6
-
-
-class _Spool(msgspec.Struct):
-    oldest_age_s: float | None = None
-
-
-class _Heartbeat(msgspec.Struct):
-    """The field of a heartbeat from which the age of the oldest waiting record follows."""
-
-    spool: _Spool | None = None
 
 
 Cause = tuple[str, str]  # cause of a loss: state of an assistant, and the reason
@@ -172,10 +162,12 @@ def _state_and_causes(
         return _state_and_causes_of_assistants(evidence, bad)
     if _is_agent_stopped(evidence):
         return AGENT_STOPPED, ()
-    if any(each.use == HEARD for each in assistants):
+    if any(each.state == REPORTING for each in assistants):
         return REPORTING, ()
     if assistants:
         return UNUSED, ()
+    if reported_spool(device).full:
+        return UNKNOWN, ((UNKNOWN, DISK_FULL),)
     newest = device.newest_calls.get(OTHER_CALLS)
     if newest is not None and time_machine_is_judged_at(device, now) - newest <= RECENT_S:
         return REPORTING, ()
@@ -196,7 +188,9 @@ def _state_and_causes_of_assistants(
         return AGENT_STOPPED, causes
     if any(each.state == UNKNOWN for each in bad):
         return UNKNOWN, causes
-    return AT_RISK if any(each.use != DELAYED for each in bad) else DELAYED, causes
+    if any(each.use not in (DELAYED, UNSEEN) for each in bad):
+        return AT_RISK, causes
+    return UNSEEN if UNSEEN in uses else DELAYED, causes
 
 
 def _additional_causes(device: Device) -> Iterator[Cause]:
@@ -219,10 +213,7 @@ def _is_agent_stopped(evidence: MachineEvidence) -> bool:
 
 
 def _reported_spool_age_s(device: Device) -> float:
-    if b'"spool"' not in device.heartbeat:
-        return 0.0
-    spool = msgspec.json.decode(device.heartbeat, type=_Heartbeat).spool
-    return 0.0 if spool is None else spool.oldest_age_s or 0.0
+    return reported_spool(device).oldest_age_s or 0.0
 
 
 def _connection_state_and_end(evidence: MachineEvidence, now: float) -> tuple[str, float]:

@@ -64,6 +64,16 @@ def too_many_devices() -> Refusal:
     return Refusal(429, "too_many_devices", message, retry_after_s=FULL_RETRY_S)
 
 
+def too_many_enrolments(wait_s: int, *, per_hour: int = 0) -> Refusal:
+    message = "this key enrolled too many devices in a short time; repeat the request later"
+    if per_hour:
+        message = (
+            f"this token enrolled {per_hour} devices within an hour, which is its limit: repeat the request later, "
+            "or an operator can create a token with another --per-hour"
+        )
+    return Refusal(429, "too_many_enrolments", message, retry_after_s=wait_s)
+
+
 def revoked_device_refusal() -> Refusal:
     return Refusal(410, "device_revoked", "this device was revoked; an operator can approve it again")
 

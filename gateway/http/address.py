@@ -130,10 +130,15 @@ async def _refuse_without_handler(_: Any) -> Result:
     raise NotImplementedError("this address has no handler: write its row as a decorator of the handler")
 
 
-@dataclass(frozen=True)
-class BodyLimit:
+class BodyLimit(NamedTuple):
+    """
+    The maximum size of a body, and the setting that states it, or "". `texts` is the maximum number of JSON texts in
+    the body with the name of its setting. Bodies so small that their texts need no limit have None.
+    """
+
     setting: str
     bytes: Callable[[Any], int]
+    texts: tuple[str, Callable[[Any], int]] | None = None
 
 
 # Bytes decoded in one call, which blocks the event loop.

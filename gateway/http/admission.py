@@ -37,6 +37,8 @@ async def admit_request(
     bearer = await access.admit_with_current_keys(key, address.scope, address=request.remote or "")
     if bearer is access.local:
         _refuse_browsers(request)
+        ends = map(request.get_extra_info, ("peername", "sockname"))
+        bearer = access.with_user_of_connection(bearer, *ends)
     access.charge_request(bearer, requests=1, bytes=0)
     if address.sole_scope and bearer.scopes != {address.scope}:
         rule = f"A key in a URL must have only the scope {address.scope}"

@@ -27,6 +27,7 @@ from spool.errors import (
     SpoolFull,
     SpoolUnavailable,
     TotalsIncomplete,
+    WouldRemove,
 )
 
 _log = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ _ROWS = (
     _ErrorRow(AlreadyThere, 409, "not_allowed", "already_exists"),
     _ErrorRow(Invalid, 400, "invalid"),
     _ErrorRow(Managed, 409, "managed"),
+    _ErrorRow(WouldRemove, 409, "would_remove"),
     _ErrorRow(NotAllowed, 409, "not_allowed"),
     _ErrorRow(
         RegistryDamaged, 503, "unavailable", "registry_damaged", _NO_KEYS, retry_after_s=REPAIR_RETRY_S

@@ -33,6 +33,7 @@ class KeyAdmission(Protocol):
 
     key_headers: tuple[str, ...]
     local: AuthenticatedKey | None
+    with_user_of_connection: Callable[[AuthenticatedKey, object, object], AuthenticatedKey]
 
     def find_validity_check(self, credential: str | None) -> Callable[[], bool] | None:
         """

@@ -197,12 +197,7 @@ _PAGINATION = closed_object_schema(
         "item_count": COUNT,
         "total_count": COUNT,
         "cursor": closed_object_schema(
-            {
-                "next_cursor": _CURSOR,
-                "previous_cursor": _CURSOR,
-                "has_next": BOOLEAN,
-                "has_previous": BOOLEAN,
-            }
+            {"next_cursor": _CURSOR, "previous_cursor": _CURSOR, "has_next": BOOLEAN, "has_previous": BOOLEAN}
         ),
     }
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -301,9 +301,3 @@ def date_range_span(date_range: RangeWord | DayRange, now: float) -> Span:
     if since >= until:
         raise Invalid("the start of date_range must be before its end")
     return since, until
-
-
-def days_text(since: datetime, until: datetime) -> str:
-    first = since.astimezone(UTC).date()
-    last = (until.astimezone(UTC) - timedelta(microseconds=1)).date()
-    return f"{first} to {last}" if first != last else f"{first}"

@@ -13,7 +13,6 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
@@ -39,6 +38,7 @@ LAG_WINDOW_S = 15.0
 # sources, and reasons.
 MAX_DETAILS = 500
 OTHER = "other"
+SPOOL_FULL = "spool_full"  # type of a refusal, see gateway.http.error_table
 
 # Field of a commit -> (metric, second label in addition to topic, help).
 _TERMS: Mapping[str, tuple[str, str | None, str]] = {
@@ -65,11 +65,7 @@ _TERMS: Mapping[str, tuple[str, str | None, str]] = {
     ),
     "placed": ("placed", "source", "Such calls that got their agent's run from spans that arrived later"),
     "corrected": ("corrected", "source", "Corrections of closed records, by the source that reported them"),
-    "bridged": (
-        "bridged",
-        "source",
-        "Records that a later report showed to belong to another record's call",
-    ),
+    "bridged": ("bridged", "source", "Records that a later report showed to belong to another record's call"),
     "bridged_late": (
         "bridged_late",
         "source",
@@ -97,7 +93,8 @@ class ProcessMetrics:
     The metrics of this process. Implements spool.log.protocols.CommitObserver; every method returns at once.
 
     `sources` returns the sources that Tollhouse itself knows, and is called when the first source arrives.
-    They always get a series, however many names senders invent.
+    They always get a series, however many names senders invent. `full_since` is when the first request after the last
+    commit was refused because the spool is full, in epoch seconds.
     """
 
     def __init__(self, sources: Callable[[], Collection[str]] = tuple) -> None:
@@ -133,6 +130,7 @@ class ProcessMetrics:
             "Access tokens of people who use assistants, by outcome of the check",
             ["outcome"],
         )
+        self.full_since: float | None = None
         self._refused = counter("tollhouse_refused_requests", "Refused requests, by error type", ["type"])
         self._claimed = counter(
             "tollhouse_records_claimed_device", "Records that named a device without using its key"
@@ -177,22 +175,11 @@ class ProcessMetrics:
         )
         faults.set_function(lambda: native.native.faults if native.native is not None else 0)
 
-    def watch_memory(self, memory: SpanMemoryMetrics) -> None:
-        """
-        Add metrics of the span memory (`SpanMemory`): its size, the number of spans that it read, why it did
-        not know other spans, and how often its results differ from those of the rules for reading spans.
-        """
-        kinds = Gauge("tollhouse_memory_kinds", "Kinds of spans in the span memory", registry=self.registry)
-        kinds.set_function(lambda: memory.span_kind_count)
-        size = Gauge(
-            "tollhouse_memory_bytes",
-            "Bytes of keys, names and texts in the span memory",
-            registry=self.registry,
-        )
-        size.set_function(lambda: memory.size_bytes)
-        self.registry.register(MemoryCounts(memory))
+    def watch_decoded_spans(self, spans: Mapping[str, int]) -> None:
+        self.registry.register(DecodedSpans(spans))
 
     def note_commit(self, commit: Commit) -> None:
+        self.full_since = None
         self._commit.observe(commit.seconds)
         self._flush.observe(commit.flush_seconds)
         for (topic, term, detail), n in commit.terms.items():
@@ -228,6 +215,8 @@ class ProcessMetrics:
 
     def count_refusal(self, type: str) -> None:
         self._refused.labels(type).inc()
+        if type == SPOOL_FULL and self.full_since is None:
+            self.full_since = time.time()
 
     def count_records_claiming_devices(self, record_count: int) -> None:
         """Count records that named a device but were sent with another key."""
@@ -242,12 +231,9 @@ class Exposition:
     """The text of `/metrics`, rendered at most once a second."""
 
     def __init__(
-        self,
-        metrics: ProcessMetrics,
-        read: Callable[[], Awaitable[Snapshot]],
-        now: Callable[[], float],
+        self, metrics: ProcessMetrics, read: Callable[[], Awaitable[Snapshot]], now: Callable[[], float]
     ) -> None:
-        self._metrics = metrics
+        self.metrics = metrics
         self._read = read
         self._now = now
         self._text = b""
@@ -258,7 +244,7 @@ class Exposition:
     async def current_text(self) -> bytes:
         async with self._lock:
             if self._now() >= self._good_until:
-                self._text = self._metrics.render(await self._read_snapshot())
+                self._text = self.metrics.render(await self._read_snapshot())
                 self._good_until = self._now() + CACHE_S
             return self._text
 
@@ -312,25 +298,6 @@ class LoopLag:
         )
 
 
-class SpanMemoryMetrics(Protocol):
-    """The counts of the span memory (results by kind of span, `SpanMemory`) that metrics show."""
-
-    @property
-    def spans(self) -> Mapping[str, int]: ...
-
-    @property
-    def misses(self) -> Mapping[str, int]: ...
-
-    @property
-    def compared(self) -> Mapping[str, int]: ...
-
-    @property
-    def span_kind_count(self) -> int: ...
-
-    @property
-    def size_bytes(self) -> int: ...
-
-
 class RequestCounts(Collector):
     """
     Answered requests by endpoint and status. They are counted in a dict, because a counter of
@@ -347,32 +314,18 @@ class RequestCounts(Collector):
         yield family
 
 
-class MemoryCounts(Collector):
-    """
-    A collector that reads the counts of the span memory (`SpanMemory`) each time the metrics are requested.
-    """
+class DecodedSpans(Collector):
+    """Spans in protobuf by their decoder, for servers with the compiled module."""
 
-    def __init__(self, memory: SpanMemoryMetrics) -> None:
-        self._memory = memory
+    def __init__(self, spans: Mapping[str, int]) -> None:
+        self._spans = spans
 
     def collect(self) -> Iterator[Metric]:
-        memory = self._memory
-        yield _counter_family(
-            "spans", "Spans, by whether the memory or the rules read them", "by", memory.spans
+        family = CounterMetricFamily(
+            "tollhouse_spans_decoded",
+            "Spans in protobuf, by whether the compiled module or Python decoded them",
+            labels=["by"],
         )
-        yield _counter_family(
-            "misses", "Spans or bodies that the memory did not know", "reason", memory.misses
-        )
-        yield _counter_family(
-            "compared",
-            "Spans that were read by both the memory and the rules, to compare the results",
-            "result",
-            memory.compared,
-        )
-
-
-def _counter_family(name: str, help_text: str, label: str, counts: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(f"tollhouse_memory_{name}", help_text, labels=[label])
-    for value, count in counts.items():
-        family.add_metric([value], count)
-    return family
+        for by, count in self._spans.items():
+            family.add_metric([by], count)
+        yield family

@@ -101,6 +101,8 @@ class Snapshot:
     # machines of the fleet by state, and devices by the state of each assistant
     fleet_states: Mapping[str, int] = field(default_factory=dict)
     assistants: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    lost_calls: int | None = None
+    lost_cost: float | None = None  # in USD
     clusters: Mapping[str, int] = field(default_factory=dict)
     waiting_files: WaitingFiles | None = None
     failed_attempts: int = 0
@@ -399,9 +401,7 @@ FIGURES: Sequence[SnapshotFamily] = (
         lambda shown: shown.stats.commit_s,
     ),
     _plain_figure(
-        "submissions_waiting",
-        "Submissions that wait for the next commit",
-        lambda shown: shown.stats.waiting,
+        "submissions_waiting", "Submissions that wait for the next commit", lambda shown: shown.stats.waiting
     ),
     _plain_figure(
         "duplicate_window_seconds",
@@ -435,10 +435,7 @@ FIGURES: Sequence[SnapshotFamily] = (
     ),
     _route_figure("delivered", "Delivered records", lambda route: route.delivered, is_counter=True),
     _route_figure(
-        "dead",
-        "Records that the destination rejected for good",
-        lambda route: route.dead,
-        is_counter=True,
+        "dead", "Records that the destination rejected for good", lambda route: route.dead, is_counter=True
     ),
     _route_figure(
         "refused",
@@ -494,6 +491,16 @@ FIGURES: Sequence[SnapshotFamily] = (
         ("assistant", "state"),
         _assistant_samples,
     ),
+    _plain_figure(
+        "fleet_lost_calls",
+        "Least number of calls that machines lost in the last 7 days",
+        lambda shown: shown.lost_calls,
+    ),
+    _plain_figure(
+        "fleet_lost_cost_usd",
+        "Estimated cost of the calls that machines lost in the last 7 days",
+        lambda shown: shown.lost_cost,
+    ),
     SnapshotFamily(
         "clusters", "Clusters by state", ("state",), lambda shown: _samples_by_label(shown.clusters)
     ),
@@ -540,9 +547,7 @@ FIGURES: Sequence[SnapshotFamily] = (
         is_counter=True,
     ),
     _channel_figure(
-        "notifications_waiting",
-        "Notifications waiting to be sent",
-        lambda channel, _: channel.counts.waiting,
+        "notifications_waiting", "Notifications waiting to be sent", lambda channel, _: channel.counts.waiting
     ),
     _channel_figure(
         "notification_oldest_age_seconds",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_ASSISTANTS: Mapping[str, str] = {  # name of an assistant by source of records
+ASSISTANTS_BY_SOURCE: Mapping[str, str] = {  # name of an assistant by source of records
     "claude_code": "claude-code",
     "codex": "codex",
     "copilot_chat": "copilot",
@@ -16,8 +16,8 @@ _ASSISTANTS: Mapping[str, str] = {  # name of an assistant by source of records
 # (source, service) -> assistant, if other programs use the same library, so the source is not enough.
 _ASSISTANTS_OF_LIBRARIES: Mapping[tuple[str, str], str] = {("vercel_ai", "opencode"): "opencode"}
 # The list is closed, because each name becomes a label of metrics.
-ASSISTANTS = tuple(dict.fromkeys(_ASSISTANTS.values()))
+ASSISTANTS = tuple(dict.fromkeys(ASSISTANTS_BY_SOURCE.values()))
 
 
 def assistant_of_source(source: str, service: str | None = None) -> str | None:
-    return _ASSISTANTS.get(source) or _ASSISTANTS_OF_LIBRARIES.get((source, service or ""))
+    return ASSISTANTS_BY_SOURCE.get(source) or _ASSISTANTS_OF_LIBRARIES.get((source, service or ""))

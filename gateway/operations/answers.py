@@ -174,9 +174,7 @@ class DeadItem(msgspec.Struct, kw_only=True):
     number: Annotated[int, words("The number of the rejected record."), example(1)]
     record_id: Annotated[str, words("The id of the record."), example("4d352f4f22c3404e6b71ae9c60c456c8")]
     error: Annotated[
-        str,
-        words("The reason for the rejection."),
-        example("the record's model is not allowed here"),
+        str, words("The reason for the rejection."), example("the record's model is not allowed here")
     ]
     status: Annotated[
         str, words("The HTTP status that the destination answered, or `unsendable`."), example("422")
@@ -204,7 +202,8 @@ class ComparisonPast(msgspec.Struct, kw_only=True):
     state: Annotated[
         str,
         words(
-            "How much of the earlier period is known: `whole`, `part` or `none`. Only `whole` is compared."
+            "How much of the earlier period is known: `whole`, `part` or `none`. Only `whole` is compared. "
+            "`too_early`: the period has no full hour yet."
         ),
         example("part"),
     ]
@@ -222,6 +221,46 @@ class ComparisonPast(msgspec.Struct, kw_only=True):
             "May be 0."
         ),
         example(22),
+    ]
+    begins_at: Annotated[
+        str | None,
+        words("If it is too early: the time from which costs are compared. Otherwise null."),
+        example(None),
+    ]
+
+
+class ComparedSpan(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    from_: Annotated[str, words("The start of the period."), example("2026-11-21T00:00:00+00:00")]
+    to: Annotated[str, words("The end of the period."), example("2026-11-27T01:00:00+00:00")]
+    text: Annotated[str, words("The period in words, to the minute."), example("21 to 27 Nov 01:00")]
+
+
+class ComparedTimesFields(msgspec.Struct, kw_only=True):
+    now: Annotated[
+        ComparedSpan,
+        words(
+            "The later period. It ends with the last full hour. Its length is that of `before`, unless both are "
+            "whole months, quarters or years."
+        ),
+    ]
+    before: Annotated[ComparedSpan, words("The earlier period.")]
+    rest: Annotated[
+        str | None,
+        words("The part of the later period for which the earlier one is too short, with its cost, or null."),
+        example(None),
+    ]
+    grain: Annotated[
+        str,
+        words(
+            "`hour`, or `day` if both periods were cut to whole days of UTC, because hours of the earlier one "
+            "are no longer stored."
+        ),
+        example("hour"),
+    ]
+    since_cut: Annotated[
+        str | None,
+        words("The cost after the later period, which is not compared. Null if the range ends with it."),
+        example("0.3125"),
     ]
 
 

@@ -133,7 +133,7 @@ class ServerListeners:
         if server.grpc_listen:
             from gateway.operations.receivers.otlp_grpc import export_handlers
 
-            self._exports = export_handlers(services.receivers, GRPC_SERVICES)
+            self._exports = export_handlers(services.receivers, GRPC_SERVICES, self.grpc_address)
         self._ready.set()
         if server.grpc_listen and self._grpc is None:
             await self.start_grpc(certificate)

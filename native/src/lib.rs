@@ -3,8 +3,8 @@
 //! Nothing here knows what a record means: which field is where, and what becomes of it, is handed over.
 //! Nor does anything here trust a length that it reads.
 
+pub mod decode;
 pub mod ids;
-pub mod memory;
 pub mod msgpack;
 #[cfg(feature = "python")]
 mod python;

@@ -1,17 +1,19 @@
 //! What Python sees.
 
 use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyString};
 
+use crate::decode::{self, Found, Names, Rule, Target, Walk};
 use crate::records::{self, Block, Kind};
 use crate::sums::{self, Arrival};
-use crate::{ids, memory, requests, spans};
+use crate::{ids, spans};
 
 /// Changes with what is called from Python: who finds another number does not use the module.
-const INTERFACE: u32 = 9;
+const INTERFACE: u32 = 10;
 /// Work on more bytes lets other threads of Python run meanwhile.
 const LARGE: usize = 64 * 1024;
 
@@ -147,140 +149,211 @@ impl Sums {
     }
 }
 
-type Group<'py> = (usize, Bound<'py, PyBytes>, Bound<'py, PyBytes>, Vec<Bound<'py, PyBytes>>);
-
-/// Finds spans again that are of a kind that was seen before.
-#[pyclass(module = "tollhouse_native")]
-struct Memory {
-    memory: memory::Memory,
-    has_figures: Py<PyAny>,
-}
-
-#[pymethods]
-impl Memory {
-    #[new]
-    fn new(plan: memory::Plan, has_figures: Py<PyAny>) -> Self {
-        Memory { memory: memory::Memory::new(plan), has_figures }
-    }
-
-    fn size(&self) -> (usize, usize) {
-        self.memory.size()
-    }
-
-    fn sweep(&mut self) -> Vec<u32> {
-        self.memory.sweep()
-    }
-
-    fn clear(&mut self) {
-        self.memory.clear();
-    }
-
-    fn name(&mut self, name: &[u8], rule: u8, slot: u8) -> bool {
-        self.memory.name(name, rule, slot).is_some()
-    }
-
-    fn context(&mut self, number: u32, texts: Vec<Vec<u8>>) {
-        self.memory.context(number, texts);
-    }
-
-    fn ask(&mut self, names: Vec<Vec<u8>>) {
-        self.memory.ask(names);
-    }
-
-    fn is_free(&self, name: &[u8]) -> bool {
-        self.memory.is_free(name)
-    }
-
-    /// The scopes of a request and how many items it has, of which none is made an object; None as below.
-    #[staticmethod]
-    fn scopes<'py>(py: Python<'py>, body: &[u8], most: usize) -> Option<(Vec<Bound<'py, PyBytes>>, usize)> {
-        let groups = requests::groups(body, most)?;
-        let items = groups.iter().map(|group| group.items.len()).sum();
-        Some((groups.iter().map(|group| PyBytes::new(py, group.scope)).collect(), items))
-    }
-
-    /// Of each group the number of its resource, resource, scope and spans; None if the request is for a parser.
-    #[staticmethod]
-    fn groups<'py>(py: Python<'py>, body: &[u8], most: usize) -> Option<Vec<Group<'py>>> {
-        let whole = |bytes| PyBytes::new(py, bytes);
-        let groups = requests::groups(body, most)?.into_iter();
-        let found = groups.map(|group| {
-            let items = group.items.into_iter().map(whole).collect();
-            (group.number, whole(group.resource), whole(group.scope), items)
-        });
-        Some(found.collect())
-    }
-
-    /// Of each span its kind, whether it is to be compared, counts, the hash of a text, ids, times, texts, and the texts of its context;
-    /// or the reason of a miss.
-    fn find<'py>(
-        &mut self,
-        py: Python<'py>,
-        context: u32,
-        items: Vec<Bound<'py, PyBytes>>,
-        of_context: Vec<Bound<'py, PyAny>>,
-    ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        items.iter().map(|item| self.row(py, context, item.as_bytes(), &of_context)).collect()
-    }
-
-    /// What varies in a span: texts and counts; None if it is nothing to be learned. See `memory::Memory::learn`.
-    #[pyo3(signature = (context, data, reads, number=None))]
-    fn learn<'py>(
-        &mut self,
-        py: Python<'py>,
-        context: u32,
-        data: &[u8],
-        reads: Option<Vec<Vec<u8>>>,
-        number: Option<u32>,
-    ) -> PyResult<Option<(Bound<'py, PyTuple>, [i64; memory::COUNTS])>> {
-        let found = self.memory.learn(context, data, reads.as_deref(), number).ok();
-        found.map(|hit| Ok((PyTuple::new(py, texts(&hit.texts))?, hit.counts))).transpose()
-    }
-}
-
-impl Memory {
-    fn row<'py>(
-        &mut self,
-        py: Python<'py>,
-        context: u32,
-        data: &[u8],
-        of_context: &[Bound<'py, PyAny>],
-    ) -> PyResult<Bound<'py, PyTuple>> {
-        let asked = |name: &[u8], text: &[u8]| {
-            let answer = self.has_figures.call1(py, (PyBytes::new(py, name), PyBytes::new(py, text)));
-            answer.and_then(|answer| answer.is_truthy(py)).unwrap_or(true)
-        };
-        let span = requests::span(data).ok_or(memory::Miss::Layout);
-        let found = span.and_then(|span| Ok((self.memory.find(context, &span, asked)?, span)));
-        let (hit, span) = match found {
-            Ok(found) => found,
-            Err(miss) => return (miss as u8,).into_pyobject(py),
-        };
-        let mut row = Vec::with_capacity(9 + hit.texts.len() + of_context.len());
-        row.push(hit.kind.into_pyobject(py)?.into_any());
-        row.push(hit.is_compared.into_pyobject(py)?.to_owned().into_any());
-        row.push(hit.counts.into_pyobject(py)?.into_any());
-        row.push(self.memory.digest(&hit).map(|digest| PyBytes::new(py, &digest)).into_pyobject(py)?);
-        for id in [span.trace_id, span.span_id, span.parent_id] {
-            row.push(hex(py, id).into_pyobject(py)?);
-        }
-        for time in [span.start, span.end] {
-            row.push((time > 0).then_some(time).into_pyobject(py)?);
-        }
-        row.extend(texts(&hit.texts).map(|text| PyString::new(py, text).into_any()));
-        row.extend_from_slice(of_context);
-        PyTuple::new(py, row)
-    }
-}
-
-fn texts<'a>(found: &'a [&'a [u8]]) -> impl ExactSizeIterator<Item = &'a str> {
-    found.iter().map(|text| std::str::from_utf8(text).unwrap_or_default())
-}
-
 /// An id as text; None if it is not there.
 fn hex<'py>(py: Python<'py>, id: &[u8]) -> Option<Bound<'py, PyString>> {
     let digits = spans::hex(id);
     id.iter().any(|byte| *byte != 0).then(|| PyString::new(py, &String::from_utf8_lossy(&digits)))
+}
+
+/// As they are told by their places.
+const RULES: [Rule; 3] = [Rule::Scalar, Rule::Dropped, Rule::Encoded];
+
+/// Decodes the spans of requests. `rule` tells by its place how values under a name are read.
+#[pyclass(frozen, module = "tollhouse_native")]
+struct Decoder {
+    rule: Py<PyAny>,
+    names: Mutex<Names<Py<PyString>>>,
+}
+
+#[pymethods]
+impl Decoder {
+    #[new]
+    fn new(rule: Py<PyAny>) -> Self {
+        Decoder { rule, names: Mutex::default() }
+    }
+
+    /// A reading of a request; None if its groups are not laid out in the usual way.
+    fn open(slf: Py<Self>, py: Python<'_>, request: Py<PyBytes>) -> Option<Reading> {
+        let walk = Walk::new(request.as_bytes(py))?;
+        Some(Reading { decoder: slf, request, walk, next: Next::default() })
+    }
+}
+
+impl Decoder {
+    /// The names that are kept; none while another thread, which has them, asks Python for a rule.
+    fn take_names(&self) -> Names<Py<PyString>> {
+        std::mem::take(&mut self.names.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn keep_names(&self, names: Names<Py<PyString>>) {
+        let mut kept = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.size() <= names.size() {
+            *kept = names;
+        }
+    }
+}
+
+/// A request that is being decoded.
+#[pyclass(module = "tollhouse_native")]
+struct Reading {
+    decoder: Py<Decoder>,
+    request: Py<PyBytes>,
+    walk: Walk,
+    next: Next,
+}
+
+/// What was read of the next resource or span: attributes, names of those that are encoded, and events.
+#[derive(Default)]
+struct Next {
+    attributes: Option<Py<PyDict>>,
+    encoded: Vec<Py<PyString>>,
+    events: Vec<Py<PyBytes>>,
+}
+
+type Groups<'py> = Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>, Vec<Bound<'py, PyAny>>)>;
+
+#[pymethods]
+impl Reading {
+    /// How many resources, scopes and spans there are.
+    #[getter]
+    fn items(&self) -> usize {
+        self.walk.items()
+    }
+
+    /// Decodes on, a bounded part. Of each group the resource and the scope, each None if it is that of the group
+    /// before, and spans. None if nothing is left.
+    fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Groups<'py>>> {
+        let Reading { decoder, request, walk, next } = self;
+        let decoder = decoder.get();
+        let mut names = decoder.take_names();
+        let mut builder = Builder { py, rule: &decoder.rule, next, groups: Vec::new() };
+        let is_left = walk.take(request.as_bytes(py), &mut names, &mut builder);
+        let groups = builder.groups;
+        decoder.keep_names(names);
+        Ok(is_left?.then_some(groups))
+    }
+}
+
+struct Builder<'a, 'py> {
+    py: Python<'py>,
+    rule: &'a Py<PyAny>,
+    next: &'a mut Next,
+    groups: Groups<'py>,
+}
+
+impl<'py> Builder<'_, 'py> {
+    fn dict(&mut self) -> &Bound<'py, PyDict> {
+        let py = self.py;
+        self.next.attributes.get_or_insert_with(|| PyDict::new(py).unbind()).bind(py)
+    }
+
+    /// The attributes that were added, and the names of those that are encoded.
+    fn attributes(&mut self) -> (Py<PyDict>, Option<Vec<Py<PyString>>>) {
+        let attributes = self.next.attributes.take();
+        let attributes = attributes.unwrap_or_else(|| PyDict::new(self.py).unbind());
+        (attributes, some(&mut self.next.encoded))
+    }
+
+    fn begin(&mut self, resource: Bound<'py, PyAny>, scope: Bound<'py, PyAny>) {
+        self.groups.push((resource, scope, Vec::new()));
+    }
+
+    fn push(&mut self, span: Bound<'py, PyAny>) {
+        *self.next = Next::default();
+        if self.groups.is_empty() {
+            let none = self.py.None().into_bound(self.py);
+            self.begin(none.clone(), none);
+        }
+        if let Some((_, _, spans)) = self.groups.last_mut() {
+            spans.push(span);
+        }
+    }
+}
+
+/// The items, or None if there are none.
+fn some<T>(items: &mut Vec<T>) -> Option<Vec<T>> {
+    (!items.is_empty()).then(|| std::mem::take(items))
+}
+
+impl Target for Builder<'_, '_> {
+    type Name = Py<PyString>;
+    type Error = PyErr;
+
+    fn name(&mut self, name: &str) -> PyResult<(Rule, Py<PyString>)> {
+        let name = PyString::new(self.py, name);
+        let rule: usize = self.rule.call1(self.py, (&name,))?.extract(self.py)?;
+        let rule = RULES.get(rule).ok_or_else(|| PyValueError::new_err("a name has no rule"))?;
+        Ok((*rule, name.unbind()))
+    }
+
+    fn add(&mut self, name: &Py<PyString>, found: Found<'_>) -> PyResult<bool> {
+        let (py, before) = (self.py, self.dict().len());
+        let dict = self.dict();
+        match found {
+            Found::Text(text) => dict.set_item(name, text)?,
+            Found::Number(number) => dict.set_item(name, number)?,
+            Found::Flag(flag) => dict.set_item(name, flag)?,
+            Found::Double(number) => dict.set_item(name, number)?,
+            Found::Encoded(raw) => {
+                dict.set_item(name, PyBytes::new(py, raw))?;
+                self.next.encoded.push(name.clone_ref(py));
+            }
+        }
+        Ok(self.dict().len() > before)
+    }
+
+    fn event(&mut self, encoded: &[u8]) -> PyResult<()> {
+        self.next.events.push(PyBytes::new(self.py, encoded).unbind());
+        Ok(())
+    }
+
+    fn resource(&mut self, encoded: Option<&[u8]>) -> PyResult<()> {
+        let py = self.py;
+        let resource = match encoded {
+            Some(encoded) => PyBytes::new(py, encoded).into_any(),
+            None => self.attributes().into_pyobject(py)?.into_any(),
+        };
+        *self.next = Next::default();
+        self.begin(resource, py.None().into_bound(py));
+        Ok(())
+    }
+
+    fn scope(&mut self, name: &str, version: &str) -> PyResult<()> {
+        let py = self.py;
+        let scope = (name, version).into_pyobject(py)?.into_any();
+        match self.groups.last_mut() {
+            Some((_, of_resource, spans)) if of_resource.is_none() && spans.is_empty() => {
+                *of_resource = scope
+            }
+            _ => self.begin(py.None().into_bound(py), scope),
+        }
+        Ok(())
+    }
+
+    fn span(&mut self, span: &decode::Span<'_>) -> PyResult<()> {
+        let py = self.py;
+        let time = |time: u64| i64::try_from(time).ok().filter(|time| *time > 0);
+        let (attributes, encoded) = self.attributes();
+        let fields = (
+            span.name,
+            hex(py, span.trace_id),
+            hex(py, span.span_id),
+            hex(py, span.parent_id),
+            time(span.start),
+            time(span.end),
+            attributes,
+            span.status,
+            encoded,
+            some(&mut self.next.events),
+        );
+        self.push(fields.into_pyobject(py)?.into_any());
+        Ok(())
+    }
+
+    fn encoded_span(&mut self, encoded: &[u8]) -> PyResult<()> {
+        self.push(PyBytes::new(self.py, encoded).into_any());
+        Ok(())
+    }
 }
 
 /// Two sorted runs of ids as one.
@@ -307,5 +380,5 @@ fn tollhouse_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Table>()?;
     module.add_class::<Encoder>()?;
     module.add_class::<Sums>()?;
-    module.add_class::<Memory>()
+    module.add_class::<Decoder>()
 }

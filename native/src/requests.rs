@@ -19,51 +19,73 @@ pub enum Item<'a> {
 }
 
 /// The fields of a message, one after the other.
-pub struct Message<'a>(&'a [u8]);
+pub struct Message<'a> {
+    data: &'a [u8],
+    at: usize,
+}
 
 impl<'a> Message<'a> {
+    pub fn new(data: &'a [u8]) -> Self {
+        Message { data, at: 0 }
+    }
+
+    /// The fields between two places of a message.
+    pub fn within(data: &'a [u8], at: usize, end: usize) -> Option<Self> {
+        Some(Message { data: data.get(..end)?, at })
+    }
+
     pub fn is_at_end(&self) -> bool {
-        self.0.is_empty()
+        self.at >= self.data.len()
+    }
+
+    /// Where the next field begins.
+    pub fn at(&self) -> usize {
+        self.at
     }
 
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
+        let end = self.at.checked_add(length)?;
+        let taken = self.data.get(self.at..end)?;
+        self.at = end;
         Some(taken)
     }
 
     #[inline]
     fn varint(&mut self) -> Option<u64> {
-        if let Some((byte, rest)) = self.0.split_first().filter(|(byte, _)| **byte < 0x80) {
-            self.0 = rest;
-            return Some(u64::from(*byte));
-        }
         let mut value: u64 = 0;
         for shift in (0..70u32).step_by(7) {
-            let (byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            if shift == 63 && *byte > 1 {
+            let byte = *self.data.get(self.at)?;
+            self.at = self.at.checked_add(1)?;
+            if shift == 63 && byte > 1 {
                 return None;
             }
             value |= u64::from(byte & 0x7f).checked_shl(shift)?;
-            if *byte < 0x80 {
+            if byte < 0x80 {
                 return Some(value);
             }
         }
         None
     }
 
-    /// The number of the next field and what it holds; None where the bytes are no message.
+    /// The number of the next field and what it holds; None where a parser may find something else.
+    #[inline]
     pub fn field(&mut self) -> Option<(u64, Item<'a>)> {
+        let begin = self.at;
         let head = self.varint()?;
-        if head > u64::from(u32::MAX) || head < 8 {
+        // a parser refuses a head of more bytes than it needs, from some number on
+        if !(8..0x4000).contains(&head) || self.at.checked_sub(begin)? > if head < 0x80 { 1 } else { 2 } {
             return None;
         }
         let item = match head & 7 {
             0 => Item::Number(self.varint()?),
             1 => Item::Fixed(u64::from_le_bytes(self.take(8)?.try_into().ok()?)),
             2 => {
+                let begin = self.at;
                 let length = usize::try_from(self.varint()?).ok()?;
+                // some senders leave room for a length, and write it with four bytes
+                if self.at.checked_sub(begin)? > 4 {
+                    return None;
+                }
                 Item::Bytes(self.take(length)?)
             }
             5 => {
@@ -79,7 +101,7 @@ impl<'a> Message<'a> {
 /// A value of an attribute.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Value<'a> {
-    Text(&'a [u8]),
+    Text(&'a str),
     Flag(bool),
     Number(i64),
     Double(u64),
@@ -92,7 +114,7 @@ pub fn value(data: &[u8], depth: usize) -> Option<Value<'_>> {
     if depth > DEEPEST {
         return None;
     }
-    let mut message = Message(data);
+    let mut message = Message::new(data);
     if message.is_at_end() {
         return Some(Value::Other);
     }
@@ -110,11 +132,13 @@ pub fn value(data: &[u8], depth: usize) -> Option<Value<'_>> {
 }
 
 fn values(data: &[u8], depth: usize, are_named: bool) -> Option<Value<'_>> {
-    let mut message = Message(data);
+    let mut message = Message::new(data);
     while !message.is_at_end() {
         let (1, Item::Bytes(part)) = message.field()? else { return None };
         if are_named {
-            value(pair(part)?.1, depth)?;
+            let (name, part) = pair(part)?;
+            utf8(name)?;
+            value(part, depth)?;
         } else {
             value(part, depth)?;
         }
@@ -122,126 +146,14 @@ fn values(data: &[u8], depth: usize, are_named: bool) -> Option<Value<'_>> {
     Some(Value::Other)
 }
 
-pub fn utf8(text: &[u8]) -> Option<&[u8]> {
-    from_utf8(text).is_ok().then_some(text)
+pub fn utf8(text: &[u8]) -> Option<&str> {
+    from_utf8(text).ok()
 }
 
-/// The name and the encoded value of an attribute.
+/// The name, which is not looked at, and the encoded value of an attribute.
 pub fn pair(data: &[u8]) -> Option<(&[u8], &[u8])> {
-    let mut message = Message(data);
+    let mut message = Message::new(data);
     let (1, Item::Bytes(name)) = message.field()? else { return None };
     let (2, Item::Bytes(value)) = message.field()? else { return None };
-    message.is_at_end().then_some((utf8(name)?, value))
-}
-
-/// Items under one resource and one scope.
-pub struct Group<'a> {
-    /// The place of its resource in the request.
-    pub number: usize,
-    pub resource: &'a [u8],
-    pub scope: &'a [u8],
-    pub items: Vec<&'a [u8]>,
-}
-
-/// The items of a request by groups; None if the request is not laid out in the usual way, or has more.
-pub fn groups(data: &[u8], most: usize) -> Option<Vec<Group<'_>>> {
-    let mut found: Vec<Group<'_>> = Vec::new();
-    let mut count: usize = 0;
-    for (number, part) in parts(data, 1, false)?.1.into_iter().enumerate() {
-        let (resource, scopes) = parts(part, 2, true)?;
-        count = count.checked_add(scopes.len())?.checked_add(1)?;
-        for part in scopes {
-            let (scope, items) = parts(part, 2, true)?;
-            count = count.checked_add(items.len())?;
-            found.push(Group { number, resource, scope, items });
-        }
-    }
-    (count <= most).then_some(found)
-}
-
-/// The head (field 1) of a message and its parts; a message without a head has nothing but parts.
-fn parts(data: &[u8], number: u64, has_head: bool) -> Option<(&[u8], Vec<&[u8]>)> {
-    let (mut head, mut found) = (None, Vec::new());
-    let mut message = Message(data);
-    while !message.is_at_end() {
-        match message.field()? {
-            (at, Item::Bytes(part)) if at == number => found.push(part),
-            (1, Item::Bytes(part)) if has_head && head.is_none() => head = Some(part),
-            (3, Item::Bytes(part)) if has_head => drop(utf8(part)?),
-            _ => return None,
-        }
-    }
-    Some((head.unwrap_or_default(), found))
-}
-
-/// A span as it was sent.
-#[derive(Default)]
-pub struct Span<'a> {
-    pub trace_id: &'a [u8],
-    pub span_id: &'a [u8],
-    pub parent_id: &'a [u8],
-    pub name: &'a [u8],
-    pub start: u64,
-    pub end: u64,
-    pub status: u64,
-    pub events: Vec<&'a [u8]>,
-    pub attributes: Vec<&'a [u8]>,
-}
-
-/// Reads a span. None if a field comes twice or is not known: then it is for a parser.
-pub fn span(data: &[u8]) -> Option<Span<'_>> {
-    let mut span = Span { attributes: Vec::with_capacity(32), ..Default::default() };
-    let mut seen: u32 = 0;
-    let mut message = Message(data);
-    while !message.is_at_end() {
-        let (number, item) = message.field()?;
-        if !matches!(number, 9 | 11 | 13) {
-            let bit = 1u32.checked_shl(u32::try_from(number).ok()?)?;
-            if seen & bit != 0 {
-                return None;
-            }
-            seen |= bit;
-        }
-        match (number, item) {
-            (1, Item::Bytes(id)) => span.trace_id = id,
-            (2, Item::Bytes(id)) => span.span_id = id,
-            (3, Item::Bytes(state)) => drop(utf8(state)?),
-            (4, Item::Bytes(id)) => span.parent_id = id,
-            (5, Item::Bytes(name)) => span.name = utf8(name)?,
-            (6 | 10 | 12 | 14, Item::Number(_)) | (13, Item::Bytes(_)) | (16, Item::Short) => {}
-            (7, Item::Fixed(time)) => span.start = time,
-            (8, Item::Fixed(time)) => span.end = time,
-            (9, Item::Bytes(attribute)) => span.attributes.push(attribute),
-            (11, Item::Bytes(event)) => span.events.push(event),
-            (15, Item::Bytes(status)) => span.status = code(status)?,
-            _ => return None,
-        }
-    }
-    Some(span)
-}
-
-/// The name of an event; None if it is not laid out in the usual way.
-pub fn event(data: &[u8]) -> Option<&[u8]> {
-    let (mut name, mut message) = (None, Message(data));
-    while !message.is_at_end() {
-        match message.field()? {
-            (1, Item::Fixed(_)) | (4, Item::Number(_)) => {}
-            (2, Item::Bytes(text)) if name.is_none() => name = Some(utf8(text)?),
-            (3, Item::Bytes(attribute)) => drop(value(pair(attribute)?.1, 0)?),
-            _ => return None,
-        }
-    }
-    Some(name.unwrap_or_default())
-}
-
-fn code(data: &[u8]) -> Option<u64> {
-    let (mut found, mut message) = (None, Message(data));
-    while !message.is_at_end() {
-        match message.field()? {
-            (2, Item::Bytes(text)) => drop(utf8(text)?),
-            (3, Item::Number(code)) if code < 128 && found.is_none() => found = Some(code),
-            _ => return None,
-        }
-    }
-    Some(found.unwrap_or_default())
+    message.is_at_end().then_some((name, value))
 }

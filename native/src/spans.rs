@@ -173,7 +173,7 @@ impl Encoder {
 }
 
 /// Whether a sign that ends prefixes stands before the last characters, which are told by their number.
-pub fn has_prefix(text: &[u8], last: usize) -> bool {
+fn has_prefix(text: &[u8], last: usize) -> bool {
     let before = text.len().checked_sub(last).and_then(|end| text.get(..end));
     text.is_ascii() && before.is_some_and(|before| before.iter().any(|one| matches!(one, b'-' | b'_')))
 }

@@ -1,9 +1,9 @@
 //! Bytes that nobody packed: the readers answer, and never panic.
 
-use tollhouse_native::memory::{Memory, Plan};
+use tollhouse_native::decode::{Found, Names, Rule, Span, Target, Walk};
 use tollhouse_native::msgpack::Cursor;
 use tollhouse_native::records::{Block, Fields, Kind, Table};
-use tollhouse_native::{ids, requests, wire};
+use tollhouse_native::{ids, wire};
 
 const TAG: u64 = 7;
 
@@ -105,51 +105,113 @@ fn a_number_takes_seven_bits_a_byte() {
     assert_eq!(vec![0xac, 2], out);
 }
 
-/// A request with one span, and what a memory of it finds in cut and random bytes.
+/// What a walk finds: the names of values, spans, and what is for a parser.
+#[derive(Default)]
+struct Log {
+    values: Vec<(String, bool)>,
+    resources: usize,
+    scopes: usize,
+    spans: usize,
+    encoded: usize,
+}
+
+impl Target for Log {
+    type Name = (String, bool);
+    type Error = ();
+
+    fn name(&mut self, name: &str) -> Result<(Rule, (String, bool)), ()> {
+        let rule = [Rule::Scalar, Rule::Dropped, Rule::Encoded][name.len() % 3];
+        Ok((rule, (name.to_string(), rule == Rule::Encoded)))
+    }
+
+    fn add(&mut self, name: &(String, bool), found: Found<'_>) -> Result<bool, ()> {
+        assert!(!name.1 || matches!(found, Found::Encoded(_)));
+        self.values.push(name.clone());
+        Ok(true)
+    }
+
+    fn event(&mut self, _: &[u8]) -> Result<(), ()> {
+        Ok(())
+    }
+
+    fn resource(&mut self, encoded: Option<&[u8]>) -> Result<(), ()> {
+        self.resources += 1;
+        self.encoded += usize::from(encoded.is_some());
+        Ok(())
+    }
+
+    fn scope(&mut self, _: &str, _: &str) -> Result<(), ()> {
+        self.scopes += 1;
+        Ok(())
+    }
+
+    fn span(&mut self, span: &Span<'_>) -> Result<(), ()> {
+        assert!(matches!(span.trace_id.len(), 0 | 16) && matches!(span.span_id.len(), 0 | 8));
+        self.spans += 1;
+        Ok(())
+    }
+
+    fn encoded_span(&mut self, _: &[u8]) -> Result<(), ()> {
+        self.encoded += 1;
+        self.spans += 1;
+        Ok(())
+    }
+}
+
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut field = vec![number << 3 | 2];
+    wire::varint(&mut field, bytes.len() as u64);
+    field.extend(bytes);
+    field
+}
+
+/// A request with one span of so many attributes.
+fn request(attributes: usize) -> Vec<u8> {
+    let mut span = b"\x0a\x10abcdefghabcdefgh\x12\x08abcdefgh\x39abcdefgh".to_vec();
+    for number in 0..attributes {
+        let name = format!("name{number:08}");
+        span.extend(field(9, &[field(1, name.as_bytes()), field(2, b"\x18\x05")].concat()));
+    }
+    field(1, &[field(1, &field(1, b"\x0a\x01k\x12\x02\x18\x05")), field(2, &field(2, &span))].concat())
+}
+
+/// Walks to the end; how many parts that took.
+fn walk(data: &[u8], names: &mut Names<(String, bool)>) -> Option<(Log, usize)> {
+    let (mut log, mut parts) = (Log::default(), 0);
+    let mut walk = Walk::new(data)?;
+    while walk.take(data, names, &mut log) == Ok(true) {
+        parts += 1;
+    }
+    assert_eq!(walk.items(), log.resources + log.scopes + log.spans);
+    Some((log, parts))
+}
+
+#[test]
+fn a_walk_pauses_within_a_span_and_names_stay_bounded() {
+    let mut names = Names::default();
+    let (log, parts) = walk(&request(10_000), &mut names).expect("a request");
+    assert_eq!((10_000, 1, 0), (log.values.len(), log.spans, log.encoded));
+    assert!((78..=80).contains(&parts), "{parts}");
+    for _ in 0..3 {
+        let _ = walk(&request(40_000), &mut names);
+    }
+    assert!(names.size().0 <= 16 * 1024 && names.size().0 > 1000);
+}
+
 #[test]
 fn requests_that_nobody_sent() {
-    let span = b"\x0a\x10abcdefghabcdefgh\x12\x08abcdefgh\x39abcdefgh\x4a\x07\x0a\x01k\x12\x02\x18\x05";
-    let mut scope = vec![0x12, span.len() as u8];
-    scope.extend(span);
-    let mut resource = vec![0x12, scope.len() as u8];
-    resource.extend(scope);
-    let mut request = vec![0x0a, resource.len() as u8];
-    request.extend(resource);
-    let plan = Plan {
-        absent: vec![],
-        secrets: vec![],
-        parts: vec![b"..".to_vec()],
-        sums: vec![vec![1; 6]],
-        events: vec![],
-        hashed: (7, b"rule".to_vec(), 16),
-        ..Default::default()
-    };
-    let mut memory = Memory::new(plan);
-    memory.context(1, vec![]);
-    assert!(memory.name(b"k", 0, 1).is_some());
-    assert!(memory.learn(1, span, Some(&[]), Some(0)).is_ok());
-    let found =
-        requests::groups(&request, 9).map(|groups| groups.iter().map(|group| group.items.len()).sum());
-    assert_eq!(Some(1usize), found);
-    let mut number = numbers(5);
-    let mut look = |bytes: &[u8]| {
-        for group in requests::groups(bytes, 9).unwrap_or_default() {
-            for item in group.items {
-                let Some(span) = requests::span(item) else { continue };
-                let _ = memory.find(1, &span, |_, _| false);
-                let _ = memory.learn(1, item, Some(&[]), Some(1));
-            }
-        }
-    };
-    for end in 0..request.len() {
-        look(&request[..end]);
+    let (whole, mut names) = (request(3), Names::default());
+    assert_eq!(0, walk(&whole, &mut names).expect("a request").0.encoded);
+    for end in 0..whole.len() {
+        assert!(walk(&whole[..end], &mut names).is_none() || end == 0);
     }
+    let mut number = numbers(5);
     for _ in 0..20_000 {
-        let mut broken = request.clone();
+        let mut broken = whole.clone();
         for _ in 0..=number(3) {
             let at = number(broken.len() as u64) as usize;
             broken[at] = number(256) as u8;
         }
-        look(&broken);
+        let _ = walk(&broken, &mut names);
     }
 }

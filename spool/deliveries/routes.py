@@ -79,12 +79,7 @@ def lowest_unsettled_number(route: StoredRoute, backlog: RouteBacklog) -> int:
 
 
 def route_state(
-    route: StoredRoute,
-    backlog: RouteBacklog,
-    *,
-    accepted: int,
-    committed_at: float | None,
-    now: float,
+    route: StoredRoute, backlog: RouteBacklog, *, accepted: int, committed_at: float | None, now: float
 ) -> RouteState:
     """Return a route as operators see it. `committed_at`: commit time of its lowest unsettled record."""
     waiting = unsent_record_count(route, backlog, accepted=accepted)

@@ -44,7 +44,9 @@ class Device:
     labels: Mapping[str, str] = field(default_factory=dict)  # labels as the device reported them
     # labels that operators set; they override `labels`
     operator_labels: Mapping[str, str] = field(default_factory=dict)
-    generation: int = 1  # generation of the device's key; a reset or a revocation ends earlier keys
+    # generation of the device's key. A reset or a revocation ends earlier keys. It is about the time of the first
+    # enrolment, because it begins with this time; an approval changes only `enrolled_at`.
+    generation: int = 1
     has_key: bool = False
     key_used: bool = False
     enrolled_at: float

@@ -569,9 +569,7 @@ class DeviceTable:
                     later = self._batch.updates.pop(id, [])
                     self._batch.add_updates(id, [*updates, *later][-TOUCHES:])
             _log.warning(
-                "devices were not written, will retry: %s",
-                error,
-                extra={"action": "devices_not_written"},
+                "devices were not written, will retry: %s", error, extra={"action": "devices_not_written"}
             )
             self._start_flush_timer()
             return

@@ -19,16 +19,7 @@ from spool.ledger.checksums import CheckedSum, Checksums, ReproducibleSumParts, 
 from spool.ledger.counting import RECALCULATED, finest_stored_period, read_state
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.recalculations import Recalculations
-from spool.ledger.sums import (
-    COUNTS,
-    DAY_S,
-    HOUR_S,
-    LATENCY,
-    MONEY,
-    Dimensions,
-    DimensionValues,
-    HourlySums,
-)
+from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, MONEY, Dimensions, DimensionValues, HourlySums
 from spool.ledger.tag_lists import TAGGED
 from spool.ledger.work import FORGOTTEN, UNLISTS, Units
 from spool.meters import quantity_from_millionths
@@ -74,11 +65,7 @@ class CheckedPeriod:
 
 class StoredSums:
     def __init__(
-        self,
-        checksums: Checksums,
-        recalculated: Recalculations,
-        *,
-        moment: Mapping[str, int],
+        self, checksums: Checksums, recalculated: Recalculations, *, moment: Mapping[str, int]
     ) -> None:
         self._checksums = checksums
         self._recalculated = recalculated

@@ -15,16 +15,7 @@ from typing import NamedTuple
 
 from spool.cost_kinds import NONE, REPORTED
 from spool.ledger.counting import replace_owners_with_other, replace_work_with_other, stored_dimensions
-from spool.ledger.sums import (
-    COUNTS,
-    MONEY,
-    OTHER,
-    WIDTH,
-    Dimensions,
-    DimensionValues,
-    Measures,
-    MeterSums,
-)
+from spool.ledger.sums import COUNTS, MONEY, OTHER, WIDTH, Dimensions, DimensionValues, Measures, MeterSums
 
 _ESTIMATED = len(COUNTS) + MONEY.index("estimated")
 _NO_MEASURES: Measures = []

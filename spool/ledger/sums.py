@@ -137,24 +137,7 @@ Measures = list[int]  # COUNTS, MONEY in units, LATENCY
 # quantities in millionths of the meter's unit; also limbs of amounts (spool.currencies)
 MeterSums = dict[str, int]
 # a plain tuple is faster than Dimensions
-DimensionValues = tuple[
-    str,
-    str,
-    str,
-    str,
-    str,
-    str,
-    str,
-    str,
-    str,
-    str,
-    str,
-    str,
-    str,
-    int,
-    str,
-    str,
-]
+DimensionValues = tuple[str, str, str, str, str, str, str, str, str, str, str, str, str, int, str, str]
 
 
 def start_hour_or_arrival_hour(start_time: int | None, committed_at: float) -> int:

@@ -129,11 +129,7 @@ def missing_fields(first_record: Inference, later_record: Inference) -> dict[str
     return fields
 
 
-_CACHED = (
-    ("cache_read_tokens", "cache_write_tokens"),
-    ("cache_read_tokens",),
-    ("cache_write_tokens",),
-)
+_CACHED = (("cache_read_tokens", "cache_write_tokens"), ("cache_read_tokens",), ("cache_write_tokens",))
 
 
 def _input_with_cached_parts(report: Inference, other: Inference) -> dict[str, int]:

@@ -21,10 +21,7 @@ from spool.log.runs import IdRun
 from spool.packed.native import NativeModule
 
 # the keys of blocks sort between these two texts
-FIRST, AFTER = (
-    "places ",
-    "places!",
-)
+FIRST, AFTER = ("places ", "places!")
 
 _log = logging.getLogger(__name__)
 

@@ -418,10 +418,7 @@ class PendingSpans:
             index = sender.trace_index(trace)
             for call, lacks_runs in _lacks_runs_by_incomplete_call(index, new, sender.given).items():
                 above = index.values_from_spans_above(call, sender.given)
-                yield (
-                    index.spans[call][1] & ~_IS_BESIDE,
-                    above if lacks_runs else above._replace(runs=()),
-                )
+                yield (index.spans[call][1] & ~_IS_BESIDE, above if lacks_runs else above._replace(runs=()))
 
     def positions_of_linkable_calls(self, sender_name: str, steps: Iterable[SpanStep]) -> Iterator[int]:
         """Yield the positions (topic and number) of calls below these spans, before the spans are added."""

@@ -19,7 +19,7 @@ import msgspec
 from spool.record import Inference
 
 # version of the interface; a module with another number belongs to another release
-INTERFACE: Final = 9
+INTERFACE: Final = 10
 MOST_FAULTS: Final = 3  # after this number of faults, the module is off until the next start
 MODULE: Final = "tollhouse_native"
 
@@ -94,79 +94,47 @@ class HourlyRowAdder(Protocol):
         ...
 
 
-class KnownItemKinds(Protocol):
-    """`tollhouse_native.Memory`, which remembers how items of known shapes are read."""
+# of a span: name, trace, span and parent id, start, end, attributes, status code, names of the attributes that are
+# still encoded, and encoded events; or the whole encoded span
+DecodedSpan = tuple[
+    str,
+    str | None,
+    str | None,
+    str | None,
+    int | None,
+    int | None,
+    dict[str, Any],
+    int,
+    list[str] | None,
+    list[bytes] | None,
+]
+# attributes and the names of those that are still encoded; or the whole encoded resource
+DecodedResource = tuple[dict[str, Any], list[str] | None]
 
-    def scopes(self, body: bytes, max_items: int) -> tuple[Sequence[bytes], int] | None:
-        """
-        Return the encoded instrumentation scope of each group of spans, and the number of spans. Return None
-        for an unusual layout or over a limit.
-        """
-        ...
 
-    def groups(self, body: bytes, max_items: int) -> list[tuple[int, bytes, bytes, list[Any]]] | None:
-        """
-        Return for each group: position of the resource, resource, scope and items.
+class RequestReading(Protocol):
+    """`tollhouse_native.Reading`, which decodes one request in steps."""
 
-        Return None for an unusual layout, or beyond `max_items` resources, scopes and items.
-        """
-        ...
+    items: int  # number of resources, scopes and spans
 
-    def find(
-        self, context_number: int, items: Sequence[bytes], context_texts: Sequence[str]
-    ) -> list[tuple[Any, ...]]:
-        """
-        Return for each item of a known kind: the kind, whether Python must read it as well to compare the
-        results, counts, hash of a text or None, trace, span and parent id, start, end, varying texts, and
-        `context_texts` unchanged. For an unknown item, return only the reason.
-        """
-        ...
-
-    def learn(
+    def take(
         self,
-        context_number: int,
-        item: bytes,
-        read_names: Sequence[bytes] | None,
-        kind_number: int | None = None,
-    ) -> tuple[tuple[str, ...], tuple[int, ...]] | None:
+    ) -> (
+        Sequence[tuple[bytes | DecodedResource | None, tuple[str, str] | None, Sequence[bytes | DecodedSpan]]]
+        | None
+    ):
         """
-        Learn items with the attribute names and decisive values of this item as one kind, with the `kind_number`.
-        Return the item's varying texts and counts, or None if it cannot be learned.
-
-        `read_names`: the names that Python's rules read in such items. Without `read_names`, items with these names are
-        never learned.
+        Decode some more. Return for each group its resource, the name and version of its scope, and spans.
+        Resource and scope are None if they are those of the group before. Return None at the end.
         """
         ...
 
-    def name(self, name: bytes, rule_number: int, slot: int) -> bool:
-        """
-        Add an attribute name that the rules of dialects read. `rule_number`: the number of the rule. `slot`: how
-        `find` returns the value: 0 not at all, up to 6 as a count, TAG as a tag, any other number as a text.
-        Return False at the limit.
-        """
-        ...
 
-    def context(self, context_number: int, texts: Sequence[bytes]) -> None: ...
+class RequestDecoder(Protocol):
+    """`tollhouse_native.Decoder`, which decodes the spans of requests."""
 
-    def ask(self, names: Sequence[bytes]) -> None:
-        """Add attribute names that rules of dialects read or test for presence."""
-        ...
-
-    def is_free(self, name: bytes) -> bool:
-        """
-        Return whether the rules read no attribute of this name, so that its value does not distinguish kinds
-        of items.
-        """
-        ...
-
-    def clear(self) -> None: ...
-
-    def size(self) -> tuple[int, int]: ...
-
-    def sweep(self) -> Sequence[int]:
-        """
-        Drop the kinds that were not used since the last call. Return the numbers of the remaining kinds.
-        """
+    def open(self, request: bytes) -> RequestReading | None:
+        """Return a reading, or None for an unusual layout of groups."""
         ...
 
 
@@ -227,9 +195,10 @@ class NativeModule:
         adder: HourlyRowAdder = self._module.Sums(self._table, plan)
         return adder
 
-    def item_memory(self, **plan: Any) -> KnownItemKinds:
-        memory: KnownItemKinds = self._module.Memory(**plan)
-        return memory
+    def request_decoder(self, rule_of_name: Callable[[str], int]) -> RequestDecoder:
+        """`rule_of_name`: 0 for a value to decode, 1 for a value to leave out, 2 for a value to leave encoded."""
+        decoder: RequestDecoder = self._module.Decoder(rule_of_name)
+        return decoder
 
     def count_fault(self, error: BaseException) -> None:
         """Count an internal error. After MOST_FAULTS, the module is off until the next start."""

@@ -406,10 +406,7 @@ class PostgresLeases:
 
     def _stop_tasks_and_begin_session(self) -> None:
         """Begin a new session, because other gateways may already run the tasks of this one."""
-        _log.error(
-            "the session has ended: tasks were stopped",
-            extra={"action": "session_over"},
-        )
+        _log.error("the session has ended: tasks were stopped", extra={"action": "session_over"})
         self._lose_all_leases()
         self.session = uuid4()
         self._has_joined = False

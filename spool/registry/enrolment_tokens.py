@@ -31,6 +31,7 @@ ACTIVE, USED_UP, EXPIRED, REVOKED = "active", "used_up", "expired", "revoked"
 STATES = (ACTIVE, USED_UP, EXPIRED, REVOKED)
 
 MAX_USES = 1_000_000
+PER_HOUR = 200  # default of the devices that a token may enrol within an hour
 MAX_LIFE_S = 366 * 86_400.0
 MAX_SERIAL = 64
 KEPT_S = 90 * 86_400.0  # seconds for which an ended token stays in the list
@@ -40,7 +41,7 @@ KEPT_S = 90 * 86_400.0  # seconds for which an ended token stays in the list
 class TokenDraft:
     """
     The fields of a token that people set. `serial` restricts the token to the machine with this serial
-    number.
+    number. It enrols at most `per_hour` devices within an hour, or any number if this is 0.
     """
 
     name: str
@@ -48,6 +49,7 @@ class TokenDraft:
     expires_at: float
     labels: Mapping[str, str] = field(default_factory=dict)
     serial: str = ""
+    per_hour: int = PER_HOUR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,8 @@ class EnrolmentToken(TokenDraft):
 def check_token_draft(draft: TokenDraft, now: float) -> TokenDraft:
     if not 1 <= draft.uses <= MAX_USES:
         raise Invalid(f"the number of uses must be 1 to {MAX_USES}")
+    if not 0 <= draft.per_hour <= MAX_USES:
+        raise Invalid(f"the number of devices per hour must be 1 to {MAX_USES}, or 0 for no limit")
     if not now < draft.expires_at <= now + MAX_LIFE_S:
         raise Invalid("a token must expire in the future, and within 366 days")
     serial = draft.serial.strip()
@@ -184,7 +188,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
             for token in tokens.values():
                 self.kind.store_row(registry_rows, token)
             for name, first in {token.name: token for token in tokens.values()}.items():
-                after = self._audited_fields(first, ("uses", "expires_at", "labels"))
+                after = self._audited_fields(first, ("uses", "expires_at", "labels", "per_hour"))
                 count = sum(token.name == name for token in tokens.values())
                 registry_rows.add_audit(now, actor, "token.create", name, after={"tokens": count, **after})
             return {id: token for id, token in stored.items() if id not in old} | tokens
@@ -279,6 +283,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
             expires_at=draft.expires_at,
             labels=draft.labels,
             serial=draft.serial,
+            per_hour=draft.per_hour,
             id=id,
             digest=self._secret_digest(secret),
             created=now,

@@ -15,12 +15,7 @@ from spool.log.partial_reports import ExpectedVersion
 NO_ROLE, VIEWER, OPERATOR, ADMIN = "none", "viewer", "operator", "admin"
 ENABLED, DISABLED = "Enabled", "Disabled"
 # each role has the rights of the roles before it; spool.registry.roles explains NO_ROLE
-ROLES = (
-    NO_ROLE,
-    VIEWER,
-    OPERATOR,
-    ADMIN,
-)
+ROLES = (NO_ROLE, VIEWER, OPERATOR, ADMIN)
 
 MIN_PASSWORD = 12
 MAX_PASSWORD = 1024

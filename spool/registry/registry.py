@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -188,6 +189,23 @@ class Registry:
         except _DraftRolledBack as undone:
             result: T = undone.result
             return result
+
+    async def run_on_empty_draft(
+        self, work: Callable[[Registry], Coroutine[Any, Any, T]], empty_store: RegistryStore
+    ) -> T:
+        """
+        Run `work` on a draft that begins with the rows of `empty_store`, a store in memory, outside of the event loop.
+        `work` must wait only for methods of the draft's tables. Nothing of this registry changes.
+        """
+
+        def run_on_store() -> T:
+            return run_without_waiting(
+                empty_store.change(
+                    lambda rows: run_without_waiting(self._run_on_registry_in_transaction(rows, work))
+                )
+            )
+
+        return await asyncio.to_thread(run_on_store)
 
     async def _run_on_registry_in_transaction(
         self, registry_rows: RegistryRows, work: Callable[[Registry], Coroutine[Any, Any, T]]

@@ -123,9 +123,7 @@ class SqliteStoredSenders:
             self._newest = max(self._newest, at)
         if damaged:
             _log.error(
-                "%d unreadable groups of senders are ignored",
-                damaged,
-                extra={"action": "senders_damaged"},
+                "%d unreadable groups of senders are ignored", damaged, extra={"action": "senders_damaged"}
             )
 
     @property

@@ -52,6 +52,7 @@ SMALL_TABLES = (
     "dead",
     "devices",
     "unenrolled",
+    "use_days",
     "streams",
     "pending",
     "event_types",

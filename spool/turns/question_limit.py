@@ -12,7 +12,7 @@ from spool.errors import AskedTooMuch
 
 CHECK_EVERY = 1000  # sums added between two checks of the time
 
-_INSTEAD = (
+INSTEAD = (
     "Choose a shorter time range, longer periods or fewer dimensions to group by, or filter by one of them"
 )
 
@@ -30,7 +30,7 @@ class QuestionLimit:
     def check_rows(self, rows: int) -> None:
         if rows > self.max_rows:
             raise AskedTooMuch(
-                f"this query has more than {self.max_rows} rows (answers.max_summed_rows). {_INSTEAD}"
+                f"this query has more than {self.max_rows} rows (answers.max_summed_rows). {INSTEAD}"
             )
 
     def check_time(self) -> None:
@@ -39,7 +39,7 @@ class QuestionLimit:
 
 
 def too_long_error(max_time_s: float) -> AskedTooMuch:
-    return AskedTooMuch(f"this query took longer than {max_time_s:g} s (answers.max_time). {_INSTEAD}")
+    return AskedTooMuch(f"this query took longer than {max_time_s:g} s (answers.max_time). {INSTEAD}")
 
 
 _limit: ContextVar[QuestionLimit | None] = ContextVar("question_limit", default=None)

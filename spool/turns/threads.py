@@ -30,10 +30,7 @@ SHORT_SLICE_NS: Final = 100_000  # nanoseconds, the shortest slice that Linux ac
 USUAL_SLICE_NS: Final = 0  # the kernel's default, about 3 ms
 
 # number of the system call by machine type, because Python has no function for it
-_SCHED_SETATTR: Final = {
-    "x86_64": 314,
-    "aarch64": 274,
-}
+_SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}
 _KEEP_POLICY: Final = 0x08
 # struct sched_attr: size, policy, flags, nice, priority, runtime (slice), deadline, period
 _ATTRIBUTES: Final = struct.Struct("IIQiIQQQ")

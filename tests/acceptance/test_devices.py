@@ -263,8 +263,7 @@ def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: A
     row = shown(far, laptop.device)
     assert {"team": "search"} == row["labels"]
     wait_until(
-        lambda: shown(near, laptop.device)["sources"].get("otel", {}).get("records", 0) > 0,
-        "the sources",
+        lambda: shown(near, laptop.device)["sources"].get("otel", {}).get("records", 0) > 0, "the sources"
     )
     assert [row["records_today"] for row in laptop.json("agent", "status")["assistants"]] == [0] * 6
     for tollhouse in (laptop, near, far):

@@ -17,26 +17,27 @@ from tests.processes.copied import command_in
 from tests.rounds import part
 
 DOCUMENTS = (
-    "README.md", "docs/quick-start.md", "docs/how-numbers-are-made.md", "docs/upgrade.md", "docs/costs.md",
-    "docs/work-costs.md", "docs/compare-costs.md",
-    "docs/restricted-access.md", "docs/billed-costs.md", "docs/connect/index.md", "docs/usage-events.md",
-    "docs/settings-as-files.md",
+    "README.md", "docs/quick-start.md", "docs/how-numbers-are-made.md", "docs/operations/upgrade.md",
+    "docs/money/costs.md",
+    "docs/money/work-costs.md", "docs/money/compare-costs.md",
+    "docs/people/restricted-access.md", "docs/bills/billed-costs.md", "docs/connect/index.md", "docs/usage-events.md",
+    "docs/operations/settings-as-files.md",
 )  # fmt: skip
 # pages whose commands another test runs, because they need a store, a broker, another program or a booted machine
 ELSEWHERE = {
     "docs/operations": "tests/acceptance/lifecycle/test_operations.py",
-    "docs/fleet.md": "tests/acceptance/test_policy.py",
-    "docs/enrolment.md": "tests/acceptance/test_policy.py",
-    "docs/coverage.md": "tests/acceptance/test_policy.py",
-    "docs/probe.md": "tests/acceptance/test_policy.py",
+    "docs/fleet/index.md": "tests/acceptance/test_policy.py",
+    "docs/fleet/enrolment.md": "tests/acceptance/test_policy.py",
+    "docs/fleet/coverage.md": "tests/acceptance/test_policy.py",
+    "docs/fleet/probe.md": "tests/acceptance/test_policy.py",
     "docs/install/agent.md": "tests/deploy/test_agent_package.py",
     "docs/install/wheel.md": "tests/releases/test_wheel.py",
     "docs/connect": "tests/integration/test_connect_pages.py",
-    "docs/lake.md": "tests/integration/lake",
-    "docs/lake-verify.md": "tests/integration/lake",
-    "docs/lake-maintenance.md": "tests/integration/lake",
-    "docs/kafka.md": "tests/clients",
-    "docs/clickhouse.md": "tests/clients",
+    "docs/lake/index.md": "tests/integration/lake",
+    "docs/lake/verify.md": "tests/integration/lake",
+    "docs/lake/maintenance.md": "tests/integration/lake",
+    "docs/lake/kafka.md": "tests/clients",
+    "docs/lake/clickhouse.md": "tests/clients",
     "docs/units-of-work.md": "tests/acceptance/test_links_from_ci.py",
 }
 CONFIGURATIONS = sorted(
@@ -47,7 +48,7 @@ CONFIGURATIONS = sorted(
     and not {"decisions", "reference", "connect"} & set(path.parts)
 )
 # the settings on the first page work only with those on the second
-BESIDE = {"docs/mcp-sign-in.md": "docs/sign-in.md"}
+BESIDE = {"docs/mcp/sign-in.md": "docs/people/sign-in.md"}
 
 
 def test_every_page_with_commands_is_followed() -> None:

@@ -39,8 +39,9 @@ def test_tokens_by_command(installations: Any, tmp_path: Path) -> None:
     """A token is printed once. A list of machines becomes a list of tokens, one for each serial number."""
     gateway: Tollhouse = installations("gateway")
     secret = gateway.run(
-        "devices", "tokens", "create", "--name", "jamf", "--uses", "500", "--label", "team=search"
-    ).strip()
+        "devices", "tokens", "create", "--name", "jamf", "--uses", "500", "--per-hour", "50", "--label",
+        "team=search"
+    ).strip()  # fmt: skip
     assert secret.startswith("the_")
     machines = tmp_path / "machines.csv"
     machines.write_text("\ufeffHostname;Serial Number\nmill;C02A\nmill2;C02B\nagain;c02a\n", "utf-8")
@@ -50,6 +51,7 @@ def test_tokens_by_command(installations: Any, tmp_path: Path) -> None:
     assert 2 == len({row["token"] for row in made})
     listed_tokens = gateway.run("devices", "tokens", "list")
     assert "500" in listed_tokens
+    assert {"jamf": 50, "one each": 200} == {row["name"]: row["per_hour"] for row in rows(gateway)}
     assert secret.rpartition("_")[2] not in listed_tokens
     revoked = gateway.run("devices", "tokens", "revoke", "one each", "--devices")
     assert "2 tokens and 0 devices revoked" in revoked

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
     any(shutil.which(name) is None for name in ("bash", "curl", "jq")),
     reason="the jobs need bash, curl and jq",
 )
-BLOCKS = blocks((ROOT / "docs" / "units-of-work.md").read_text())
+BLOCKS = blocks((ROOT / "docs/units-of-work.md").read_text())
 GITHUB, GITLAB = (parsed_yaml((ROOT / f"deploy/ci/{name}.yaml").read_text()) for name in ("github", "gitlab"))
 COMMIT = "9fceb02d0ae598e95dc970b74767f19372d61af8"
 TODAY = "2000-01-01T00:00:00Z"

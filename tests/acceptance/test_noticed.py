@@ -179,7 +179,7 @@ THINGS = (
         console="Codex on laptop-losing is used while the agent is stopped",
         command=INSIGHTS,
         printed="Codex on laptop-losing is used while the agent is stopped",
-        metric=_is_over_zero('tollhouse_insights{detector="assistant_not_reporting",severity="info"}'),
+        metric=_is_over_zero('tollhouse_insights{detector="fleet_losing",severity="info"}'),
     ),
 )
 

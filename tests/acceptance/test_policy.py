@@ -209,7 +209,7 @@ def test_the_commands_of_the_page_work(gateway: Tollhouse, tmp_path: Path) -> No
         "PATH": f"{commands}:{os.environ['PATH']}",
     }
     pages = "".join(
-        (ROOT / f"docs/{name}.md").read_text() for name in ("fleet", "enrolment", "coverage", "probe")
+        (ROOT / f"docs/fleet/{name}.md").read_text() for name in ("index", "enrolment", "coverage", "probe")
     )
     texts = [block.text for block in blocks(pages) if block.language == "sh"]
     for text in texts:

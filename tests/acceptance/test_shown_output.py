@@ -15,9 +15,7 @@ from tests.documents import ROOT, blocks
 DAY_S = 86400
 OCTOBER = 1_790_812_800  # 2026-10-01
 # pages whose output another test compares
-ELSEWHERE = {
-    "docs/compare-costs.md": "tests/integration/operations/money/costs/test_comparison.py",
-}
+ELSEWHERE = {"docs/money/compare-costs.md": "tests/integration/operations/money/costs/test_comparison.py"}
 # commands whose output needs a bill that no demo has; the test checks its form and sums
 CLAIMS = {"reconcile claim": "tests/integration/operations/bills/test_reconciliation.py"}
 
@@ -46,7 +44,7 @@ def test_other_outputs_are_compared_elsewhere() -> None:
 def masked(text: str) -> str:
     """Replace times of the day and ids, which differ between two runs."""
     text = re.sub(r"\d\d:\d\d(:\d\d(\.\d+)?Z?)?", "TIME", text)
-    return re.sub(r"\b[0-9a-f]{16,}\b", "ID", text).strip()
+    return re.sub(r"\b([0-9a-f]{16,}|imp_\d+)\b", "ID", text).strip()
 
 
 def write_bill(path: Path) -> None:

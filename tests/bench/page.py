@@ -27,12 +27,21 @@ from tests.processes.copied import ROOT
 
 LINES, PAGE = ROOT / "docs/develop/benchmarks.ndjson", ROOT / "docs/develop/benchmarks.md"
 PLOT = ROOT / "docs/images/benchmarks.svg"
-# the load shape by the number of calls in a request
-SHAPES = {"100": "real-100x8", "10": "real-10x32", "1": "real-1x64"}
-TOLLHOUSE, COLLECTOR = "tollhouse", "collector, fsync"
+LOADS = ("unfamiliar", "familiar", "captured")
+# by the number of calls in a request: the scenario of each load
+SHAPES: Mapping[str, Mapping[str, str]] = {
+    "100": {"unfamiliar": "unfamiliar-100x8", "familiar": "real-100x8"},
+    "10": {"unfamiliar": "unfamiliar-10x32", "familiar": "real-10x32"},
+    "1": {"unfamiliar": "unfamiliar-1x64", "familiar": "real-1x64"},
+    "24": {"captured": "mixed-24x8"},
+}
+SCENARIOS = {
+    shapes[load]: f"{load}, {calls}" for load in LOADS for calls, shapes in SHAPES.items() if load in shapes
+}
+TOLLHOUSE, MODULE, COLLECTOR = "tollhouse", "tollhouse, module", "collector, fsync"
 COMPARED = {
     TOLLHOUSE: "Tollhouse",
-    "tollhouse, module": "Tollhouse with the compiled module",
+    MODULE: "Tollhouse with the compiled module",
     COLLECTOR: "OpenTelemetry Collector with fsync",
 }
 ROUNDS, EARLIER = 3, 5
@@ -40,13 +49,17 @@ BUSY_CORES = 0.1
 WORSE = 1.1
 HEAD = """# Benchmarks
 
-This page compares Tollhouse with an OpenTelemetry Collector under the load of an organization. It is for engineers who
-size installations or change the code. Machines differ, so do not compare the figures of two runs. Compare the ratios.
+This page compares Tollhouse with an OpenTelemetry Collector under three loads. It is for engineers who size
+installations or change the code. Machines differ, so do not compare the figures of two runs. Compare the ratios.
 
-`python -m tests.bench.page` makes this page. It sends requests with 20 models in turn, 200 services, 12 teams, 5,000
-users and a new conversation each. One core is for the server. Figures are medians of three rounds in turns, and
-processor time is per call until it is delivered. A busy machine is refused. A run fails if a ratio is 10 % worse than
-the median of the five runs before.
+- **Unfamiliar:** each span has its own set of attributes, drawn by the seed of the run, and up to 8 names that never
+  recur. One in ten spans has a conversation.
+- **Familiar:** 20 models in turn, 200 services, 12 teams, 5,000 users and a new conversation for each request.
+- **Captured:** requests of real clients. Each counts as 24 calls.
+
+`python -m tests.bench.page` makes this page. One core is for the server. Figures are medians of three rounds in turns,
+and processor time is per call until it is delivered. A busy machine is refused. A run fails if a ratio is 10 % worse
+than the median of the five runs before.
 
 The collector stores and forwards. It does not normalise, price, count or detect repeats.
 """
@@ -70,20 +83,20 @@ def measure() -> Mapping[str, Any]:
     found: dict[tuple[str, str], list[Figures]] = {}
     quiet = check_quiet()
     for _ in range(ROUNDS):
-        for shape, scenario in SHAPES.items():
+        for scenario in SCENARIOS:
             for peer in COMPARED:
                 with tempfile.TemporaryDirectory() as place:
                     load = scenarios.of_name(scenario)
                     one = under_load(peer, PEERS[peer], load, Path(place), RoundOptions(seconds=8.0))
-                found.setdefault((shape, peer), []).append(one)
-    figures = {shape: {peer: medians(found[shape, peer]) for peer in COMPARED} for shape in SHAPES}
+                found.setdefault((scenario, peer), []).append(one)
     about = machine()
     return {
         "time": str(about["time"])[:10],
         "commit": about["commit"],
         "machine": f"{about['cores']} cores ({about['processor']}), Python {about['python']}",
         "other_cores": round(quiet, 2),
-        "figures": figures,
+        "seed": scenarios.SEED,
+        "figures": {each: {peer: medians(found[each, peer]) for peer in COMPARED} for each in SCENARIOS},
     }
 
 
@@ -95,50 +108,68 @@ def medians(rounds: Sequence[Figures]) -> Mapping[str, float]:
     }
 
 
-def ratio(line: Mapping[str, Any], shape: str) -> float:
-    """Return the processor time of Tollhouse as a multiple of the collector's."""
-    figures = line["figures"][shape]
-    return float(figures[TOLLHOUSE]["cpu_us"] / figures[COLLECTOR]["cpu_us"])
+def ratio(line: Mapping[str, Any], scenario: str, peer: str) -> float | None:
+    """Return the processor time as a multiple of the collector's, or None if the run did not have the scenario."""
+    figures = line["figures"].get(scenario)
+    return figures and float(figures[peer]["cpu_us"] / figures[COLLECTOR]["cpu_us"])
+
+
+def ratios(lines: Sequence[Mapping[str, Any]], scenario: str, peer: str) -> Sequence[float]:
+    return [found for line in lines if (found := ratio(line, scenario, peer)) is not None]
 
 
 def worse(lines: Sequence[Mapping[str, Any]]) -> Sequence[str]:
-    """Return the shapes whose last ratio is 10 % above the median of the five runs before."""
+    """Return the loads whose last ratio is 10 % above the median of the five runs before."""
     *earlier, last = lines
-    before = earlier[-EARLIER:]
     return [
-        f"{shape} calls a request: {ratio(last, shape):.2f} times the collector's processor time, before {median:.2f}"
-        for shape in SHAPES
-        if before
-        and ratio(last, shape) > WORSE * (median := statistics.median(ratio(line, shape) for line in before))
+        f"{title} calls a request, {peer}: {now:.2f} times the collector's processor time, before {median:.2f}"
+        for scenario, title in SCENARIOS.items()
+        for peer in (TOLLHOUSE, MODULE)
+        if (now := ratio(last, scenario, peer)) is not None
+        and (before := ratios(earlier, scenario, peer)[-EARLIER:])
+        and now > WORSE * (median := statistics.median(before))
     ]
 
 
 def page(lines: Sequence[Mapping[str, Any]]) -> str:
     last = lines[-1]
-    text = HEAD + f"\n## The last run\n\n{last['time']}, commit `{last['commit']}`, {last['machine']}.\n\n"
-    text += "| calls a request | | calls a second | µs a call | p99, ms |\n|---|---|---|---|---|\n"
-    for shape, peers in last["figures"].items():
-        for peer, title in COMPARED.items():
-            one = peers[peer]
-            text += f"| {shape} | {title} | {one['accepted_per_s']:,} | {one['cpu_us']} | {one['p99_ms']} |\n"
-    text += "\n## All runs\n\nProcessor time of Tollhouse as a multiple of the collector's:\n\n"
-    text += f"![Ratios of processor time, by calls a request](../images/{PLOT.name})\n\n"
-    text += (
-        "| date | commit | machine | other processes, cores | 100 | 10 | 1 |\n|---|---|---|---|---|---|---|\n"
+    seed = "" if last["seed"] is None else f", seed {last['seed']}"
+    text = (
+        HEAD + f"\n## The last run\n\n{last['time']}, commit `{last['commit']}`, {last['machine']}{seed}.\n\n"
     )
+    text += "Processor time of a call, calls a second, and the longest answer but for 1 %:\n\n"
+    text += f"| calls a request | | {' | '.join(LOADS)} |\n|---|---|{'---|' * len(LOADS)}\n"
+    for calls, shapes in SHAPES.items():
+        for peer, title in COMPARED.items():
+            cells = [cell(last["figures"].get(shapes.get(load)), peer) for load in LOADS]
+            text += f"| {calls} | {title} | {' | '.join(cells)} |\n"
+    text += "\n## All runs\n\nProcessor time as a multiple of the collector's, without / with the compiled module:\n\n"
+    text += f"![Ratios of processor time without the module](../images/{PLOT.name})\n\n"
+    heads = ("date", "commit", "machine", "other processes, cores", "seed", *SCENARIOS.values())
+    text += f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|\n"
     for line in lines:
-        ratios = " | ".join(f"{ratio(line, shape):.2f}" for shape in SHAPES)
         others = "not recorded" if line["other_cores"] is None else line["other_cores"]
-        text += f"| {line['time']} | `{line['commit']}` | {line['machine']} | {others} | {ratios} |\n"
+        about = [line["time"], f"`{line['commit']}`", line["machine"], others, line["seed"] or "–"]
+        found = [[ratio(line, scenario, peer) for peer in (TOLLHOUSE, MODULE)] for scenario in SCENARIOS]
+        cells = ["–" if one is None or other is None else f"{one:.2f} / {other:.2f}" for one, other in found]
+        text += f"| {' | '.join(map(str, about + cells))} |\n"
     return text
 
 
+def cell(peers: Mapping[str, Any] | None, peer: str) -> str:
+    if peers is None:
+        return "–"
+    one = peers[peer]
+    return f"{one['cpu_us']} µs, {one['accepted_per_s']:,}/s, {one['p99_ms']} ms"
+
+
 def plot(lines: Sequence[Mapping[str, Any]]) -> str:
-    labels = [line["time"][5:] for line in lines]
-    plots = [
-        Plot(title=f"{shape} a request", labels=labels, values=[ratio(line, shape) for line in lines])
-        for shape in SHAPES
-    ]
+    plots = []
+    for scenario, title in SCENARIOS.items():
+        shown = [line for line in lines if scenario in line["figures"]]
+        labels, values = [line["time"][5:] for line in shown], ratios(shown, scenario, TOLLHOUSE)
+        if values:
+            plots.append(Plot(title=f"{title} a request", labels=labels, values=values))
     return svg("Processor time of Tollhouse as a multiple of the collector's", plots)
 
 

@@ -83,11 +83,7 @@ async def link_ms(registry: Registry, first: int) -> float:
         name, *hashes = names_of(registry.people, number)
         began = time.process_time()
         assert 0 == await registry.persons.link_address_forms(
-            [ReportedForms(name, hashes)],
-            sender="laptop",
-            max_names=2 * NAMES,
-            max_conflicts=9,
-            actor=ROOT,
+            [ReportedForms(name, hashes)], sender="laptop", max_names=2 * NAMES, max_conflicts=9, actor=ROOT
         )
         times.append(1000 * (time.process_time() - began))
     return statistics.median(times)

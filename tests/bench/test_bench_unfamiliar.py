@@ -19,13 +19,13 @@ import pytest
 
 from gateway.normalise import otlp
 from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.decoding.compiled_decoder import CompiledTracesDecoder
 from gateway.normalise.otlp.shapes import FIELD_NAMES
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from spool.packed.native import MODULE, load_native
 from tests.bench import test_bench_normalise as normalising
 from tests.bench.load.payloads import REAL_MODELS
 from tests.gateway.normalise.otlp.items import finished
-from tests.packed.memory.both_ways import run
 from tests.rounds import IS_LONG
 
 ROUNDS = 20 if IS_LONG else 4
@@ -105,37 +105,23 @@ def by_rules(body: bytes) -> ReadOutcome:
     return finished(otlp.normalise_otlp("traces", body, json=False, options=OPTIONS))
 
 
-def with_module() -> tuple[Reader, Callable[[], object]]:
-    """Return a reader that uses the compiled module, and its learning, which a server does between requests."""
-    from gateway.normalise.memory.pace import MemoryPace
-    from gateway.normalise.memory.spans import SpanMemory
-
-    # every request is looked up, as those of known senders are
-    memory = SpanMemory(load_native(), MemoryPace(most_skipped=0, most_rested=0, look_share=1))
-
-    def read(body: bytes) -> ReadOutcome:
-        remembered = run(memory.normalise_if_known(body, OPTIONS))
-        return by_rules(body) if remembered is None else remembered
-
-    def learn() -> None:
-        while memory.learn_one_span_kind():
-            pass
-
-    return read, learn
+def with_module() -> Reader:
+    decoder = CompiledTracesDecoder(load_native())
+    return lambda body: finished(
+        otlp.normalise_otlp("traces", body, json=False, options=OPTIONS, traces=decoder)
+    )
 
 
 def in_turns(chance: random.Random, *generators: Generator, module: bool = False) -> list[float]:
     """Return the time per span of each generator in microseconds: the median of several rounds."""
-    readers = [with_module() if module else (by_rules, int) for _ in generators]
+    read = with_module() if module else by_rules
     times: list[list[float]] = [[] for _ in generators]
     for number in range(WARM_UP + ROUNDS):
         for place, generator in enumerate(generators):
             encoded = body_of(generator, chance)
-            read, learn = readers[place]
             start = process_time()
             outcome = read(encoded)
             taken = process_time() - start
-            learn()
             assert normalising.SPANS == outcome.received
             if number >= WARM_UP:
                 times[place].append(taken / normalising.SPANS * 1e6)

@@ -36,6 +36,7 @@ from gateway.cli import main
 from gateway.service.demo.note import FILE
 from spool.ledger.periods import named_span
 from tests.acceptance.conftest import Tollhouse
+from tests.acceptance.payloads import post, request, span
 from tests.waiting import wait_until
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -213,6 +214,17 @@ def filled(directory: Path, *words: str) -> Tollhouse:
     return tollhouse
 
 
+def send_calls_of_today(tollhouse: Tollhouse, *teams: str) -> None:
+    """
+    Send a call of each team and wait until it is counted, because in the first hours of a month the month so far
+    may have none.
+    """
+    calls = [span(f"chatcmpl-today-{team}", team__id=team) for team in teams]
+    assert 200 == post(tollhouse.url, request(calls), tollhouse.key("today")).status
+    asked = "/report?by=team&range=this_month&where=sender%3Dtoday"
+    wait_until(lambda: tollhouse.asked(asked)["total"]["calls"] == len(teams), "the calls are counted")
+
+
 @cache
 def _demo(today: date, *words: str) -> Path:
     """
@@ -237,12 +249,10 @@ def day_text(day: date) -> str:
 
 def place_of(title: str) -> tuple[str, str]:
     """
-    Return the path of a page and the menu group that contains it, or "" if the page is itself a menu entry.
+    Return the path of a page and the menu entry that opens it.
     """
-    [(path, group)] = re.findall(
-        rf'path: "([^"]+)", title: "{re.escape(title)}"(?:.*? group: "(\w+)")?', LIST
-    )
-    return path, group
+    [(path, entry)] = re.findall(rf'path: "([^"]+)", title: "{re.escape(title)}".*? entry: "(\w+)"', LIST)
+    return path, entry
 
 
 class Console:
@@ -331,20 +341,30 @@ class Console:
         self.away()
 
     def follow(self, title: str) -> int:
-        """Go to a page by the menu, where a group opens its first page. Return the number of clicks."""
-        menu = self.page.get_by_role("navigation", name="Pages")
-        link = menu.get_by_role("link", name=_entry(title))
-        path, group = place_of(title)
-        if not group or link.count():
-            link.click()
+        """
+        Go to a page by the menu, whose entry opens the first of its pages and shows the others as tabs. Return the
+        number of clicks.
+        """
+        path, entry = place_of(title)
+        tab = self.page.get_by_role("navigation", name=entry, exact=True).get_by_role(
+            "link", name=title, exact=True
+        )
+        if tab.count():
+            tab.click()
             return 1
-        entry = menu.get_by_role("link", name=_entry(group))
-        is_first = f"#{path}" == str(entry.get_attribute("href")).partition("?")[0]
-        entry.click()
+        menu = self.page.get_by_role("navigation", name="Pages")
+        link = menu.get_by_role("link", name=_entry(entry))
+        is_first = f"#{path}" == str(link.get_attribute("href")).partition("?")[0]
+        link.click()
         if is_first:
             return 1
-        link.click()
+        tab.click()
         return 2
+
+    def do(self, item: str) -> None:
+        """Choose an item of the person's menu."""
+        self.page.locator("button.me").click()
+        self.page.get_by_role("menuitem", name=item).click()
 
     def choose(self, row: str, item: str) -> None:
         """Open the menu of the row with this name, and choose an item. Takes two clicks."""

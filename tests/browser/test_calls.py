@@ -147,6 +147,7 @@ def test_records_arrive_live_and_wait_for_the_reader(house: Tollhouse, open_cons
     assert [] == console.audit()
 
 
+@pytest.mark.proof
 def test_a_list_waits_for_the_reader(house: Tollhouse, open_console: OpenConsole) -> None:
     """While the pointer is on a row, the list adds no new records. Otherwise it adds them without a click."""
     key = house.key("sender")
@@ -187,6 +188,7 @@ def test_rows_that_were_on_their_way_wait_for_the_reader(house: Tollhouse, open_
     expect(rows).to_have_count(2)
 
 
+@pytest.mark.proof
 def test_the_tail_is_filtered_and_paused(house: Tollhouse, open_console: OpenConsole) -> None:
     """The live tail omits records that do not match the filter, and shows no record while it is paused."""
     key = house.key("sender")

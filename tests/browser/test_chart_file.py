@@ -113,6 +113,7 @@ def test_a_file_has_the_figures_of_the_table(month: Tollhouse, open_console: Ope
     assert PAPER == next(root.iter(f"{SVG}rect")).attrib["fill"]
 
 
+@pytest.mark.proof
 def test_a_file_of_lines_states_each_point(console: Console) -> None:
     """In the saved chart, a measure that cannot be added is drawn as lines, and each line states its points."""
     console.open("/costs?from=now-7d&by=team&measure=cost_per_call")
@@ -123,6 +124,7 @@ def test_a_file_of_lines_states_each_point(console: Console) -> None:
         assert f"{name}: {points}" in lines
 
 
+@pytest.mark.proof
 def test_hidden_series_and_a_long_name(console: Console) -> None:
     """
     A hidden series is not in the saved chart, and the file names it. The overview's chart can be saved as well.

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+import pytest
 from playwright.sync_api import Route, expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -74,6 +75,7 @@ def test_a_theme_repaints_without_a_script(console: Console) -> None:
     assert looks[0] != looks[1]
 
 
+@pytest.mark.proof
 def test_two_names_with_one_colour(console: Console) -> None:
     """
     If two names of a chart have the same colour, the smaller is hatched in the bars and in the table.

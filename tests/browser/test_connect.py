@@ -8,6 +8,7 @@ import os
 import re
 import urllib.request
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -49,6 +50,7 @@ def test_a_sender_is_connected_in_three_clicks(house: Tollhouse, open_console: O
     assert secret not in page.content()
 
 
+@pytest.mark.proof
 def test_the_test_of_an_export_is_shown_as_a_test(house: Tollhouse, open_console: OpenConsole) -> None:
     """The page shows the test span of the Claude Console, and still waits for the first call."""
     console = open_console(house)

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
 from gateway.configuration.reader import load_config
@@ -39,6 +40,7 @@ def test_paused_route_shows_its_reason_and_the_remedy(troubled: Tollhouse, open_
     assert [] == console.audit()
 
 
+@pytest.mark.proof
 def test_paused_route_is_retried_from_its_details(
     troubled: Tollhouse, refusing: RefusingUpstream, open_console: OpenConsole
 ) -> None:
@@ -141,6 +143,7 @@ def test_a_dead_letter_is_edited_and_sent(troubled: Tollhouse, open_console: Ope
     assert "dead.edit" in console.actions()
 
 
+@pytest.mark.proof
 def test_a_replay_shows_its_number_before_it_begins(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """
     A replay first shows the number of records and a warning; after a confirmation, the records arrive a second
@@ -161,6 +164,7 @@ def test_a_replay_shows_its_number_before_it_begins(troubled: Tollhouse, open_co
     wait_until(lambda: CALLS - DEAD < len(troubled.records()), "the records a second time")
 
 
+@pytest.mark.proof
 def test_an_unconfirmed_delivery_is_settled(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """
     The details of a route link to the exact records that were sent. Once they are settled, none of them is
@@ -182,6 +186,7 @@ def test_an_unconfirmed_delivery_is_settled(troubled: Tollhouse, open_console: O
     assert "streams.resolve" in console.actions()
 
 
+@pytest.mark.proof
 def test_events_without_a_mapping_are_named(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """
     For an event type without a stream, the page says that its events are stored but not sent, and shows the
@@ -195,6 +200,7 @@ def test_events_without_a_mapping_are_named(troubled: Tollhouse, open_console: O
     assert [] == console.audit()
 
 
+@pytest.mark.proof
 def test_forwarding_has_settings_to_copy(console: Console, tmp_path: Path) -> None:
     """
     The settings that forward records are one click away from Delivery, for each kind of receiver. Each

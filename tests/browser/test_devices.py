@@ -132,6 +132,7 @@ def test_a_cluster_is_worked_on(house: Tollhouse, open_console: OpenConsole) -> 
     assert {"cluster.update", "cluster.delete"} <= console.actions()
 
 
+@pytest.mark.proof
 def test_a_container_file_is_given_up(house: Tollhouse, open_console: OpenConsole) -> None:
     """The files of a cluster are listed as they arrive. A waiting file can be discarded by its exact reference."""
     announce_and_send(house, {"one.parquet": b"metrics"}, also=["two.parquet"])

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW, WIDE
+from tests.gateway.normalise.otlp.payloads import attribute
+from tests.waiting import wait_until
 
 SCOPES = ("ai-control-plane:enroll-device", "ai-control-plane:heartbeat-device")
 ELSEWHERE = {"state": "overridden", "cause": "other_endpoint", "version": "0.169.0"}
@@ -90,6 +95,65 @@ def test_a_cause_leads_to_its_machines(house: Tollhouse, open_console: OpenConso
     page.get_by_role("link", name="Fleet", exact=True).first.click()
     page.get_by_role("link", name="1 never seen").click()
     expect(page.get_by_role("table", name="machines").get_by_role("link", name="laptop-zoe")).to_be_visible()
+
+
+def send_call(house: Tollhouse, key: str, device: str, cost: float) -> None:
+    """Send Claude Code's report of a call of a device."""
+    attributes = {
+        "event.name": "api_request",
+        "session.id": "a",
+        "model": "claude-sonnet-4-5",
+        "request_id": f"req_{device}",
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "cost_usd": cost,
+    }
+    record = {
+        "timeUnixNano": str(time.time_ns()),
+        "body": {"stringValue": "claude_code.api_request"},
+        "attributes": [attribute(*each) for each in attributes.items()],
+    }
+    logs = {
+        "resource": {"attributes": [attribute("device.id", device)]},
+        "scopeLogs": [{"scope": {"name": "com.anthropic.claude_code.events"}, "logRecords": [record]}],
+    }
+    body = json.dumps({"resourceLogs": [logs]}).encode()
+    request = Request(
+        f"{house.url}/v1/logs", body, {"Authorization": key, "Content-Type": "application/json"}
+    )
+    with urlopen(request) as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize(("lost", "calls", "is_on_costs"), [(10, 3, True), (1, 1, False)])
+def test_lost_calls_and_their_cost_are_shown_apart_from_the_total(
+    house: Tollhouse, open_console: OpenConsole, *, lost: int, calls: int, is_on_costs: bool
+) -> None:
+    """Slots of 4 cents each were heard for 8 dollars. Below one percent of the total, Costs shows no estimate."""
+    scopes = (*SCOPES, "ai-telemetry-ingest:ingest-ai-telemetry")
+    key = house.json("keys", "create", "--name", "fleet", *(f"--scope={each}" for each in scopes))["secret"]
+    now = datetime.now(UTC)
+    earlier, yesterday, today = ((now - timedelta(days=ago)).date().isoformat() for ago in (2, 1, 0))
+    slots = {earlier: [9, 0, 0], yesterday: [200, 0, 0], today: [lost, lost, calls]}
+    claude = {"state": "reporting", "use": "losing", "slots": slots}
+    beat(house, key, "ada", {"claude-code": claude})
+    send_call(house, key, "laptop-ada", 8.0)
+    cost = f"{lost * 0.04:.2f}"
+    wait_until(
+        lambda: house.asked("/fleet/coverage")["losses"]["estimated_cost"] == cost, "the estimated cost"
+    )
+    console = open_console(house)
+    console.open("/fleet")
+    note = console.page.get_by_role("note").filter(has_text="of 1 person")
+    expect(note).to_contain_text(f"missing, about ${cost}, in the last 7 days.")
+    expect(note).to_contain_text("% of the cost of coding assistants is counted.")
+    assert [] == console.audit()
+    console.open("/costs?from=now-7d")
+    expect(console.page.locator("p.figure")).to_contain_text("$8.00")
+    line = console.page.get_by_role("note").filter(has_text=f"about ${cost}, and not included.")
+    expect(line).to_have_count(int(is_on_costs))
+    printed = house.run("fleet", "coverage")
+    assert f"at least {calls} of 1 person, about {cost} USD" in printed
 
 
 def test_a_gateway_without_calls_names_machines_that_lose_them(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -88,6 +89,7 @@ def test_only_operators_import(house: Tollhouse, open_console: OpenConsole) -> N
     expect(console.page.get_by_role("button", name="Import a machine list")).to_have_count(0)
 
 
+@pytest.mark.proof
 def test_a_machine_that_was_installed_again(
     house: Tollhouse, open_console: OpenConsole, tmp_path: Path
 ) -> None:

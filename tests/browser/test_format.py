@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from playwright.sync_api import expect
 
@@ -66,7 +66,8 @@ def test_a_column(console: Console) -> None:
 
 def test_amounts_of_a_page_line_up(console: Console) -> None:
     """In the list of calls and in reconciliation, all amounts of a column have the same decimals."""
-    for address in ("/calls", "/reconciliation"):
+    last_month = datetime.now(UTC).replace(day=1) - timedelta(days=1)
+    for address in ("/calls", f"/reconciliation?month={last_month:%Y-%m}"):
         console.open(address)
         expect(console.page.locator("main tbody tr").nth(5)).to_be_visible()
         tables = console.page.evaluate("""() => [...document.querySelectorAll("main table")].map((table) =>

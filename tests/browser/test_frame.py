@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Route, expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -11,6 +12,7 @@ from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW, Console
 
 
+@pytest.mark.proof
 def test_shortcuts_can_be_switched_off(console: Console) -> None:
     """
     g and a letter open pages, j and k move through rows, and / opens the search. If shortcuts are switched off,
@@ -73,7 +75,7 @@ def test_pause_of_the_console_survives_a_reload(console: Console) -> None:
     console.listen()
     console.open("/")
     page = console.page
-    page.get_by_role("button", name="live").click()
+    console.do("Pause updates")
     expect(page.get_by_role("button", name="paused")).to_be_visible()
     before = len(console.asked("/changes"))
     console.open("/devices")
@@ -86,11 +88,13 @@ def test_pause_of_the_console_survives_a_reload(console: Console) -> None:
 def test_chosen_theme_survives_a_reload(console: Console) -> None:
     console.open("/")
     page = console.page
-    for _ in range(2):
-        page.get_by_role("button", name="Theme").click()
-    expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
+    for theme in ("system", "light"):
+        console.do(f"Theme: {theme}")
     console.open("/")
-    expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
+    page.locator("button.me").click()
+    expect(page.get_by_role("menuitem", name="Theme: dark")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("button.me")).to_be_focused()
     colour = [
         int(part)
         for part in re.findall(r"\d+", page.evaluate("getComputedStyle(document.body).backgroundColor"))
@@ -98,19 +102,21 @@ def test_chosen_theme_survives_a_reload(console: Console) -> None:
     assert sum(colour[:3]) < 150
 
 
+@pytest.mark.proof
 def test_it_is_used_with_colours_of_the_system(month: Tollhouse, open_console: OpenConsole) -> None:
     """With forced system colours, selections are still marked and bars are still drawn."""
     console = open_console(month, forced_colors="active")
     console.open("/delivery")
     for chosen in console.page.locator("[aria-current]").all():
         assert "none" != chosen.evaluate("(link) => getComputedStyle(link).outlineStyle")
-    assert 2 == console.page.locator("[aria-current]").count()
+    assert 3 == console.page.locator("[aria-current]").count()  # the entry, its tab, and the tab of the page
     assert [] == console.audit(is_framed=True)
     console.open("/")
     expect(console.page.locator("figure svg .part").first).to_be_visible()
     console.screenshot("overview-forced-colours")
 
 
+@pytest.mark.proof
 def test_who_is_signed_out_elsewhere_sees_the_sign_in(house: Tollhouse, open_console: OpenConsole) -> None:
     """When a session ends elsewhere, its event stream ends and the open page shows the sign-in."""
     console = open_console(house)
@@ -163,18 +169,27 @@ def test_names_are_searched(console: Console) -> None:
     expect(dialog).to_contain_text("machine")
 
 
-def test_the_menu_has_at_most_seven_entries(console: Console) -> None:
+ENTRIES = (
+    "Overview Costs Calls Insights Budgets Recommendations Reconciliation Prices Contracts Plans Allocation Connect"
+    " Fleet People Administration"
+)
+
+
+def test_the_menu_is_always_open(console: Console) -> None:
     """
-    A group of the menu opens its first page and lists the others. On a phone a button opens the menu, and choosing
-    a page closes it.
+    The menu shows each entry, and an entry's other pages are tabs beside the heading. On a phone a button opens the
+    menu, and choosing a page closes it.
     """
     page = console.page
     console.open("/budgets")
     menu = page.get_by_role("navigation", name="Pages")
-    assert 7 >= menu.locator("> *").count()
-    expect(menu.get_by_role("link", name="Views")).to_be_visible()
-    expect(menu.get_by_role("link", name="API Keys")).to_have_count(0)
-    console.follow("API Keys")
+    expect(menu.get_by_role("link")).to_have_text([re.compile(rf"^{name}") for name in ENTRIES.split()])
+    expect(menu.get_by_role("group", name="Terms").get_by_role("link")).to_have_count(4)
+    expect(page.get_by_role("navigation", name="Budgets")).to_have_count(0)
+    assert 2 == console.follow("Delivery")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Delivery")
+    expect(menu.locator("[aria-current]")).to_have_text("Administration")
+    assert 1 == console.follow("API Keys")
     expect(page.get_by_role("heading", level=1)).to_have_text("API Keys")
     console.resize(NARROW)
     expect(menu).to_have_count(0)
@@ -188,6 +203,33 @@ def test_the_menu_has_at_most_seven_entries(console: Console) -> None:
     expect(menu).to_have_count(0)
 
 
+def test_the_persons_menu_is_used_with_keys(console: Console) -> None:
+    """Arrow keys move in the menu of the person. After a dialog that it opened, its button has the focus again."""
+    console.open("/devices")
+    page, button = console.page, console.page.locator("button.me")
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("menuitem", name="Theme")).to_be_focused()
+    assert [] == console.audit(is_framed=True)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(button).to_be_focused()
+
+
+@pytest.mark.parametrize("is_blocked", [False, True])
+def test_the_text_has_its_own_font(console: Console, is_blocked: bool) -> None:
+    """The console's font is used where it has the characters. Without its file, the page is readable at once."""
+    if is_blocked:
+        console.expects("inter.woff2", "ERR_FAILED")
+        console.page.route("**/inter.woff2", lambda route: route.abort())
+    console.open("/devices")
+    assert is_blocked is not console.page.evaluate("document.fonts.check('13px Inter')")
+    expect(console.page.get_by_role("heading", level=1)).to_be_visible()
+
+
+@pytest.mark.proof
 def test_letters_typed_before_the_search_loads_appear_in_it(console: Console) -> None:
     """
     The file of the search is loaded when the search is first used. Letters typed meanwhile appear in its field, and

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 
+import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -110,6 +111,7 @@ def test_a_key_has_use_cases_or_scopes(house: Tollhouse, open_console: OpenConso
     assert key["labels"] == {"team": "search"}
 
 
+@pytest.mark.proof
 def test_a_key_is_changed(house: Tollhouse, open_console: OpenConsole) -> None:
     """A key's name, use cases and state can change. A new secret can replace the old one at once."""
     console = open_console(house)
@@ -155,6 +157,7 @@ def test_a_key_expires(house: Tollhouse, open_console: OpenConsole) -> None:
         assert shown == house.json("keys", "show", "gateway")["key"].get("expires_at")
 
 
+@pytest.mark.proof
 def test_an_expired_key_that_is_still_used(house: Tollhouse, open_console: OpenConsole) -> None:
     """
     Overview says that a key has expired and is still used, and leads to the key, which shows its state and the number
@@ -220,6 +223,7 @@ def test_a_leaked_key_is_disabled_and_what_came_in_is_shown(
     expect(page.get_by_text("No call was sent with unused.")).to_be_visible()
 
 
+@pytest.mark.proof
 def test_what_came_in_cannot_be_loaded(house: Tollhouse, open_console: OpenConsole) -> None:
     """
     If its figures cannot be loaded, the panel of a key reports the error, still shows the known details, and can

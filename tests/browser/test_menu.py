@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.browser.console import LARGE, NARROW, Console
@@ -55,6 +56,7 @@ def test_a_menu_by_keyboard(console: Console) -> None:
     expect(items).to_have_count(0)
 
 
+@pytest.mark.proof
 def test_one_menu_is_open_and_a_click_outside_closes_it(console: Console) -> None:
     """A menu stays inside the window, also at its edges. A click outside opens no row."""
     console.open(ADDRESS)
@@ -85,6 +87,7 @@ def test_one_menu_is_open_and_a_click_outside_closes_it(console: Console) -> Non
     console.page.keyboard.press("Escape")
 
 
+@pytest.mark.proof
 def test_a_menu_follows_its_row(console: Console) -> None:
     """If something above grows while a menu is open, as data arrives, the menu moves with its row."""
     console.open(ADDRESS)
@@ -111,6 +114,7 @@ def test_a_dialog_from_a_menu_returns_the_focus(console: Console) -> None:
     expect(dots(console, 0)).to_be_focused()
 
 
+@pytest.mark.proof
 def test_space_follows_a_link(console: Console) -> None:
     """Space activates an item that is a link."""
     console.open(ADDRESS)

@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import LARGE, NARROW, Console, day_text, filled
+from tests.browser.console import LARGE, NARROW, Console, filled
 from tests.rounds import some
 from tests.waiting import wait_until
 
@@ -111,7 +111,7 @@ def compare_page(console: Console, state: dict[str, str]) -> None:
     address = page.get_by_role("link", name="JSON", exact=True).get_attribute("href")
     report = page.evaluate("(address) => fetch(address).then((answer) => answer.json())", address)
     measure = state.get("measure", "cost")
-    total, past = report["total"], report["report"]["previous"]
+    total, times = report["total"], report["report"]["compared"]
     heads = [text.partition(" ")[0] for text in page.locator(".table thead th").all_inner_texts()]
     foot = page.locator(".table tfoot tr").locator("th, td")
     exact = foot.evaluate_all(TITLES)
@@ -126,15 +126,17 @@ def compare_page(console: Console, state: dict[str, str]) -> None:
             amount(title) for title in page.locator("tbody tr td:nth-child(2)").evaluate_all(TITLES)
         )
     is_whole = state.get("against") != "none" and report["report"]["past"]["state"] == "whole"
-    assert (past is not None) == is_whole, state
-    assert ("Before" in heads) == (past is not None)
-    if past is None:
+    assert (times is not None) == is_whole, state
+    assert ("Before" in heads) == ("previous" in total)
+    if "previous" not in total:
         expect(page.get_by_text("earlier period")).to_have_count(0)
-        expect(head.get_by_text("Counting began on")).to_have_count(int(state.get("against") != "none"))
+        expect(head.get_by_text("Counting began on")).to_have_count(
+            int(state.get("against") != "none" and not times)
+        )
         return
+    past, before_text = times["before"], times["before"]["text"]
     before = texts[heads.index("Before")]
-    assert f"Before: {before} from {written(past)}" in head.inner_text().replace("\n", " "), state
-    assert 1 == page.locator("main").inner_text().count(written(past)), state
+    assert f"Before: {before} from {before_text}" in head.inner_text().replace("\n", " "), state
     if measure != "cost":
         return
     assert f"${total['previous']['cost']}" == exact[heads.index("Before")], state
@@ -151,25 +153,17 @@ def compare_page(console: Console, state: dict[str, str]) -> None:
     change = Decimal(total["cost"]) - Decimal(total["previous"]["cost"])
     assert abs(amount(texts[heads.index("Change")]) - change) <= CENT, state
     sentence = head.locator("strong").inner_text()
-    asked = {"from": report["report"]["from"], "to": report["report"]["to"], "by": query["by"].split(",")[0]}
+    asked = {"from": times["now"]["from"], "to": times["now"]["to"], "by": query["by"].split(",")[0]}
     compared = console.ask(
         f"/comparison?{urlencode({**asked, 'against': past['from'] + '..' + past['to'], 'top': 3})}"
         + "".join(f"&where={name}={value}" for name, value in state.items() if name == "team")
     )
     assert compared["comparison"]["sentence"] == sentence, state
-    if sentence.startswith("$"):
+    assert sentence.startswith(f"{times['now']['text']} against {before_text}"), state
+    if ": $" in sentence:
         assert abs(amount(FIGURE.findall(sentence)[0]) - abs(change)) <= CENT, state
     share = texts[heads.index("in")]
     assert (Decimal(total["previous"]["cost"]) >= 1) == share.endswith("%"), (state, share)
-
-
-def written(span: dict[str, str]) -> str:
-    """Return a time range as the page writes it."""
-    first, end = (datetime.fromisoformat(span[name]) for name in ("from", "to"))
-    start = day_text(first) if f"{first:%H:%M}" == "00:00" else f"{day_text(first)} {first:%H:%M}"
-    is_whole = f"{end:%H:%M}" == "00:00"
-    last = day_text(end - timedelta(days=1)) if is_whole else f"{day_text(end)} {end:%H:%M}"
-    return start if start == last else f"{start} to {last}"
 
 
 @pytest.mark.proof
@@ -186,11 +180,15 @@ def test_overview_and_costs_say_one_number(yearly: Console) -> None:
         forecast = re.search(
             r"Forecast for (\w+)\n+(\$\S+)", page.locator(".numbers > div").nth(1).inner_text()
         )
-        yearly.open("/costs?from=this-month&by=team")
+        yearly.open("/costs?from=this-month&by=team&against=none")
         if not has_calls(yearly, {"from": "this-month"}):
             assert 0 == amount(spent)
             return
         assert spent == page.locator(".head .figure").inner_text()
+        # the forecast is drawn over days, and on the first day of a month the page would show hours
+        yearly.open("/costs?from=this-month&by=team&bin=daily")
+        if not has_calls(yearly, {"from": "this-month"}):
+            return
         change = re.search(r"Change: ([^,.]+\.\d+)(?:, (\S+ %))?", page.locator(".head").inner_text())
         if sentence:
             page.get_by_label("Group by").select_option("model_family")
@@ -238,7 +236,7 @@ def test_what_needs_attention_is_one_number(troubled: Tollhouse, open_console: O
         assert [] == console.audit(("minor", "moderate", "serious", "critical"), is_framed=True)
     console.resize(NARROW)
     console.open("/")
-    assert console.still(page.locator(".numbers dd").first)["y"] <= 200
+    assert console.still(page.locator(".numbers dd").first)["y"] <= 210
     assert 0 == console.overhang()
 
 

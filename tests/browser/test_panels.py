@@ -71,6 +71,7 @@ def test_keys_and_clicks_move_between_rows(console: Console) -> None:
     expect(links.nth(4)).to_be_focused()
 
 
+@pytest.mark.proof
 def test_click_outside_the_list_closes_the_panel(console: Console) -> None:
     console.open("/calls")
     console.page.locator("main tbody tr.leads a").first.click()

@@ -72,7 +72,7 @@ def test_console_works_under_a_path_prefix(house: Tollhouse, proxy: Proxy, open_
     console.listen()
     link = house.json("console", "link", "--role", "admin")["link"]
     console.page.goto(link.replace(house.url, console.url))
-    expect(console.page.get_by_role("button", name="Sign out")).to_be_attached()
+    expect(console.page.get_by_role("navigation", name="Pages")).to_be_attached()
     console.open("/keys")
     expect(console.page.get_by_role("button", name="live")).to_be_visible()
     console.page.get_by_role("button", name="Create a key").click()

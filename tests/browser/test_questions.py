@@ -145,6 +145,7 @@ def test_the_bill_against_what_was_counted(console: Console) -> None:
     assert console.audit() == []
 
 
+@pytest.mark.proof
 def test_a_budget_for_a_team(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
     Four clicks create a budget for a team: the menu of its row, Set a budget, the amount, Create. The view is created

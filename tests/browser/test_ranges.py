@@ -30,8 +30,7 @@ OFFERED = """async () => {
 
 # the first of a month that is a Monday, the first of a year, and days of clock changes with another day in New York
 @pytest.mark.parametrize(
-    "now",
-    part(["2026-06-01T00:30Z", "2026-01-01T03:00Z", "2026-03-09T03:30Z", "2026-11-01T05:30Z"], every=4),
+    "now", part(["2026-06-01T00:30Z", "2026-01-01T03:00Z", "2026-03-09T03:30Z", "2026-11-01T05:30Z"], every=4)
 )
 def test_named_ranges_are_those_of_the_server(month: Tollhouse, open_console: OpenConsole, now: str) -> None:
     """

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.request import Request, urlopen
 
+import pytest
 from playwright.sync_api import Route, expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -25,6 +26,7 @@ def send(house: Tollhouse, types: str) -> None:
         assert 200 == answer.status
 
 
+@pytest.mark.proof
 def test_the_newest_events_of_a_type(house: Tollhouse, open_console: OpenConsole) -> None:
     """
     The list of types links to the events of one, and an event to its stored content. New events appear
@@ -33,13 +35,11 @@ def test_the_newest_events_of_a_type(house: Tollhouse, open_console: OpenConsole
     console = open_console(house)
     page, dialog, rows = console.page, console.page.get_by_role("dialog"), console.page.locator("tbody tr")
     console.open("/")
-    page.get_by_role("button", name="live").click()
+    console.do("Pause updates")
     console.open("/streams")
     expect(page.get_by_role("heading", name="No usage events yet")).to_be_visible()
     send(house, "store")
-    page.get_by_role(
-        "button", name="paused"
-    ).click()  # the page also shows events that were sent before it connected
+    console.do("Resume updates")  # the page also shows events that were sent before it connected
     expect(rows).to_have_count(1)
 
     held: list[Route] = []

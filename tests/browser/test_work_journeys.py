@@ -176,6 +176,19 @@ def test_a_session_is_linked_to_a_pull_request(worked: Tollhouse, open_console: 
     assert {"work_link.create", "work_link.delete"} <= console.actions()
 
 
+def test_a_session_shows_what_was_paid_again(worked: Tollhouse, open_console: OpenConsole) -> None:
+    """The calls of a program that states no lane are listed, and their cost is not judged."""
+    console = open_console(worked)
+    console.open("/work?unit=session&id=stated")
+    console.page.get_by_role("button", name="Show what was paid again").click()
+    waste = console.page.locator("section[aria-label=Waste]")
+    expect(waste.locator("tbody tr")).to_have_count(4)
+    expect(waste).to_contain_text("Of $0.30, $0.00 was useful, and $0.30 is not judged.")
+    expect(waste.locator("tbody tr").first).to_contain_text("(no lane)")
+    console.settle()
+    assert [] == console.audit()
+
+
 @pytest.mark.proof
 def test_a_fork_is_shown_with_its_session(worked: Tollhouse, open_console: OpenConsole) -> None:
     """

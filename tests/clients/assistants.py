@@ -177,10 +177,7 @@ def opencode(place: Place, *, model: str = "gpt-4o", key: str = "sk-fake") -> St
 def opencode_models(provider: str, model: str = "gpt-4o", key: str = "sk-fake") -> dict[str, object]:
     """Return OpenCode's settings for a custom provider."""
     models = {model: {"name": model, "tool_call": True}}
-    fake = {
-        "npm": "@ai-sdk/openai-compatible",
-        "options": {"baseURL": f"{provider}/v1", "apiKey": key},
-    }
+    fake = {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": f"{provider}/v1", "apiKey": key}}
     return {
         "provider": {"fake": {**fake, "models": models}},
         "model": f"fake/{model}",

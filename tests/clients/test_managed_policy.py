@@ -203,7 +203,7 @@ def variables_of_rival(assistant: str, url: str) -> dict[str, str]:
 def test_who_wins(
     stand: Stand, bundles: Mapping[str, Path], other: Collector, tmp_path: Path, rival: str, assistant: str
 ) -> None:
-    """The table of docs/fleet.md says who receives the reports if other settings name another endpoint."""
+    """The table of docs/fleet/index.md says who receives the reports if other settings name another endpoint."""
     (tmp_path / "unmanaged/linux/etc").mkdir(parents=True)
     _, is_read = reports(stand, tmp_path / "unmanaged", other, tmp_path / "first", rival, assistant)
     records, others = reports(stand, bundles["direct"], other, tmp_path / "second", rival, assistant)
@@ -238,8 +238,8 @@ def reports(
 
 
 def who_wins() -> dict[str, dict[str, str]]:
-    """Return the table "Who wins" of docs/fleet.md: by title of an assistant, the words by place of the settings."""
-    section = (ROOT / "docs/fleet.md").read_text().partition("\n## Who wins\n")[2].partition("\n## ")[0]
+    """Return the table "Who wins" of docs/fleet/index.md: by title of an assistant, the words by place of settings."""
+    section = (ROOT / "docs/fleet/index.md").read_text().partition("\n## Who wins\n")[2].partition("\n## ")[0]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "|" in line
     ]

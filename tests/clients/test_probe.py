@@ -16,7 +16,7 @@ from gateway.devices.agent.policy.targets import MANAGED as POLICIES
 from gateway.devices.agent.policy.targets import Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
-from gateway.devices.agent.probe.places import PLACES
+from gateway.devices.agent.sessions import PROGRAMS_BY_ASSISTANT
 from tests.clients import managed
 from tests.clients.assistants import Place
 from tests.clients.provider import Provider
@@ -124,9 +124,9 @@ def test_the_probe_states_what_the_program_does(
     write_environment(root / "etc/environment", variables)
     found = states(root, home, ours.url)[name]
     assert does == stated(found), found
-    places = PLACES[name]
-    used = [GuardedFolder(home).newest_change_below(folder, depth) for folder, depth in places.used]
-    assert max(at for at in used if at is not None) >= begin - 2
+    program = PROGRAMS_BY_ASSISTANT[name]
+    files = GuardedFolder(home).session_files(program.folder, program.shapes)
+    assert max(file.changed_at for file in files.values()) >= begin - 2
 
 
 Bypass = Callable[[Path, Mapping[str, str]], dict[str, str]]

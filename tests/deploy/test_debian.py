@@ -57,6 +57,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("package"))
 
 
+@pytest.mark.proof
 def test_somebody_answers_for_the_package(package: Path) -> None:
     """The package's maintainer is a real address."""
     command = ["dpkg-deb", "--field", str(package), "Maintainer"]
@@ -78,6 +79,7 @@ def listed(package: Path) -> dict[str, str]:
     return {path.split(" -> ")[0].lstrip("."): f"{mode} {owner}" for mode, owner, *_, path in fields}
 
 
+@pytest.mark.proof
 def test_the_package_holds_what_runs_and_nothing_of_its_builder(package: Path) -> None:
     """
     The package has units, settings, key directories that only root can read, and the locked libraries, but
@@ -104,6 +106,7 @@ def test_the_package_holds_what_runs_and_nothing_of_its_builder(package: Path) -
     assert {"tollhouse"} == installed - locked
 
 
+@pytest.mark.proof
 def test_the_package_has_completions(package: Path, tmp_path: Path) -> None:
     """
     Bash, zsh and fish find the completions of the package by themselves. Their text is what `tollhouse completion`
@@ -153,6 +156,7 @@ def test_nobody_is_invented_as_maintainer(tmp_path: Path) -> None:
         assert (known.stdout, known.stderr) == (f"Ann <ann@tollhouse.io>|{homepage}\n", "")
 
 
+@pytest.mark.proof
 def test_lintian_finds_no_error(package: Path) -> None:
     if shutil.which("lintian") is None:
         pytest.skip("lintian is not installed")

@@ -1,4 +1,4 @@
-"""docs/joining.md lists each assistant with the headers in which it states its session to a gateway."""
+"""docs/promises/joining.md lists each assistant with the headers in which it states its session to a gateway."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from gateway.normalise.reading.agent_headers import AgentHeaders
 from gateway.normalise.reading.assistants import ASSISTANTS
 
-PAGE = Path(__file__).parents[2] / "docs/joining.md"
+PAGE = Path(__file__).parents[2] / "docs/promises/joining.md"
 
 
 def test_the_page_has_the_headers_of_the_table() -> None:

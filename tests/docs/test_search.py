@@ -24,10 +24,9 @@ def test_common_words_of_a_query_match_only_themselves() -> None:
     posts = "".join(f"new Worker().postMessage({json.dumps(message)});" for message in sent)
     program = WORKER + SCRIPT.read_text() + posts
     result = subprocess.run(["node", "--eval", program], capture_output=True, text=True, check=True)
-    assert [
-        {"type": 2, "data": "How^1 do^1 I^1 add a^1 gateway "},
-        sent[1],
-    ] == [json.loads(line) for line in result.stdout.splitlines()]
+    assert [{"type": 2, "data": "How^1 do^1 I^1 add a^1 gateway "}, sent[1]] == [
+        json.loads(line) for line in result.stdout.splitlines()
+    ]
 
 
 def test_the_site_loads_the_script() -> None:

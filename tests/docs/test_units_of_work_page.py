@@ -14,7 +14,7 @@ from tests.documents import ROOT
 from tests.gateway.normalise.formats.test_units_of_work import PLACES
 from tests.integration.order.running import Request, told_in_memory
 
-PAGE = (ROOT / "docs" / "units-of-work.md").read_text()
+PAGE = (ROOT / "docs/units-of-work.md").read_text()
 # For each program: its recorded calls, and those with OTEL_RESOURCE_ATTRIBUTES. The former were made in a git
 # repository if agents start agents.
 PROGRAMS = {

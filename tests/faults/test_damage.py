@@ -81,7 +81,7 @@ def test_damage_at_rest(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
     The server always starts, delivers the readable records, counts the rest, balances its accounting and
     accepts a new record.
     """
-    for rng in trial.rounds(short=12, full=800):
+    for rng in trial.rounds(short=4, full=800):
         check(trial, rng, corpora, tmp_path, KINDS)
 
 

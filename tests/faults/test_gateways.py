@@ -31,7 +31,7 @@ def test_gateways_killed_and_frozen(trial: Trial, cluster: Server, tmp_path: Pat
     """
     Gateways are killed or frozen at random moments under load. Acknowledged records are delivered once, and soon.
     """
-    rounds = list(trial.rounds(short=3, full=50))
+    rounds = list(trial.rounds(short=2, full=50))
     site = SharedSite(tmp_path / "site", dsn=cluster.dsn, schema="gateways", rng=rounds[0])
     try:
         site.start()

@@ -195,7 +195,7 @@ def test_signals_under_load(trial: Trial, sites: Sites) -> None:
     After SIGHUP storms and SIGTERM with a grace of ten seconds or one, the server ends in time and
     nothing is lost.
     """
-    for rng in trial.rounds(short=2, full=20):
+    for rng in trial.rounds(short=1, full=20):
         site = sites(rng)
         for grace_s in (GRACE_S, 1.0, 0.1):
             began = time.monotonic()

@@ -34,7 +34,7 @@ from tests.faults.scenarios import Trial
 from tests.faults.site import FaultSite, Verdict
 from tests.rounds import IS_LONG, as_proof
 
-CUTS = 30 if IS_LONG else 5  # number of simulated power cuts per run
+CUTS = 30 if IS_LONG else 3  # number of simulated power cuts per run
 SALVAGE_CUTS = 20 if IS_LONG else 3
 MUTANT_CUTS = 100  # maximum number of simulated cuts per run of a mutant, within which its defect must show
 LOAD_S = 1.5
@@ -183,7 +183,7 @@ def test_every_acknowledged_call_outlives_a_power_cut(
 ) -> None:
     """The server starts after losing or tearing any unsynced writes, and no record is lost or duplicated."""
     for rng in trial.rounds(short=1, full=10):
-        traced = run(sites, recorder, tmp_path, rng, load_s=rng.uniform(1, 4))
+        traced = run(sites, recorder, tmp_path, rng, load_s=rng.uniform(1, 4) if IS_LONG else 1.0)
         disk = Disk(traced.before)
         for change in changes(traced.trace):
             disk.change(change)

@@ -28,7 +28,7 @@ def test_killed_between_the_answer_and_our_mark(trial: Trial, sites: Sites) -> N
     The upstream accepts a delivery, Tollhouse is killed before it notes that, and the repeat is refused once.
     The next repeat has the same key and counts once.
     """
-    for rng in trial.rounds(short=2, full=20):
+    for rng in trial.rounds(short=1, full=20):
         site = sites(rng)
         url = site.start()
         site.upstream.behave(hang(20.0, takes=True))

@@ -44,10 +44,11 @@ def seats(path: Path) -> object:
 
 
 def machines(path: Path) -> object:
-    from gateway.devices.fleet.inventory_lists import MAX_LIST, read_inventory_list
+    from gateway.configuration.sections import DeviceSettings
+    from gateway.devices.fleet.inventory_lists import read_inventory_list
 
     content = path.read_bytes()
-    if len(content) > MAX_LIST:
+    if len(content) > DeviceSettings().max_inventory_bytes:
         raise Invalid("over the limit of an inventory: 413")
     return len(read_inventory_list(path.name, content).machines)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import io
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -40,19 +39,12 @@ from spool.settings import SpoolSettings
 from tests import proved
 from tests.declared_answers import answer_problems
 from tests.integration.certificates import Certificates
+from tests.made_files import made_files as made_files
 from tests.spool.disks.flushing import flushed as flushed
 from tests.spool.disks.flushing import unflushed as unflushed
 from tests.tools import program
 
 ACTOR = Actor("tests", "local")
-# This program runs a command in its own process and lets it wait for a server or another command. The long
-# limit allows for a slow machine.
-PATIENT_COMMAND = (
-    sys.executable,
-    "-c",
-    "from gateway.cli import main; from gateway.cli.operator import client; client.PATIENCE_S = 120.0; "
-    "main()",
-)
 
 
 class Answer:

@@ -21,6 +21,7 @@ from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from tests.free_ports import free_port
 from tests.integration.certificates import Certificates
 from tests.integration.conftest import ACTOR, Serve, Serving
+from tests.rounds import part
 
 ENROL = "/v1/ai-control-plane/enroll"
 DEVICE = "laptop"
@@ -86,7 +87,17 @@ async def test_a_gateway_that_refuses_the_key_or_the_device(machine: Machine) ->
 
 @pytest.mark.parametrize(
     ("status", "cause"),
-    [(401, "refused"), (403, "refused"), (404, "refused"), (0, "no_answer"), (503, "busy"), (429, "busy")],
+    part(
+        [
+            (401, "refused"),
+            (403, "refused"),
+            (404, "refused"),
+            (0, "no_answer"),
+            (503, "busy"),
+            (429, "busy"),
+        ],
+        every=2,
+    ),
 )
 async def test_an_answer_of_the_gateway(machine: Machine, status: int, cause: str) -> None:
     server = await answering(status)

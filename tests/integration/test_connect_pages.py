@@ -50,11 +50,7 @@ KNOWN_VARIABLES = {
 }
 STANDARD_VARIABLES = {
     value for name, value in vars(environment_variables).items() if name.startswith("OTEL_")
-} | {
-    "OTEL_LOGS_EXPORTER",
-    "OTEL_METRICS_EXPORTER",
-    "TOLLHOUSE_KEY",
-}
+} | {"OTEL_LOGS_EXPORTER", "OTEL_METRICS_EXPORTER", "TOLLHOUSE_KEY"}
 
 
 @each_page

@@ -72,13 +72,14 @@ from spool.sqlite.ledger import open_ledger
 from spool.sqlite.registry import open_registry
 from spool.sqlite.spool import open_spool
 from tests.processes.copied import copying_command
-from tests.rounds import part
+from tests.rounds import IS_LONG, as_proof, part, some
 from tests.spool.kept import kept_insights
 from tests.spool.ledger_log import FakeClock
 from tests.waiting import until
 
 NOON = 1_790_000_000 // DAY_S * DAY_S + 12 * 3600  # noon on a Monday
 PERIOD = Period(end=NOON, days=35, records=12_000)
+CALM = 12_000 if IS_LONG else 4_000
 
 # A planted problem may also cause a second, correct finding. For example, costs that are reported too high
 # also raise spend and differ from the bill.
@@ -123,12 +124,12 @@ def test_every_detector_has_a_plant_or_a_reason() -> None:
 @pytest.mark.parametrize("seed", part([1, 2, 3], every=3))
 async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
     """Weekends, nights, errors, cached answers, duplicates and counters kept for reference raise no alarm."""
-    done = await filled(tmp_path, seed=seed)
+    done = await filled(tmp_path, seed=seed, period=replace(PERIOD, records=CALM))
     assert done.inspected.merged.new == 0
     assert tuple(done.inspected.failed) == ()
     assert done.look.merged.new == 0
     assert tuple(done.look.failed) == ()
-    assert done.duplicates > 50
+    assert done.duplicates > CALM / 250
 
 
 @pytest.mark.parametrize(("records", "words"), part(
@@ -137,7 +138,7 @@ async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
                           (12_000, ("no-owner", "idle-key", "wide-key", "dead-letters", "losing-laptop",
                                     "stopped-sender", "unknown-arrival", "unreported-key", "idle-seat")),
                           (8_000, ("doubled-source",)), (14_000, ("cost-gap",)), (55_000, tuple(SAVINGS))],
-                          every=3))  # fmt: skip
+                          every=6))  # fmt: skip
 async def test_what_is_planted_is_found(tmp_path: Path, records: int, words: tuple[str, ...]) -> None:
     """Each planted problem is found by its own detector, and by another only if ALSO lists it."""
     period = Period(end=NOON, days=20, records=records)
@@ -150,8 +151,8 @@ async def test_what_is_planted_is_found(tmp_path: Path, records: int, words: tup
 
 
 def test_planted_savings_are_large_on_any_day() -> None:
-    """Each planted saving is well above the least share of all costs, at 20 ends of a month."""
-    for end in range(NOON, NOON + 400 * DAY_S, 20 * DAY_S + 5 * 3600):
+    """Each planted saving is well above the least share of all costs, at each end of a month."""
+    for end in some(range(NOON, NOON + 400 * DAY_S, 20 * DAY_S + 5 * 3600), every=5):
         costs, savings = costs_and_savings(end)
         shares = {word: saving / costs * 100 for word, saving in savings.items()}
         least = Decimal(TypeSettings().least_share) * Decimal("1.2")
@@ -207,7 +208,8 @@ SUNDAY = NOON + 6 * DAY_S - 2 * 3600  # ten o'clock on a Sunday
 FRIDAY = NOON + 4 * DAY_S - 10 * 3600  # two o'clock on a Friday
 
 
-@pytest.mark.parametrize("hours", part([-26, 0, 7, 45, 61, 99], every=6))
+@pytest.mark.proof
+@pytest.mark.parametrize("hours", [-26, 0, 7, 45, 61, 99])
 async def test_everything_is_found_at_any_hour(tmp_path: Path, hours: int) -> None:
     """`make demo` plants everything in two months that end in the running hour, on a Sunday morning as well."""
     end = SUNDAY + hours * 3600
@@ -238,7 +240,8 @@ async def found_at_least(directory: Path, words: Collection[str], *, days: int, 
 @pytest.mark.parametrize(
     "words",
     [
-        *part([pytest.param((word,)) for word in LOUD], every=8),
+        as_proof(pytest.param((LOUD[0],))),
+        *part([pytest.param((word,)) for word in LOUD[1:]], every=8),
         pytest.param(tuple(SAVINGS), marks=pytest.mark.proof),
     ],
 )
@@ -259,7 +262,7 @@ def usual_size(word: str) -> int:
 BY_SIZE: list[str] = sorted([*LOUD, "older-model", "paid-retries"], key=usual_size)
 
 
-@pytest.mark.parametrize("word", part(BY_SIZE, every=12))
+@pytest.mark.parametrize("word", part(BY_SIZE, every=10))
 async def test_a_month_of_usual_length_shows_a_plant(tmp_path: Path, word: str) -> None:
     """A month of 30 days needs fewer calls per day for one plant than for all plants together."""
     await found_at_least(tmp_path, (word,), days=30, seed=1)
@@ -424,7 +427,9 @@ async def test_a_month_is_billed(tmp_path: Path, words: tuple[str, ...]) -> None
     Bills equal the counted costs to the last digit, except for web searches, which no call reports. They stay
     within the tolerance. The cause of a planted difference is named.
     """
-    await filled(tmp_path, words, period=Period(end=NOON, days=35, records=3_000))
+    await filled(
+        tmp_path, words, period=Period(end=NOON, days=35, records=3_000 if IS_LONG or words else 1_000)
+    )
     months = await reconciled(tmp_path)
     assert [ANTHROPIC, OPENAI] * 2 == [found.provider for found in months]
     for found in months:
@@ -471,7 +476,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     """
     data_option = ("--data", str(tmp_path / "data_option"))
     assert "insights" in run(
-        "demo", *data_option, "--records", "3000", "--plant", "unrecognised,wide-key,idle-key"
+        "demo", *data_option, "--days", "3", "--records", "300", "--plant", "unrecognised,wide-key,idle-key"
     )
     listed = json.loads(run("insights", "list", *data_option, "--sort-key", "category", "--json"))
     assert ["coverage", "keys", "keys"] == [item["category"] for item in listed["insights"]]
@@ -639,6 +644,7 @@ async def test_a_served_demo_reports_only_what_it_planted(tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.proof
 async def test_the_newest_records_are_calls(tmp_path: Path) -> None:
     """The first page of Calls shows calls. Events and unit costs are older."""
     period = Period(end=int(time.time()), days=3, records=300)

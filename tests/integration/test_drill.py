@@ -44,9 +44,34 @@ path = "records.ndjson"
 """
 
 
-def test_a_drill_measures_and_touches_nothing_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def states_at_cuts(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """Return a list that receives the states of the server's threads at each power cut."""
+    states: list[set[str]] = []
+    pids: list[int] = []
+
+    start, cut_power = DrillServer.start, PowerCutDisk.cut_power
+
+    def start_seen(server: DrillServer) -> None:
+        start(server)
+        pids.append(server.pid)
+
+    def cut_power_seen(disk: PowerCutDisk) -> None:
+        threads = Path(f"/proc/{pids[-1]}/task").glob("*/stat")
+        states.append({thread.read_text().rpartition(") ")[2][0] for thread in threads})
+        cut_power(disk)
+
+    monkeypatch.setattr(DrillServer, "start", start_seen)
+    monkeypatch.setattr(PowerCutDisk, "cut_power", cut_power_seen)
+    return states
+
+
+def test_a_drill_measures_and_touches_nothing_real(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, states_at_cuts: list[set[str]]
+) -> None:
     """
-    Every fault is survived. The data directory and the archive do not change, and no request reaches the upstream.
+    Every fault is survived, and the server is stopped when the power is cut. The data directory and the archive do
+    not change, and no request reaches the upstream.
     """
     for name, value in (("KILLS", 1), ("CUTS", 1), ("OUTAGE_S", 0.5), ("FULL_S", 0.5)):
         monkeypatch.setattr(drill_command, name, value)
@@ -64,6 +89,7 @@ def test_a_drill_measures_and_touches_nothing_real(tmp_path: Path, monkeypatch: 
     drilled = json.loads(ran.stdout)["drill"]
     rows = {row["fault"]: row for row in drilled["faults"]}
     assert drilled["passed"]
+    assert [{"T"}] * len(states_at_cuts) == states_at_cuts
     assert {"kill -9", "power cut", "full disk", "cost service outage", "poison record"} == set(rows)
     for fault in ("kill -9", "full disk", "cost service outage", "poison record"):
         row = rows[fault]
@@ -120,24 +146,12 @@ def test_power_cut_loses_only_unflushed_content(tmp_path: Path) -> None:
         disk.unmount()
 
 
-def test_a_cut_finds_the_server_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.proof
+def test_a_cut_finds_the_server_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, states_at_cuts: list[set[str]]
+) -> None:
     """No thread of the server runs when the power is cut, so it acknowledges nothing that the cut loses."""
-    states: list[set[str]] = []
-    pids: list[int] = []
-
-    class SeenServer(DrillServer):
-        def start(self) -> None:
-            super().start()
-            pids.append(self.pid)
-
-    class SeenDisk(PowerCutDisk):
-        def cut_power(self) -> None:
-            threads = Path(f"/proc/{pids[-1]}/task").glob("*/stat")
-            states.append({thread.read_text().rpartition(") ")[2][0] for thread in threads})
-            super().cut_power()
-
-    for name, value in (("CUTS", 3), ("DrillServer", SeenServer), ("PowerCutDisk", SeenDisk)):
-        monkeypatch.setattr(drill_command, name, value)
+    monkeypatch.setattr(drill_command, "CUTS", 3)
     receiver = DrillReceiver()
     server = DrillServer(None, scratch=tmp_path, receiver=receiver.url)
     site = DrillEnvironment(
@@ -152,7 +166,7 @@ def test_a_cut_finds_the_server_stopped(tmp_path: Path, monkeypatch: pytest.Monk
     receiver.close()
     if not result.rounds:
         pytest.skip(result.note)
-    assert [{"T"}] * 3 == states
+    assert [{"T"}] * 3 == states_at_cuts
     assert result.has_passed, result
 
 

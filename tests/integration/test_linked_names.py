@@ -21,6 +21,7 @@ from tests.integration.conftest import Serve
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_second_names import storage_of as storage_of
 from tests.integration.test_one_identity import World, checked
+from tests.rounds import part
 
 NAMES = ("ann@example.com", "uuid-ann", "ann", "bob@example.com", "uuid-bob", "cy", "dan")
 MODELS = ("gpt-4o", "gpt-4o-mini", "gpt-4.1")
@@ -104,7 +105,7 @@ async def sums_to_send(world: World) -> Sequence[CostRow]:
     return await world.serving.app.services.storage.ledger.costs(query)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", part(range(2), every=2))
 async def test_a_link_adds_up_lines_and_a_split_gives_them_back(
     serve: Serve, storage_of: tuple[Config, Callable[[], Iterator[bytes]]], seed: int
 ) -> None:

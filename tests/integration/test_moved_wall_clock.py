@@ -21,6 +21,7 @@ from spool.record import AI_TELEMETRY
 from spool.settings import SpoolSettings
 from tests.acceptance.payloads import request, span
 from tests.integration.payloads import JSON
+from tests.rounds import as_proof
 
 DAY = 86_400.0
 
@@ -34,7 +35,7 @@ class JumpingClock(SystemClock):
         return super().now() + self.ahead
 
 
-@pytest.mark.parametrize("step", [8 * DAY, -DAY, 400 * DAY], ids=["+8 d", "-1 d", "+400 d"])
+@pytest.mark.parametrize("step", [as_proof(8 * DAY), -DAY, 400 * DAY], ids=["+8 d", "-1 d", "+400 d"])
 async def test_a_jump_costs_nothing(tmp_path: Path, step: float) -> None:
     """
     The clock jumps under load and returns. Stored records stay, repeats are recognized, and the totals have

@@ -352,7 +352,8 @@ async def test_every_input_finds_the_calls_of_a_person(open_world: OpenWorld, po
 
 
 @pytest.mark.parametrize(
-    ("policy", "form"), [(HASH, "hash"), *((policy, FORMS[1]) for policy in (HASH, KEEP, DROP))]
+    ("policy", "form"),
+    part([(HASH, "hash"), *((policy, FORMS[1]) for policy in (HASH, KEEP, DROP))], every=2),
 )
 async def test_every_input_finds_calls_by_account_or_address(
     open_world: OpenWorld, policy: str, form: str
@@ -367,7 +368,7 @@ async def test_every_input_finds_calls_by_account_or_address(
     assert dict.fromkeys(ASKED, 1) == await found_by(world, "ACCOUNT-ANN")
 
 
-@pytest.mark.parametrize("policy", [HASH, KEEP, DROP])
+@pytest.mark.parametrize("policy", part([HASH, KEEP, DROP], every=3))
 async def test_every_input_finds_the_calls_of_a_linked_name(open_world: OpenWorld, policy: str) -> None:
     """
     If names are linked, a call is also found by a name that it does not state. Roles and definitions that are

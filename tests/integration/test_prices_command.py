@@ -95,6 +95,7 @@ def test_a_list_is_previewed_stored_and_undone(run: Run, tmp_path: Path) -> None
     assert "no list of `prices update` to undo" in run("undo", code=2).stderr
 
 
+@pytest.mark.proof
 def test_an_update_says_that_estimates_stay(run: Run, tmp_path: Path) -> None:
     (tmp_path / "list.json").write_bytes(CHEAPER)
     assert "tollhouse ledger reprice" in run("update", "--from", str(tmp_path / "list.json")).stdout
@@ -198,7 +199,7 @@ def test_a_list_is_downloaded(run: Run, certificates: Certificates, monkeypatch:
     """A list is fetched over https. Redirects, other answers and too many bytes are refused."""
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.path("ca.pem")))
     with served(certificates) as url:
-        run("update", "--from", f"{url}/list")
+        assert "tollhouse ledger reprice" in run("update", "--from", f"{url}/list").stdout
         assert "2" == input_price(run, "gpt-4o")
         assert "the address redirects (302)" in run("update", "--from", f"{url}/moved", code=2).stderr
         assert "404" in run("update", "--from", f"{url}/none", code=2).stderr

@@ -19,7 +19,10 @@ import aiohttp
 import grpc
 import pytest
 import pytest_asyncio
+from click.testing import CliRunner
 
+from gateway.cli import main
+from gateway.cli.operator import client
 from gateway.configuration.sections import Config
 from gateway.configuration.server import ServerSettings
 from gateway.http.listening import listener
@@ -32,7 +35,6 @@ from spool.log.values import Receipt, Submission
 from spool.settings import SpoolSettings
 from spool.sqlite.spool import open_spool
 from tests.gateway.http import raw
-from tests.integration.conftest import PATIENT_COMMAND
 from tests.integration.payloads import JSON, traces
 from tests.processes.copied import copying_command
 from tests.waiting import limited
@@ -274,7 +276,9 @@ async def test_a_stop_waits_for_bodies_once(tmp_path: Path, monkeypatch: pytest.
         writer.close()
 
 
-async def test_a_process_without_descriptors_stays_quiet_and_answers(run: Run, tmp_path: Path) -> None:
+async def test_a_process_without_descriptors_stays_quiet_and_answers(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     With more connections than descriptors, idle connections are closed, the log stays short, and a
     command is answered.
@@ -285,12 +289,10 @@ async def test_a_process_without_descriptors_stays_quiet_and_answers(run: Run, t
     flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(150)]
     async with limited():
         assert b"" == await flood[0][0].read()
-    status = await asyncio.create_subprocess_exec(
-        *PATIENT_COMMAND, "spool", "status", "--config", "tollhouse.toml",
-        stdout=PIPE, stderr=PIPE, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT},
-    )  # fmt: skip
-    code, _, complaint = await ended(status)
-    assert 0 == code, complaint
+    monkeypatch.setattr(client, "PATIENCE_S", 120.0)
+    words = ["spool", "status", "--config", str(tmp_path / "tollhouse.toml")]
+    done = await asyncio.to_thread(CliRunner().invoke, main, words)
+    assert 0 == done.exit_code, done.output
     assert (
         200
         == raw.parsed(

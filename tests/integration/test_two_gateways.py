@@ -106,6 +106,7 @@ async def metrics(gateway: Serving) -> dict[str, float]:
     }
 
 
+@pytest.mark.proof
 async def test_both_gateways_report_the_same_about_the_database(gateways: tuple[Serving, Serving]) -> None:
     """
     Both gateways report two nodes and the same installation. On a busy machine the database may not answer
@@ -126,6 +127,7 @@ async def test_both_gateways_report_the_same_about_the_database(gateways: tuple[
     assert "tollhouse_postgres_synchronous_standbys" not in one  # durability = "local" needs no standby
 
 
+@pytest.mark.proof
 async def test_both_show_the_same_open_insights(gateways: tuple[Serving, Serving]) -> None:
     """An insight that one gateway stores is in the metrics of both, until it is addressed at the other."""
     one, other = (gateway.app.services.storage.registry for gateway in gateways)
@@ -146,6 +148,7 @@ async def tells_that_storage_answers(node: Serving) -> bool:
     return (await metrics(node))["tollhouse_storage_answers"] == 1
 
 
+@pytest.mark.proof
 async def test_acknowledged_records_survive_the_loss_of_the_primary(
     serve: Serve, pair: Pair, tmp_path: Path
 ) -> None:

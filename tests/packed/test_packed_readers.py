@@ -233,10 +233,10 @@ def test_more_combinations_than_are_remembered(native: NativeModule) -> None:
     both = Both(native)
     many = [
         Inference(id=bytes(16), source="s", request_model=f"m{number}", tags={"service": str(number)})
-        for number in range(9000)
+        for number in range(5000)
     ]
     assert both.compare(codec.encode_records([*many, *CALLS]))
-    assert both.compare(codec.encode_records([*many[4000:], *CALLS]))
+    assert both.compare(codec.encode_records([*many[2000:], *CALLS]))
 
 
 def test_sums_beyond_any_number_of_the_module(native: NativeModule) -> None:

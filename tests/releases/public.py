@@ -1,5 +1,5 @@
 """
-The public names of this build, one per line as KIND NAME: what docs/versioning.md promises.
+The public names of this build, one per line as KIND NAME: what docs/promises/versioning.md promises.
 
 A release has its names in `tests/releases/VERSION/public.txt`. A later build must have them all.
 """

@@ -100,10 +100,7 @@ class LogRecount:
             if record is None:
                 continue
             row = self._table.row_of(
-                record,
-                number=number,
-                committed_at=entry.committed_at,
-                log_edition=log_edition,
+                record, number=number, committed_at=entry.committed_at, log_edition=log_edition
             )
             rows.append(row.values)
         return rows

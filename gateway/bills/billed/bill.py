@@ -17,14 +17,12 @@ from gateway.bills.reconciliation.matching import (
     choose_source_by_day,
     classify_bill_rows,
     match_model_families,
-    middle_day_of_row,
 )
 from gateway.bills.reconciliation.sides import ANYWHERE, DAY_S, BilledMoney, BilledTokens, CountedUse
 from spool import money
 from spool.ledger.billed import CLOSED, PROVISIONAL
-from spool.statements import CORRECTION, REFUND, StatementRow
+from spool.statements import BilledRow, StatementRow, days_of_use
 
-_LONG_S = DAY_S + DAY_S // 2  # seconds; a row of a bill that is longer than this covers several days
 Regions = Mapping[str, frozenset[str]]  # regions of the calls by model family
 _BilledRow = TypeVar("_BilledRow", BilledMoney, BilledTokens)
 
@@ -56,7 +54,8 @@ class Bill:
 class BillInputs:
     """
     The inputs of a bill. `counted` are the month's calls. `covered` and `unsettled` are the days that each
-    source's reports cover, and those that may still change. Days from `open_from` on are not over.
+    source's reports cover, and those that may still change. Days from `open_from` on are not over. `rows` are those
+    that bills have on these days, whenever they were used.
 
     `refunds` are rows of later bills about calls of these days. They only contribute names, not amounts.
     """
@@ -64,7 +63,7 @@ class BillInputs:
     provider: str
     days: Sequence[int]
     open_from: int
-    rows: Sequence[StatementRow]
+    rows: Sequence[BilledRow]
     counted: Sequence[CountedUse]
     covered: Mapping[str, frozenset[int]]
     unsettled: Mapping[str, frozenset[int]]
@@ -75,8 +74,8 @@ class BillInputs:
 def build_bill(bill_inputs: BillInputs) -> Bill:
     """Build the bill. Each day takes all amounts from one source, and all quantities from one source."""
     in_month = set(bill_inputs.days)
-    rows = list(_split_rows_by_day(bill_inputs))
-    report = classify_bill_rows(rows, as_billed=True)
+    dated_rows = list(_split_rows_by_day(bill_inputs))
+    report = classify_bill_rows((row for row, _ in dated_rows), [day for _, day in dated_rows])
     of_money = choose_source_by_day([*report.money, *report.accrued], bill_inputs.covered)
     of_tokens = choose_source_by_day(report.tokens, bill_inputs.covered)
     amounts = [row for row in report.money if row.day in in_month and of_money[row.day] == row.source]
@@ -90,9 +89,9 @@ def build_bill(bill_inputs: BillInputs) -> Bill:
         if day in in_month and day < bill_inputs.open_from
     }
     foreign: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for row in rows:
+    for row, day in dated_rows:
         if row.currency not in (None, "USD"):
-            foreign[middle_day_of_row(row)][str(row.currency)] += 1
+            foreign[day][str(row.currency)] += 1
     families = match_model_families(tokens, named, bill_inputs.counted)
     return Bill(
         provider=bill_inputs.provider,
@@ -130,20 +129,21 @@ def _rows_by_day(rows: Iterable[_BilledRow]) -> Mapping[int, Sequence[_BilledRow
     return rows_by_day
 
 
-def _split_rows_by_day(bill_inputs: BillInputs) -> Iterator[StatementRow]:
+def _split_rows_by_day(bill_inputs: BillInputs) -> Iterator[tuple[StatementRow, int]]:
     """
-    Yield rows of at most one day. A longer bucket within the month is divided among its days in proportion to
-    their calls' value. A bucket that spans two months is divided evenly, so that both months calculate the
-    same parts.
+    Yield rows with the one day on which the bill has them. A bucket of several days within the month is divided among
+    its days in proportion to their calls' value. A bucket that spans two months is divided evenly, so that both
+    months calculate the same parts.
     """
     worth: dict[int, int] = defaultdict(int)
     for use in bill_inputs.counted:
         worth[use.day] += sum(use.values.values())
-    for row in bill_inputs.rows:
-        if row.end - row.start <= _LONG_S:
-            yield row
+    for billed_row in bill_inputs.rows:
+        row = billed_row.row
+        days, billed_days = days_of_use(row), billed_row.billed_days
+        if billed_days[0] == billed_days[-1]:
+            yield row, billed_days[0]
             continue
-        days = range(row.start // DAY_S * DAY_S, row.end, DAY_S)
         is_within = bill_inputs.days[0] <= days[0] and days[-1] <= bill_inputs.days[-1]
         weights = [max(0, worth[day]) if is_within else 0 for day in days]
         amount, effective = row.amount, row.amount_effective
@@ -151,16 +151,17 @@ def _split_rows_by_day(bill_inputs: BillInputs) -> Iterator[StatementRow]:
         effective_parts = (
             parts if effective is None else divide_in_sequence(money.text_to_units(f"{effective:f}"), weights)
         )
-        for day, part, effective_part in zip(days, parts, effective_parts, strict=True):
+        for day, billed_day, part, effective_part in zip(
+            days, billed_days, parts, effective_parts, strict=True
+        ):
             if part or effective_part:
                 changes: dict[str, Any] = {
                     "amount": _money_units_to_decimal(part),
                     "amount_effective": _money_units_to_decimal(effective_part),
                 }
                 changes |= {"amount_list": None, "amount_contracted": None}
-                if row.line_type in (REFUND, CORRECTION):
-                    changes |= {"corrects": day, "corrects_until": day + DAY_S}
-                yield msgspec.structs.replace(row, start=day, end=day + DAY_S, **changes)
+                part_row = msgspec.structs.replace(row, start=day, end=day + DAY_S, **changes)
+                yield part_row, billed_day
 
 
 def _money_units_to_decimal(money_units: int) -> Decimal:

@@ -23,19 +23,11 @@ from gateway.bills.billed.layers import (
     BilledUsageByModel,
     DividedDay,
     RefundShare,
-    corrected_days,
-    dated_refunds,
     divide_day,
     divide_refunds,
-    refunds_billed_later,
-    split_by_corrected_day,
+    split_by_day_of_use,
 )
-from gateway.bills.billed.restating import (
-    DaysWithSums,
-    FrozenMonths,
-    LaterBilledCorrection,
-    read_month_figures,
-)
+from gateway.bills.billed.restating import DaysWithSums, FrozenMonths, read_month_figures
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.counting import (
     TokenPrices,
@@ -163,10 +155,6 @@ class BilledCostCalculator:
             changed += await self._recalculate_if_changed(month, infos)
 
         await self._failed_items.work_on("billed costs", dict(sorted(months.items())), recalculate)
-        corrected = {month.name: month for theirs in self._earlier.values() for month in theirs}
-        await self._failed_items.work_on(
-            "billed costs of corrected months", dict(sorted(corrected.items())), recalculate
-        )
         return changed
 
     async def _recalculate_if_changed(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> int:
@@ -181,8 +169,7 @@ class BilledCostCalculator:
 
     def _month_inputs_fingerprint(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> object:
         this = CalendarMonth.at(self._clock.now())
-        later = [CalendarMonth.of(name) for name, theirs in self._earlier.items() if month in theirs]
-        months = (month, *self._earlier.get(month.name, ()), *later)
+        months = (month, *self._earlier.get(month.name, ()))
         within = [
             repr(info)
             for info in infos
@@ -262,10 +249,10 @@ class BilledCostCalculator:
         last day of the month. Raises Invalid if no rate is known.
         """
         rates = self._sources.ledger.rates or find_no_rate
-        rows = await self._sources.statements.statement_rows(
+        billed_rows = await self._sources.statements.billed_rows(
             provider=invoice.provider, start=month.start, end=month.end
         )
-        if average := average_rate(rows, invoice.currency, rates):
+        if average := average_rate([billed.row for billed in billed_rows], invoice.currency, rates):
             return average
         last = rates(invoice.currency, CURRENCY, month.days[-1])
         if last is None:
@@ -359,43 +346,13 @@ class BilledCostCalculator:
                 await sources.ledger.delete_billed_day(day, provider)
                 changed += 1
         self._earlier[month.name] = tuple(earlier_day.month for earlier_day in read.earlier.values())
-        later: dict[str, list[LaterBilledCorrection]] = {}
-
-        async def read_later_refunds(provider: str) -> None:
-            later[provider] = await self._read_later_refunds(read, provider, known)
-
-        await for_each_item(
-            sorted(frozen.restated_providers - failures.keys()), read_later_refunds, note_failure
-        )
-        entries = await frozen.build_correction_entries(later, without=failures)
+        entries = await frozen.build_correction_entries(without=failures)
         changed += await sources.ledger.store_billed_days(entries) if entries else 0
         if (
             not failures
         ):  # a failed bill may have stored a part of its days, which must not become its closed month
             changed += await (await self._read_frozen_months(month)).apply_closings_and_reopenings()
         return _RebuiltMonth(changed, failures)
-
-    async def _read_later_refunds(
-        self, month_inputs: _MonthInputs, provider: str, infos: Sequence[StatementInfo]
-    ) -> list[LaterBilledCorrection]:
-        later_infos = [
-            info for info in infos if info.provider == provider and info.end > month_inputs.month.end
-        ]
-        later_rows: list[LaterBilledCorrection] = []
-        month, until = (
-            CalendarMonth.at(month_inputs.month.end),
-            max((info.end for info in later_infos), default=0),
-        )
-        while month.start < until:
-            within = [info for info in later_infos if _overlaps_month(info, month)]
-            bill = await self._read_bill(
-                _MonthInputs(month, within, month_inputs.prices), provider, self._clock.now()
-            )
-            later_rows += refunds_billed_later(
-                row for day in bill.states for row in bill.amounts.get(day, ())
-            )
-            month = CalendarMonth.at(month.end)
-        return later_rows
 
     async def _divide_refunds(
         self, month_inputs: _MonthInputs, bill: Bill, day: int, infos: Sequence[StatementInfo]
@@ -404,32 +361,25 @@ class BilledCostCalculator:
         Divide the refunds and corrections in a day's bill among the calls that they are about. These calls
         may be in an earlier month.
         """
-        of_bill = bill.amounts.get(day, ())
-        if not any(row.corrects for row in of_bill):
+        rows = [row for row in bill.amounts.get(day, ()) if row.used]
+        if not rows:
             return []
-        rows = dated_refunds(of_bill)
         now, worth = self._clock.now(), Counter[int]()
         bills: dict[str, tuple[_MonthInputs, Bill]] = {month_inputs.month.name: (month_inputs, bill)}
-        for name in sorted({CalendarMonth.at(at).name for row in rows for at in corrected_days(row)}):
+        for name in sorted({CalendarMonth.at(at).name for row in rows for at in row.used}):
             if name not in bills:
                 earlier = await self._load_earlier_month(month_inputs, name, infos)
                 bills[name] = earlier, await self._read_bill(earlier, bill.provider, now, refunds=rows)
             for use in bills[name][0].counted.get(bill.provider, ()):
                 worth[use.day] += sum(use.values.values())
         parts: dict[int, list[BilledMoney]] = defaultdict(list)
-        for at, part in split_by_corrected_day(rows, worth):
+        for at, part in split_by_day_of_use(rows, worth):
             parts[at].append(part)
         refund_shares: list[RefundShare] = []
         for at, of_day in sorted(parts.items()):
             earlier, theirs = bills[CalendarMonth.at(at).name]
             uses = (await self._calls_by_seller(earlier, at)).get(bill.provider, ())
-            refund_shares += await asyncio.to_thread(
-                divide_refunds,
-                of_day,
-                theirs,
-                at,
-                uses,
-            )
+            refund_shares += await asyncio.to_thread(divide_refunds, of_day, theirs, at, uses)
         return refund_shares
 
     async def _load_earlier_month(
@@ -456,10 +406,12 @@ class BilledCostCalculator:
         self, month_inputs: _MonthInputs, provider: str, now: float, *, refunds: Sequence[BilledMoney] = ()
     ) -> Bill:
         month = month_inputs.month
-        statement_rows = await self._sources.statements.statement_rows(
+        billed_rows = await self._sources.statements.billed_rows(
             provider=provider, start=month.start, end=month.end
         )
-        self._currencies[month.name] |= foreign_currencies(statement_rows)
+        rows = [billed.row for billed in billed_rows]
+        self._currencies[month.name] |= foreign_currencies(rows)
+        rows_in_dollars = await convert_rows_at_ledger_rates(self._sources.ledger, rows)
         covered: dict[str, set[int]] = defaultdict(set)
         unsettled: dict[str, set[int]] = defaultdict(set)
         for info in month_inputs.infos:
@@ -472,7 +424,7 @@ class BilledCostCalculator:
             provider=provider,
             days=month.days,
             open_from=int(now) // DAY_S * DAY_S,
-            rows=await convert_rows_at_ledger_rates(self._sources.ledger, statement_rows),
+            rows=[billed._replace(row=row) for billed, row in zip(billed_rows, rows_in_dollars, strict=True)],
             counted=month_inputs.counted.get(provider, ()),
             covered={source: frozenset(days) for source, days in covered.items()},
             unsettled={source: frozenset(days) for source, days in unsettled.items()},

@@ -41,11 +41,7 @@ _HOUR = 3_600_000_000 * _OTHER_UNITS
 Node = tuple[ClusterIdentity, str]  # cluster and node name; "" means all nodes of the cluster
 
 
-@dataclass(
-    frozen=True,
-    slots=True,
-    kw_only=True,
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDay:
     """
     The priced usage of a cluster on one day. `used` is the value of usage by node and workload, and `had` the
@@ -102,30 +98,12 @@ def price_cluster_day(
     used: dict[str, dict[str, int]] = defaultdict(dict)
     for key, amounts in usage.used.items():
         node = WorkloadOnNode.from_key(key).node
-        if worth := _usage_value(
-            identity,
-            node,
-            amounts,
-            prices,
-        ):
+        if worth := _usage_value(identity, node, amounts, prices):
             used[node][key] = worth
-    had = {
-        node: _usage_value(
-            identity,
-            node,
-            amounts,
-            prices,
-        )
-        for node, amounts in usage.had.items()
-    }
+    had = {node: _usage_value(identity, node, amounts, prices) for node, amounts in usage.had.items()}
     if not used and not any(had.values()):
         return None
-    return ClusterDay(
-        identity=identity,
-        used=used,
-        had=had,
-        nodes=usage.nodes,
-    )
+    return ClusterDay(identity=identity, used=used, had=had, nodes=usage.nodes)
 
 
 def divide_among_workloads(
@@ -137,21 +115,11 @@ def divide_among_workloads(
     """
     divided_rows = DividedRows()
     for row_key, amount in amounts.items():
-        cluster, node = _find_and_cover_node(
-            row_key[0],
-            clusters,
-            divided_rows.covered,
-        )
+        cluster, node = _find_and_cover_node(row_key[0], clusters, divided_rows.covered)
         if cluster is None or not cluster.capacity_value(node):
             divided_rows.amounts[row_key] += amount
         else:
-            _divide_row_among_workloads(
-                divided_rows,
-                row_key,
-                amount,
-                (cluster, node),
-                rules,
-            )
+            _divide_row_among_workloads(divided_rows, row_key, amount, (cluster, node), rules)
     return divided_rows
 
 
@@ -167,19 +135,10 @@ def price_unbilled_usage(
             continue
         row_tags = {"origin": CONTAINERS, "account": identity.account}
         of_rows = json.dumps({ROW_TAG + name: value for name, value in row_tags.items() if value})
-        row = billing_dimensions(
-            provider=KUBERNETES,
-            region=identity.region,
-            tags=of_rows,
-        )
+        row = billing_dimensions(provider=KUBERNETES, region=identity.region, tags=of_rows)
         for key, worth in _unbilled_usage_values(cluster, billed_nodes):
             if amount := worth // _HOUR:
-                dimensions = _workload_dimensions(
-                    row,
-                    identity,
-                    key,
-                    rules,
-                )
+                dimensions = _workload_dimensions(row, identity, key, rules)
                 totals[dimensions, USAGE, masks] += amount
     return totals
 
@@ -206,23 +165,9 @@ def _unbilled_usage_values(cluster: ClusterDay, billed_nodes: Collection[Node]) 
 
 
 def _usage_value(
-    identity: ClusterIdentity,
-    node: str,
-    amounts: UsageAmounts,
-    prices: Sequence[ContainerPrice],
+    identity: ClusterIdentity, node: str, amounts: UsageAmounts, prices: Sequence[ContainerPrice]
 ) -> int:
-    price = next(
-        (
-            price
-            for price in prices
-            if _is_price_for_node(
-                price,
-                identity.name,
-                node,
-            )
-        ),
-        None,
-    )
+    price = next((price for price in prices if _is_price_for_node(price, identity.name, node)), None)
     if price is None:
         return 0
     cpu, memory, gpu = (
@@ -271,37 +216,22 @@ def _divide_row_among_workloads(
     cluster, node = cluster_and_node
     dimensions, charge, mask = row_key
     parts = divide_by_weights(
-        amount,
-        cluster.usage_value_by_workload(node),
-        quantity=cluster.capacity_value(node),
+        amount, cluster.usage_value_by_workload(node), quantity=cluster.capacity_value(node)
     )
     idle_amount = parts.unreported + parts.rest
     for key, part in [*parts.shares.items(), (_idle_capacity_key(node), idle_amount)]:
         if part:
-            of_part = _workload_dimensions(
-                dimensions,
-                cluster.identity,
-                key,
-                rules,
-            )
+            of_part = _workload_dimensions(dimensions, cluster.identity, key, rules)
             divided_rows.amounts[of_part, charge, mask] += part
             divided_rows.places.add(of_part)
 
 
 def _idle_capacity_key(node: str) -> str:
-    return WorkloadOnNode(
-        node,
-        "",
-        IDLE,
-        {},
-    ).key
+    return WorkloadOnNode(node, "", IDLE, {}).key
 
 
 def _workload_dimensions(
-    row: Dimensions,
-    cluster: ClusterIdentity,
-    key: str,
-    rules: ConnectionRowRules,
+    row: Dimensions, cluster: ClusterIdentity, key: str, rules: ConnectionRowRules
 ) -> Dimensions:
     """Return the dimensions of the part of a row that one workload gets. Idle capacity has no owner."""
     where = WorkloadOnNode.from_key(key)

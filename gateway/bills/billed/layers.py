@@ -27,10 +27,9 @@ from gateway.bills.billed.cells import (
     divide_into_parts_and_rounding_rest,
     match_calls_to_cells,
 )
-from gateway.bills.billed.restating import LaterBilledCorrection
 from gateway.bills.billed.spreading import DividedAmount, divide_by_weights, divide_in_sequence
 from gateway.bills.reconciliation.counting import KIND_OF_FEE
-from gateway.bills.reconciliation.sides import DAY_S, METERS, POOLED, WHOLE, BilledMoney, CountedUse
+from gateway.bills.reconciliation.sides import METERS, POOLED, WHOLE, BilledMoney, CountedUse
 from spool.ledger.billed import AMORTIZED, CLOSED, EVERY, INVOICED, UNALLOCATED, USAGE, BilledSum
 from spool.ledger.dimensions import BILLED, BILLED_TYPES
 from spool.ledger.sums import Dimensions
@@ -151,13 +150,7 @@ def bill_dimensions(provider: str, row: BilledMoney | None = None) -> Dimensions
 
 
 class _DayDivision:
-    def __init__(
-        self,
-        bill: Bill,
-        day: int,
-        calls: DayCalls,
-        rules: BillDivisionRules,
-    ) -> None:
+    def __init__(self, bill: Bill, day: int, calls: DayCalls, rules: BillDivisionRules) -> None:
         self._bill = bill
         self._rules = rules
         self._day = day
@@ -200,7 +193,7 @@ class _DayDivision:
     def _divide_line(self, row: BilledMoney, cost_type_mask: int, month_usage: BilledUsageByModel) -> None:
         charge = classify_charge(row)
         # `refunds` has the calls' shares of this amount, so the line itself stays unallocated
-        if row.corrects and charge in (REFUND, CORRECTION):
+        if row.used:
             self._add_amount(self._line_dimensions(row), charge, UNALLOCATED, _ALONE, row.amount)
         elif charge == OTHER:
             self._divide_non_token_amount(row, cost_type_mask)
@@ -292,24 +285,7 @@ class _DayDivision:
         return bill_dimensions(self._bill.provider, row)
 
 
-def dated_refunds(rows: Iterable[BilledMoney]) -> list[BilledMoney]:
-    """Return the refunds and corrections that state the time of their calls."""
-    return [row for row in rows if row.corrects and row.line in (REFUND, CORRECTION)]
-
-
-def refunds_billed_later(rows: Iterable[BilledMoney]) -> list[LaterBilledCorrection]:
-    """Return the refunds and corrections that state the time of their calls."""
-    return [
-        LaterBilledCorrection(row.corrects_until - row.corrects, row.corrects, row.amount)
-        for row in dated_refunds(rows)
-    ]
-
-
-def corrected_days(row: BilledMoney) -> Sequence[int]:
-    return range(row.corrects // DAY_S * DAY_S, row.corrects_until, DAY_S)
-
-
-def split_by_corrected_day(
+def split_by_day_of_use(
     rows: Iterable[BilledMoney], call_value_by_day: Mapping[int, int]
 ) -> Iterator[tuple[int, BilledMoney]]:
     """
@@ -317,9 +293,8 @@ def split_by_corrected_day(
     calls' value.
     """
     for row in rows:
-        days = corrected_days(row)
-        weights = [max(0, call_value_by_day.get(day, 0)) for day in days]
-        for day, part in zip(days, divide_in_sequence(row.amount, weights), strict=True):
+        weights = [max(0, call_value_by_day.get(day, 0)) for day in row.used]
+        for day, part in zip(row.used, divide_in_sequence(row.amount, weights), strict=True):
             if part:
                 yield day, replace(row, amount=part)
 

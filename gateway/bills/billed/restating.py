@@ -2,8 +2,8 @@
 Changes to closed months. A closed month never changes: a later change is an entry on the day on which it was found.
 So the month plus its entries equals the recalculated month.
 
-A change that the provider bills itself gets no entry. `FrozenMonths` stores days and entries in the ledger;
-everything else is pure.
+A row of a later bill changes no earlier month: it is in the month of its own bill. `FrozenMonths` stores days and
+entries in the ledger; everything else is pure.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ from gateway.bills.billed.closing import (
     freeze_day,
     largest_unassigned_sums,
     sum_by_charge,
-    unassigned_dimensions,
     usage_by_dimensions,
 )
-from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.months import CalendarMonth
 from spool.ledger.billed import (
     CLOSED,
@@ -35,17 +33,12 @@ from spool.ledger.billed import (
     INVOICED,
     OPEN,
     RESTATED,
-    UNALLOCATED,
     BilledDay,
     BilledSum,
 )
-from spool.ledger.dimensions import BILLED_TYPES
 from spool.ledger.ledger import Ledger
 from spool.ledger.sums import DAY_S, Dimensions
 from spool.statements import day_text
-
-_AS_BILLED = BILLED_TYPES["billed_cost"]
-_BITS = [bit for bit in BILLED_TYPES.values() if bit != INVOICED]
 
 BilledPlace = tuple[Dimensions, str, int]  # place of an amount: dimensions, basis, and bit mask of cost types
 DaysWithSums = list[tuple[BilledDay, Sequence[BilledSum]]]
@@ -72,7 +65,7 @@ def subtract_known_sums(new_sums: Sequence[BilledSum], known: Iterable[BilledSum
 class DayRestatement:
     """
     The amounts of a recalculated day minus those of its closed state. `reasons` and `accrued` are differences
-    as well. The property `total` sums them in the cost type `billed_cost`.
+    as well.
     """
 
     day: BilledDay
@@ -89,74 +82,6 @@ class DayRestatement:
             _subtract_amounts(day.accrued, closed.accrued),
         )
         return cls(day, subtract_known_sums(sums, known), reasons, accrued)
-
-    @property
-    def total(self) -> int:
-        return _sum_of_cost_type(self.sums, _AS_BILLED)
-
-    def unbilled_part(self, billed_amount: int) -> DayRestatement:
-        """Return the part that the provider has not billed itself, with every row reduced in proportion."""
-        whole = abs(self.total)
-        unbilled_amount = whole - min(whole, abs(billed_amount))
-        if unbilled_amount == whole:
-            return self
-        sums = [
-            billed_sum._replace(amount=_proportional_part(billed_sum.amount, unbilled_amount, whole))
-            for billed_sum in self.sums
-        ]
-        nobody = unassigned_dimensions(self.day.seller)
-        for bit in _BITS:
-            rest = _proportional_part(
-                _sum_of_cost_type(self.sums, bit), unbilled_amount, whole
-            ) - _sum_of_cost_type(sums, bit)
-            sums.append(BilledSum(nobody, RESTATED, UNALLOCATED, bit, rest))
-        reasons, accrued = (
-            {name: _proportional_part(amount, unbilled_amount, whole) for name, amount in by_reason.items()}
-            for by_reason in (self.reasons, self.accrued)
-        )
-        return DayRestatement(
-            self.day, [billed_sum for billed_sum in sums if billed_sum.amount], reasons, accrued
-        )
-
-
-def _proportional_part(amount: int, share: int, total: int) -> int:
-    part = abs(amount) * share // total
-    return -part if amount < 0 else part
-
-
-def _sum_of_cost_type(sums: Iterable[BilledSum], cost_type_bit: int) -> int:
-    return sum(billed_sum.amount for billed_sum in sums if billed_sum.arranged & cost_type_bit)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class LaterBilledCorrection:
-    """A refund or correction in a later bill. `start` and `length` are the time of its calls, in seconds."""
-
-    length: int
-    start: int
-    amount: int
-
-
-def amounts_billed_later(
-    totals: Mapping[int, int], later_corrections: Iterable[LaterBilledCorrection]
-) -> Mapping[int, int]:
-    """
-    Return the amounts of restated days that the provider billed itself.
-
-    Each later row covers restated changes of its own sign, on the days that it is about, up to its amount.
-    Rows about shorter times are applied first.
-    """
-    remaining, billed_by_day = dict(totals), Counter[int]()
-    for row in sorted(later_corrections):
-        first, end = row.start // DAY_S * DAY_S, row.start + row.length
-        days = [day for day in sorted(remaining) if first <= day < end and remaining[day] * row.amount > 0]
-        whole = sum(abs(remaining[day]) for day in days)
-        sign = -1 if row.amount < 0 else 1
-        parts = divide_in_sequence(min(abs(row.amount), whole), [abs(remaining[day]) for day in days])
-        for day, part in zip(days, parts, strict=True):
-            remaining[day] -= sign * part
-            billed_by_day[day] += sign * part
-    return billed_by_day
 
 
 def build_correction_entry(
@@ -234,30 +159,12 @@ class FrozenMonths:
         self._found[day.day, day.provider] = DayRestatement.since_closing(day, sums, closed, known)
         return []
 
-    @property
-    def restated_providers(self) -> set[str]:
-        return {provider for (_, provider), restatement in self._found.items() if restatement.sums}
-
-    async def build_correction_entries(
-        self, later: Mapping[str, Sequence[LaterBilledCorrection]], *, without: Collection[str] = ()
-    ) -> DaysWithSums:
-        """
-        Return correction entries for the changes of closed days. Changes that the provider bills itself
-        (`later`) get no entry, and existing entries for them are reduced. Providers in `without` get no entry.
-        """
+    async def build_correction_entries(self, *, without: Collection[str] = ()) -> DaysWithSums:
+        """Return correction entries for the changes of closed days. Providers in `without` get no entry."""
         new_entries: DaysWithSums = []
-        for provider in sorted({provider for _, provider in self._found} - set(without)):
-            restatements = {
-                day: restatement
-                for (day, name), restatement in sorted(self._found.items())
-                if name == provider
-            }
-            totals = {day: restatement.total for day, restatement in restatements.items()}
-            billed = amounts_billed_later(totals, later.get(provider, ()))
-            for day, restatement in restatements.items():
-                new_entries += await self._build_correction_entry(
-                    restatement.unbilled_part(billed.get(day, 0))
-                )
+        for (_, provider), restatement in sorted(self._found.items(), key=lambda item: item[0][::-1]):
+            if provider not in without:
+                new_entries += await self._build_correction_entry(restatement)
         return new_entries
 
     async def _build_correction_entry(self, restatement: DayRestatement) -> DaysWithSums:

@@ -171,11 +171,7 @@ class ConnectionCostUpdater:
             return ()
         if day not in self._clusters:
             days = [
-                price_cluster_day(
-                    where,
-                    day_usage,
-                    usage.prices,
-                )
+                price_cluster_day(where, day_usage, usage.prices)
                 for where, day_usage in (await usage.usage_by_cluster(day)).items()
             ]
             self._clusters = {day: [cluster for cluster in days if cluster is not None]}
@@ -197,12 +193,7 @@ class ConnectionCostUpdater:
         self._marks[PRICED, str(day)] = mark
         return changed
 
-    def _row_rules(
-        self,
-        connection: str,
-        provider: str,
-        month: str,
-    ) -> ConnectionRowRules:
+    def _row_rules(self, connection: str, provider: str, month: str) -> ConnectionRowRules:
         return ConnectionRowRules(
             connection=connection,
             provider=provider,
@@ -212,12 +203,7 @@ class ConnectionCostUpdater:
             is_closed=CalendarMonth.of(month).end <= self._clock.now(),
         )
 
-    async def _recalculate_month(
-        self,
-        rules: ConnectionRowRules,
-        month: str,
-        read_at: float,
-    ) -> int:
+    async def _recalculate_month(self, rules: ConnectionRowRules, month: str, read_at: float) -> int:
         hours = await self._sources.drops.month_hours(rules.connection, month)
         key = f"{rules.provider}{CONNECTION}{rules.connection}:{month}"
         days = CalendarMonth.of(month)
@@ -230,28 +216,11 @@ class ConnectionCostUpdater:
             # rows are sorted by hour, so no further rows of these days follow
             finished_days = sorted(day for day in sums_by_day if day + DAY_S <= hour.hour)
             for day in finished_days:
-                changed += await self._divide_and_store_day(
-                    day,
-                    sums_by_day.pop(day),
-                    key,
-                    rules,
-                    read_at,
-                )
+                changed += await self._divide_and_store_day(day, sums_by_day.pop(day), key, rules, read_at)
             written_days.update(finished_days)
-            await asyncio.to_thread(
-                _add_hour,
-                sums_by_day,
-                hour,
-                rules,
-            )
+            await asyncio.to_thread(_add_hour, sums_by_day, hour, rules)
         for day, amounts in sorted(sums_by_day.items()):
-            changed += await self._divide_and_store_day(
-                day,
-                amounts,
-                key,
-                rules,
-                read_at,
-            )
+            changed += await self._divide_and_store_day(day, amounts, key, rules, read_at)
         written_days.update(sums_by_day)
         self._beyond[rules.connection, month] = sorted(day for day in written_days if day >= days.end)
         for stored in await self._stored_connection_days():
@@ -271,20 +240,8 @@ class ConnectionCostUpdater:
         """Store a day after all of its rows were read. Return 1 if it changed."""
         clusters = await self._clusters_of_day(day)
         if not clusters:
-            return await self._store_day(
-                day,
-                amounts,
-                provider_key,
-                rules,
-                source=SOURCE,
-                read_at=read_at,
-            )
-        divided_rows = await asyncio.to_thread(
-            divide_among_workloads,
-            amounts,
-            clusters,
-            rules,
-        )
+            return await self._store_day(day, amounts, provider_key, rules, source=SOURCE, read_at=read_at)
+        divided_rows = await asyncio.to_thread(divide_among_workloads, amounts, clusters, rules)
         self._covered[provider_key, day] = divided_rows.covered
         return await self._store_day(
             day,
@@ -307,11 +264,7 @@ class ConnectionCostUpdater:
         read_at: float,
         divided_dimensions: Collection[Dimensions] = (),
     ) -> int:
-        sums = await asyncio.to_thread(
-            build_day_sums,
-            amounts,
-            divided_dimensions,
-        )
+        sums = await asyncio.to_thread(build_day_sums, amounts, divided_dimensions)
         reasons, accrued = unowned_and_accrued_amounts_by_reason(sums)
         state = CLOSED if rules.is_closed else PROVISIONAL
         billed_day = BilledDay(
@@ -346,8 +299,4 @@ class ConnectionCostUpdater:
 
 
 def _add_hour(sums_by_day: AmountsByDay, hour: HourRows, rules: ConnectionRowRules) -> None:
-    add_json_rows(
-        sums_by_day,
-        hour.json_rows,
-        rules,
-    )
+    add_json_rows(sums_by_day, hour.json_rows, rules)

@@ -48,14 +48,12 @@ class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         BucketInfo | None, words("Location of the provider's files; stored and shown only, never read.")
     ] = None
     connection_id: Annotated[
-        str | None,
-        words("An id that senders already use; default: a new id."),
-        Option(is_by_hand=True),
+        str | None, words("An id that senders already use; default: a new id."), Option(is_by_hand=True)
     ] = None
     in_costs: Annotated[
         bool | None,
         words(
-            "Include the rows in [billed costs](../billed-rows.md#rows-of-billing-connections). "
+            "Include the rows in [billed costs](../bills/billed-rows.md#rows-of-billing-connections). "
             "Default: yes, unless calls or bills of the provider would count them twice."
         ),
     ] = None
@@ -65,10 +63,7 @@ class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 ConnectionChanges = changes_struct(
-    NewConnection,
-    "Omitted fields stay unchanged.",
-    unchangeable_fields=("connection_id",),
-    has_version=False,
+    NewConnection, "Omitted fields stay unchanged.", unchangeable_fields=("connection_id",), has_version=False
 )
 _ID = example_id("connection")
 ConnectionItem = item_struct(
@@ -81,11 +76,7 @@ ConnectionItem = item_struct(
         ],
     },
     answer_only_fields={
-        "connection_name": Annotated[
-            str,
-            words("The name of the connection."),
-            example("Vector database"),
-        ],
+        "connection_name": Annotated[str, words("The name of the connection."), example("Vector database")],
         "connection_type": Annotated[str, words("The kind of connection."), example("external")],
         "capabilities": Annotated[
             list[str], words("What the connection accepts."), example(["billing_drops"])

@@ -21,11 +21,10 @@ from gateway.bills.contracts.declared import (
     Contract,
     contract_charge_of_line,
 )
-from gateway.bills.reconciliation.matching import middle_day_of_row
 from gateway.intake.price_terms import PREPAID, PRIORITY
 from spool import money
 from spool.currencies import CurrencyConverter, round_product_to_units
-from spool.statements import ACCRUED, StatementRow
+from spool.statements import ACCRUED, StatementRow, day_of_row
 
 ContractPlace = tuple[str, str, str]  # place of an amount: contract, charge and team
 ContractChargeKey = tuple[str, str]  # key of a sum: contract and charge
@@ -77,7 +76,7 @@ def _contract_charge_kind(row: StatementRow) -> str:
 def _sum_rows(rows: Iterable[StatementRow], converter: CurrencyConverter) -> int | None:
     amounts = []
     for row in rows:
-        rate = converter.rate(str(row.currency), middle_day_of_row(row))
+        rate = converter.rate(str(row.currency), day_of_row(row))
         if rate is None:
             return None
         amounts.append(round_product_to_units(money.text_to_units(f"{row.amount:f}") * rate))

@@ -111,8 +111,7 @@ class CapacityOfMonth(msgspec.Struct, kw_only=True):
     calls: Annotated[int, words("Covered calls.")]
     unpriced_calls: Annotated[int, words("Covered calls without a list price.")]
     idle_hours: Annotated[
-        int | None,
-        words("Hours without a covered call. Null if the totals no longer have hours."),
+        int | None, words("Hours without a covered call. Null if the totals no longer have hours.")
     ]
     unreported: Annotated[str, words("Cost of served tokens that nobody reported.")] = "0"
     workload: Annotated[
@@ -125,8 +124,7 @@ class ContractRow(msgspec.Struct, kw_only=True):
 
     contract: Annotated[str, words("The name of the contract.")]
     charge: Annotated[
-        str,
-        words("`commitment`, `unused`, `unreported`, `allowance`, `minimum`, `credit` or `fee`."),
+        str, words("`commitment`, `unused`, `unreported`, `allowance`, `minimum`, `credit` or `fee`.")
     ]
     team: Annotated[str | None, words("Null for calls without a team, and for days without calls.")]
     cost: Annotated[str, words("The team's part of the cost.")]

@@ -80,10 +80,7 @@ class StatedTerm(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, 
             "model of the provider."
         ),
     ] = ()
-    tier: Annotated[
-        str,
-        words(f"Service tier: {', '.join(PRICED_TIERS)}. Empty means every tier."),
-    ] = ""
+    tier: Annotated[str, words(f"Service tier: {', '.join(PRICED_TIERS)}. Empty means every tier.")] = ""
     percent: Annotated[str, words("Percent of the list price (discount) or of all costs (fee).")] = ""
     factor: Annotated[str, words("Tier price, as a factor of the standard price.")] = ""
     input: Annotated[str, words("Dollars per million input tokens.")] = ""
@@ -107,8 +104,7 @@ class StatedTerm(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, 
         words("Kinds of free tokens. Empty means every kind."),
     ] = ()
     per: Annotated[
-        Literal["", "hour", "day", "month", "term"],
-        words("Period. `term` is the whole contract."),
+        Literal["", "hour", "day", "month", "term"], words("Period. `term` is the whole contract.")
     ] = ""
 
     @property

@@ -15,9 +15,8 @@ from fractions import Fraction
 from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.sums import PlanPeriodDays, SeatMonth
-from gateway.bills.reconciliation.matching import middle_day_of_row
 from spool import money
-from spool.statements import SEAT, SEATS, StatementInfo, StatementRow, StatementStore
+from spool.statements import SEAT, SEATS, StatementInfo, StatementRow, StatementStore, day_of_row
 
 DISCOUNT, TAX = "discount", "tax"
 SEAT_COUNT, FEE, INCLUDED, OVERAGE = "seat_count", "fee_differs", "included_differs", "overage_differs"
@@ -76,10 +75,12 @@ async def final_bill_rows(
         source = _source_of_whole_month(known, provider, month)
         if source is None:
             continue
-        rows = await statements.statement_rows(provider=provider, start=month.start, end=month.end)
-        source_rows = [row for row in rows if row.source == source]
-        if all(row.settled for row in source_rows):
-            rows_by_provider[provider] = [row for row in source_rows if middle_day_of_row(row) in month.days]
+        billed_rows = await statements.billed_rows(provider=provider, start=month.start, end=month.end)
+        source_rows = [each for each in billed_rows if each.row.source == source]
+        if all(each.row.settled for each in source_rows):
+            rows_by_provider[provider] = [
+                each.row for each in source_rows if each.billed_days[0] in month.days
+            ]
     return rows_by_provider
 
 
@@ -108,7 +109,7 @@ def sum_bill(rows: Sequence[StatementRow], period_days: PlanPeriodDays) -> PlanB
         elif row.currency is not None and row.kind != TAX:
             units = money.text_to_units(f"{row.amount:f}")
             kind = _KINDS.get(row.kind, OVERAGE)
-            sums[kind][row.currency][middle_day_of_row(row)] += units
+            sums[kind][row.currency][day_of_row(row)] += units
     lacking: Counter[str] = Counter()
     totals = {
         kind: sum(

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
 from itertools import chain
@@ -16,6 +17,7 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.bills.contracts.paid import ContractCharges
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.bills import BillDifference, PlanBill, apply_bills_to_seat_months, read_bills
 from gateway.bills.plans.coverage import SeatCoverageRule, split_seat_id, usable_plans
@@ -34,10 +36,13 @@ from gateway.bills.plans.sums import (
     months_of_seats,
     usage_in_plan_unit,
 )
+from gateway.intake.prices import PriceBook
 from spool import money
 from spool.currencies import CurrencyConverter, find_no_rate
 from spool.errors import Invalid
+from spool.ledger.dimensions import TOTAL
 from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.people import USER
 from spool.record import utc_iso
@@ -62,10 +67,11 @@ class PlanTotal(msgspec.Struct, kw_only=True):
     does not include `included_value`.
     """
 
-    paid: str
+    paid: Annotated[str, words("The sum of `fees`, `overage`, `metered` and `contracts`.")]
     fees: str
     overage: str
     metered: Annotated[str, words("Cost of calls that no plan covers.")]
+    contracts: Annotated[str, words("Amounts of contracts.")]
     included_value: Annotated[str, words("Value of covered calls at list prices, without the overage.")]
     unconverted: Annotated[
         dict[str, str], words("Amounts without an exchange rate, by currency, which are not in `paid`.")
@@ -176,6 +182,8 @@ class PlanQuestion:
     currency: str
     now: float
     limit: int
+    # None leaves the amounts of contracts out, for callers that need only seats
+    prices: Callable[[], PriceBook] | None = None
 
 
 class SeatNames:
@@ -230,6 +238,7 @@ async def read_plan_costs(question: PlanQuestion) -> PlanCosts:
         limit=question.limit,
         bills=await read_bills(question.registry.statements, billers, month, days),
         names=names,
+        contract_rows=await _contract_rows(question),
     )
     return await asyncio.to_thread(_build_plan_costs, inputs, used, shown)
 
@@ -248,6 +257,23 @@ class _PlanCostInputs:
     limit: int
     bills: Mapping[str, PlanBill]
     names: SeatNames
+    contract_rows: Sequence[CostRow]
+
+
+async def _contract_rows(question: PlanQuestion) -> Sequence[CostRow]:
+    """Return the amounts of contracts in the month, as reports of paid cost add them."""
+    if question.prices is None:
+        return []
+    since, until = (datetime.fromtimestamp(edge, UTC) for edge in (question.month.start, question.month.end))
+    charges = ContractCharges(
+        ledger=question.ledger,
+        whole=question.whole,
+        registry=question.registry,
+        prices=question.prices,
+        now=question.now,
+    )
+    query = CostQuery(since=since, until=until, granularity=TOTAL, currency=question.currency)
+    return await charges.charge_rows(query)
 
 
 def _build_plan_costs(inputs: _PlanCostInputs, seat_usage: SeatUsage, shown_usage: SeatUsage) -> PlanCosts:
@@ -270,7 +296,7 @@ def _build_plan_costs(inputs: _PlanCostInputs, seat_usage: SeatUsage, shown_usag
             row_count=len(seen),
             truncated=len(seen) > limit,
         ),
-        total=_total_of_visible_seats(months, seen, shown_usage),
+        total=_total_of_visible_seats(months, seen, shown_usage, inputs.contract_rows),
         plans=list(_plan_rows(seen, shown_usage, billed, inputs.unmet)),
         idle_seats=_idle_seats(inputs, seat_usage)[:limit],
         differences=list(map(_difference_fields, differing)) if inputs.ledger.is_whole else [],
@@ -300,21 +326,30 @@ def _usage_value_included_in_fees(months: Iterable[SeatMonth], shown_usage: Seat
 
 
 def _total_of_visible_seats(
-    all_seat_months: Sequence[SeatMonth], visible_seat_months: Sequence[SeatMonth], shown_usage: SeatUsage
+    all_seat_months: Sequence[SeatMonth],
+    visible_seat_months: Sequence[SeatMonth],
+    shown_usage: SeatUsage,
+    contract_rows: Sequence[CostRow],
 ) -> PlanTotal:
     """
     Sum the seats that the person sees. The value of visible calls counts even if their seat is not visible.
     """
     fees = sum(seat_month.fee for seat_month in visible_seat_months)
     overage = sum(seat_month.overage for seat_month in visible_seat_months)
+    contracts = sum(money.text_to_units(row.cost) for row in contract_rows)
+    lacking = (
+        {currency: money.text_to_units(text) for currency, text in row.unconverted.items()}
+        for row in contract_rows
+    )
     return PlanTotal(
-        paid=money.units_to_text(fees + overage + shown_usage.metered),
+        paid=money.units_to_text(fees + overage + shown_usage.metered + contracts),
         fees=money.units_to_text(fees),
         overage=money.units_to_text(overage),
         metered=money.units_to_text(shown_usage.metered),
+        contracts=money.units_to_text(contracts),
         included_value=_usage_value_included_in_fees(all_seat_months, shown_usage),
         unconverted=_sum_by_currency(
-            [shown_usage.unpaid, *(seat_month.lacking for seat_month in visible_seat_months)]
+            [shown_usage.unpaid, *(seat_month.lacking for seat_month in visible_seat_months), *lacking]
         ),
         included_unconverted=_sum_by_currency([shown_usage.unvalued]),
     )

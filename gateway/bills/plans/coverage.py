@@ -231,13 +231,7 @@ class LedgerLimitedByCoverage:
         return parts
 
     async def _largest_groups(self, query: CostQuery, top: int) -> frozenset[Group]:
-        total_query = replace(
-            query,
-            top=None,
-            granularity=TOTAL,
-            measures=(query.top_by,),
-            meter="",
-        )
+        total_query = replace(query, top=None, granularity=TOTAL, measures=(query.top_by,), meter="")
         rows = await self.costs(total_query)
         groups = await asyncio.to_thread(_largest_row_groups, rows, query.top_by, top)
         unknown = (None,) * len(query.group_by)

@@ -21,7 +21,8 @@ from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_one_of, check_optional_text, check_optional_unsigned_amount, check_text
 from spool.registry.views import NO_VIEW, STORED_VIEW, VIEWS
 
-MAX_NAME, MAX_USER, MAX_SEATS = 100, 256, 2000
+MAX_NAME, MAX_USER = 100, 256
+MAX_SEATS = 2000  # a change of a plan states all seats in one request of at most 256 KiB
 MAX_CYCLE_DAY = 31
 USD, CALLS, CREDITS = UNITS = ("usd", "calls", "credits")  # units of included usage
 if TYPE_CHECKING:
@@ -86,21 +87,16 @@ class NewPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Option(metavar="DAY"),
     ] = 1
     overage_price: Annotated[
-        str,
-        words("Price of each unit above the included usage."),
-        Option(metavar="AMOUNT"),
-        example("1"),
+        str, words("Price of each unit above the included usage."), Option(metavar="AMOUNT"), example("1")
     ] = "0"
     currency: Annotated[
-        str,
-        words("ISO 4217 code of the fee and the overage price; default: USD."),
-        Option(metavar="CODE"),
+        str, words("ISO 4217 code of the fee and the overage price; default: USD."), Option(metavar="CODE")
     ] = "USD"
     credit_value: Annotated[str, words("List price of a credit, in dollars."), Option(metavar="USD")] = ""
     billed_by: Annotated[
         str,
         words(
-            "Provider whose [bills](../statements.md) state what was paid, such as github. A bill "
+            "Provider whose [bills](../bills/statements.md) state what was paid, such as github. A bill "
             "for a whole month replaces the calculated costs."
         ),
         Option(metavar="PROVIDER"),
@@ -154,7 +150,7 @@ def check_plan(draft: NewPlan, people: People) -> NewPlan:
             f"cycle_day must be the day of the month on which a billing cycle begins: 1 to {MAX_CYCLE_DAY}"
         )
     if len(draft.seats) > MAX_SEATS:
-        raise Invalid(f"seats must have at most {MAX_SEATS} entries")
+        raise Invalid(f"seats must have at most {MAX_SEATS} entries; divide the plan, such as by team")
     return replace_fields(
         draft,
         name=check_text("name", draft.name, MAX_NAME),

@@ -102,11 +102,7 @@ class SeatFees:
         return begun_days_in_query(query, min(firsts), self.now) if firsts else range(0)
 
     def _fee_rows(
-        self,
-        query: CostQuery,
-        days: range,
-        uses: Mapping[CalendarMonth, SeatUsage],
-        users: Sequence[str],
+        self, query: CostQuery, days: range, uses: Mapping[CalendarMonth, SeatUsage], users: Sequence[str]
     ) -> list[CostRow]:
         derived = {
             **{dimension.name: dimension for dimension in self.ledger.derived_dimensions()},

@@ -70,7 +70,8 @@ _ROLE = ("role", "member role", "team role")
 _GONE = frozenset(
     {"removed", "deactivated", "deleted", "suspended", "disabled", "revoked", "expired", "unassigned"}
 )
-MAX_LIST = 8 * 1024 * 1024  # maximum bytes of a seat list
+# maximum bytes of a seat list: GitHub's has 1.5 KB per seat, and a plan has at most 2,000 seats
+MAX_LIST = 8 * 1024 * 1024
 _NO_TIERS = frozenset({"unassigned", "noseat", "none", "nolicense"})
 _MOST_MS = 10**14  # largest valid timestamp in milliseconds, in the year 5138
 _FREE_ROLES = frozenset({"freeowner", "unpaidadmin"})  # roles at Cursor that have no seat
@@ -108,7 +109,9 @@ def read_bounded(file: BinaryIO, name: str) -> bytes:
     """Return a file's content. Raises Invalid if it is larger than MAX_LIST."""
     content = file.read(MAX_LIST + 1)
     if len(content) > MAX_LIST:
-        raise Invalid(f"{name} has more than {MAX_LIST // 1024**2} MiB")
+        raise Invalid(
+            f"{name} has more than {MAX_LIST // 1024**2} MiB; divide the plan and its list, such as by team"
+        )
     return content
 
 

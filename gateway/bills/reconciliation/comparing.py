@@ -178,6 +178,8 @@ class Reconciliation:
     owed: Sequence[OwedLine] = ()  # discounts that the provider owes
     overrides: Sequence[BilledPriceOverride] = ()
     owners: Sequence[KeysWithSameTokens] = ()
+    # billed amounts by name of the bill, "" without a name
+    bills: Mapping[str, int] = field(default_factory=dict)
     error: int = 0  # sum of the unexplained amounts by day and model, without their signs
     # number of calls whose cost may be wrong, by reason
     doubtful_calls: Mapping[str, int] = field(default_factory=dict)
@@ -247,6 +249,9 @@ def compare_bill_with_ledger(comparison_input: ComparisonInput, *, has_causes: b
     tokens = _rows_on_days(tokens, bill_rows.wide, compared)
     amounts = [row for row in bill_rows.money if of_money.get(row.day) == row.source]
     amounts = _rows_on_days(amounts, bill_rows.wide, compared)
+    bills = Counter[str]()
+    for row in amounts:
+        bills[row.bill] += row.amount
     counted = _rows_on_days(comparison_input.counted, bill_rows.wide, compared)
     names = [use.model for use in counted]
 
@@ -311,6 +316,7 @@ def compare_bill_with_ledger(comparison_input: ComparisonInput, *, has_causes: b
             sources=sorted({*of_tokens.values(), *of_money.values()}),
             set_aside=sorted(bill_rows.sources - {*of_tokens.values(), *of_money.values()}),
             foreign=bill_rows.foreign,
+            bills=bills,
         )
     conversion = comparison_input.conversion
     precision = _last_decimal_unit_by_day(amounts, of_money, conversion)
@@ -440,6 +446,7 @@ def compare_bill_with_ledger(comparison_input: ComparisonInput, *, has_causes: b
         sources=sorted({*of_tokens.values(), *of_money.values()}),
         set_aside=sorted(bill_rows.sources - {*of_tokens.values(), *of_money.values()}),
         foreign=bill_rows.foreign,
+        bills=bills,
         only_billed=_names_by_dimension_on_one_side(split_sides, is_on_bill=True),
         only_counted=_names_by_dimension_on_one_side(split_sides, is_on_bill=False),
         renamed=renamed,

@@ -26,7 +26,7 @@ from gateway.bills.reconciliation.counting import (
     seller_filter,
 )
 from gateway.bills.reconciliation.limits import DAYS_OF_RATES
-from gateway.bills.reconciliation.matching import Owner, middle_day_of_row
+from gateway.bills.reconciliation.matching import Owner
 from gateway.bills.reconciliation.restating import BillConversion
 from gateway.bills.reconciliation.set_aside import has_failed
 from gateway.bills.reconciliation.sides import DAY_S, Commitment, ContractSum, CountedUse, Prices
@@ -40,7 +40,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.log.protocols import RecordLog
 from spool.record import CURRENCY
-from spool.statements import USD, RowAmounts, StatementInfo, StatementRow, StatementStore
+from spool.statements import USD, RowAmounts, StatementInfo, StatementRow, StatementStore, day_of_row
 
 _TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
 
@@ -110,7 +110,7 @@ async def catch_up_and_read_inputs(
     inputs = ReconciliationInputs(
         month=month,
         marks=await sources.ledger.data_versions_of_period(*edges),
-        infos=[info for info in known if info.start < month.end and info.end > month.start],
+        infos=[info for info in known if info.has_use_within(month.start, month.end)],
         book_version=book.version,
         card=book.card,
         owners=sources.owners(),
@@ -132,7 +132,8 @@ async def read_bills_and_counted_usage(
 ) -> BillsAndCountedUsage:
     """Read a month's counted sums and bills. `includes_hours` includes tokens by hour, which totals do not need."""
     month, infos = inputs.month, inputs.infos
-    providers_billed = sorted({info.provider for info in infos})
+    covering = [info for info in infos if info.start < month.end and info.end > month.start]
+    providers_billed = sorted({info.provider for info in covering})
     costs = await counted_cost_by_seller(sources.ledger, month, now)
     without = {name: costs[name] for name in sorted(costs) if name not in providers_billed}
     if not providers_billed:
@@ -235,7 +236,8 @@ async def _build_comparison_input(
         provider=provider,
         days=month.days,
         open_from=int(now) // DAY_S * DAY_S,
-        rows=rows,
+        # a row of a later bill tells nothing about a day without a bill
+        rows=[row for row in rows if (day := day_of_row(row)) < month.start or day in covered[row.source]],
         counted=uses,
         prices=lambda model, tier, day, context: prices.list_prices_on_day(
             provider, model, tier, day, context
@@ -373,10 +375,7 @@ def foreign_currencies(rows: Sequence[StatementRow]) -> set[str]:
 
 
 def _convert_row(row: StatementRow, rates: Rates) -> StatementRow:
-    # a row of up to a day and a half may be one day in another time zone
-    is_long = row.end - row.start > DAY_S + DAY_S // 2
-    day = row.start // DAY_S * DAY_S if is_long else middle_day_of_row(row)
-    rate = rates(str(row.currency), CURRENCY, day)
+    rate = rates(str(row.currency), CURRENCY, day_of_row(row))
     if rate is None:
         return row
 

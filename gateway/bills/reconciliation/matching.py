@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 from gateway.bills.reconciliation.cells import ComparableDimensions
@@ -27,7 +28,17 @@ from gateway.bills.reconciliation.sides import (
 )
 from gateway.intake.rate_cards.names import model_family, model_family_without_separators
 from spool import money
-from spool.statements import ACCRUED, CORRECTION, REFUND, SEAT, UNUSED, StatementRow
+from spool.statements import (
+    ACCRUED,
+    CORRECTION,
+    MOST_DAY_S,
+    REFUND,
+    SEAT,
+    UNUSED,
+    StatementRow,
+    day_of_row,
+    days_of_use,
+)
 
 TOKENS, REQUESTS, DOLLARS = "tokens", "requests", "usd"
 UNMATCHED = "(other keys)"  # name that stands for all keys of both sides without a known counterpart
@@ -53,7 +64,6 @@ _TAXES = frozenset(
 )
 # kinds of bill lines that are a cause by themselves
 NAMED = frozenset({TAX, CREDIT, "discount", "rounding", SEAT})
-_HALF_DAY = DAY_S // 2
 # a function that returns the list prices of a model on some days, which are empty if they are unknown
 PriceOf = Callable[[str], tuple[frozenset[tuple[str, int]], ...]]
 
@@ -94,10 +104,14 @@ class ClassifiedBillRows:
         return {*(row.source for row in self.tokens), *(row.source for row in self.money)}
 
 
-def classify_bill_rows(rows: Iterable[StatementRow], *, as_billed: bool = False) -> ClassifiedBillRows:
+def classify_bill_rows(
+    rows: Iterable[StatementRow], billed_days: Iterable[int] | None = None
+) -> ClassifiedBillRows:
     """
-    Return bill rows by day, meter and tier. Refunded money counts as a credit, or under the bill's own
-    name if `as_billed`.
+    Return bill rows by day of use, meter and tier.
+
+    With `billed_days`, the rows are dated by bill. Then a charge for tokens that were used on another day is a
+    correction, and refunded money counts under the bill's own name instead of as a credit.
     """
     tokens = []
     amounts = []
@@ -105,14 +119,15 @@ def classify_bill_rows(rows: Iterable[StatementRow], *, as_billed: bool = False)
     foreign: dict[str, int] = defaultdict(int)
     unsettled: dict[str, set[int]] = defaultdict(set)
     wide: dict[int, int] = {}
-    for row in rows:
-        day = middle_day_of_row(row)
-        if row.end - row.start > DAY_S + _HALF_DAY:
-            day = row.start // DAY_S * DAY_S
-            # For lines of calls, all days of the bucket count as its first day. Monthly fees and taxes do not
-            # join days, because the other days have rows of their own.
-            if _is_row_about_calls(row):
-                wide.update(dict.fromkeys(range(day, row.end, DAY_S), day))
+    days: Iterable[int | None] = repeat(None) if billed_days is None else billed_days
+    for row, billed_day in zip(rows, days, strict=False):
+        day = day_of_row(row) if billed_day is None else billed_day
+        used = range(0) if billed_day is None else days_of_use(row)
+        is_moved = bool(used) and used != range(day, day + DAY_S, DAY_S)
+        # For lines of calls, all days of a longer bucket count as its first day. Monthly fees and taxes do not
+        # join days, because the other days have rows of their own.
+        if row.end - row.start > MOST_DAY_S and _is_row_about_calls(row):
+            wide.update(dict.fromkeys(range(day, row.end, DAY_S), day))
         if not row.settled:
             unsettled[row.source].add(day)
         fields = {
@@ -128,16 +143,16 @@ def classify_bill_rows(rows: Iterable[StatementRow], *, as_billed: bool = False)
         if row.currency not in (None, "USD"):
             foreign[str(row.currency)] += 1
         elif row.unit == DOLLARS:
-            line = _to_billed_money(row, fields)
+            line = _to_billed_money(row, fields, used, is_moved=is_moved)
             if row.amount or row.amount_effective is None:
-                amounts.append(line if as_billed else _as_credit_if_given_back(line))
+                amounts.append(_as_credit_if_given_back(line) if billed_days is None else line)
             beyond = _effective_minus_billed_amount(row)
             if beyond:
                 of_fee = UNUSED if row.line_type == UNUSED else line.meter
                 accrued.append(replace(line, meter=of_fee, amount=beyond))
         elif row.unit == ACCRUED:
-            accrued.append(_to_billed_money(row, fields))
-        elif row.unit in (TOKENS, REQUESTS) and row.corrects is None:
+            accrued.append(_to_billed_money(row, fields, used, is_moved=is_moved))
+        elif row.unit in (TOKENS, REQUESTS) and not is_moved:
             meter = None if row.unit == REQUESTS else token_meter(row.kind)
             if meter is None or meter in METERS or meter in POOLED:
                 quantity = int(row.amount.to_integral_value())
@@ -155,18 +170,19 @@ def classify_bill_rows(rows: Iterable[StatementRow], *, as_billed: bool = False)
     )
 
 
-def _to_billed_money(row: StatementRow, fields: Mapping[str, Any]) -> BilledMoney:
+def _to_billed_money(
+    row: StatementRow, fields: Mapping[str, Any], used: range, *, is_moved: bool
+) -> BilledMoney:
     amount = money.text_to_units(f"{row.amount:f}")
     meter = token_meter(row.kind)
-    line = BilledMoney(**fields, meter=meter, amount=amount, line=row.line_type or "")
+    line = BilledMoney(**fields, meter=meter, amount=amount, line=row.line_type or "", bill=row.bill)
     is_again = row.line_type in (REFUND, CORRECTION)
-    if not is_again and (row.corrects is None or not line.is_for_tokens):
+    if not is_again and not (is_moved and line.is_for_tokens):
         return line
     line_type = row.line_type if is_again else CORRECTION
-    correction_line = replace(
-        line, meter=CREDIT if amount < 0 else CORRECTION, line=line_type or "", of=meter
+    return replace(
+        line, meter=CREDIT if amount < 0 else CORRECTION, line=line_type or "", of=meter, used=used
     )
-    return replace(correction_line, corrects=row.corrects or 0, corrects_until=row.corrects_until or 0)
 
 
 def _effective_minus_billed_amount(row: StatementRow) -> int:
@@ -185,13 +201,6 @@ def _is_row_about_calls(row: StatementRow) -> bool:
 def _as_credit_if_given_back(row: BilledMoney) -> BilledMoney:
     is_given_back = row.amount < 0 and not row.is_for_tokens and row.meter not in NAMED
     return replace(row, meter=CREDIT) if is_given_back else row
-
-
-def middle_day_of_row(row: StatementRow) -> int:
-    """
-    Return the UTC day that contains the middle of a row's time. So a day in another time zone keeps its date.
-    """
-    return (row.start + row.end) // 2 // DAY_S * DAY_S
 
 
 def token_meter(kind: str) -> str:

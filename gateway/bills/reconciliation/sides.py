@@ -88,9 +88,9 @@ class BilledMoney:
     A billed amount. `meter` is one of METERS, POOLED or WHOLE for tokens; any other word means something
     other than tokens.
 
-    `line` is the type of line (`spool.statements.LINE_TYPES`) if the meter does not show it. For refunds
-    and corrections, `of` is the meter of the original charge, and `corrects` and `corrects_until` the time
-    of its calls.
+    `line` is the type of line (`spool.statements.LINE_TYPES`) if the meter does not show it. `bill` is the name of its
+    bill. For refunds and corrections, `of` is the meter of the original charge. If rows are dated by bill, `used` are
+    the days of its calls.
     """
 
     source: str
@@ -105,8 +105,8 @@ class BilledMoney:
     context: int | None = None
     line: str = ""
     of: str = ""
-    corrects: int = 0
-    corrects_until: int = 0
+    bill: str = ""
+    used: range = range(0)
 
     @property
     def is_for_tokens(self) -> bool:

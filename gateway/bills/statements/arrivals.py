@@ -20,7 +20,7 @@ class ReportArrival:
 
     `pull` names the pull and `every` is its interval in seconds. Imported reports have no pull, so `pull` is
     "". `months` (such as 2026-10) lists the months with imported days. `failure` is the reason if the last
-    pull failed.
+    pull failed, and `refused_since` the time since when its reports are refused.
     """
 
     source: str
@@ -30,6 +30,7 @@ class ReportArrival:
     pull: str = ""
     every: float = 0.0
     failure: str = ""
+    refused_since: float | None = None
     months: Sequence[str] = ()
 
 
@@ -62,6 +63,7 @@ def _report_arrivals_of_pulls(
             pull=pull.name,
             every=pull.every,
             failure=pull.reason if pull.state == FAILED else "",
+            refused_since=pull.refused_since,
         )
 
 

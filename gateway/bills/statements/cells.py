@@ -14,7 +14,20 @@ import msgspec
 from gateway.bills.statements.values import Damaged, storable_amount
 from spool.bounded_reading import KnownDigests
 from spool.errors import Invalid
-from spool.statements import REQUESTS, SEAT, SEATS, TOKENS, USD, RowAmounts, StatementRow
+from spool.statements import (
+    DAY_S,
+    LEAST_DAY_S,
+    MOST_DAY_S,
+    REQUESTS,
+    SEAT,
+    SEATS,
+    TOKENS,
+    USD,
+    RowAmounts,
+    StatementRow,
+    day_of_bucket,
+    day_starts,
+)
 
 MOST_NAMED = 20  # maximum damaged rows listed by name; all other damaged rows are only counted
 _NOTHING = Decimal(0)
@@ -42,9 +55,8 @@ class CellFields:
     invoice_id: str | None = None
     line_id: str | None = None
     commitment_id: str | None = None
-    corrects: int | None = None
-    corrects_until: int | None = None
     context: int | None = None
+    bill: str = ""
 
 
 _Cell = tuple[CellFields, str, str, str | None]  # key of a sum of bill rows: bucket, unit, kind and currency
@@ -53,7 +65,7 @@ _Cell = tuple[CellFields, str, str, str | None]  # key of a sum of bill rows: bu
 @dataclass(kw_only=True)
 class ReportSumCollector:
     """
-    The sums of one report by its dimensions. `start` and `end` are the span that the report covers.
+    The sums of one report by its dimensions. `covers` are the days that the report covers, by bill.
     `accounts` and `refreshed_at` are filled if the report states them.
 
     More than `most` different cells raise Invalid. `asked` is the span requested from the provider. Rows
@@ -65,8 +77,7 @@ class ReportSumCollector:
 
     most: int
     asked: tuple[int, int] | None = None
-    start: int | None = None
-    end: int | None = None
+    covers: dict[str, tuple[int, int]] = field(default_factory=dict)
     refreshed_at: int | None = None
     accounts: set[str] = field(default_factory=set)
     read: int = 0
@@ -75,6 +86,7 @@ class ReportSumCollector:
     repeated: int = 0
     repeated_named: list[str] = field(default_factory=list)
     equal: int = 0
+    _hours: dict[int, set[tuple[int, int]]] = field(default_factory=dict)  # short buckets by day
     _seen: KnownDigests = field(default_factory=KnownDigests)
     _cells: dict[_Cell, RowAmounts] = field(default_factory=dict)
     _row: list[tuple[_Cell, RowAmounts]] = field(default_factory=list)
@@ -121,16 +133,34 @@ class ReportSumCollector:
             blake2b(msgspec.json.encode(content), digest_size=8, key=_KEY).digest()
         )
 
-    def extend_span(self, start: int, end: int) -> None:
-        """Extend the span that the report covers. Raises Damaged if the span is empty."""
+    def extend_span(self, start: int, end: int, bill: str = "") -> None:
+        """
+        Extend the days that the report covers, of one bill if it has a name. A day of another time zone covers the
+        day with its date. Raises Damaged if the span is empty.
+        """
         if start >= end:
             raise Damaged("a bucket ends before it starts")
         if self.asked is not None:
             start, end = max(start, self.asked[0]), min(end, self.asked[1])
             if start >= end:
                 return
-        self.start = start if self.start is None else min(start, self.start)
-        self.end = end if self.end is None else max(end, self.end)
+        first = day_of_bucket(start, end)
+        after = first + DAY_S if LEAST_DAY_S <= end - start <= MOST_DAY_S else -(-end // DAY_S) * DAY_S
+        covered = self.covers.get(bill, (first, after))
+        self.covers[bill] = min(first, covered[0]), max(after, covered[1])
+
+    def cover_bucket(self, start: int, end: int) -> None:
+        """Extend the days that the report covers by a bucket. A day without all of its hours is covered in part."""
+        self.extend_span(start, end)
+        if end - start < LEAST_DAY_S:
+            for day in day_starts(start, end):
+                self._hours.setdefault(day, set()).add((max(start, day), min(end, day + DAY_S)))
+
+    @property
+    def days_in_part(self) -> frozenset[int]:
+        return frozenset(
+            day for day, buckets in self._hours.items() if sum(end - start for start, end in buckets) < DAY_S
+        )
 
     def add_tokens(self, cell_fields: CellFields, kind: str, amount: Decimal | None) -> None:
         self._add_amounts(cell_fields, (TOKENS, kind, None), RowAmounts(amount or _NOTHING))
@@ -142,11 +172,7 @@ class ReportSumCollector:
         self._add_amounts(cell_fields, (REQUESTS, "request", None), RowAmounts(amount or _NOTHING))
 
     def add_money(
-        self,
-        cell_fields: CellFields,
-        kind: str,
-        amount: Decimal | None,
-        currency: str | None = "USD",
+        self, cell_fields: CellFields, kind: str, amount: Decimal | None, currency: str | None = "USD"
     ) -> None:
         self.add_amounts(cell_fields, kind, RowAmounts(amount or _NOTHING), currency)
 
@@ -185,9 +211,8 @@ class ReportSumCollector:
                 invoice_id=bucket.invoice_id,
                 line_id=bucket.line_id,
                 commitment_id=bucket.commitment_id,
-                corrects=bucket.corrects,
-                corrects_until=bucket.corrects_until,
                 context=bucket.context,
+                bill=bucket.bill,
                 **amounts.map_amounts(_rounded_or_none)._asdict(),
             )
             for (bucket, unit, kind, currency), amounts in self._cells.items()

@@ -24,14 +24,14 @@ from typing import IO, Any, BinaryIO
 import msgspec
 
 from gateway.bills.statements.cells import ReportSumCollector
-from gateway.bills.statements.source import DAY_S, CsvTable, ReportSource, StatementDocument
+from gateway.bills.statements.source import CsvTable, ReportSource, StatementDocument
 from gateway.bills.statements.sources.list import SOURCES
 from gateway.bills.statements.values import Damaged, Row
 from gateway.core import parquet
 from gateway.normalise.reading.values import decimal_or_text
 from spool.bounded_reading import MAX_DECODED, MAX_ROW, MAX_ROWS, BoundedLines, check_json, too_large_error
 from spool.errors import Invalid
-from spool.statements import Statement
+from spool.statements import CoveredDays, ImportedFile, Statement
 
 MAX_UNPACKED = 1024**3  # maximum unpacked bytes, if the caller sets no limit
 _PIECE = 1024 * 1024  # bytes to copy per step
@@ -121,7 +121,7 @@ class ReportReader:
     ) -> None:
         self._source = source
         self._cells = ReportSumCollector(most=max_unpacked_bytes, asked=asked)
-        self._names: dict[str, None] = {}
+        self._files: list[ImportedFile] = []
         self._read_at: float | None = None
         self._again: list[str] = []
         self._rows_again = 0
@@ -135,7 +135,10 @@ class ReportReader:
         """Extend the span that the report covers, even where it has no rows."""
         self._cells.extend_span(start, end)
 
-    def read_document_and_count_cells(self, file: ReportFile, opened: StatementDocument | CsvTable) -> int:
+    def read_document_and_count_cells(
+        self, file: ReportFile, opened: StatementDocument | CsvTable, digest: str = ""
+    ) -> int:
+        """`digest`: of the unpacked content of a file; a page of a pull has none."""
         source, before = self._source, self._cells.read
         try:
             if isinstance(opened, StatementDocument) and source.read_document is not None:
@@ -146,15 +149,20 @@ class ReportReader:
             raise Invalid(f"{file.name} is not a report of {source.title}: {error}") from error
         except csv.Error as error:
             raise Invalid(f"{file.name} is not a CSV file: {error}") from error
-        self._names[file.name] = None
+        read = self._cells.read - before
+        if not digest and self._files:
+            read_before = self._files.pop().rows
+            self._files.append(ImportedFile(file.name, digest, read_before + read))
+        else:
+            self._files.append(ImportedFile(file.name, digest, read))
         self._read_at = file.read_at if self._read_at is None else min(file.read_at, self._read_at)
-        return self._cells.read - before
+        return read
 
     def build_report(self, *, account: str | None, settle_s: float = 0) -> ParsedReport:
         source = self._source
         cells = self._cells
         statement = None
-        if cells.start is not None and cells.end is not None and self._read_at is not None:
+        if cells.covers and self._read_at is not None:
             settled_until = self._read_at - max(source.settle_s, settle_s)
             if cells.refreshed_at is not None:
                 settled_until = min(settled_until, cells.refreshed_at)
@@ -162,16 +170,19 @@ class ReportReader:
             statement = Statement(
                 source=source.name,
                 account=only_account if account is None else account,
-                start=cells.start // DAY_S * DAY_S if source.whole_days else cells.start,
-                end=-(-cells.end // DAY_S) * DAY_S if source.whole_days else cells.end,
+                start=min(start for start, _ in cells.covers.values()),
+                end=max(end for _, end in cells.covers.values()),
+                covers=tuple(CoveredDays(bill, start, end) for bill, (start, end) in cells.covers.items()),
                 rows=cells.to_statement_rows(source.name, settled_until=settled_until),
                 read_at=self._read_at,
                 settled_until=settled_until,
-                name=", ".join(self._names)[:200],
+                name=", ".join(dict.fromkeys(file.name for file in self._files))[:200],
+                files=tuple(self._files),
+                days_in_part=cells.days_in_part,
             )
         return ParsedReport(
             source=source,
-            names=tuple(self._names),
+            names=tuple(dict.fromkeys(file.name for file in self._files)),
             statement=statement,
             read=cells.read,
             damaged=cells.damaged,
@@ -211,7 +222,7 @@ def read_reports(
     """
     readers: list[tuple[ReportSource, ReportReader]] = []
     # digest of a report's content -> its reader and number of rows
-    seen: dict[bytes, tuple[ReportReader, int]] = {}
+    seen: dict[str, tuple[ReportReader, int]] = {}
     for file in files:
         with file.open_unpacked() as stream:
             content = _digest_stream(stream)
@@ -233,7 +244,7 @@ def read_reports(
             if reader is None:
                 reader = ReportReader(recognised, max_unpacked_bytes=max_unpacked_bytes)
                 readers.append((recognised, reader))
-            seen[content] = reader, reader.read_document_and_count_cells(file, opened)
+            seen[content] = reader, reader.read_document_and_count_cells(file, opened, content)
     return [reader.build_report(account=account, settle_s=settle_s) for _, reader in readers]
 
 
@@ -244,12 +255,12 @@ def _part_for_recognition(opened: StatementDocument | CsvTable) -> StatementDocu
     return opened
 
 
-def _digest_stream(stream: BinaryIO) -> bytes:
-    digest = hashlib.blake2b()
+def _digest_stream(stream: BinaryIO) -> str:
+    digest = hashlib.sha256()
     while piece := stream.read(_PIECE):
         digest.update(piece)
     stream.seek(0)
-    return digest.digest()
+    return digest.hexdigest()
 
 
 def _recognise_source(

@@ -24,10 +24,10 @@ from gateway.bills.statements.sources.list import SOURCES
 from gateway.configuration.sections import SEAT_SOURCES, ReconciliationSettings, StatementPullSettings
 from gateway.core.first_use import import_in_thread
 from spool.clock import Clock
-from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
+from spool.errors import Invalid, NotAllowed, NotThere, SpoolError, WouldRemove
 from spool.loops import failure_logger, failure_reason, for_each_item, repeat
 from spool.registry.operators import Actor
-from spool.statements import DAY_S, StatementStore, day_start, day_text
+from spool.statements import DAY_S, PULL, StatementStore, day_start, day_text
 
 PULLER: Final = Actor("statement pull", "")
 LOOK_EVERY_S = 60.0
@@ -38,6 +38,7 @@ MOST_RETRIES = 5
 # longest wait after a failed pull, even if the provider requests a longer wait
 LONGEST_PAUSE_S = float(DAY_S)
 LONGEST_CURSOR = 4096  # maximum characters of a page cursor; a pull with a longer cursor fails
+REFUSED_SINCE = "refused_since"  # a member of a pull's stored progress
 STATES = NEVER, RUNNING, DONE, FAILED = "never", "running", "done", "failed"
 
 _log = logging.getLogger(__name__)
@@ -84,7 +85,10 @@ class _PulledPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullState:
-    """The state of a pull, as operators see it. Times are epoch seconds."""
+    """
+    The state of a pull, as operators see it. Times are epoch seconds. `refused_since`: when its reports were first
+    refused, because they would remove final figures.
+    """
 
     name: str
     source: str
@@ -95,6 +99,7 @@ class PullState:
     pulled_to: str | None
     last_success: float | None
     next_at: float | None
+    refused_since: float | None = None
 
 
 class StatementPuller:
@@ -120,6 +125,7 @@ class StatementPuller:
         self._fetch = fetch
         self._sleep = sleep
         self._turn = asyncio.Lock()
+        self._replaces = False  # whether the running pull may remove final figures
 
     @property
     def names(self) -> list[str]:
@@ -155,10 +161,17 @@ class StatementPuller:
     async def pull_states(self) -> Sequence[PullState]:
         return [_pull_state(pull, await self._stored_progress(pull)) for pull in self._settings().pull]
 
-    async def pull_statements(self, name: str) -> None:
-        """Run a pull now. A failure is stored in the pull's state, and the next pull continues from there."""
+    async def pull_statements(self, name: str, *, replace: bool = False) -> None:
+        """
+        Run a pull now, which may remove final figures if `replace`. A failure is stored in the pull's state, and the
+        next pull continues from there.
+        """
         async with self._turn:
-            await self._run_pull(self._require_pull(name))
+            self._replaces = replace
+            try:
+                await self._run_pull(self._require_pull(name))
+            finally:
+                self._replaces = False
 
     async def _run_pull(self, pull_settings: StatementPullSettings) -> None:
         progress = await self._stored_progress(pull_settings)
@@ -167,7 +180,8 @@ class StatementPuller:
             await self._pull_report_spans(pull_settings, progress)
         except (PullFailed, NotAllowed) as error:
             hint = error.retry_after_s if isinstance(error, PullFailed) else None
-            await self._store_failure(pull_settings, progress, str(error), hint)
+            is_refused = isinstance(error, WouldRemove)
+            await self._store_failure(pull_settings, progress, str(error), hint, is_refused=is_refused)
             _log.warning("pulling a statement failed: %s", error, extra=extra)
         except SpoolError:  # the progress up to this page is already stored
             raise
@@ -181,11 +195,15 @@ class StatementPuller:
         progress: dict[str, Any],
         reason: str,
         retry_after_s: float | None,
+        *,
+        is_refused: bool = False,
     ) -> None:
         # Without a time to retry, start over, because the cursor may have expired and would fail again.
         if retry_after_s is None:
             progress.update(cursor="", day=0)
         waiting = min(max(retry_after_s or 0.0, RETRY_S), LONGEST_PAUSE_S)
+        if is_refused:
+            progress.setdefault(REFUSED_SINCE, self._clock.now())
         failed = {**progress, "state": FAILED, "reason": reason, "next_at": self._clock.now() + waiting}
         await self._table.store_pull_state(pull_settings.name, failed)
 
@@ -225,6 +243,7 @@ class StatementPuller:
                 await self._table.store_pull_state(pull_settings.name, progress)
         now = self._clock.now()
         damaged = progress["damaged"]
+        progress.pop(REFUSED_SINCE, None)
         progress.update(
             state=DONE,
             reason=f"{damaged} rows cannot be read: {progress['named']}" if damaged else "",
@@ -356,7 +375,13 @@ class StatementPuller:
     ) -> None:
         report = reader.build_report(account=pull_settings.account or None, settle_s=self._settings().settle)
         if report.statement is not None:
-            await self._table.import_statement(report.statement, actor=PULLER)
+            await self._table.import_statement(
+                report.statement,
+                actor=PULLER,
+                way=PULL,
+                replace=self._replaces,
+                keep_replaced_s=self._settings().keep_replaced,
+            )
         if report.repeated:
             extra = {"pull": pull_settings.name, "rows": report.repeated, "first": report.repeated_named[0]}
             _log.warning("pages of a statement overlap; repeated rows are counted once", extra=extra)
@@ -423,4 +448,5 @@ def _pull_state(pull_settings: StatementPullSettings, progress: Mapping[str, Any
         pulled_to=progress.get("pulled_to"),
         last_success=progress.get("last_success"),
         next_at=progress.get("next_at"),
+        refused_since=progress.get(REFUSED_SINCE),
     )

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gateway.bills.statements.cells import ReportSumCollector
-from gateway.bills.statements.values import Row, epoch_seconds, object_list
+from gateway.bills.statements.values import Damaged, Row, epoch_seconds, object_list
 from spool.bounded_reading import BoundedLines
+from spool.errors import Invalid
+from spool.statements import bill_name, days_of_bill
 
 HOUR_S, DAY_S = 3600, 86400
 # a function that adds a result, with the start and the end of its bucket
@@ -57,18 +59,49 @@ class ReportSource:
 
     The figures of a bucket count as final `settle_s` after its end. `in_parts`: files that are imported
     together are parts of one report. Otherwise each file is a report, and a later file replaces an earlier
-    one. `whole_days`: the covered span is rounded to whole days.
+    one.
     """
 
     name: str
     title: str
     settle_s: int
     in_parts: bool = False
-    whole_days: bool = True
     is_document: Callable[[StatementDocument], bool] | None = None
     read_document: Callable[[StatementDocument, ReportSumCollector], None] | None = None
     is_table: Callable[[CsvTable], bool] | None = None
     read_table: Callable[[CsvTable, ReportSumCollector], None] | None = None
+
+
+class BillPeriod(NamedTuple):
+    """The period of a bill, in epoch seconds, and its name."""
+
+    start: int
+    end: int
+    name: str
+
+
+def bill_period(start: int, end: int) -> BillPeriod:
+    """Return the period of a bill. Raises Damaged if it cannot be one."""
+    try:
+        return BillPeriod(start, end, bill_name(start, end))
+    except Invalid as error:
+        raise Damaged(str(error)) from error
+
+
+def cover_row(sum_collector: ReportSumCollector, period: BillPeriod | None, start: int, end: int) -> str:
+    """
+    Extend the days that the report covers by those of a row, and return the name of its bill. A row from outside the
+    period of its bill covers the first day of the period. A period of another time zone has the UTC days of its name.
+    """
+    if period is None:
+        sum_collector.extend_span(start, end)
+        return ""
+    if not period.start <= start < period.end:
+        start, end = period.start, period.start + 1
+    after = days_of_bill(period.name)[1] + DAY_S
+    start = min(start, after - 1)
+    sum_collector.extend_span(start, max(start + 1, min(end, after)), period.name)
+    return period.name
 
 
 class BucketFieldNames(NamedTuple):
@@ -105,7 +138,7 @@ def read_results(
             where = f"page {number}, bucket {bucket_number}"
             results = object_list(None, "results")
             with sum_collector.collect_row(where):
-                sum_collector.extend_span(
+                sum_collector.cover_bucket(
                     epoch_seconds(bucket, bucket_field_names.start),
                     epoch_seconds(bucket, bucket_field_names.end),
                 )

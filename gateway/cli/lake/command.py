@@ -130,7 +130,7 @@ def verify_lake(
         for difference in differences[:_SHOWN]:
             click.echo(f"{difference.kind}: {difference.name}: {difference.words}")
     if any(difference.kind not in {EXPIRED, *EXPLAINED} for difference in differences):
-        exit_with_message(f"{settings.name} differs; see docs/lake-verify.md, section Verify")
+        exit_with_message(f"{settings.name} differs; see docs/lake/verify.md, section Verify")
 
 
 def _verify_lake(
@@ -454,7 +454,7 @@ def _find_lake_or_exit(
         lakes += [destination for destination in destinations if destination.type in STREAMS]
     matches = [settings for settings in lakes if name in (None, settings.name)]
     if len(matches) != 1:
-        names = ", ".join(settings.name for settings in lakes) or "none (see docs/lake.md)"
+        names = ", ".join(settings.name for settings in lakes) or "none (see docs/lake/index.md)"
         exit_with_message(f"name one data lake with --destination; the configuration has {names}", 2)
     return matches[0]
 

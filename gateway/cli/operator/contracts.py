@@ -12,12 +12,7 @@ from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import add_resource_commands, request_body
-from gateway.cli.output import (
-    JsonObject,
-    OutputForm,
-    add_output_form_options,
-    show_list,
-)
+from gateway.cli.output import JsonObject, OutputForm, add_output_form_options, show_list
 from spool.money import unconverted_amounts_sentence
 
 COLUMNS = ("id", "name", "provider", "since", "until", "currency", "terms")

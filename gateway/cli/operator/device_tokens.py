@@ -16,7 +16,7 @@ from gateway.cli.output import JsonObject, as_json, show_json
 from gateway.cli.parameters import Label, Seconds
 from spool.printable import csv_lines
 
-COLUMNS = ("name", "id", "state", "used", "uses", "serial", "labels", "created_by", "expires_at")
+COLUMNS = ("name", "id", "state", "used", "uses", "per_hour", "serial", "labels", "created_by", "expires_at")
 SERIALS_PER_REQUEST = 5000
 _SERIAL_COLUMNS = ("serial", "serialnumber", "serialno")  # only letters and digits of a column's name count
 
@@ -30,6 +30,13 @@ def tokens() -> None:
 @click.option("--name", required=True, help="At least 3 characters. Several tokens may have one name.")
 @click.option(
     "--uses", type=click.IntRange(min=1), help="Number of devices that the token may enrol; default: 1."
+)
+@click.option(
+    "--per-hour",
+    type=click.IntRange(min=0),
+    default=200,
+    show_default=True,
+    help="Number of devices that the token may enrol within an hour; 0: no limit.",
 )
 @click.option(
     "--expires", type=Seconds(), default="14d", show_default=True, help="Time until the token expires."
@@ -54,6 +61,7 @@ def create_enrolment_tokens(
     client: OperatorClient,
     name: str,
     uses: int | None,
+    per_hour: int,
     expires: float,
     labels: tuple[tuple[str, str], ...],
     machines: Path | None,
@@ -63,7 +71,7 @@ def create_enrolment_tokens(
     if machines is not None and uses is not None:
         exit_with_message("use either --uses or --for, not both: a token for a machine has a single use", 2)
     expires_at = (datetime.now(UTC) + timedelta(seconds=expires)).isoformat()
-    body: JsonObject = {"name": name, "expires_at": expires_at, "labels": dict(labels)}
+    body: JsonObject = {"name": name, "expires_at": expires_at, "labels": dict(labels), "per_hour": per_hour}
     made: list[JsonObject] = []
     if machines is None:
         made = client.request("POST", "/fleet/tokens", body={**body, "uses": uses or 1})["tokens"]

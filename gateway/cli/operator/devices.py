@@ -14,8 +14,8 @@ UNENROLLED_COLUMNS = ("name", "key", "count", "first_seen", "last_seen")
 
 
 _STATES = (
-    "replaced, revoked, left, pending, copied, missing, losing, agent_stopped, unknown, at_risk, delayed, reporting, "
-    "unused or collector"
+    "replaced, revoked, left, pending, copied, missing, losing, agent_stopped, unknown, at_risk, unseen, delayed, "
+    "reporting, unused or collector"
 )
 
 
@@ -87,9 +87,7 @@ add_commands(
         "Enrol a device that is pending or revoked, or accept one that is copied.",
     ),
     request_command(
-        "revoke ID",
-        "POST /devices/{id}/revoke",
-        "Refuse a device and its key from now on. Its records stay.",
+        "revoke ID", "POST /devices/{id}/revoke", "Refuse a device and its key from now on. Its records stay."
     ),
     request_command(
         "reset ID",

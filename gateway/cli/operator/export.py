@@ -15,7 +15,12 @@ import orjson
 from exporters.focus.charges import ACCOUNT, VERSION, VERSIONS
 from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.files import expected_secret_files, write_settings_files
+from gateway.cli.operator.files import (
+    NOT_VALID,
+    expected_secret_files,
+    problems_on_empty_installation,
+    write_settings_files,
+)
 from gateway.cli.operator.money.report import warn_about_incomplete_totals
 from gateway.core.paths import WARNINGS, WHOLE_SINCE
 from spool.money import unconverted_amounts_sentence
@@ -36,10 +41,15 @@ def export_settings(client: OperatorClient, directory: Path) -> None:
     Export all settings as files that `tollhouse apply` reads.
 
     Secrets are not exported. DIR must be empty, or have only the files of an earlier export.
+
+    At the end, the written files are compared with an installation that has no objects. Exits with 2 if such an
+    installation would refuse them, and prints each object with the reason. The files stay.
     """
-    answer = client.request("GET", "/files")
-    files = answer["files"]
-    write_settings_files(directory, files)
+    with client.client_for_many_requests() as opened:
+        answer = opened.request("GET", "/files")
+        files = answer["files"]
+        write_settings_files(directory, files)
+        problems = problems_on_empty_installation(opened, directory)
     for note in answer["notes"]:
         click.echo(note, err=True)
     if paths := expected_secret_files(files):
@@ -47,6 +57,10 @@ def export_settings(client: OperatorClient, directory: Path) -> None:
             f"secrets are not exported; an apply to another installation needs these files below {directory}, or below "
             f"--secrets DIR: {', '.join(paths)}",
             err=True,
+        )
+    if problems:
+        exit_with_message(
+            "\n".join([f"another installation would refuse {directory}:", *problems]), NOT_VALID
         )
 
 
@@ -59,10 +73,7 @@ def export_settings(client: OperatorClient, directory: Path) -> None:
     help="File to write; default: standard output.",
 )
 @click.option(
-    "--account",
-    default=ACCOUNT,
-    show_default=True,
-    help="Value of the column BillingAccountId in every row.",
+    "--account", default=ACCOUNT, show_default=True, help="Value of the column BillingAccountId in every row."
 )
 @click.option(
     "--focus-version",

@@ -219,15 +219,9 @@ def _read_file_secrets(files: Mapping[str, str], directory: Path, allowed: Seque
 
 
 def _request_apply_of_files(
-    client: OperatorClient,
-    files: Mapping[str, str],
-    *,
-    adopt: bool,
-    secrets: Mapping[str, str],
-    dry_run: bool,
+    client: OperatorClient, files: Mapping[str, str], **options: bool | Mapping[str, str]
 ) -> JsonObject:
-    body = {"files": files, "dry_run": dry_run, "adopt": adopt, "secrets": secrets}
-    return client.request("POST", "/apply", body=body)
+    return client.request("POST", "/apply", body={"files": files, **options})
 
 
 def _find_or_create_secret(directory: Path, path: str) -> str:
@@ -305,6 +299,16 @@ def _format_problem(problem: JsonObject) -> str:
 def expected_secret_files(files: Mapping[str, str]) -> list[str]:
     """Return the paths at which the settings files expect secrets, which an export does not contain."""
     return sorted(set(_paths_of_secret_files(files)))
+
+
+def problems_on_empty_installation(client: OperatorClient, directory: Path) -> list[str]:
+    """Return why an installation without objects would refuse the files of a directory, a text for each problem."""
+    files = _read_files(directory, "export")
+    outcome = _request_apply_of_files(client, files, dry_run=True, on_empty=True)["apply"]
+    return [
+        *(": ".join(filter(None, (each["object"], _format_problem(each)))) for each in outcome["problems"]),
+        *_left_out_text(outcome, "problems"),
+    ]
 
 
 def write_settings_files(directory: Path, files: Mapping[str, str]) -> None:

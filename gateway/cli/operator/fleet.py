@@ -7,14 +7,8 @@ from typing import Any, BinaryIO
 
 import click
 
-from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.commands import (
-    add_commands,
-    filter_help,
-    list_command,
-    request_command,
-)
+from gateway.cli.operator.commands import add_commands, filter_help, list_command, request_command
 from gateway.cli.output import (
     JsonObject,
     OutputForm,
@@ -31,9 +25,8 @@ COLUMNS = ("id", "state", "why", "user", "team", "os", "last_seen", "last_call")
 MISSING_COLUMNS = ("id", "hostname", "user", "team", "os", "inventory_last_seen")
 CAUSE_COLUMNS = ("state", "cause", "devices", "assistants", "repair")
 SOURCES = ("jamf", "intune", "kandji", "csv")
-MAX_LIST = 32 * 1024 * 1024
 _STATES = (
-    "revoked, left, pending, copied, missing, losing, agent_stopped, unknown, at_risk, delayed, reporting or "
+    "revoked, left, pending, copied, missing, losing, agent_stopped, unknown, at_risk, unseen, delayed, reporting or "
     "unused"
 )
 _FILTERS = {
@@ -100,11 +93,14 @@ def list_missing_machines(client: OperatorClient, form: OutputForm | None, **fil
 
 
 @fleet.command("coverage")
+@click.option("--since", help="First UTC day of lost calls, such as 2026-11-24.  [default: 7 days]")
+@click.option("--until", help="Last UTC day of lost calls, which is included.  [default: today]")
 @as_json
 @with_client
-def show_coverage(client: OperatorClient, as_json: bool) -> None:
-    """Show how many machines report, by state, team and system."""
-    payload = client.request("GET", "/fleet/coverage")
+def show_coverage(client: OperatorClient, as_json: bool, **days: str | None) -> None:
+    """Show how many machines report, by state, team and system, and how many calls were lost."""
+    query = [(name, day) for name, day in days.items() if day is not None]
+    payload = client.request("GET", "/fleet/coverage", query=query)
     if as_json:
         show_json(payload)
         return
@@ -121,6 +117,7 @@ def show_coverage(client: OperatorClient, as_json: bool) -> None:
             "offline": payload["offline"],
             "unexpected": payload["unexpected"],
             "people with a seat but no machine": people["without_machine"],
+            "lost calls": _lost_calls_text(payload["losses"]),
         }
     )
     for name in ("team", "system"):
@@ -129,8 +126,18 @@ def show_coverage(client: OperatorClient, as_json: bool) -> None:
             click.echo()
             show_table(
                 [{**row, "covered": f"{row['covered']} ({_covered_percent_text(row)})"} for row in parts],
-                (name, "machines", "covered"),
+                (name, "machines", "covered", *(("lost_calls",) if name == "team" else ())),
             )
+
+
+def _lost_calls_text(losses: JsonObject) -> str:
+    days = f"{losses['since']} to {losses['until']}"
+    if not losses["calls"]:
+        return f"none known ({days})"
+    people, cost = losses["people"], losses["estimated_cost"]
+    whose = f" of {people} {'person' if people == 1 else 'people'}" if people else ""
+    about = "" if cost is None else f", about {cost} USD"
+    return f"at least {losses['calls']}{whose}{about} ({days})"
 
 
 def _covered_percent_text(part: JsonObject) -> str:
@@ -167,12 +174,9 @@ def import_inventory(client: OperatorClient, file: BinaryIO, as_json: bool, **op
     FILE has a column of serial numbers or hostnames, and may have user, e-mail, team, OS and last check-in.
     A list with an unreadable line changes nothing.
     """
-    content = file.read(MAX_LIST + 1)
-    if len(content) > MAX_LIST:
-        exit_with_message(f"{file.name} has more than {MAX_LIST // 1024**2} MiB", 2)
     flags = [(name, "true") for name in ("confirm", "admit") if options[name]]
     payload = client.request(
-        "PUT", "/fleet/inventory", body=content, query=[("source", options["source"]), *flags]
+        "PUT", "/fleet/inventory", body=file.read(), query=[("source", options["source"]), *flags]
     )
     if as_json:
         show_json(payload)

@@ -248,8 +248,8 @@ def show_plan_costs(
     """
     Show the costs of plans in a month, next to the value of their included usage.
 
-    "paid" is seat fees, overage, and calls that no plan covers. "included usage" is the covered usage at list
-    prices. It was not paid separately.
+    "paid" is seat fees, overage, calls that no plan covers, and contracts. "included usage" is the covered usage
+    at list prices. It was not paid separately.
     """
     parameters = (("month", month), ("currency", currency))
     query = [(name, value) for name, value in parameters if value]
@@ -270,6 +270,8 @@ def show_plan_costs(
     total = answer["total"]
     rows = [_format_cost_row(row, code) for row in shown]
     rows.append(_format_cost_row({names[0]: "no plan", "paid": total["metered"]}, code))
+    if Decimal(total["contracts"]):
+        rows.append(_format_cost_row({names[0]: "contracts", "paid": total["contracts"]}, code))
     rows.append(_format_cost_row({names[0]: "total", **total}, code))
     show_table(rows, columns)
     if by_seat and answer["plan_costs"]["truncated"]:

@@ -115,15 +115,10 @@ def show_spool_status(client: OperatorClient, as_json: bool) -> None:
         + ("" if space["writable"] else f"; NOT WRITABLE: {space['last_error']}")
     )
     click.echo(f"duplicates are recognized for {_format_window(payload['duplicate_window_s'])}")
-    click.echo(f"compiled module {payload['native']['words']}{_describe_cache_share(payload['native'])}")
+    click.echo(f"compiled module {payload['native']['words']}")
     if payload["nodes"]:
         click.echo()
         show_table([{**node, "leases": " ".join(node["leases"])} for node in payload["nodes"]], NODE_COLUMNS)
-
-
-def _describe_cache_share(native: JsonObject) -> str:
-    spans = native.get("spans")
-    return f", its cache knew {native['known_spans'] / spans:.0%} of {spans:,} spans" if spans else ""
 
 
 def _format_window(seconds: float) -> str:

@@ -65,10 +65,7 @@ def tail(client: OperatorClient, last: int, as_json: bool, **filters: tuple[str,
 
 
 async def _follow_records(
-    client: OperatorClient,
-    query: Sequence[tuple[str, str]],
-    last: int,
-    show: Callable[[JsonObject], None],
+    client: OperatorClient, query: Sequence[tuple[str, str]], last: int, show: Callable[[JsonObject], None]
 ) -> None:
     seen: set[tuple[str, int]] = set()
     async for name, data in client.stream_events("/tail", query=query):

@@ -16,7 +16,7 @@ from gateway.cli.output import as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import Choice
 from gateway.operations.money.work_links.declared import NewWorkLink
 from spool.ledger.periods import RANGES
-from spool.ledger.work import UNITS
+from spool.ledger.work import SESSION, UNITS
 
 COLUMNS = (
     "id",
@@ -50,9 +50,16 @@ def work() -> None:
 @click.option("--range", type=Choice(RANGES), help="Period of the calls; default: last_90d.")
 @click.option("--from", "since", metavar="DAY", help="First day, or a time.")
 @click.option("--to", "until", metavar="DAY", help="Last day (inclusive), or a time; default: now.")
+@click.option(
+    "--waste",
+    is_flag=True,
+    help="Of a session: which part of the cost of each stored call was paid again; default period: last_7d.",
+)
 @as_json
 @with_client
-def show_cost_of_unit(client: OperatorClient, as_json: bool, unit: str, id: str, **given: str | None) -> None:
+def show_cost_of_unit(
+    client: OperatorClient, as_json: bool, unit: str, id: str, waste: bool, **given: str | None
+) -> None:
     """
     Show the cost of one session, run, pull request or other unit, and of its agent runs.
 
@@ -61,6 +68,15 @@ def show_cost_of_unit(client: OperatorClient, as_json: bool, unit: str, id: str,
     """
     names = {"range": "range", "since": "from", "until": "to"}
     query = [(name, value) for option, name in names.items() if (value := given[option]) is not None]
+    if waste:
+        if unit != SESSION:
+            raise click.UsageError(
+                "--waste needs a session; the runs of a session are among its conversations"
+            )
+        _show_waste(
+            client.request("GET", f"/work/session/{quote_segment(id)}/waste", query=query), as_json=as_json
+        )
+        return
     payload = client.request("GET", f"/work/{unit}/{quote_segment(id)}", query=query)
     if as_json:
         show_json(payload)
@@ -101,6 +117,38 @@ def show_cost_of_unit(client: OperatorClient, as_json: bool, unit: str, id: str,
     show_table(lines, shown, {"cost": "own cost", "aggregated": "with started runs"})
     if payload["work"]["continues"]:
         warn_about_calls_outside_period("it has")
+
+
+def _show_waste(payload: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        show_json(payload)
+        return
+    lines = [
+        {
+            **row,
+            "lane": row["lane"] or "(no lane)",
+            "paid_again": ", ".join(f"{part['kind']} {part['amount']}" for part in row["parts"]),
+        }
+        for row in payload["calls"]
+    ]
+    shown = (
+        "lane",
+        "start_time",
+        "model",
+        "input_tokens",
+        "cache_read_tokens",
+        "cache_write_tokens",
+        "cost",
+        "useful",
+        "paid_again",
+        "not_judged",
+        "reason",
+    )
+    titles = {"input_tokens": "input", "cache_read_tokens": "read", "cache_write_tokens": "written"}
+    show_table(lines, shown, titles)
+    sums = payload["waste"]
+    again = "".join(f", {name} {amount}" for name, amount in sums["amounts"].items())
+    click.echo(f"cost {sums['cost']}: useful {sums['useful']}{again}, not judged {sums['not_judged']}")
 
 
 @work.command("status")

@@ -46,11 +46,7 @@ REST_S = 600.0
 DAY_S = 86_400
 OPEN_DAYS = 2  # number of days in the open document; each older day has its own document
 # Stands for no cluster: the identity under which the read position is stored.
-NOWHERE = ClusterIdentity(
-    "",
-    "",
-    "",
-)
+NOWHERE = ClusterIdentity("", "", "")
 
 _log = logging.getLogger(__name__)
 Kept = TypeVar("Kept")
@@ -143,26 +139,13 @@ class ContainerUsageReader:
         _, open_days = self._opened.get(identity, (0.0, {}))
         if day in open_days:
             return open_days[day]
-        return await self._read_document(
-            identity,
-            day,
-            DayUsage,
-        )
+        return await self._read_document(identity, day, DayUsage)
 
-    async def _read_document(
-        self,
-        identity: ClusterIdentity,
-        day: int,
-        type: Callable[[], Kept],
-    ) -> Kept:
+    async def _read_document(self, identity: ClusterIdentity, day: int, type: Callable[[], Kept]) -> Kept:
         document = await self._sources.usage.document(identity, day)
         if document is None:
             return type()
-        decoded: Kept = await asyncio.to_thread(
-            msgspec.json.decode,
-            document.body,
-            type=type,
-        )
+        decoded: Kept = await asyncio.to_thread(msgspec.json.decode, document.body, type=type)
         return decoded
 
     async def _newest_read_upload_at(self) -> float:
@@ -173,9 +156,7 @@ class ContainerUsageReader:
         since = (self._since or 0.0) - SLACK_S
         while True:
             files = await self._sources.files.rows.select_files(
-                container_rows.READABLE,
-                now=since,
-                limit=MANY,
+                container_rows.READABLE, now=since, limit=MANY
             )
             if new := [file for file in files if file.id not in self._read]:
                 return new
@@ -222,11 +203,7 @@ class ContainerUsageReader:
         if meter.left_out:
             message = "the costs leave out %d series of a cluster (container.max_series)"
             extra = {"action": "series_left_out", "cluster": identity.name}
-            _log.warning(
-                message,
-                meter.left_out,
-                extra=extra,
-            )
+            _log.warning(message, meter.left_out, extra=extra)
         return await self._build_documents(identity, usage)
 
     async def _meter_file(self, meter: UsageMeter, file: ContainerFile) -> None:
@@ -235,21 +212,12 @@ class ContainerUsageReader:
         """
         try:
             pieces = [piece async for piece in self._sources.files.contents.read(file.id)]
-            await asyncio.to_thread(
-                _meter_pieces,
-                meter,
-                file,
-                pieces,
-            )
+            await asyncio.to_thread(_meter_pieces, meter, file, pieces)
         except FileNotFoundError:
             return
         except Invalid as error:
             extra = {"action": "container_metrics_unread", "cluster": file.cluster, "file": file.reference}
-            _log.warning(
-                "the costs leave out a file of container metrics: %s",
-                error,
-                extra=extra,
-            )
+            _log.warning("the costs leave out a file of container metrics: %s", error, extra=extra)
 
     async def _build_documents(self, identity: ClusterIdentity, usage: OpenUsage) -> Sequence[UsageDocument]:
         now = self._clock.now()
@@ -257,11 +225,7 @@ class ContainerUsageReader:
         over = [day for day in usage.days if day <= running - OPEN_DAYS * DAY_S]
         documents = []
         for day in over:
-            stored = await self._read_document(
-                identity,
-                day,
-                DayUsage,
-            )
+            stored = await self._read_document(identity, day, DayUsage)
             total = add_days(stored, usage.days.pop(day))
             body = await asyncio.to_thread(msgspec.json.encode, total)
             documents.append(_usage_document(identity, day, now, body))
@@ -291,12 +255,7 @@ def _with_day(open_day: UsageDay, day: int) -> UsageDay:
     )
 
 
-def _usage_document(
-    identity: ClusterIdentity,
-    day: int,
-    changed_at: float,
-    body: bytes,
-) -> UsageDocument:
+def _usage_document(identity: ClusterIdentity, day: int, changed_at: float, body: bytes) -> UsageDocument:
     return UsageDocument(
         account=identity.account,
         region=identity.region,

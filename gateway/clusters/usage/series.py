@@ -110,13 +110,7 @@ def _resolve_labels(places: Sequence[int], symbols: Sequence[str]) -> dict[str, 
     if any(index >= len(symbols) for index in places):
         raise Invalid("a label of remote write refers to a missing symbol")
     texts = [symbols[index] for index in places]
-    return dict(
-        zip(
-            texts[::2],
-            texts[1::2],
-            strict=False,
-        )
-    )
+    return dict(zip(texts[::2], texts[1::2], strict=False))
 
 
 def _parse_json(name: str, content: bytes) -> Iterator[MetricSeries]:
@@ -211,11 +205,7 @@ def _remote_write_series_types() -> tuple[Any, Any]:
     for name, of_message in fields.items():
         message = file.message_type.add(name=name)
         for label, number, kind, often in of_message:
-            added = message.field.add(
-                name=label,
-                number=number,
-                label=often,
-            )
+            added = message.field.add(name=label, number=number, label=often)
             if isinstance(kind, str):
                 added.type, added.type_name = field.TYPE_MESSAGE, f".{file.package}.{kind}"
             else:

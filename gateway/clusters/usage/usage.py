@@ -182,25 +182,14 @@ def add_days(first: DayUsage, second: DayUsage) -> DayUsage:
 def _add_amounts_by_key(totals: dict[str, UsageAmounts], added: Mapping[str, UsageAmounts]) -> None:
     for key, amounts in added.items():
         amounts_before = totals.setdefault(key, [0, 0, 0])
-        totals[key] = [
-            sum(pair)
-            for pair in zip(
-                amounts_before,
-                amounts,
-                strict=True,
-            )
-        ]
+        totals[key] = [sum(pair) for pair in zip(amounts_before, amounts, strict=True)]
 
 
 def encode_key(values: Sequence[object]) -> str:
     return _encoder.encode(values).decode()
 
 
-@dataclass(
-    frozen=True,
-    slots=True,
-    kw_only=True,
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeterRules:
     """
     The rules of a meter. `tags` are the labels to store, and `most` is the maximum number of series per cluster.
@@ -305,38 +294,20 @@ class UsageMeter:
         key = _series_key(metric_series.labels, "cpu")
         for at, value in self._new_samples(key, metric_series):
             amount = round(value * _MILLION)
-            last_sample = self._replace_last_sample(
-                key,
-                at,
-                amount,
-            )
+            last_sample = self._replace_last_sample(key, at, amount)
             if last_sample is not None:
                 rise = amount - last_sample[1] if amount >= last_sample[1] else amount
-                self._add_amount(
-                    self._workload_of_series(metric_series),
-                    CPU,
-                    rise,
-                    last_sample[0],
-                    at,
-                )
+                self._add_amount(self._workload_of_series(metric_series), CPU, rise, last_sample[0], at)
 
     def _add_memory_series(self, metric_series: MetricSeries) -> None:
         if _is_container(metric_series.labels):
-            self._add_gauge_series(
-                metric_series,
-                MEMORY,
-                self._workload_of_series(metric_series),
-            )
+            self._add_gauge_series(metric_series, MEMORY, self._workload_of_series(metric_series))
 
     def _add_capacity_series(self, metric_series: MetricSeries) -> None:
         kind = _KINDS.get(metric_series.labels.get("resource", ""))
         node = metric_series.labels.get("node", "")
         if kind is not None and node:
-            self._add_gauge_series(
-                metric_series,
-                kind,
-                node,
-            )
+            self._add_gauge_series(metric_series, kind, node)
 
     def _add_gpu_request_series(self, metric_series: MetricSeries) -> None:
         if _KINDS.get(metric_series.labels.get("resource", "")) != GPU:
@@ -346,33 +317,18 @@ class UsageMeter:
             return
         samples = [(at, value) for at, value in metric_series.samples if at <= running[0] + GAP_MS]
         self._add_gauge_series(
-            metric_series._replace(samples=samples),
-            GPU,
-            self._workload_of_series(metric_series),
+            metric_series._replace(samples=samples), GPU, self._workload_of_series(metric_series)
         )
 
-    def _add_gauge_series(
-        self,
-        metric_series: MetricSeries,
-        kind: int,
-        place: WorkloadOnNode | str,
-    ) -> None:
+    def _add_gauge_series(self, metric_series: MetricSeries, kind: int, place: WorkloadOnNode | str) -> None:
         key = _series_key(metric_series.labels, metric_series.labels[NAME])
         scale = 1 if kind == MEMORY else 1000
         for at, value in self._new_samples(key, metric_series):
-            last_sample = self._replace_last_sample(
-                key,
-                at,
-                round(value * scale),
-            )
+            last_sample = self._replace_last_sample(key, at, round(value * scale))
             if last_sample is not None:
                 until = min(at, last_sample[0] + GAP_MS)
                 self._add_amount(
-                    place,
-                    kind,
-                    last_sample[1] * (until - last_sample[0]),
-                    last_sample[0],
-                    until,
+                    place, kind, last_sample[1] * (until - last_sample[0]), last_sample[0], until
                 )
 
     def _new_samples(self, key: str, metric_series: MetricSeries) -> Iterator[tuple[int, float]]:
@@ -384,12 +340,7 @@ class UsageMeter:
                 newest = at
                 yield at, value
 
-    def _replace_last_sample(
-        self,
-        key: str,
-        at: int,
-        value: int,
-    ) -> tuple[int, int] | None:
+    def _replace_last_sample(self, key: str, at: int, value: int) -> tuple[int, int] | None:
         samples = self.usage.series
         last_sample = samples.get(key)
         if last_sample is None and len(samples) >= self._rules.most:
@@ -404,30 +355,14 @@ class UsageMeter:
         tags = self.usage.namespaces.get(namespace, {}) | pod.tags
         node = labels.get("node") or pod.node
         workload = pod.workload or _workload_in_pod_name(labels.get("pod", ""))
-        return WorkloadOnNode(
-            node,
-            namespace,
-            workload,
-            tags,
-        )
+        return WorkloadOnNode(node, namespace, workload, tags)
 
-    def _add_amount(
-        self,
-        place: WorkloadOnNode | str,
-        kind: int,
-        amount: int,
-        start: int,
-        end: int,
-    ) -> None:
+    def _add_amount(self, place: WorkloadOnNode | str, kind: int, amount: int, start: int, end: int) -> None:
         """
         Add an amount of `kind` (CPU, MEMORY or GPU) to the days of its time span in milliseconds. `place` is
         the workload that used it, or the name of the node whose capacity it is.
         """
-        for day, part in split_by_day(
-            amount,
-            start,
-            end,
-        ):
+        for day, part in split_by_day(amount, start, end):
             day_usage = self.usage.days.setdefault(day, DayUsage())
             if isinstance(place, str):
                 amounts = day_usage.had.setdefault(place, [0, 0, 0])
@@ -453,12 +388,7 @@ def _place_key(place: WorkloadOnNode, day_usage: DayUsage) -> str:
     key = place.key
     if key in day_usage.used or len(day_usage.used) < MAX_PLACES:
         return key
-    return WorkloadOnNode(
-        place.node,
-        "",
-        OTHER,
-        {},
-    ).key
+    return WorkloadOnNode(place.node, "", OTHER, {}).key
 
 
 def _is_container(labels: Mapping[str, str]) -> bool:

@@ -4,10 +4,11 @@ import {read} from "./lib/address.mjs";
 import {get, isDemo, send, useToken} from "./lib/api.mjs";
 import {Frame} from "./lib/frame.mjs";
 import {SignIn, secretInAddress} from "./lib/sign_in.mjs";
-import {PAGES} from "./pages/list.mjs";
+import {MENU, PAGES} from "./pages/list.mjs";
 
 const link = secretInAddress();
-const pages = isDemo ? PAGES.filter(({path, group}) => path !== "/connect" && group !== "Administration") : PAGES;
+const SET_UP = MENU.filter(({group}) => group === "Set up").map(({name}) => name);
+const pages = isDemo ? PAGES.filter(({path, entry}) => !SET_UP.includes(entry) && path !== "/devices") : PAGES;
 PAGES.find(({path}) => path === read().path)?.load().catch(() => {}); // the page itself shows the error
 
 // The demo month is read-only, so the session keeps only the right to look and the right to remove the demo.

@@ -1,5 +1,5 @@
 """
-The activity of each source, and the newest call of each coding assistant, in two small files next to the spool.
+The activity of each source, and the received calls of coding assistants, in two small files next to the spool.
 
 The activity of a source is the time of its last report, and its number of records today.
 """
@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from pathlib import Path
 
 import msgspec
 
+from gateway.devices.agent.heard_calls import HeardSessions, ReceivedCall
 from gateway.devices.agent.identity import write_private_file
-from gateway.devices.agent.link import CALLS_FILE, SOURCES_FILE
+from gateway.devices.agent.link import SOURCES_FILE
 from spool.log.values import Commit
 from spool.record import utc_iso
 
@@ -41,14 +42,15 @@ class SourceActivity(msgspec.Struct):
 class ActivityRecorder:
     """
     Records the activity of sources at each commit, and writes the files. Call `stop` once. While no source
-    reports, no background task runs.
+    reports, no background task runs. `next_number` returns the number of the next record in the agent's log.
     """
 
     def __init__(self, directory: Path, *, now: Callable[[], float]) -> None:
         self._directory = directory
         self._now = now
         self._seen = read_activity(directory)
-        self._calls = read_call_ends(directory)
+        self.heard = HeardSessions(directory)
+        self.next_number: Callable[[], int] = lambda: 0
         self._writing: asyncio.Task[None] | None = None
 
     def note_commit(self, commit: Commit) -> None:
@@ -57,10 +59,9 @@ class ActivityRecorder:
             if term in _COUNTED_TERMS and n > 0:
                 self._count_records(source, n if term == "accepted" else 0, now)
 
-    def record_call_ends(self, ends: Mapping[str, float]) -> None:
-        newer = newer_call_ends(self._calls, ends, now=self._now())
-        if newer:
-            self._calls.update(newer)
+    def record_calls(self, calls: Sequence[ReceivedCall]) -> None:
+        if calls:
+            self.heard.add_calls(calls, self._now())
             self._schedule_write()
 
     def activity_by_source(self) -> dict[str, dict[str, object]]:
@@ -93,35 +94,16 @@ class ActivityRecorder:
         """Write the files. If that fails (the disk may be full), the next report tries again."""
         try:
             write_private_file(self._directory / FILE, msgspec.json.encode(self._seen).decode())
-            write_private_file(self._directory / CALLS_FILE, msgspec.json.encode(self._calls).decode())
+            self.heard.write(self.next_number(), self._now())
         except OSError as error:
             extra = {"action": "sources_not_written", "file": str(error.filename), "error": str(error)}
             _log.warning("the activity of the sources could not be written", extra=extra)
-
-
-def newer_call_ends(
-    known_ends: Mapping[str, float], ends: Mapping[str, float], *, now: float
-) -> dict[str, float]:
-    """
-    Return the ends of calls that replace known ones, because they are later. A known end in the future is
-    replaced as well, because the clock was set back.
-    """
-    earlier = {name: ended for name, ended in known_ends.items() if ended <= now}
-    return {name: ended for name, ended in ends.items() if name and ended > earlier.get(name, 0.0)}
 
 
 def read_activity(directory: Path) -> dict[str, SourceActivity]:
     """Return the stored activity, or an empty dict if the file is missing or damaged."""
     try:
         return msgspec.json.decode((directory / FILE).read_bytes(), type=dict[str, SourceActivity])
-    except (FileNotFoundError, msgspec.DecodeError):
-        return {}
-
-
-def read_call_ends(directory: Path) -> dict[str, float]:
-    """Return the stored ends of calls by assistant, or an empty dict if the file is missing or damaged."""
-    try:
-        return msgspec.json.decode((directory / CALLS_FILE).read_bytes(), type=dict[str, float])
     except (FileNotFoundError, msgspec.DecodeError):
         return {}
 

@@ -23,8 +23,10 @@ from gateway.devices.fleet.heartbeat_facts import NOT_INSTALLED, UNKNOWN
 STATES_FILE: Final = "states.json"
 LINK_FILE: Final = "link.json"
 SOURCES_FILE: Final = "sources.json"
-CALLS_FILE: Final = "calls.json"
-USES_FILE: Final = "uses.json"  # file of times of use; only the probe reads it, because the times are exact
+HEARD_FILE: Final = "heard.json"  # file of the calls that the agent received, by session
+USES_FILE: Final = (
+    "uses.json"  # file of uses and sessions; only the probe reads it, because the times are exact
+)
 HEARTBEATS_FILE: Final = "heartbeats.json"
 # words that the setting agent.report may list
 USER, SERIAL, USE, ENDPOINT = "user", "serial", "use", "endpoint"
@@ -32,7 +34,7 @@ MOST_BYTES: Final = 64 * 1024
 MOST_WORD: Final = 256
 BACKLOG_S: Final = 600.0  # seconds; records that wait longer to be sent count as a backlog
 PROBE_STALE_S: Final = 900.0  # seconds after which the probe counts as stale: three times its interval
-PROBE_STALE, DISK_FULL, BACKLOG = "probe_stale", "disk_full", "backlog"
+PROBE_STALE, BACKLOG = "probe_stale", "backlog"
 DAEMON: Final = "daemon"
 # fields of a heartbeat that the agent copies from the probe
 PROBED: Final = "user", "hardware_id", "serial", "serial_hash", "os", "policy", "assistants"
@@ -41,19 +43,12 @@ PROBED: Final = "user", "hardware_id", "serial", "serial_hash", "os", "policy", 
 class ProbedAssistantStates:
     """
     The heartbeat fields that the probe stored. They are read again when the file is replaced. If the probe
-    stored nothing for PROBE_STALE_S, or `is_full` returns True because the disk is full, the states of the
-    assistants are unknown. Time in which the machine sleeps does not count.
+    stored nothing for PROBE_STALE_S, the states of the assistants are unknown. Time in which the machine sleeps does
+    not count.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        is_full: Callable[[], bool] = lambda: False,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, directory: Path, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._path = directory / STATES_FILE
-        self._is_full = is_full
         self._monotonic = monotonic
         self._stored_at = monotonic()
         self._stamp: tuple[int, int] | None = None
@@ -68,21 +63,13 @@ class ProbedAssistantStates:
         stamp = (status.st_mtime_ns, status.st_ino)
         if stamp != self._stamp:
             self._stamp, self._fields, self._stored_at = stamp, self._read_state_file(), self._monotonic()
-        cause = self._staleness_cause()
-        return {**self._fields, "assistants": self._assistants_as_unknown(cause)} if cause else self._fields
+        is_stale = self._monotonic() - self._stored_at > PROBE_STALE_S
+        return {**self._fields, "assistants": self._assistants_as_unknown()} if is_stale else self._fields
 
-    def _staleness_cause(self) -> str:
-        """
-        Return why the stored states may be outdated, or "". On a full disk no newer states can be stored.
-        """
-        if self._is_full():
-            return DISK_FULL
-        return PROBE_STALE if self._monotonic() - self._stored_at > PROBE_STALE_S else ""
-
-    def _assistants_as_unknown(self, cause: str) -> dict[str, Any]:
+    def _assistants_as_unknown(self) -> dict[str, Any]:
         assistants = self._fields.get("assistants")
         rows = assistants.items() if isinstance(assistants, dict) else ()
-        unknown = {"state": UNKNOWN, "cause": cause}
+        unknown = {"state": UNKNOWN, "cause": PROBE_STALE}
         return {
             name: row if row.get("state") == NOT_INSTALLED else _with_last_use(unknown, row)
             for name, row in rows

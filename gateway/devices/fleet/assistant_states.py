@@ -16,6 +16,8 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.devices.fleet.heartbeat_facts import (
+    DIRECT,
+    DISK_FULL,
     LATEST_TIME,
     NO_AGENT,
     NO_RECORD,
@@ -30,7 +32,8 @@ from gateway.devices.fleet.heartbeat_facts import (
     UNUSED,
     parse_time_to_epoch,
 )
-from gateway.devices.fleet.uses import HEARD, LOSING, NONE, RECENT_S, WAITING, is_use_without_call
+from gateway.devices.fleet.use_slots import DAY_S
+from gateway.devices.fleet.uses import HEARD, LOSING, NONE, RECENT_S, UNSEEN, WAITING, is_use_without_call
 from spool.devices.device import Device
 
 USE_PRECISION_S = 3600.0  # agents round the time of a use down to the hour
@@ -52,7 +55,7 @@ SETTINGS: Mapping[str, str] = {  # state of an assistant's settings, by the stat
     UNKNOWN: UNKNOWN,
     NOT_INSTALLED: ABSENT,
 }
-DELAYED, UNSEEN = "delayed", "unseen"  # states of use that only the gateway determines
+DELAYED = "delayed"  # state of use that only the gateway determines
 # states in which calls are lost, unless a call shows otherwise
 BAD = frozenset({OVERRIDDEN, OFF, UNSET, UNKNOWN})
 # causes for which calls still wait on the laptop, so the agent will send them
@@ -70,17 +73,23 @@ class _AssistantClaim(msgspec.Struct, gc=False):
     version: str = ""
     used_at: str | None = None
     heard_at: str | None = None
+    direct: bool = False
 
 
-class _Depth(msgspec.Struct, gc=False):
+class SpoolClaim(msgspec.Struct, gc=False):
+    """What an agent reports about its spool."""
+
     records: int | None = None
+    oldest_age_s: float | None = None
+    full: bool = False
+    refused_since: str | None = None
 
 
 class _Claims(msgspec.Struct, gc=False):
     """The assistants in a stored heartbeat, with the fields that decide their states."""
 
     assistants: dict[str, _AssistantClaim] = {}
-    spool: _Depth | None = None
+    spool: SpoolClaim | None = None
 
 
 class AssistantState(msgspec.Struct, frozen=True, gc=False):
@@ -100,6 +109,7 @@ class AssistantState(msgspec.Struct, frozen=True, gc=False):
 
 _DECODER = msgspec.json.Decoder(_Claims)
 _NO_CLAIM = _AssistantClaim("")
+_NO_SPOOL_CLAIM = SpoolClaim()
 
 
 class AssistantEvidence(NamedTuple):
@@ -109,7 +119,9 @@ class AssistantEvidence(NamedTuple):
     `claim` is the state of the setting that the agent reports, and `cause` the reason; both are "" without a
     report. `use` is the reported use, or "" if the agent is too old or not allowed to report it. `since` is
     the time from which the setting applies, and `unheard` the first use without a call. `missing` is the hour
-    of a call that the agent sent and that had not arrived at the time `missed`.
+    of a call that the agent sent and that had not arrived at the time `missed`. If `is_direct`, calls go to the
+    gateway, and may name no device. If `is_full`, the agent can store no call; `has_refused` says that it already
+    refused one.
     """
 
     claim: str = ""
@@ -120,6 +132,9 @@ class AssistantEvidence(NamedTuple):
     unheard: float | None = None
     missing: float | None = None
     missed: float = 0.0
+    is_direct: bool = False
+    is_full: bool = False
+    has_refused: bool = False
 
 
 class RememberedEvidence(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -142,17 +157,27 @@ _NO_MEMORY = RememberedEvidence("", 0.0)
 
 
 def state_cause_setting_and_use(evidence: AssistantEvidence, *, moment: float) -> tuple[str, str, str, str]:
-    claim, cause, stated, newest, since, unheard, missing, missed = evidence
+    claim, cause, stated, newest, since, unheard, missing, missed, is_direct, is_full, has_refused = evidence
     is_recent = newest is not None and moment - newest <= RECENT_S
+    setting = SETTINGS[claim] if claim else UNKNOWN
+    if missing is not None and is_use_without_call(missing, newest) and moment > missed + FORWARDED_AFTER_S:
+        return UNREACHABLE, NOT_FORWARDED, setting, LOSING
+    sends_elsewhere = is_direct or (stated == LOSING and setting in (OVERRIDDEN, OFF, UNSET))
+    if is_full and setting != ABSENT and not sends_elsewhere:
+        if has_refused and (is_recent or stated in (HEARD, WAITING, LOSING)):
+            return UNREACHABLE, DISK_FULL, setting, LOSING
+        return UNKNOWN, DISK_FULL, setting, stated if stated == LOSING else HEARD if is_recent else NONE
     if not claim:
         found = (REPORTING, "") if is_recent else (UNKNOWN, NO_AGENT)
         return *found, UNKNOWN, HEARD if is_recent else UNSEEN
-    setting = SETTINGS[claim]
     is_bad = setting in BAD and not (newest is not None and newest >= since)
-    if missing is not None and is_use_without_call(missing, newest) and moment > missed + FORWARDED_AFTER_S:
-        return UNREACHABLE, NOT_FORWARDED, setting, LOSING
     if claim == UNREACHABLE and cause in WAITS_ON_LAPTOP:
         return claim, cause, setting, DELAYED
+    if is_direct and unheard is not None and newest is None and not is_bad and claim != NOT_INSTALLED:
+        return UNSEEN, DIRECT, setting, UNSEEN
+    if stated == UNSEEN and not is_bad:
+        is_heard = newest is not None and moment - newest <= DAY_S
+        return (REPORTING, "", setting, HEARD) if is_heard else (UNSEEN, cause, setting, UNSEEN)
     use = HEARD if is_recent else NONE
     # the agent's own result has precedence: its times are exact, and the gateway knows only the hours
     if stated:
@@ -177,12 +202,20 @@ def assistant_states_of_device(device: Device, *, moment: float) -> list[Assista
     Return the states of a device's assistants, by name: those that the agent reports, and those whose calls
     arrived.
     """
-    claims, memories = _decode_claims(device.heartbeat).assistants, remembered_evidence_by_assistant(device)
+    reported, memories = _decode_claims(device.heartbeat), remembered_evidence_by_assistant(device)
+    claims, spool = reported.assistants, reported.spool or _NO_SPOOL_CLAIM
     names = (claims.keys() | device.newest_calls.keys()) - {OTHER_CALLS}
     return [
-        _evaluate_assistant(device, name, claims.get(name, _NO_CLAIM), memories.get(name, _NO_MEMORY), moment)
+        _evaluate_assistant(
+            device, name, claims.get(name, _NO_CLAIM), spool, memories.get(name, _NO_MEMORY), moment
+        )
         for name in sorted(names)
     ]
+
+
+def reported_spool(device: Device) -> SpoolClaim:
+    is_reported = b'"spool"' in device.heartbeat
+    return (is_reported and _decode_claims(device.heartbeat).spool) or _NO_SPOOL_CLAIM
 
 
 def assistant_states_valid_until(device: Device, *, moment: float) -> float:
@@ -190,7 +223,8 @@ def assistant_states_valid_until(device: Device, *, moment: float) -> float:
     Return the time until which the states of a device's assistants stay the same if the device reports
     nothing new.
     """
-    times = [time + RECENT_S for time in device.newest_calls.values()]
+    recent_s = (DAY_S, RECENT_S) if b'"unseen"' in device.heartbeat else (RECENT_S,)
+    times = [time + after_s for time in device.newest_calls.values() for after_s in recent_s]
     for memory in remembered_evidence_by_assistant(device).values():
         if memory.unheard is not None:
             times.append(memory.unheard + GRACE_S)
@@ -302,7 +336,12 @@ def set_clock_offset(device: Device, offset_s: float | None, *, now: float) -> D
 
 
 def _evaluate_assistant(
-    device: Device, name: str, claim: _AssistantClaim, memory: RememberedEvidence, moment: float
+    device: Device,
+    name: str,
+    claim: _AssistantClaim,
+    spool: SpoolClaim,
+    memory: RememberedEvidence,
+    moment: float,
 ) -> AssistantState:
     newest = device.newest_calls.get(name)
     evidence = AssistantEvidence(
@@ -314,6 +353,9 @@ def _evaluate_assistant(
         memory.unheard,
         memory.missing,
         memory.missed,
+        claim.direct,
+        spool.full,
+        parse_time_to_epoch(spool.refused_since) is not None,
     )
     state, cause, setting, use = state_cause_setting_and_use(evidence, moment=moment)
     # shared texts, because a large fleet has 60,000 states with few different texts

@@ -48,6 +48,12 @@ def machine_names(device: Device | None, machine: Machine | None) -> MachineName
     return MachineNames(serial or hostname if device is None else device.id, hostname, serial, user)
 
 
+def team_of_machine(device: Device | None, machine: Machine | None) -> str:
+    """Return the team by the device's label, or by the inventory."""
+    label = "" if device is None else device.all_labels.get("team", "")
+    return label or ("" if machine is None else machine.team)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRow:
     """
@@ -86,8 +92,7 @@ class FleetRow:
 
     @property
     def team(self) -> str:
-        label = "" if self.device is None else self.device.all_labels.get("team", "")
-        return label or ("" if self.machine is None else self.machine.team)
+        return team_of_machine(self.device, self.machine)
 
     @property
     def last_seen(self) -> float | None:

@@ -92,6 +92,13 @@ class Fleet:
         """Yield the names of all machines of the fleet. No state is computed."""
         return (machine_names(device, machine) for device, machine in self._device_machine_pairs())
 
+    def users_of_devices(self) -> dict[str, str]:
+        return {
+            device.id: machine_names(device, machine).user
+            for device, machine in self._device_machine_pairs()
+            if device is not None
+        }
+
     def _device_machine_pairs(self) -> Iterator[tuple[Device | None, Machine | None]]:
         """Yield each device with the machine that it is, then the expected machines without a device."""
         devices, expected = self._devices_of_people(), self.expected_machines()

@@ -24,11 +24,11 @@ def adjust_heartbeat_for_upstream(
     *,
     record_hold_s: float,
     now: float,
-) -> None:
+) -> bool:
     """
     Change a stored heartbeat in place to the one for the next Tollhouse. `oldest_waiting_since` is the time from
     which the oldest record waits for delivery here, or None. Each record was open for `record_hold_s` before it
-    waited.
+    waited. Return whether the heartbeat now states that calls wait.
     """
     assistants = heartbeat.get("assistants") or {}
     beaten_at = device.last_heartbeat or 0.0
@@ -38,12 +38,15 @@ def adjust_heartbeat_for_upstream(
         for fields in assistants.values():
             fields.pop("heard_at", None)
     if oldest_waiting_since is None or now - oldest_waiting_since <= BACKLOG_S:
-        return
+        return False
     if (device.last_telemetry or 0.0) < oldest_waiting_since - record_hold_s - HEARD_EVERY_S:
-        return
+        return False
+    states_wait = False
     for name, fields in assistants.items():
         is_fine = fields.get("state") in FINE and fields.get("use") != LOSING
         if is_fine and device.newest_calls.get(name, 0.0) >= oldest_waiting_since - BACKLOG_S:
             fields.update(state=UNREACHABLE, cause=BACKLOG)
             spool = heartbeat.setdefault("spool", {})
             spool["oldest_age_s"] = max(spool.get("oldest_age_s") or 0.0, now - oldest_waiting_since)
+            states_wait = True
+    return states_wait

@@ -10,42 +10,53 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import date, datetime
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
+from gateway.devices.fleet.use_slots import COUNTED_DAYS, SlotCount, utc_day
 from gateway.devices.fleet.uses import USES
 from gateway.normalise.assistants import ASSISTANTS
 
 MAX_TEXT = 64
 MAX_POLICY_NUMBER = 2**53 - 1  # larger numbers are not exact in JSON of every program
+MAX_SLOTS = 100_000  # slots of a day; a session has 288, and a machine a few at once
 LATEST_TIME = 4e9  # epoch seconds; it is in the year 2096
 
 REPORTING, UNUSED, UNKNOWN, UNREACHABLE = "reporting", "unused", "unknown", "unreachable"
 NOT_INSTALLED, TELEMETRY_OFF, OVERRIDDEN = "not_installed", "telemetry_off", "overridden"
 NOT_CONFIGURED = "not_configured"
+# causes for which the uses of an assistant cannot be compared with calls
+SEVERAL_USERS, SESSIONS_UNREADABLE = "several_users", "sessions_unreadable"
+SESSIONS_ELSEWHERE = "sessions_elsewhere"
+INTERMITTENT = "intermittent"  # calls were lost several times on a day
 # state of an assistant -> causes that an agent may state for it
 CAUSES: Mapping[str, tuple[str, ...]] = {
     REPORTING: (),
     NOT_INSTALLED: (),
-    UNKNOWN: ("no_permission", "malformed", "version", "probe_stale", "disk_full"),
+    UNKNOWN: ("no_permission", "malformed", "version", "probe_stale"),
     TELEMETRY_OFF: ("settings", "environment", "vendor_policy"),
-    OVERRIDDEN: (
-        "server_policy",
-        "mdm_policy",
-        "file_policy",
-        "project",
-        "environment",
-        "other_endpoint",
-    ),
+    OVERRIDDEN: ("server_policy", "mdm_policy", "file_policy", "project", "environment", "other_endpoint"),
     NOT_CONFIGURED: ("no_policy", "policy_not_applied", "not_restarted"),
-    UNREACHABLE: ("agent_down", "port_taken", "proxy", "tls", "dns", "refused", "no_answer", "backlog"),
-    UNUSED: (),
+    UNREACHABLE: (
+        "agent_down",
+        "port_taken",
+        "proxy",
+        "tls",
+        "dns",
+        "refused",
+        "no_answer",
+        "backlog",
+        INTERMITTENT,
+    ),
+    UNUSED: (SEVERAL_USERS, SESSIONS_UNREADABLE, SESSIONS_ELSEWHERE),
 }
 NO_AGENT = "no_agent"  # stated only by the gateway: no agent reports the assistant
 NO_RECORD = "no_record"  # stated only by the gateway: the assistant was used, but no call arrived
+DIRECT = "direct"  # stated only by the gateway: the assistant sends to the gateway, which has no call of its device
+DISK_FULL = "disk_full"  # stated only by the gateway: the spool of the agent is full
 NOT_FORWARDED = "not_forwarded"  # stated only by the gateway: the agent has a call that did not arrive
 STATES = tuple(CAUSES)
 
@@ -75,6 +86,15 @@ Reader = Callable[[Any], Any]
 def valid_facts(reported: Mapping[str, Any]) -> dict[str, Any]:
     """Return the valid facts of a heartbeat, which can be sent upstream as they are."""
     return _read_valid_fields(reported, FACTS)
+
+
+def without_future_days(facts: Mapping[str, Any], now: float) -> Mapping[str, Any]:
+    """Return valid facts without counts of days that have not begun, which a wrong clock states."""
+    today = utc_day(now)
+    for fields in facts.get("assistants", {}).values():
+        if "slots" in fields:
+            fields["slots"] = {day: numbers for day, numbers in fields["slots"].items() if day <= today}
+    return facts
 
 
 def heartbeat_with_earlier_facts(earlier_heartbeat: bytes, heartbeat: bytes) -> bytes:
@@ -160,6 +180,29 @@ def _valid_assistant(value: Any) -> dict[str, Any]:
     return fields
 
 
+def _valid_slots(value: Any) -> dict[str, list[int]] | None:
+    """Return the valid days of the counts of slots. Each is used, lost, and lost calls."""
+    if not isinstance(value, Mapping):
+        return None
+    days = sorted(day for day, numbers in value.items() if _is_day(day) and _are_slots(numbers))
+    return {day: value[day] for day in days[-COUNTED_DAYS:]}
+
+
+def _is_day(text: Any) -> bool:
+    try:
+        return isinstance(text, str) and date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _are_slots(numbers: Any) -> bool:
+    is_list = isinstance(numbers, list) and len(numbers) == len(SlotCount._fields)
+    if not is_list or not all(type(number) is int and 0 <= number <= MAX_SLOTS for number in numbers):
+        return False
+    used, lost, calls = numbers
+    return calls <= lost <= used and bool(calls) == bool(lost)
+
+
 def _group_reader(readers: Mapping[str, Reader]) -> Reader:
     return lambda value: _read_valid_fields(value, readers) or None
 
@@ -174,6 +217,8 @@ _ASSISTANT: Mapping[str, Reader] = {
     "unheard_since": _valid_time,
     "heard_at": _valid_time,
     "configured": _valid_flag,
+    "direct": _valid_flag,
+    "slots": _valid_slots,
 }
 FACTS: Mapping[str, Reader] = {
     "serial": _pattern_reader(_TEXT),

@@ -20,8 +20,6 @@ from spool.printable import replace_unprintable
 from spool.registry.tables.inventory import Machine
 
 SOURCES: Final = ("jamf", "intune", "kandji", "csv")
-# maximum bytes of an inventory list; an Intune export has about 800 bytes per machine
-MAX_LIST: Final = 32 * 1024 * 1024
 MAX_CELL: Final = 256
 
 # column names in order of preference; tests/EVIDENCE.md lists the source of each format

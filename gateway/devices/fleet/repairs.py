@@ -6,15 +6,22 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gateway.devices.fleet.heartbeat_facts import (
+    DIRECT,
+    DISK_FULL,
+    INTERMITTENT,
     NO_AGENT,
     NO_RECORD,
     NOT_CONFIGURED,
     NOT_FORWARDED,
     OVERRIDDEN,
+    SESSIONS_ELSEWHERE,
+    SESSIONS_UNREADABLE,
+    SEVERAL_USERS,
     TELEMETRY_OFF,
     UNKNOWN,
     UNREACHABLE,
 )
+from gateway.devices.fleet.uses import UNSEEN
 from gateway.devices.machine_state import CLOCK_WRONG, REVOKED_THERE, Cause
 
 
@@ -29,24 +36,22 @@ class CauseRepair(NamedTuple):
 
 
 _POLICY = "Distribute the managed settings (`tollhouse agent policy`), or run `tollhouse agent setup` on the laptop."
+_SPACE = "Free space on the laptop's disk, or raise spool.max_bytes of the agent."
 _UNKNOWN = "Run `tollhouse agent status` on the laptop."
 _REPAIRS: Mapping[Cause, CauseRepair] = {
     (UNKNOWN, "no_permission"): CauseRepair(
         "has settings that the agent may not read", "Let the agent's probe run as root or LocalSystem."
     ),
     (UNKNOWN, "malformed"): CauseRepair(
-        "has settings that cannot be read",
-        "Correct the settings file, or delete it and apply the policy.",
+        "has settings that cannot be read", "Correct the settings file, or delete it and apply the policy."
     ),
     (UNKNOWN, "version"): CauseRepair("has a version that the agent does not know", "Upgrade the agent."),
     (UNKNOWN, "probe_stale"): CauseRepair(
         "has a state from before the agent's probe stopped",
         "Start the service that runs `tollhouse agent probe` every 5 minutes.",
     ),
-    (UNKNOWN, "disk_full"): CauseRepair(
-        "may lose its calls, because the agent's disk is full",
-        "Free space on the laptop's disk, or raise spool.max_bytes of the agent.",
-    ),
+    (UNKNOWN, DISK_FULL): CauseRepair("may lose its calls, because the agent's disk is full", _SPACE),
+    (UNREACHABLE, DISK_FULL): CauseRepair("loses its calls, because the agent's disk is full", _SPACE),
     (UNKNOWN, NO_AGENT): CauseRepair(
         "is not reported by any agent", "Install or upgrade the agent, so that it reports the assistants."
     ),
@@ -118,6 +123,28 @@ _REPAIRS: Mapping[Cause, CauseRepair] = {
     (UNREACHABLE, "backlog"): CauseRepair(
         "has calls that wait on the laptop or at another gateway",
         "Check the connection of the laptop, and that of each gateway on the way. The calls are sent later.",
+    ),
+    (UNREACHABLE, INTERMITTENT): CauseRepair(
+        "lost calls at least three times on a day",
+        "Look for variables of single terminals, and for programs that end before their last export.",
+    ),
+    (UNSEEN, SEVERAL_USERS): CauseRepair(
+        "is used by several people of a machine, and its calls name no session",
+        "Remove settings that leave out session ids, such as OTEL_METRICS_INCLUDE_SESSION_ID=false.",
+    ),
+    (UNSEEN, DIRECT): CauseRepair(
+        "sends to the gateway, which has no call of this device",
+        "Let it send to the agent, or add --device to `tollhouse agent policy --mode direct`, so that calls name their "
+        "device.",
+    ),
+    (UNSEEN, SESSIONS_ELSEWHERE): CauseRepair(
+        "has calls of a person whose home shows no sessions",
+        "Find out where its sessions are, such as in a container or a moved folder, and name the folder in ~/.profile.",
+    ),
+    (UNSEEN, SESSIONS_UNREADABLE): CauseRepair(
+        "has sessions that the probe cannot list",
+        "Let links of session folders lead to folders of the same user, name moved folders with an absolute path, ~ or "
+        "$HOME, and delete old sessions if there are over 20,000 files.",
     ),
     (UNREACHABLE, NO_RECORD): CauseRepair("was used, but no call arrived", _UNKNOWN),
     (UNREACHABLE, NOT_FORWARDED): CauseRepair(

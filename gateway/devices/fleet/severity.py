@@ -13,7 +13,7 @@ MANY = 20  # number of affected machines that is a warning in a fleet of any siz
 WARNING_PERCENT, LEAST_OF_WARNING = 10, 3
 CRITICAL_PERCENT, LEAST_OF_CRITICAL = 50, 10
 # states in which calls are lost; in the other states no call is lost yet, so they are one step less severe
-_LOSES = frozenset({LOSING, AGENT_STOPPED})
+LOSING_STATES = frozenset({LOSING, AGENT_STOPPED})
 
 
 def severity_of_machines(rows: Collection[FleetRow], fleet: Sequence[FleetRow]) -> str:
@@ -23,7 +23,7 @@ def severity_of_machines(rows: Collection[FleetRow], fleet: Sequence[FleetRow]) 
     may be among the rows.
     """
     machines = len(machines_to_count(fleet, has_inventory=False))
-    losing = sum(row.state in _LOSES for row in rows)
+    losing = sum(row.state in LOSING_STATES for row in rows)
     lowered = max(0, _severity_by_share(len(rows), machines) - 1)
     return SEVERITIES[max(_severity_by_share(losing, machines), lowered)]
 

@@ -96,8 +96,7 @@ class Certificate:
             return False
         self._seen = stamps
         _log.info(
-            "loaded a changed certificate",
-            extra={"action": "certificate_renewed", "file": str(self._cert)},
+            "loaded a changed certificate", extra={"action": "certificate_renewed", "file": str(self._cert)}
         )
         return True
 

@@ -13,7 +13,7 @@ million tokens or characters, a thousand searches or pages, an hour, an image.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cache, cached_property
@@ -126,6 +126,26 @@ class ModelNameCondition(msgspec.Struct, kw_only=True, omit_defaults=True, froze
         return bool(self.starts_with or self.ends_with or self.contains or self.regex or self.all)
 
 
+def least_common_condition(conditions: Iterable[ModelNameCondition]) -> ModelNameCondition:
+    """
+    Return one condition without `all` that matches each name that one of the conditions matches. It may match
+    other names, because of the clauses in `all` it has the first.
+    """
+
+    def alternatives(condition: ModelNameCondition) -> Iterator[ModelNameCondition]:
+        yield condition
+        if condition.all:
+            yield from alternatives(condition.all[0])
+
+    each = [part for condition in conditions for part in alternatives(condition)]
+    return ModelNameCondition(
+        **{
+            field: tuple(text for one in each for text in getattr(one, field))
+            for field in ("equals", "starts_with", "ends_with", "contains", "regex")
+        }
+    )
+
+
 class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
     A model with its prices. If several rows of prices apply, the last of them is used.
@@ -189,9 +209,14 @@ class ModelCatalogue:
     def _pattern_positions(self) -> Sequence[int]:
         return [position for position, model in enumerate(self._models) if model.match.has_patterns]
 
+    @cached_property
+    def _all_patterns(self) -> ModelNameCondition:
+        return least_common_condition(self._models[position].match for position in self._pattern_positions)
+
     def find_model(self, name: str) -> Model | None:
         exact = self._model_positions_by_name.get(name, len(self._models))
-        for position in self._pattern_positions:
+        # one condition is asked faster than a hundred, and most names of senders are of no model in the list
+        for position in self._pattern_positions if self._all_patterns.matches(name) else ():
             if position >= exact:
                 break
             if self._models[position].match.matches(name):

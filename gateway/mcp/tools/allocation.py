@@ -46,16 +46,14 @@ _MOST_PROBLEM = 300
 
 class AllocationQuestion(ToolInput):
     namespace: Annotated[
-        str | None,
-        msgspec.Meta(description=f"Only this namespace, such as {DEFAULT_WORD}; default: all"),
+        str | None, msgspec.Meta(description=f"Only this namespace, such as {DEFAULT_WORD}; default: all")
     ] = None
     version: Annotated[
         Annotated[int, msgspec.Meta(ge=1)] | None,
         msgspec.Meta(description="Version number within the namespace; default: the version in force"),
     ] = None
     dimension: Annotated[
-        str | None,
-        msgspec.Meta(description="Only this dimension, by id, key or name; default: all"),
+        str | None, msgspec.Meta(description="Only this dimension, by id, key or name; default: all")
     ] = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Maximum number of rules")] = 40
     cursor: Annotated[

@@ -21,7 +21,6 @@ from gateway.mcp.cost_queries import (
     billed_note,
     build_question,
     date_range_span,
-    days_text,
 )
 from gateway.mcp.tool import (
     DimensionName,
@@ -47,13 +46,13 @@ from gateway.money.comparison.comparing import ComparedAnswer, answer_comparison
 from gateway.money.comparison.sentence import comparable_days_hint, comparison_sentence
 from gateway.money.comparison.split import PARTS, CostDriver, GroupSpending, merge_drivers
 from gateway.money.costs.answer import billing_status_of_query
-from gateway.money.costs.earlier_period import EarlierPeriodCoverage, comparison_query
-from gateway.money.costs.measures import CURRENCY_UNIT, PREVIOUS, ComparedType
-from gateway.money.costs.question import check_span
+from gateway.money.costs.earlier_period import comparison_times
+from gateway.money.costs.measures import CURRENCY_UNIT, ComparedType
+from gateway.operations.answers import ComparedTimesFields
 from gateway.operations.holders.operators import MoneyServices
 from spool import money
 from spool.errors import Invalid
-from spool.ledger.queries import CostQuery
+from spool.ledger.periods import PREVIOUS, Span, span_text
 from spool.record import utc_iso
 
 
@@ -85,8 +84,8 @@ class ComparisonQuestion(ToolInput):
 class ChangeLine(ToolOutput):
     """
     A group of calls. Amounts are exact decimal text. `change` is cost minus baseline_cost. It is the sum of
-    the parts from `more_calls` to `gone`. If parts of the baseline are unknown, `change` and its parts are
-    null.
+    the parts from `more_calls` to `gone`. If parts of the baseline are unknown, or if it has another length,
+    `change` and its parts are null.
     """
 
     group: dict[str, str | None]
@@ -101,6 +100,7 @@ class ChangeLine(ToolOutput):
     other_regions: str | None
     reported_costs: str | None
     prices: str | None
+    reported_rates: str | None
     unit_cost: str | None
     new: str | None
     gone: str | None
@@ -114,13 +114,12 @@ class CostComparison(ToolOutput):
     """
     The result of the tool. `other` sums all groups that are not listed, so drivers and other equal the total.
     `known_from` is the first counted hour, or the first billed day. Unless the baseline begins later, nothing is
-    compared.
+    compared, and `compared` is null. A compared range ends with the last full hour.
     """
 
     start: str
     end: str
-    baseline_start: str
-    baseline_end: str
+    compared: ComparedTimesFields | None
     known_from: str | None
     zone: str
     as_of: str
@@ -151,24 +150,15 @@ async def answer_cost_comparison(
         cost_type=arguments.cost_type,
     )
     now = call_context.shared.clock.now()
-    # whole: the start of the hourly sums, which says nothing about a call
-    hours_since = await call_context.cost_reader.whole.hourly_sums_start()
-
-    def query_of_baseline(query: CostQuery) -> CostQuery:
-        if arguments.baseline is None:
-            date_range = arguments.date_range
-            named = None if isinstance(date_range, DayRange) else RANGES_OF_WORDS[date_range]
-            return comparison_query(
-                query, comparison_range=PREVIOUS, now=now, hours_since=hours_since, own_range_name=named
-            )
-        since, until = date_range_span(arguments.baseline, now)
-        baseline_query = replace(query, since=since, until=until)
-        check_span(baseline_query)
-        return baseline_query
-
+    times = await comparison_times(
+        call_context.cost_reader,
+        now,
+        against=PREVIOUS if arguments.baseline is None else _named_or_span(arguments.baseline, now),
+        range_name=_range_name(arguments.date_range),
+    )
     answer = await answer_comparison(
         posed,
-        query_of_baseline,
+        times,
         call_context.cost_reader,
         now=now,
         top=arguments.limit,
@@ -176,8 +166,7 @@ async def answer_cost_comparison(
     )
     billed = await billing_status_of_query(answer.query, call_context.cost_reader, now, only_day_states=True)
     if billed is None:
-        days = f"{first_day_text(answer.baseline.since)}..{last_day_text(answer.baseline.until)}"
-        against = {"against": PREVIOUS if arguments.baseline is None else days, "parts": "1"}
+        against = {"against": _against_in_link(arguments.baseline, now), "parts": "1"}
     else:
         notes.append(billed_note(billed))
         # for billed costs, the link states only the cost type, because the page compares only counted costs
@@ -195,6 +184,21 @@ async def answer_cost_comparison(
     )
 
 
+def _range_name(date_range: DateRange) -> str | None:
+    return None if isinstance(date_range, DayRange) else RANGES_OF_WORDS[date_range]
+
+
+def _named_or_span(date_range: DateRange, now: float) -> str | Span:
+    return _range_name(date_range) or date_range_span(date_range, now)
+
+
+def _against_in_link(baseline: DateRange | None, now: float) -> str:
+    if baseline is None:
+        return PREVIOUS
+    since, until = date_range_span(baseline, now)
+    return _range_name(baseline) or f"{first_day_text(since)}..{last_day_text(until)}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ComparisonPage:
     arguments: ComparisonQuestion
@@ -205,14 +209,13 @@ class _ComparisonPage:
 
     def answer_with_drivers(self, count: int) -> ToolAnswer:
         """Return the result with the `count` largest drivers. All others are summed."""
-        query, baseline, comparison = self.answer.query, self.answer.baseline, self.answer.comparison
-        past = self.answer.past
+        query, compared, comparison = self.answer.query, self.answer.compared, self.answer.comparison
+        past, has_parts = self.answer.past, self.answer.has_parts
         other_drivers = comparison.drivers[count:]
         content = CostComparison(
             start=query.since.astimezone(UTC).isoformat(),
             end=query.until.astimezone(UTC).isoformat(),
-            baseline_start=baseline.since.astimezone(UTC).isoformat(),
-            baseline_end=baseline.until.astimezone(UTC).isoformat(),
+            compared=msgspec.convert(compared.to_fields(), ComparedTimesFields) if compared else None,
             known_from=past.known_from_text,
             zone=ZONE,
             as_of=utc_iso(self.now),
@@ -220,17 +223,19 @@ class _ComparisonPage:
             currency=CURRENCY_UNIT,
             group_by=self.arguments.group_by,
             drivers=[
-                _change_line(driver, self._value_by_dimension(driver), past)
+                _change_line(driver, self._value_by_dimension(driver), has_parts)
                 for driver in comparison.drivers[:count]
             ],
-            other=_change_line(merge_drivers(other_drivers, group=()), {}, past) if other_drivers else None,
-            total=_change_line(comparison.total, {}, past),
+            other=_change_line(merge_drivers(other_drivers, group=()), {}, has_parts)
+            if other_drivers
+            else None,
+            total=_total_line(self.answer),
             estimated_percent=_format_estimated_percent(comparison.total.now),
             baseline_estimated_percent=_format_estimated_percent(comparison.total.before)
-            if past.is_fully_covered
+            if compared
             else None,
             truncated=bool(other_drivers),
-            sentence=comparison_sentence(comparison, past),
+            sentence=comparison_sentence(comparison, past, compared),
             notes=list(self._page_notes()),
         )
         return ToolAnswer(text=self._format_comparison(content), content=content, link=self.link)
@@ -242,6 +247,11 @@ class _ComparisonPage:
 
     def _page_notes(self) -> Iterator[str]:
         yield from self.notes
+        if compared := self.answer.compared:
+            if compared.since_cut is not None:
+                yield f"{format_dollars(compared.since_cut)} since {compared.cut_text} is not compared"
+            if compared.rest is not None:
+                yield compared.rest
         if not self.answer.past.is_fully_covered and (words := comparable_days_hint(self.answer.past)):
             yield words
         total = self.answer.comparison.total
@@ -257,25 +267,21 @@ class _ComparisonPage:
             )
 
     def _format_comparison(self, content: CostComparison) -> str:
-        query, baseline = self.answer.query, self.answer.baseline
-        total = content.total
-        text = (
-            f"{content.sentence} {days_text(query.since, query.until)} ({ZONE}): {format_dollars(total.cost)} "
-            f"{CURRENCY_UNIT}"
-        )
+        query, total = self.answer.query, content.total
+        shown_span = "" if content.compared else f"{span_text((query.since, query.until), self.now)}: "
+        text = f"{content.sentence} {shown_span}{format_dollars(total.cost)} {CURRENCY_UNIT} ({ZONE})"
         if total.baseline_cost is not None:
+            text += f", against {format_dollars(total.baseline_cost)} {CURRENCY_UNIT}"
+        if total.change is not None:
             parts = ", ".join(f"{name} {_format_signed_amount(getattr(total, name))}" for name in PARTS)
-            text += (
-                f", against {format_dollars(total.baseline_cost)} {CURRENCY_UNIT} of "
-                f"{days_text(baseline.since, baseline.until)}. Change: {_format_signed_amount(total.change)}: {parts}"
-            )
+            text += f". Change: {_format_signed_amount(total.change)}: {parts}"
         if content.estimated_percent is not None or content.baseline_estimated_percent is not None:
             shares = (content.estimated_percent or "0.0", content.baseline_estimated_percent or "0.0")
             text += f"; {shares[0]} % of the cost is estimated, and {shares[1]} % of the baseline"
         blocks = [f"{text}. As of {content.as_of}.", *content.notes]
         lines = content.drivers[:MAX_TABLE_ROWS]
         if lines:
-            compared_columns = ["baseline", "change", *PARTS] if self.answer.past.is_fully_covered else []
+            compared_columns = ["baseline", "change", *PARTS] if self.answer.has_parts else []
             columns = [*map(format_cell, self.arguments.group_by), "cost", *compared_columns]
             blocks.append(markdown_table(columns, [_change_table_cells(line) for line in lines]))
         if len(lines) < len(content.drivers):
@@ -289,20 +295,32 @@ class _ComparisonPage:
         return "\n\n".join(blocks)
 
 
-def _change_line(
-    driver: CostDriver, names: Mapping[str, str | None], earlier_coverage: EarlierPeriodCoverage
-) -> ChangeLine:
-    compared = earlier_coverage.is_fully_covered
+def _change_line(driver: CostDriver, names: Mapping[str, str | None], has_parts: bool) -> ChangeLine:
     parts = {name: money.units_to_text(getattr(driver.parts, name)) for name in ("change", *PARTS)}
     return ChangeLine(
         group=dict(names),
         cost=money.units_to_text(driver.now.cost),
-        baseline_cost=money.units_to_text(driver.before.cost) if compared else None,
-        **(parts if compared else dict.fromkeys(parts)),
+        baseline_cost=money.units_to_text(driver.before.cost) if has_parts else None,
+        **(parts if has_parts else dict.fromkeys(parts)),
         tokens=driver.now.tokens,
-        baseline_tokens=driver.before.tokens if compared else None,
+        baseline_tokens=driver.before.tokens if has_parts else None,
         calls=driver.now.calls,
-        baseline_calls=driver.before.calls if compared else None,
+        baseline_calls=driver.before.calls if has_parts else None,
+    )
+
+
+def _total_line(answer: ComparedAnswer) -> ChangeLine:
+    total = answer.comparison.total
+    line = _change_line(total, {}, answer.has_parts)
+    if answer.compared is None or answer.has_parts:
+        return line
+    # ranges of different lengths have sums, but no change
+    before = total.before
+    return msgspec.structs.replace(
+        line,
+        baseline_cost=money.units_to_text(before.cost),
+        baseline_tokens=before.tokens,
+        baseline_calls=before.calls,
     )
 
 
@@ -330,7 +348,8 @@ TOOL = McpTool(
     description=(
         "Why costs rose or fell, in a sentence. Compares two time ranges and splits each group's "
         "change exactly into more calls, larger calls, other models or token types, prices, new and "
-        "gone; largest change first. Default: this month so far against the same part of last month, "
+        "gone; largest change first. Both ranges have one length or are whole calendar periods. "
+        "Default: this month so far against the same part of last month, "
         "by model. Call it again by team, user or api_key to see who causes the change."
     ),
     takes=ComparisonQuestion,

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.core.visibility import SLICED
-from gateway.mcp.cost_queries import ZONE, DateRange, Filters, billed_note, build_question, days_text
+from gateway.mcp.cost_queries import ZONE, DateRange, Filters, billed_note, build_question
 from gateway.mcp.tool import (
     DimensionName,
     McpTool,
@@ -52,6 +52,7 @@ from spool.errors import Invalid
 from spool.ledger.billed import COUNTED
 from spool.ledger.costs import calendar_period_start, combine_rows
 from spool.ledger.dimensions import BILLED_TYPES, MISSING_IS_OF_BILLS, PLAN_TYPES, TOTAL
+from spool.ledger.periods import span_text
 from spool.ledger.queries import CostRow
 from spool.meters import METERS, quantity_from_millionths
 from spool.money import unconverted_amounts_sentence
@@ -81,10 +82,9 @@ _UNITS = {
 
 class CostDataQuestion(ToolInput):
     date_range: DateRange = "last_30_days"
-    group_by: Annotated[
-        list[DimensionName],
-        msgspec.Meta(max_length=MAX_GROUPS, description=GROUPS),
-    ] = msgspec.field(default_factory=list)
+    group_by: Annotated[list[DimensionName], msgspec.Meta(max_length=MAX_GROUPS, description=GROUPS)] = (
+        msgspec.field(default_factory=list)
+    )
     filters: Filters = msgspec.field(default_factory=dict)
     granularity: Literal["total", "hourly", "daily", "weekly", "monthly"] = "total"
     measure: Annotated[Measure, msgspec.Meta(description="Measure to show and to sort by")] = "cost"
@@ -355,7 +355,7 @@ class _CostDataPage:
         names_type = query.arranged or content.cost_type in PLAN_TYPES
         cost = f"{format_dollars(content.total.cost)} {CURRENCY_UNIT}"
         sentence = (
-            f"{days_text(query.since, query.until)} ({ZONE}): "
+            f"{span_text((query.since, query.until), self.now)} ({ZONE}): "
             f"{NO_PRICE if has_no_price(total.cost, total.unpriced) else cost} "
             + (f"of {content.cost_type}" if names_type else f"in {total.calls:,} calls")
         )

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from gateway.core.visibility import SLICED
-from gateway.mcp.cost_queries import ZONE, DateRange, build_question, days_text
+from gateway.mcp.cost_queries import ZONE, DateRange, build_question
 from gateway.mcp.tool import (
     DimensionName,
     McpTool,
@@ -35,6 +35,7 @@ from gateway.money.costs.measures import CURRENCY_UNIT, estimated_cost
 from gateway.operations.holders.operators import MoneyServices
 from spool import money
 from spool.ledger.dimensions import BILLED_DIMENSIONS
+from spool.ledger.periods import span_text
 from spool.ledger.queries import CostRow
 from spool.turns.threads import sort_in_short_steps
 
@@ -117,7 +118,7 @@ async def answer_dimension_values(
             if content.estimated_percent is None
             else f"; {content.estimated_percent} % of their cost is estimated"
         )
-        parts = [f"{summary} in {days_text(posed.since, posed.until)} ({ZONE}){hint}{share}"]
+        parts = [f"{summary} in {span_text((posed.since, posed.until), now)} ({ZONE}){hint}{share}"]
         shown_rows = [
             [format_cell(line.value), format_dollars(line.cost), f"{line.calls:,}"] for line in content.values
         ]

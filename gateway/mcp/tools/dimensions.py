@@ -109,12 +109,7 @@ async def describe_dimensions(
         for name in (meaning_of if names is None else names)
     }
     return [
-        KnownDimension(
-            name=name,
-            meaning=meaning_of[name],
-            value_count=count,
-            is_bound=count >= MOST_VALUES,
-        )
+        KnownDimension(name=name, meaning=meaning_of[name], value_count=count, is_bound=count >= MOST_VALUES)
         for name, count in counts.items()
     ]
 

@@ -35,8 +35,7 @@ GroupDimension = Literal["team", "provider", "model", "source"]
 
 class GroupCostsQuestion(ToolInput):
     group_by: Annotated[
-        list[GroupDimension] | None,
-        msgspec.Meta(description="Dimensions of the rows; default: team"),
+        list[GroupDimension] | None, msgspec.Meta(description="Dimensions of the rows; default: team")
     ] = None
     filters: Annotated[
         dict[GroupDimension, list[str | None]] | None,

@@ -47,13 +47,15 @@ class PlanCostsQuestion(ToolInput):
 
 class PlanSums(ToolOutput):
     """
-    Amounts. `paid` is fees, overage and metered cost. `included_value` is at list prices and not part of `paid`.
+    Amounts. `paid` is fees, overage, metered cost and contracts. `included_value` is at list prices and not part
+    of `paid`.
     """
 
     paid: str
     fees: str
     overage: str
     metered: str
+    contracts: str
     included_value: str
     unconverted: dict[str, str]
 
@@ -127,6 +129,7 @@ async def answer_plan_costs(
         currency=arguments.currency,
         now=now,
         limit=call_context.shared.answers().max_rows,
+        prices=call_context.services.prices,
     )
     plan_costs = await read_plan_costs(question)
     link = console_page_link(call_context, "/plans", {"month": [question.month.name]})
@@ -170,6 +173,7 @@ def _build_plan_costs(plan_costs: PlanCosts, count: int) -> PlanCostsOfMonth:
             fees=total.fees,
             overage=total.overage,
             metered=total.metered,
+            contracts=total.contracts,
             included_value=total.included_value,
             unconverted=total.unconverted,
         ),
@@ -208,7 +212,8 @@ def _format_plan_costs(content: PlanCostsOfMonth) -> str:
     parts = [
         f"{content.month} ({content.zone}), in {content.currency}: paid {format_dollars(total.paid)}, "
         f"which is {format_dollars(total.fees)} for fees, {format_dollars(total.overage)} for extra usage, "
-        f"and {format_dollars(total.metered)} for calls outside of plans. The usage included in plans is "
+        f"{format_dollars(total.metered)} for calls outside of plans, and {format_dollars(total.contracts)} for "
+        "contracts. The usage included in plans is "
         f"worth {format_dollars(total.included_value)} at list prices; this is not a payment and not part "
         "of any other sum."
     ]
@@ -248,7 +253,7 @@ TOOL = McpTool(
     title="Plans of assistants",
     description=(
         "Costs of assistants' seats in a month. Shows what was paid (fees, extra usage, calls "
-        "outside of plans), and separately the value of the included usage. Also lists the seats, "
+        "outside of plans, contracts), and separately the value of the included usage. Also lists the seats, "
         "and the seats without calls."
     ),
     takes=PlanCostsQuestion,

@@ -38,9 +38,7 @@ Status = Literal["new", "in_progress", "on_hold", "addressed", "ignored"]
 
 Concerning = Annotated[
     dict[str, list[str]],
-    msgspec.Meta(
-        description='Only recommendations about these values, by dimension: {"team": ["search"]}',
-    ),
+    msgspec.Meta(description='Only recommendations about these values, by dimension: {"team": ["search"]}'),
 ]
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.core.visibility import SLICED
-from gateway.mcp.cost_queries import RANGES_OF_WORDS, ZONE, date_range_span, days_text
+from gateway.mcp.cost_queries import RANGES_OF_WORDS, ZONE, date_range_span
 from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import dimension_meanings
 from gateway.mcp.writing import format_cell, markdown_table
@@ -18,6 +18,7 @@ from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.recommendations.list import TYPES
 from gateway.operations.holders.operators import InstallationServices
 from spool.ledger.dimensions import BILLED_DIMENSIONS, EXPLAINED_TYPES
+from spool.ledger.periods import span_text
 from spool.ledger.work import TREES, UNITS
 from spool.meters import METERS
 
@@ -48,7 +49,8 @@ _CHANGES = {
     "other_tiers": "more or fewer tokens in a tier with another price, such as batch",
     "other_regions": "more or fewer tokens in a region with another price",
     "reported_costs": "more or fewer tokens with a cost that their source reported",
-    "prices": "an entry of the price list, an own price or a reported cost per token changed",
+    "prices": "an entry of the price list or an own price changed",
+    "reported_rates": "a source reports more or less for the same tokens, and the list price does not explain it",
     "unit_cost": "the cost per token changed for another reason",
     "new": "groups with calls only in the later range",
     "gone": "groups with calls only in the earlier range",
@@ -89,7 +91,7 @@ async def answer_reference(
 
 def _date_range_meanings(call_context: ToolCallContext[InstallationServices]) -> Mapping[str, str]:
     now = call_context.shared.clock.now()
-    return {word: f"now {days_text(*date_range_span(word, now))} ({ZONE})" for word in RANGES_OF_WORDS}
+    return {word: f"now {span_text(date_range_span(word, now), now)} ({ZONE})" for word in RANGES_OF_WORDS}
 
 
 def _recommendation_type_meanings(_: ToolCallContext[InstallationServices]) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.mcp.cost_queries import ZONE, DateRange, date_range_span, days_text
+from gateway.mcp.cost_queries import ZONE, DateRange, date_range_span
 from gateway.mcp.tool import (
     McpTool,
     ToolAnswer,
@@ -33,7 +33,7 @@ from gateway.mcp.writing import (
 )
 from gateway.operations.holders.operators import SpoolServices
 from spool.errors import Invalid
-from spool.ledger.periods import Span
+from spool.ledger.periods import Span, span_text
 from spool.record import NS, decimal_text, rfc3339, utc_iso
 from spool.streams import StreamTotal, TelemetryStream, TotalsPart
 from spool.turns.threads import sort_in_short_steps
@@ -175,9 +175,8 @@ class _TelemetryPage:
 
     def _format_telemetry(self, content: TelemetryData) -> str:
         parts = [
-            f"{format_cell(content.stream)}, {days_text(*self.span)} ({ZONE}): {content.record_count} records, "
-            "together "
-            f"{content.total}. As of {content.as_of}."
+            f"{format_cell(content.stream)}, {span_text(self.span, self.now)} ({ZONE}): "
+            f"{content.record_count} records, together {content.total}. As of {content.as_of}."
         ]
         if not content.record_count:
             parts.append("No record matches; try a longer date_range, or omit dimensions.")

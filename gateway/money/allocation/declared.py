@@ -187,10 +187,7 @@ class NewNamespaceOfId(NewNamespace, frozen=True):
 
 
 NamespaceChanges = changes_struct(
-    NewNamespace,
-    "Omitted fields stay as they are.",
-    types_by_field={"name": str},
-    has_version=False,
+    NewNamespace, "Omitted fields stay as they are.", types_by_field={"name": str}, has_version=False
 )
 NamespaceItem = item_struct(
     NewNamespace,

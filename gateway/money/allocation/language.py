@@ -1,6 +1,6 @@
 """
 Parser of definitions. It turns YAML into dimensions, or reports every fault with its place.
-docs/allocation.md describes the language.
+docs/money/allocation.md describes the language.
 
 Each level inherits the source from the level above, unless it has its own source: a condition from its rule,
 and a rule from its dimension. Transforms belong to a source, so a condition or rule with its own source does

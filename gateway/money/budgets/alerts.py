@@ -163,12 +163,7 @@ def _clear_after_delay(alert: Alert, now: float, *, is_below: bool) -> Alert:
 
 
 def _record_crossings(
-    kind: str,
-    fresh: Sequence[int],
-    after: Alerts,
-    reading: Reading,
-    value: int,
-    limit: int,
+    kind: str, fresh: Sequence[int], after: Alerts, reading: Reading, value: int, limit: int
 ) -> list[AlertNotice]:
     for percent in fresh:
         alert = _new_alert(kind, percent, FIRED, reading, value, limit)

@@ -154,10 +154,10 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     cost_type: Annotated[
         BudgetMoney,
         words(
-            "The costs that count. `metered_cost` leaves out calls that [plans](../plans.md) of "
+            "The costs that count. `metered_cost` leaves out calls that [plans](../bills/plans.md) of "
             "assistants cover. `covered_cost` counts only the calls that plans cover. `paid_cost` is "
             "`metered_cost` with the amounts of seats and contracts, by day. The "
-            "other values count [billed money](../billed-costs.md), on the days (UTC) that have a "
+            "other values count [billed money](../bills/billed-costs.md), on the days (UTC) that have a "
             "bill."
         ),
         example(REAL_COST),
@@ -185,7 +185,7 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     currency: Annotated[
         str,
         words(
-            "ISO 4217 code of the amounts. Spend is converted at the [rate](../currencies.md) of each day; "
+            "ISO 4217 code of the amounts. Spend is converted at the [rate](../money/currencies.md) of each day; "
             "default: USD."
         ),
         example(CURRENCY),
@@ -201,7 +201,9 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = "UTC"
     measure: Annotated[
         str,
-        words("The quantity to count: cost, tokens, calls, or a [meter](../meters.md) such as web_searches."),
+        words(
+            "The quantity to count: cost, tokens, calls, or a [meter](../money/meters.md) such as web_searches."
+        ),
         example(COST),
         Option(
             metavar="MEASURE", help="Quantity to count: cost, tokens, calls, or a meter such as web_searches."
@@ -695,9 +697,7 @@ class OwnerItem(msgspec.Struct, kw_only=True):
     calls: Annotated[int, words("The number of calls."), example(4547)]
     unpriced_calls: Annotated[int, words("Calls that used something without a known price."), example(79)]
     unconverted: Annotated[
-        dict[str, str],
-        words("Amounts in currencies without a rate, by currency."),
-        example({}),
+        dict[str, str], words("Amounts in currencies without a rate, by currency."), example({})
     ]
     fired: Annotated[list[int], words("The thresholds that are passed."), example([80])]
 

@@ -1,7 +1,7 @@
 """
 Forecast of the total of a running period from the totals of days, for budgets and for cost queries.
 
-The forecast is the median of four methods, because each method fails for some kind of history. docs/budgets.md
+The forecast is the median of four methods, because each method fails for some kind of history. docs/money/budgets.md
 lists the methods, and tests/EVIDENCE.md has their measured errors. All arithmetic uses integers.
 """
 

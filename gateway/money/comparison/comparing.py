@@ -34,14 +34,23 @@ from gateway.money.comparison.split import (
     pair_groups,
     with_old_prices,
 )
-from gateway.money.costs.earlier_period import EarlierPeriodCoverage, find_earlier_period_coverage
+from gateway.money.costs.earlier_period import (
+    ComparedTimes,
+    CompareTimes,
+    EarlierPeriodCoverage,
+    find_earlier_period_coverage,
+    queries_of_spans,
+    read_compared_times,
+)
 from gateway.money.costs.measures import DEFAULT_TOP, billed_tokens
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from spool import money
 from spool.errors import Invalid
 from spool.ledger.dimensions import MODEL_FAMILY, TOTAL
+from spool.ledger.periods import ComparedSpans, period_beginning
 from spool.ledger.queries import CostQuery, CostRow, CostsLedger, narrow_query
+from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
 from spool.ledger.usages import MEASURES, GroupUsage, UsageByGroup, row_usage
 from spool.record import CURRENCY, utc_iso
@@ -68,14 +77,20 @@ class ComparedAnswer:
     The result of a comparison.
 
     Totals from before `whole_since` (epoch seconds) may lack records. Unless the earlier time is known
-    completely, the comparison has only the costs of the later time.
+    completely, the comparison has only the costs of the later time, and `compared` is None. If the spans have
+    different lengths, only the total has earlier costs.
     """
 
     comparison: Comparison
     query: CostQuery
-    baseline: CostQuery
     past: EarlierPeriodCoverage
+    compared: ComparedTimes | None
     whole_since: float
+
+    @property
+    def has_parts(self) -> bool:
+        """Return whether both times were compared group by group."""
+        return self.compared is not None and self.compared.spans.is_comparable
 
     @property
     def incomplete_before(self) -> str | None:
@@ -83,7 +98,9 @@ class ComparedAnswer:
         Return the time before which totals may lack records deleted before they were counted, or
         None.
         """
-        since = min(self.query.since, self.baseline.since) if self.past.is_fully_covered else self.query.since
+        since = self.query.since
+        if self.compared is not None:
+            since = min(since, self.compared.spans.before[0])
         return utc_iso(self.whole_since) if since.timestamp() < self.whole_since else None
 
 
@@ -159,7 +176,7 @@ def _replace_costs(counted: Sequence[CostRow], billed: Sequence[CostRow]) -> Usa
 
 async def answer_comparison(
     question: CostQuestion,
-    baseline: Callable[[CostQuery], CostQuery],
+    times: CompareTimes,
     reader: CostReader,
     *,
     now: float,
@@ -170,34 +187,56 @@ async def answer_comparison(
     Compare the costs of a question with those of an earlier time. Billed money is compared up to the last
     finished day.
 
-    Raises Invalid if one of the times has no finished day, and Refusal 403 for money that the roles do not
+    Raises Invalid if the range has no finished day, and Refusal 403 for money that the roles do not
     show.
     """
     full_question = replace(question, tells=COUNTED_TYPES)
     ledger = reader.ledger_for_cost_types(full_question.cost_types)
-    query = _end_at_finished_day(full_question.query, full_question.cost_type, now)
-    before = _end_at_finished_day(baseline(query), full_question.cost_type, now)
-    past = await find_earlier_period_coverage(before, ledger, now)
-    comparison = (
-        await compare_costs(ledger, query, before, top=top, prices=await load_price_list(prices))
-        if past.is_fully_covered
-        else await rank_without_comparison(ledger, query, top=top)
+    asked = _end_at_finished_day(full_question.query, full_question.cost_type, now)
+    comparison, past, compared = await compare_times(
+        ledger, asked, times(full_question.query), now, top=top, prices=prices
     )
     return ComparedAnswer(
         comparison=comparison,
-        query=query,
-        baseline=before,
+        query=asked if compared is None else queries_of_spans(asked, compared.spans)[0],
         past=past,
+        compared=compared,
         # whole: the start of the hourly sums, which says nothing about a call
         whole_since=await reader.whole.start_of_complete_hours(),
     )
+
+
+async def compare_times(
+    ledger: SlicedLedger,
+    asked: CostQuery,
+    spans: ComparedSpans,
+    now: float,
+    *,
+    top: int,
+    prices: Callable[[], PriceBook],
+) -> tuple[Comparison, EarlierPeriodCoverage, ComparedTimes | None]:
+    """
+    Compare the two spans of a query if the earlier one is known completely, and the spans are comparable.
+    Otherwise return the costs of the later time, with the earlier total if it is known.
+    """
+    past = await find_earlier_period_coverage(asked, spans, ledger, now)
+    if not past.is_fully_covered:
+        return await rank_without_comparison(ledger, asked, top=top), past, None
+    query, before = queries_of_spans(asked, spans)
+    compared = await read_compared_times(asked, spans, ledger, now)
+    if spans.is_comparable:
+        book = await load_price_list(prices)
+        return await compare_costs(ledger, query, before, top=top, prices=book), past, compared
+    comparison, earlier = [await rank_without_comparison(ledger, side, top=top) for side in (query, before)]
+    total = msgspec.structs.replace(comparison.total, before=earlier.total.now)
+    return replace(comparison, total=total), past, compared
 
 
 def _end_at_finished_day(query: CostQuery, cost_type: str, now: float) -> CostQuery:
     """End a query with the last finished day. Raises Invalid if there is none."""
     if not query.arranged:
         return query
-    today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    today = period_beginning(datetime.fromtimestamp(now, UTC), "daily")
     until = min(query.until, today)
     if query.since >= until:
         raise Invalid(

@@ -112,11 +112,13 @@ class OldPrices:
     # begins of the earlier and the later period, in nanoseconds
     before: int
     now: int
+    source: str = ""  # the only source of the query, if it has one
 
     @classmethod
     def of(cls, price_book: PriceBook | None, baseline: CostQuery, query: CostQuery) -> OldPrices:
         before, now = (int(side.since.timestamp()) * NS for side in (baseline, query))
-        return cls(book=price_book, before=before, now=now)
+        sources = query.include.get("source", ())
+        return cls(book=price_book, before=before, now=now, source=sources[0] if len(sources) == 1 else "")
 
     def costs_at_old_prices(self, before: Sequence[SpentRow], now: Sequence[SpentRow]) -> CostsAtOldPrices:
         """
@@ -130,11 +132,12 @@ class OldPrices:
             costs.append(sum(sums.cost_at_prices_of(old.get(kind, _CallSum())) for kind, sums in new.items()))
             if name in _SHARES:
                 reasons[name] = _share_change_sentence(_SHARES[name], old, new)
-        changed = self._amount_by_price_change(old, new, now)
-        prices = sum(changed.values())
-        if changed:
-            reasons["prices"] = max(changed, key=lambda text: changed[text] * (1 if prices > 0 else -1))
-        return CostsAtOldPrices(costs=tuple(costs), prices=prices, reasons=reasons)
+        listed, reported = self._amounts_by_price_change(old, new, now)
+        sums = [sum(changed.values()) for changed in (listed, reported)]
+        for name, changed, amount in zip(("prices", "reported_rates"), (listed, reported), sums, strict=True):
+            if changed:
+                reasons[name] = max(changed, key=lambda text: changed[text] * (1 if amount > 0 else -1))
+        return CostsAtOldPrices(costs=tuple(costs), prices=sums[0], reported_rates=sums[1], reasons=reasons)
 
     def _call_sums_by_price_kind(
         self, rows: Sequence[SpentRow], kind_depth: int, price_time_ns: int
@@ -168,26 +171,30 @@ class OldPrices:
         quote = self.book.find_quote(provider, model, mode, time)
         return next((rate for above, rate in quote.tiers if above == size), quote.rate)
 
-    def _amount_by_price_change(
+    def _amounts_by_price_change(
         self, old: Mapping[_PriceKind, _CallSum], new: Mapping[_PriceKind, _CallSum], rows: Sequence[SpentRow]
-    ) -> dict[str, int]:
-        changed: dict[str, int] = {}
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """
+        Return the amounts of changed prices by their reasons: those of the price list, and those that only a
+        source reports. The list price is the reason if its change explains at least half of the amount.
+        """
+        of_list: dict[str, int] = {}
+        of_source: dict[str, int] = {}
         at_list = self._call_sums_by_price_kind(rows, _LEAST_DEPTH + len(MIXES) - 1, self.before)
         for kind, sums in new.items():
             if kind not in old:
                 continue
             rest = sums.cost - sums.cost_at_prices_of(old[kind])
             listed = (sums.weight or 0) - (at_list[kind].weight or 0)
-            is_listed = rest * listed > 0 and 2 * abs(listed) >= abs(rest)
-            is_reported = kind[-1] and kind[1] and rest and sums.tokens > 0
-            if is_listed or is_reported:
-                text = (
-                    self._describe_price_change(kind)
-                    if is_listed
-                    else _reported_unit_cost_sentence(kind, sums, rest)
+            if rest * listed > 0 and 2 * abs(listed) >= abs(rest):
+                text = self._describe_price_change(kind)
+                of_list[text] = of_list.get(text, 0) + rest
+            elif kind[-1] and kind[1] and rest and sums.tokens > 0:
+                text = self._describe_reported_rate(
+                    kind, sums, rest, is_list_unchanged=sums.weight is not None and not listed
                 )
-                changed[text] = changed.get(text, 0) + rest
-        return changed
+                of_source[text] = of_source.get(text, 0) + rest
+        return of_list, of_source
 
     def _describe_price_change(self, kind: _PriceKind) -> str:
         old, new = (self._rate_at(kind, time) for time in (self.before, self.now))
@@ -201,13 +208,20 @@ class OldPrices:
         )
         return f"{kind[1]} {name.replace('_', ' ')} {_list_price_text(new, name)}, before {_list_price_text(old, name)}"
 
-
-def _reported_unit_cost_sentence(price_kind: _PriceKind, sums: _CallSum, cost_change_by_price: int) -> str:
-    now, before = (
-        format_dollars(cost * MILLION // sums.tokens)
-        for cost in (sums.cost, sums.cost - cost_change_by_price)
-    )
-    return f"{price_kind[1]} was reported at {now} a million tokens, before {before}"
+    def _describe_reported_rate(
+        self, kind: _PriceKind, sums: _CallSum, cost_change: int, *, is_list_unchanged: bool
+    ) -> str:
+        now, before = (
+            format_dollars(cost * MILLION // sums.tokens) for cost in (sums.cost, sums.cost - cost_change)
+        )
+        earlier = sums.cost - cost_change
+        percent = round(abs(Decimal(cost_change)) * 100 / earlier) if earlier > 0 else 0
+        share = f"{percent or 'under 1'} % " if earlier > 0 else ""
+        text = (
+            f"{self.source or 'its source'} reports {share}{'more' if cost_change > 0 else 'less'} for the same tokens "
+            f"of {kind[1]} ({now} a million, before {before})"
+        )
+        return f"{text}; the list price did not change" if is_list_unchanged else text
 
 
 def _share_change_sentence(

@@ -3,30 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from functools import partial
 
 from gateway.money.comparison.comparing import Comparison
 from gateway.money.comparison.split import MIXES, PARTS, CostDriver, GroupSpending
 from gateway.money.comparison.wording import MILLION, format_dollars
-from gateway.money.costs.earlier_period import EarlierPeriodCoverage
+from gateway.money.costs.earlier_period import ComparedTimes, EarlierPeriodCoverage
 from spool import money
 from spool.ledger.sums import OTHER
 
 UNITS = (" a million tokens", " a call")
 _UP_TO_KINDS = ("more_calls", "larger_calls", "other_kinds")
+_DAY = timedelta(days=1)
 MOST = 3  # maximum drivers that the sentence names
 # if one amount is this many times the other, the sentence states the amounts instead of the factor
 _FACTOR = 10
 _LITTLE = 20  # smaller drivers than 1/_LITTLE of the largest are omitted
 
 
-def comparison_sentence(comparison: Comparison, earlier_coverage: EarlierPeriodCoverage) -> str:
-    """Describe a change of costs in one sentence, with the largest drivers first."""
+def comparison_sentence(
+    comparison: Comparison, earlier_coverage: EarlierPeriodCoverage, compared: ComparedTimes | None
+) -> str:
+    """Describe a change of costs in one sentence: the two spans, the amount, and the largest drivers first."""
     total = comparison.total
-    if not earlier_coverage.is_fully_covered and (total.now.calls or total.now.cost):
-        return no_past_sentence(earlier_coverage)
+    if compared is None:
+        return (
+            no_past_sentence(earlier_coverage) if total.now.calls or total.now.cost else "Nothing was spent."
+        )
+    spans = " against ".join(compared.texts)
+    if not compared.spans.is_comparable:
+        return f"{spans}, {_average_phrase(total, compared)}."
+    return f"{spans}: {_change_phrase(comparison)}"
+
+
+def _average_phrase(total: CostDriver, compared: ComparedTimes) -> str:
+    """Describe spans of different lengths by their cost a day, because their sums do not compare."""
+    now, before = ((span[1] - span[0]) / _DAY for span in (compared.spans.now, compared.spans.before))
+    amounts = (
+        f"{format_dollars(round(side.cost / length))} a day"
+        for side, length in ((total.now, now), (total.before, before))
+    )
+    days = f"{_format_factor(Decimal(now))} {'day' if now == 1 else 'days'} against {_format_factor(Decimal(before))}"
+    return f"{days}: {' against '.join(amounts)}"
+
+
+def _change_phrase(comparison: Comparison) -> str:
+    total = comparison.total
     if not total.before.calls and not total.before.cost:
         return (
             "Nothing was spent in the time to compare with."
@@ -59,6 +83,10 @@ def _phrase_for_unnamed_groups(comparison: Comparison) -> str:
 
 
 def no_past_sentence(earlier_coverage: EarlierPeriodCoverage) -> str:
+    if earlier_coverage.begins_at is not None:
+        begins_at = earlier_coverage.begins_at
+        time = f"at {begins_at:%H:%M}" if begins_at.hour else f"on {day_and_month_text(begins_at)}"
+        return f"Too early; the comparison begins {time}."
     if earlier_coverage.known_from is None:
         return "Nothing is known of the time to compare with."
     what = "Bills begin" if earlier_coverage.is_billed else "Counting began"
@@ -113,7 +141,7 @@ def reason_for_change(driver: CostDriver) -> str:
     """
     Describe the largest cause that has the direction of the change, with the two numbers that show it.
 
-    Changed prices are named only if an entry of the price list or a reported unit cost changed.
+    Changed prices are named only if an entry of the price list changed.
     """
     rose = driver.parts.change > 0
     parts = {name: getattr(driver.parts, name) for name in PARTS}
@@ -198,6 +226,7 @@ _WHY: Mapping[str, Callable[[CostDriver], str]] = {
     "other_kinds": _other_models_or_token_kinds_reason,
     **{name: partial(_stated_or_unit_cost_reason, cause=name) for name in MIXES[1:]},
     "prices": _price_reason,
+    "reported_rates": partial(_stated_or_unit_cost_reason, cause="reported_rates"),
     "unit_cost": _unit_cost_reason,
     "new": lambda _: "which is new",
     "gone": lambda _: "which made no more calls",

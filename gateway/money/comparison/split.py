@@ -3,8 +3,8 @@ Split of each group's change of costs between two times into its causes.
 
 The parts are: more calls, at the old cost per call; larger calls, at the old cost per token; other models or
 kinds of tokens, more large inputs, another service tier or region, and more reported costs, each at its old prices;
-changed prices; and the remainder, which is the unit cost. Costs are units (spool.money). The parts always add
-up to the change.
+changed list prices; other reported costs of the same tokens; and the remainder, which is the unit cost. Costs are
+units (spool.money). The parts always add up to the change.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class ChangeParts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     other_regions: int = 0
     reported_costs: int = 0
     prices: int = 0
+    reported_rates: int = 0
     unit_cost: int = 0
     new: int = 0
     gone: int = 0
@@ -64,12 +65,14 @@ class CostsAtOldPrices(msgspec.Struct, frozen=True, kw_only=True):
     The cost that a group's later tokens would have had at earlier prices.
 
     `costs` has an amount for each cause in MIXES. The first uses prices by provider and model, and each
-    further amount by one more dimension. `prices` is the part of the remaining change that changed prices
-    explain. `reasons` maps causes to phrases.
+    further amount by one more dimension. `prices` is the part of the remaining change that changed list prices
+    explain, and `reported_rates` the part of calls whose source reports another cost for the same tokens.
+    `reasons` maps causes to phrases.
     """
 
     costs: tuple[int, ...]
     prices: int = 0
+    reported_rates: int = 0
     reasons: Mapping[str, str] = {}
 
     def cost_change_by_cause(self, cost_scaled_by_tokens: int, later_cost: int) -> Mapping[str, int]:
@@ -77,7 +80,13 @@ class CostsAtOldPrices(msgspec.Struct, frozen=True, kw_only=True):
         mixes = {
             name: later - earlier for name, (earlier, later) in zip(MIXES, pairwise(amounts), strict=True)
         }
-        return {**mixes, "prices": self.prices, "unit_cost": later_cost - amounts[-1] - self.prices}
+        explained = self.prices + self.reported_rates
+        return {
+            **mixes,
+            "prices": self.prices,
+            "reported_rates": self.reported_rates,
+            "unit_cost": later_cost - amounts[-1] - explained,
+        }
 
 
 NOTHING = GroupSpending()

@@ -12,7 +12,13 @@ from gateway.bills.contracts.declared import all_contracts, has_amounts
 from gateway.bills.plans.declared import PlanTable
 from gateway.core.first_use import import_in_thread
 from gateway.intake.prices import PriceBook
-from gateway.money.costs.earlier_period import EarlierPeriodCoverage, find_earlier_period_coverage
+from gateway.money.costs.earlier_period import (
+    ComparedTimes,
+    EarlierPeriodCoverage,
+    find_earlier_period_coverage,
+    queries_of_spans,
+    read_compared_times,
+)
 from gateway.money.costs.listing import repeat_while_listing_changes
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
@@ -32,9 +38,10 @@ class CostAnswer:
     The result of a cost query.
 
     `query` is the query that was run. If it has a `top`, it names the groups that are not summed as others.
-    If an earlier time was requested, `past` states how much of it is known, and `before` are its rows for the
-    same groups, from the query `previous`. `previous` is None if the earlier time is not known completely, or
-    if only longer periods are stored for it.
+    If an earlier time was requested, `past` states how much of it is known. If it is known completely,
+    `compared` states both spans, and `query` covers the later one. `before` are the earlier rows for the same
+    groups, from the query `previous`. `previous` is None without `compared`, and if the spans have different
+    lengths.
 
     `ledger` can run further queries about the same calls and money. `billed` is None for counted costs. For
     billed money, it states how final the days are. For people who see all calls, it also has the billed money
@@ -48,6 +55,7 @@ class CostAnswer:
     query: CostQuery
     rows: Sequence[CostRow]
     past: EarlierPeriodCoverage | None
+    compared: ComparedTimes | None
     previous: CostQuery | None
     before: Sequence[CostRow]
     billed: Mapping[str, object] | None
@@ -108,13 +116,15 @@ async def _answer_without_retry(
     only_day_states: bool,
 ) -> CostAnswer:
     ledger = await ledger_for_question(question, reader, now, prices=prices)
-    query, previous = question.query, question.previous_query
-    past = None
-    if previous:
+    query, spans = question.query, question.compared_spans
+    past, compared, previous = None, None, None
+    if spans:
         visible = reader.ledger_for_cost_types(question.cost_types)
-        past = await find_earlier_period_coverage(previous, visible, now)
-    if past and not past.is_fully_covered:
-        previous = None
+        past = await find_earlier_period_coverage(query, spans, visible, now)
+        if past.is_fully_covered:
+            compared = await read_compared_times(query, spans, ledger, now)
+            query, earlier = queries_of_spans(query, spans)
+            previous = earlier if spans.is_comparable else None
     rows = await ledger.costs(replace(query, top=question.top, top_by=question.top_by))
     filled = {COUNTED: ledger.counted} if isinstance(ledger, FilledLedger) else {}
     if question.top is not None:
@@ -125,7 +135,11 @@ async def _answer_without_retry(
     except NotKept:
         if query.granularity == TOTAL:
             raise
-        previous, before = None, []  # no comparison, because the earlier hours are no longer stored
+        # no comparison, because the earlier hours are no longer stored
+        alone = await _answer_without_retry(
+            replace(question, earlier=None), reader, now, prices=prices, only_day_states=only_day_states
+        )
+        return replace(alone, past=past)
     billed = await billing_status_of_query(query, reader, now, only_day_states=only_day_states)
     return CostAnswer(
         question=question,
@@ -133,6 +147,7 @@ async def _answer_without_retry(
         query=query,
         rows=rows,
         past=past,
+        compared=compared,
         previous=previous,
         before=before,
         billed=billed and {**billed, **filled},

@@ -158,11 +158,7 @@ async def measure_now_and_previous(
 
 
 async def _read_measures_of_query(
-    ledger: CostsLedger,
-    query: CostQuery,
-    unit: str,
-    streams: StreamReader | None,
-    prices: PriceBook | None,
+    ledger: CostsLedger, query: CostQuery, unit: str, streams: StreamReader | None, prices: PriceBook | None
 ) -> AskedMeasures:
     plain = replace(query, kept=None)
     measures_of_place: dict[ReportRowKey, RowMeasures] = defaultdict(RowMeasures)

@@ -70,12 +70,15 @@ _DECIMALS = 12  # decimal places of a quotient
 NO_PRICE = "no price"  # shown for an unknown cost, so that it does not look like 0
 
 MAX_TOP, DEFAULT_TOP = 1000, 10
-PREVIOUS = "previous"
-SAME_WEEKDAYS = "same_weekdays"
 
 
 def report_key_columns(report_fields: Mapping[str, Any]) -> list[str]:
     return [*(["period"] if report_fields["per"] != TOTAL else []), *report_fields["by"]]
+
+
+def columns_of_spans(compared: Mapping[str, Any]) -> dict[str, object]:
+    """Return the two times of a comparison as columns of a CSV file, the same in each row."""
+    return {f"{side}_{edge}": compared[side][edge] for side in ("now", "before") for edge in ("from", "to")}
 
 
 def has_no_price(amount: str | None, unpriced: int) -> bool:

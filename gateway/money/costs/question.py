@@ -14,6 +14,7 @@ from gateway.core.errors import Refusal
 from gateway.money.costs.measures import REAL_COST
 from spool.errors import AskedTooMuch
 from spool.ledger.dimensions import BILLED_TYPES, PLAN_TYPES, TOTAL, WantedValues
+from spool.ledger.periods import ComparedSpans
 from spool.ledger.queries import CostQuery, narrow_query
 from spool.ledger.work import TREES, UNITS
 from spool.record import CURRENCY
@@ -52,8 +53,8 @@ class CostQuestion:
     # number of groups that stay separate, by `top_by`; None joins no groups
     top: int | None = None
     top_by: str = "cost"
-    # function that returns the query for an earlier period, whose costs the answer includes as well
-    earlier: Callable[[CostQuery], CostQuery] | None = None
+    # function that returns the spans of a comparison, whose earlier costs the answer includes as well
+    earlier: Callable[[CostQuery], ComparedSpans] | None = None
     tells: Sequence[str] = ()
     scope: str = OWN  # AGGREGATED adds the runs that a run or session started
 
@@ -90,7 +91,7 @@ class CostQuestion:
         return plain if view is None else narrow_query(plain, include=view.include, exclude=view.exclude)
 
     @cached_property
-    def previous_query(self) -> CostQuery | None:
+    def compared_spans(self) -> ComparedSpans | None:
         return self.earlier(self.query) if self.earlier else None
 
     @property

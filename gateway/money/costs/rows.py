@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.money.costs.answer import CostAnswer
 from gateway.money.costs.asked_measures import AskedMeasures, ReportRowKey, RowMeasures
-from gateway.money.costs.measures import MONEY, PERCENTILES, PREVIOUS, SUMS, billed_tokens, cost_per_count
+from gateway.money.costs.measures import MONEY, PERCENTILES, SUMS, billed_tokens, cost_per_count
 from spool import money
 from spool.ledger.costs import calendar_period_start, combine_rows, periods_of_query
 from spool.ledger.dimensions import TOTAL, Group
@@ -39,7 +39,7 @@ class AnswerRows:
         max_rows: int | None,
     ) -> None:
         self._query, self._show = answer.query, show
-        self._has_previous = answer.previous is not None
+        self.has_previous = answer.previous is not None
         self._starts = [start for start, _ in periods_of_query(answer.query)]
         sides = [answer.rows, answer.before]
         rows = _current_and_earlier_rows_by_key(answer, sides)
@@ -103,11 +103,11 @@ class AnswerRows:
     ) -> dict[str, object]:
         now, before = sides
         fields = self._measure_fields(combine_rows(now, start=start, group=group), measures[0])
-        if not self._has_previous:
+        if not self.has_previous:
             return fields
         return {
             **fields,
-            PREVIOUS: self._measure_fields(combine_rows(before, start=start, group=group), measures[1]),
+            "previous": self._measure_fields(combine_rows(before, start=start, group=group), measures[1]),
         }
 
     def _measure_fields(self, row: CostRow, asked: RowMeasures | None) -> dict[str, object]:

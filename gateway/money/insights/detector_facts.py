@@ -11,32 +11,32 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from gateway.bills.enforcers.faults import EnforcerFault
-from gateway.bills.reconciliation.reconciler import ReconciledMonth
-from gateway.bills.statements.arrivals import ReportArrival
-from gateway.clusters.clusters import UnappliedConfig
-from gateway.configuration.certificates import CertificateExpiry
-from gateway.devices.fleet.coverage import FleetRow
-from spool.clusters import Cluster
-from spool.deliveries.protocols import LakeState
-from spool.deliveries.values import RouteState
-from spool.devices.device import Device
-from spool.leases import NodeSettings
-from spool.log.counted_names import EventType
-from spool.record import Inference
-from spool.registry.enrolment_tokens import EnrolmentToken
-from spool.registry.insights import Finding
-from spool.registry.keys import ApiKey
-from spool.registry.notices import ChannelState
-from spool.registry.tables.expired_tries import ExpiredKeyUses
-from spool.registry.tables.sender_hours import SenderHours
-from spool.registry.views import SavedView
-from spool.sender_fields import SenderDay
-from spool.shares import KeyShare
-
 if TYPE_CHECKING:
+    # loaded only for types, because the first answer of `/metrics` imports this module on the event loop
+    from gateway.bills.enforcers.faults import EnforcerFault
+    from gateway.bills.reconciliation.reconciler import ReconciledMonth
+    from gateway.bills.statements.arrivals import ReportArrival
+    from gateway.clusters.clusters import UnappliedConfig
+    from gateway.configuration.certificates import CertificateExpiry
+    from gateway.devices.fleet.coverage import FleetRow
+    from gateway.money.lost_calls import FleetLosses
     from gateway.monitoring.late_reports import LateReports
-    from gateway.normalise.memory.learning import ReadOtherwise
+    from spool.clusters import Cluster
+    from spool.deliveries.protocols import LakeState
+    from spool.deliveries.values import RouteState
+    from spool.devices.device import Device
+    from spool.leases import NodeSettings
+    from spool.log.counted_names import EventType
+    from spool.record import Inference
+    from spool.registry.enrolment_tokens import EnrolmentToken
+    from spool.registry.insights import Finding
+    from spool.registry.keys import ApiKey
+    from spool.registry.notices import ChannelState
+    from spool.registry.tables.expired_tries import ExpiredKeyUses
+    from spool.registry.tables.sender_hours import SenderHours
+    from spool.registry.views import SavedView
+    from spool.sender_fields import SenderDay
+    from spool.shares import KeyShare
 
 DAY_S = 86400.0
 _NO_PLANT = "no_plant"
@@ -126,8 +126,6 @@ class InsightFacts:
     destination_types: Mapping[str, str] = field(default_factory=dict)
     channels: Sequence[ChannelState] = ()
     shapes: Sequence[UnrecognisedShape] = ()
-    # since the process started: spans that the compiled module read differently from the rules
-    read_otherwise: Sequence[ReadOtherwise] = ()
     late_reports: Sequence[LateReports] = ()  # late reports of the last seven days, by source
     # by day of arrival: the fields that the calls of each source and sender version had
     sender_fields: Mapping[int, SenderDay] = field(default_factory=dict)
@@ -153,6 +151,7 @@ class InsightFacts:
     devices: Sequence[Device] = ()
     tokens: Sequence[EnrolmentToken] = ()
     fleet: Sequence[FleetRow] = ()  # machines that recently reported something
+    losses: FleetLosses | None = None  # lost calls of the last days
     shares: Sequence[KeyShare] = ()  # keys that use nearly all of their share of a common limit
     # Clusters that stopped reporting. Their `last_seen` is the last report of the cluster or of its device.
     silent_clusters: Sequence[Cluster] = ()

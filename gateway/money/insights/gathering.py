@@ -50,8 +50,8 @@ from spool.shares import KeyShare
 from spool.storage import DatabaseHealth, no_database
 
 if TYPE_CHECKING:
+    from gateway.money.lost_calls import FleetLosses
     from gateway.monitoring.late_reports import LateReportSaver
-    from gateway.normalise.memory.learning import ReadOtherwise
 
 RECENT = 20_000  # maximum records; they take some tens of megabytes while the detectors run
 STEP = 4096
@@ -90,6 +90,10 @@ async def _no_fleet() -> Sequence[FleetRow]:
     return ()
 
 
+async def _no_losses() -> None:
+    return None
+
+
 async def _no_key_shares() -> Sequence[KeyShare]:
     return ()
 
@@ -124,9 +128,9 @@ class FactSources:
     silent_clusters: Callable[[], Sequence[Cluster]] = tuple
     unapplied_configs: Callable[[], Sequence[UnappliedConfig]] = tuple
     fleet: Callable[[], Awaitable[Sequence[FleetRow]]] = _no_fleet
+    losses: Callable[[], Awaitable[FleetLosses | None]] = _no_losses
     shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_key_shares
     is_unmapped: Callable[[str], bool] = lambda _: False
-    read_otherwise: Callable[[], Sequence[ReadOtherwise]] = tuple
     late_reports: LateReportSaver | None = None  # late reports, None while the registry is damaged
     reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _no_reconciled_months
     arrivals: Callable[[], Awaitable[Sequence[ReportArrival]]] = _no_arrivals
@@ -170,7 +174,6 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
         destination_types=sources.destination_types(),
         channels=await sources.channels(),
         shapes=await _unrecognised_shapes(sources.log),
-        read_otherwise=sources.read_otherwise(),
         late_reports=await sources.late_reports.store_and_sum_recent_late_reports()
         if sources.late_reports
         else (),
@@ -192,6 +195,7 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
         devices=sources.devices(),
         tokens=sources.tokens(),
         fleet=await sources.fleet(),
+        losses=await sources.losses(),
         silent_clusters=sources.silent_clusters(),
         unapplied_configs=sources.unapplied_configs(),
         shares=await sources.shares(),
@@ -205,7 +209,7 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
 
 
 async def gather_states(sources: FactSources, *, now: float) -> InsightFacts:
-    """Read only the facts about routes, keys, senders, devices and clusters. Facts about calls are not read."""
+    """Read only the facts about routes, keys, senders, devices and clusters, and no single calls."""
     return InsightFacts(
         now=now,
         routes=await sources.deliveries.route_states(),
@@ -218,6 +222,7 @@ async def gather_states(sources: FactSources, *, now: float) -> InsightFacts:
         devices=sources.devices(),
         tokens=sources.tokens(),
         fleet=await sources.fleet(),
+        losses=await sources.losses(),
         silent_clusters=sources.silent_clusters(),
         unapplied_configs=sources.unapplied_configs(),
     )

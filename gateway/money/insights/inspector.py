@@ -70,8 +70,7 @@ DETECTORS: tuple[Detector, ...] = (
     senders.expiring_key,
     senders.expired_key,
     service.ending_certificate,
-    fleet.assistant_not_reporting,
-    fleet.policy_not_applied,
+    fleet.fleet_losing,
     fleet.policy_outdated,
     fleet.machine_trouble,
     fleet.stopped_agent,
@@ -93,7 +92,6 @@ DETECTORS: tuple[Detector, ...] = (
     service.old_transaction,
     service.missed_records,
     records.lake_differs,
-    records.read_otherwise,
     records.late_reports,
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -14,6 +14,7 @@ from gateway.normalise.otlp.decoding.pieces import ItemReader, PayloadPiece
 from gateway.normalise.otlp.decoding.signal_check import refuse_protobuf_of_other_signal
 from gateway.normalise.otlp.logs import OtlpLogReader
 from gateway.normalise.otlp.metrics import PointReader
+from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.spans.reader import SpanReader
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.normalise.payload.body_limits import BodyReadLimits, Hold, TimeSliceClock, reserve_nothing
@@ -47,19 +48,28 @@ _WITHOUT_ITEMS: dict[Signal, str] = {
 }
 
 
+# decodes the spans of a request in protobuf
+TracesDecoder = Callable[[bytes, BodyReadLimits], Iterator[PayloadPiece[Span]]]
+
+
 def normalise_otlp(
-    signal: Signal, body: bytes, *, json: bool, options: ReadOptions, hold: Hold = reserve_nothing
+    signal: Signal,
+    body: bytes,
+    *,
+    json: bool,
+    options: ReadOptions,
+    hold: Hold = reserve_nothing,
+    traces: TracesDecoder = protobuf_decoder.traces,
 ) -> Generator[None, None, ReadOutcome]:
     """
-    Normalise a request. Yields so that the event loop can run. Raises BadPayload if the body is not an export
-    request of the signal.
+    Normalise a request. Yields so that the event loop can run. `traces` decodes spans in protobuf. Raises
+    BadPayload if the body is not an export request of the signal.
     """
     outcome = ReadOutcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     reader = _READERS[signal](outcome, options)  # type: ignore[call-arg]
     decoder = json_decoder if json else protobuf_decoder
-    slices: Iterator[PayloadPiece[Any]] = getattr(decoder, signal)(
-        body, BodyReadLimits(options.max_items, hold)
-    )
+    decode = traces if signal == "traces" and not json else getattr(decoder, signal)
+    slices: Iterator[PayloadPiece[Any]] = decode(body, BodyReadLimits(options.max_items, hold))
     try:
         yield from _read_pieces(slices, reader, outcome)
     except BadPayload as error:

@@ -37,14 +37,7 @@ _TEXTS: dict[str, Callable[[str], dict[str, Any]]] = {
     name: read for product in PRODUCTS for name, read in product.texts.items()
 }
 # Names of token counts and costs. `is_content` would drop some of them, because of words such as `prompt`.
-_FIGURES = frozenset(
-    {
-        *FIELD_NAMES["input"],
-        *FIELD_NAMES["output"],
-        *FIELD_NAMES["total"],
-        *semconv.METERS,
-    }
-)
+_FIGURES = frozenset({*FIELD_NAMES["input"], *FIELD_NAMES["output"], *FIELD_NAMES["total"], *semconv.METERS})
 
 # attributes that have the email address of the user
 _USER_EMAILS = frozenset(

@@ -9,14 +9,7 @@ from typing import Any
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
-from gateway.normalise.otlp.metric_rules import (
-    CACHE_READ,
-    CACHE_WRITE,
-    INPUT,
-    OUTPUT,
-    REASONING,
-    TOTAL,
-)
+from gateway.normalise.otlp.metric_rules import CACHE_READ, CACHE_WRITE, INPUT, OUTPUT, REASONING, TOTAL
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import (
     MONEY_UNIT,
@@ -192,9 +185,7 @@ OTEL = TelemetryProduct(
             one_of=DRAFT,
         ),
         f"{DRAFT}output_tokens_by_phase": MetricFamily(
-            type_keys=("gen_ai.token.phase",),
-            types={"response": TOTAL, "reasoning": REASONING},
-            one_of=DRAFT,
+            type_keys=("gen_ai.token.phase",), types={"response": TOTAL, "reasoning": REASONING}, one_of=DRAFT
         ),
         "gen_ai.client.operation.cost": _COST,
         "gen_ai.client.token.cost": _COST,

@@ -21,17 +21,7 @@ TOOL_INPUT = "tool_input"
 TOTAL = "total"  # token type: a total of other types; points of this type are dropped
 
 _MEASURES = frozenset(
-    {
-        INPUT,
-        INPUT_UNCACHED,
-        OUTPUT,
-        OUTPUT_VISIBLE,
-        CACHE_READ,
-        CACHE_WRITE,
-        REASONING,
-        TOOL_INPUT,
-        TOTAL,
-    }
+    {INPUT, INPUT_UNCACHED, OUTPUT, OUTPUT_VISIBLE, CACHE_READ, CACHE_WRITE, REASONING, TOOL_INPUT, TOTAL}
 )
 # token types that are parts of the input or the output, so they are never added to it
 _SUBSETS = frozenset({"audio", "text", "image", "video"})

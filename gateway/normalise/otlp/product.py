@@ -381,6 +381,9 @@ class TelemetryProduct:
     own_names: Mapping[str, Names] = field(default_factory=dict)
     # Attributes by tag. They are read from the item, or from its resource if the item has none.
     tags: Mapping[str, Names] = field(default_factory=dict)
+    # Fields that all calls of one conversation share: session, run and `tag:NAME`. A capture must show that calls
+    # with the same values send the same beginning of the input again.
+    lane: Names = ()
     # function that computes further tags from the attributes and the user
     more_tags: Callable[[Attributes, str | None], Mapping[str, str]] | None = None
 

@@ -139,13 +139,7 @@ def is_meter_of_tollhouse(name: str) -> bool:
 REQUEST_MODEL = ("gen_ai.request.model",)
 RESPONSE_MODEL = ("gen_ai.response.model",)
 # attribute names used only if a call has none of the names above
-PLAIN_MODEL = (
-    "model",
-    "llm.model",
-    "ai.model",
-    "model_name",
-    "model_id",
-)
+PLAIN_MODEL = ("model", "llm.model", "ai.model", "model_name", "model_id")
 PROVIDER = ("gen_ai.provider.name", "llm.provider", "gen_ai.system", "llm.system")
 REQUEST_ID = (
     "gen_ai.response.id",
@@ -565,11 +559,10 @@ def machine_readable_error(attributes: Attributes, exception: str | None = None)
     Return the machine-readable type of a failure, never a message. `exception` is the type of the
     span's exception event.
     """
-    own = (text_or_none(attributes.get(name)) for name in ERROR_TYPE)
-    fallbacks = (
-        text_or_none(attributes.get(name)) for name in ("exception.type", "error_type", *HTTP_STATUS)
-    )
-    return first_machine_readable((*own, exception, *fallbacks))
+    # "" stands for the event, because no attribute has this name; most failures state the first name
+    names = (*ERROR_TYPE, "", "exception.type", "error_type", *HTTP_STATUS)
+    stated = (text_or_none(attributes.get(name)) if name else exception for name in names)
+    return first_machine_readable(stated)
 
 
 def has_error_finish(attributes: Attributes, names: Iterable[str], outputs: Iterable[str]) -> bool:

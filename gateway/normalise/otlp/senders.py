@@ -132,11 +132,7 @@ class Senders:
         self._version = ""
 
     def sender_version(self, resource: Resource | None, scope: Scope | None) -> str:
-        """
-        Return the version of a sender. Consecutive items of one sender are read once.
-
-        This is no part of `set_current_resource`, because the span memory has one result for all versions.
-        """
+        """Return the version of a sender. Consecutive items of one sender are read once."""
         read_resource, read_scope = self._versioned
         if resource is not read_resource or scope is not read_scope:
             self._versioned = (resource, scope)

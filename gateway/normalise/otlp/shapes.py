@@ -186,33 +186,42 @@ def _find_or_remember_shape(facts: frozenset[NameFacts]) -> AttributeNamesByFiel
 
 def _build_shape(facts: Set[NameFacts]) -> AttributeNamesByField:
     found: dict[str, Any] = {}
+    places: list[int] = []
+    has_metadata = names_ai = False
     for each in facts:
         for field, rank, value in each.entries:
             if field in found:
                 found[field].append((rank, value))
             else:
                 found[field] = [(rank, value)]
+        if each.product is not None:
+            places.append(each.product)
+        has_metadata = has_metadata or each.is_metadata
+        names_ai = names_ai or each.is_ai
     for field, ranked in found.items():
         if len(ranked) == 1:
             found[field] = (ranked[0][1],)
         else:
             ranked.sort(key=itemgetter(0))
             found[field] = tuple([value for _, value in ranked])
-    flags = {flag: flag in found for flag in _FLAGS}
-    kinds = found.get("kinds", ())
-    places = [each.product for each in facts if each.product is not None]
-    places += [PRODUCTS.index(product) for product in found.pop("product", ())]
-    found["taken_by"] = tuple(dict.fromkeys(found.get("taken_by", ())))
-    tags: dict[str, Names] = {}
-    for tag, name in found.pop("named_tags", ()):
-        tags[tag] = (*tags.get(tag, ()), name)
+    for flag in _FLAGS:
+        if flag in found:
+            found[flag] = True
+    if "product" in found:
+        places += [PRODUCTS.index(product) for product in found.pop("product")]
+    if "taken_by" in found:
+        found["taken_by"] = tuple(dict.fromkeys(found["taken_by"]))
+    if "named_tags" in found:
+        tags: dict[str, Names] = {}
+        for tag, name in found["named_tags"]:
+            tags[tag] = (*tags.get(tag, ()), name)
+        found["named_tags"] = tuple(tags.items())
     return AttributeNamesByField(
-        **found | flags,
-        named_tags=tuple(tags.items()),
-        has_metadata=any(each.is_metadata for each in facts),
+        **found,
+        has_metadata=has_metadata,
         product=PRODUCTS[min(places)] if places else None,
-        deciding_kind=next((kind for kind in kinds if kind.operation is not None), None),
-        names_ai=any(each.is_ai for each in facts),
+        deciding_kind=next((kind for kind in found.get("kinds", ()) if kind.operation is not None), None),
+        names_ai=names_ai,
         own={},
         readings={},
     )

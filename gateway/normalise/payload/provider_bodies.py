@@ -178,10 +178,7 @@ def billed_unit_tokens(billed: BilledUnits) -> Tokens:
         parse_count(billed.input_tokens, "billed_units.input_tokens"),
         parse_count(billed.output_tokens, "billed_units.output_tokens"),
         meters=meters.keep_valid_meters(
-            {
-                "rerank_searches": billed.search_units,
-                "input_classifications": billed.classifications,
-            }
+            {"rerank_searches": billed.search_units, "input_classifications": billed.classifications}
         ),
     )
 

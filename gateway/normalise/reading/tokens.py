@@ -15,13 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gateway.normalise.reading import meters
-from gateway.normalise.reading.meters import (
-    BilledUnits,
-    CacheDetail,
-    MediaDetails,
-    ServerTools,
-    SonicDetails,
-)
+from gateway.normalise.reading.meters import BilledUnits, CacheDetail, MediaDetails, ServerTools, SonicDetails
 from gateway.normalise.reading.values import MAX_TOKENS, BadValue, Other, parse_count, struct_or_empty
 from spool.record import Inference
 
@@ -73,8 +67,7 @@ class CacheWrites(msgspec.Struct):
 
     def total_tokens(self) -> int | None:
         return sum_of_known(
-            parse_count(self.ephemeral_5m_input_tokens, "ephemeral_5m_input_tokens"),
-            self.one_hour_tokens(),
+            parse_count(self.ephemeral_5m_input_tokens, "ephemeral_5m_input_tokens"), self.one_hour_tokens()
         )
 
     def one_hour_tokens(self) -> int | None:

@@ -59,10 +59,7 @@ LIMITS: ListDefinition[LimitAudit] = ListDefinition(
     root="enforcer_limits",
     show=_describe_limit,
     identity=Sort(value=lambda row: "/".join((row.enforcer, *row.limit.key))),
-    sorts={
-        "name": Sort(value=lambda row: row.limit.name),
-        "enforcer": Sort(value=lambda row: row.enforcer),
-    },
+    sorts={"name": Sort(value=lambda row: row.limit.name), "enforcer": Sort(value=lambda row: row.enforcer)},
     default_sort=("enforcer", "asc"),
     filters={
         "enforcer": Filter(values=lambda row: (row.enforcer,)),

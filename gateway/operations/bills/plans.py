@@ -8,14 +8,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.bills.plans.costs import PlanQuestion, parse_month, read_plan_costs
-from gateway.bills.plans.declared import (
-    AssistantPlan,
-    NewPlan,
-    OnePlan,
-    PlanChanges,
-    PlanItem,
-    PlanTable,
-)
+from gateway.bills.plans.declared import AssistantPlan, NewPlan, OnePlan, PlanChanges, PlanItem, PlanTable
 from gateway.core.fields import build_answer, given_fields
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.http.requests import Result
@@ -50,10 +43,7 @@ PLANS: ListDefinition[Row] = ListDefinition(
     root="plans",
     show=_describe_plan,
     identity=Sort(value=lambda row: row[0].id),
-    sorts={
-        "name": Sort(value=lambda row: row[0].name),
-        "created": Sort(value=lambda row: row[0].created),
-    },
+    sorts={"name": Sort(value=lambda row: row[0].name), "created": Sort(value=lambda row: row[0].created)},
     default_sort=("created", "asc"),
     filters={
         "name": Filter(values=lambda row: (row[0].name,)),
@@ -106,12 +96,13 @@ class PlanCostsQuery(msgspec.Struct, kw_only=True):
 class PlanCostsTotal(msgspec.Struct, kw_only=True):
     paid: Annotated[
         str,
-        words("The fees, the charges for extra usage and the metered cost."),
+        words("The fees, the charges for extra usage, the metered cost and the amounts of contracts."),
         example("783.570585512634408602150537634"),
     ]
     fees: Annotated[str, words("The fees of the seats."), example("70.602150537634408602150537634")]
     overage: Annotated[str, words("The charges for extra usage."), example("0")]
     metered: Annotated[str, words("The cost of calls that no plan covers."), example("712.968434975")]
+    contracts: Annotated[str, words("The amounts of contracts."), example("0")]
     included_value: Annotated[
         str, words("The value of the included usage at list prices."), example("5.4374607")
     ]
@@ -234,6 +225,7 @@ async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
         currency=currency,
         now=now,
         limit=request.shared.answers().max_rows,
+        prices=request.services.prices,
     )
     answer = await read_plan_costs(asking)
     costs: Mapping[str, Any] = msgspec.to_builtins(answer)

@@ -139,6 +139,13 @@ class NamesOnOneSide(msgspec.Struct, kw_only=True):
     ]
 
 
+class BillShare(msgspec.Struct, kw_only=True):
+    """The part of the billed amount that is on one bill."""
+
+    bill: Annotated[str, words("The name of the bill, such as its month."), example("2026-09")]
+    billed: Annotated[str, words("The amount on this bill, in dollars."), example("14.4414044")]
+
+
 class ProviderReconciliation(msgspec.Struct, kw_only=True):
     provider: Annotated[str, words("The provider, such as `openai`."), example("openai")]
     calls_where: Annotated[
@@ -161,6 +168,14 @@ class ProviderReconciliation(msgspec.Struct, kw_only=True):
         example("day, model, key, tier"),
     ]
     has_money: Annotated[bool, words("Whether the bill has amounts."), example(True)]
+    bills: Annotated[
+        list[BillShare],
+        words(
+            "The billed amounts by bill. Usage and refunds of the month may be on a later bill. Reports without "
+            "bills are listed under an empty name."
+        ),
+        example([{"bill": "2026-09", "billed": "14.4414044"}]),
+    ]
     total: Annotated[ReconciledRow, words("The sums of all rows.")]
     rows: Annotated[
         list[ReconciledRow] | UnsetType,
@@ -386,6 +401,10 @@ def _total_fields(result: Reconciliation) -> dict[str, Any]:
         "other_currencies": dict(result.foreign),
         "finest": result.finest,
         "has_money": result.has_money,
+        "bills": [
+            {"bill": name, "billed": money.units_to_text(amount)}
+            for name, amount in sorted(result.bills.items())
+        ],
         "total": {
             "billed": money.units_to_text(total.billed),
             "counted": money.units_to_text(total.counted),

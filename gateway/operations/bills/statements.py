@@ -1,4 +1,4 @@
-"""Handlers of the operator API for provider bills: import, list, delete, pull."""
+"""Handlers of the operator API for provider bills: import, list, undo, pull."""
 
 from __future__ import annotations
 
@@ -22,19 +22,24 @@ from gateway.core.fields import build_answer
 from gateway.core.schemas import OBJECT
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
-from gateway.operations.answers import DeletedItem
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.installation.installation import require_local_path
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import MULTIPART, OperatorRequest, RequestBody, store_uploaded_files
-from spool.errors import Invalid
+from spool.errors import Invalid, NotThere
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.texts import check_one_of
 from spool.statements import (
     ACCRUED,
+    DAY_S,
+    FILE,
+    IMPORT_STATES,
+    UPLOAD,
+    WAYS,
     Statement,
+    StatementImportInfo,
     StatementMonth,
     StatementOutcome,
     day_text,
@@ -43,7 +48,7 @@ from spool.statements import (
     sum_amounts,
 )
 
-MAX_FILES = 1000
+MAX_FILES = 1000  # a month of daily files of 30 accounts
 ELSEWHERE = (
     "upload reports in the console, or import them on the server's machine with tollhouse reconcile import"
 )
@@ -59,13 +64,18 @@ class StatementFiles(RequestBody):
     account: Annotated[
         str | None, words("The account of the bills; default: the account that they state.")
     ] = None
+    add_to: Annotated[
+        str | None, words("The id of an import of which the files are another part, so they replace nothing.")
+    ] = None
     dry_run: Annotated[bool, words("Whether to show the changes and store nothing.")] = False
+    replace: Annotated[bool, words("Whether the import may remove final or newer figures.")] = False
 
 
 class StatementPull(RequestBody):
     """A request to run one pull or all pulls now."""
 
     name: Annotated[str | None, words("The name of a `[[reconciliation.pull]]`; default: all.")] = None
+    replace: Annotated[bool, words("Whether the pull may remove final figures.")] = False
 
 
 def _describe_month(month: StatementMonth) -> dict[str, object]:
@@ -143,7 +153,123 @@ class RevisedDay(msgspec.Struct, kw_only=True):
     tokens: Annotated[str, words("The billed tokens after the import."), example("0")]
 
 
+def _describe_import(info: StatementImportInfo) -> dict[str, object]:
+    return build_answer(
+        StatementImportItem,
+        info,
+        files=[file._asdict() for file in info.files],
+        covers=[
+            {"bill": days.bill, "from": day_text(days.start), "to": day_text(days.end - DAY_S)}
+            for days in info.covers
+        ],
+        billed=f"{normalize_amount(info.billed):f}",
+        days=len(info.days),
+        replaced_by=list(info.replaced_by),
+        read_at=utc_iso(info.read_at),
+        imported_at=utc_iso(info.imported_at),
+        undone_at=utc_iso(info.undone_at),
+    )
+
+
+IMPORTS: ListDefinition[StatementImportInfo] = ListDefinition(
+    root="statement_imports",
+    show=_describe_import,
+    identity=Sort(value=lambda row: row.id),
+    sorts={
+        "number": Sort(value=lambda row: row.number),
+        "imported_at": Sort(value=lambda row: row.imported_at),
+        "source": Sort(value=lambda row: row.source),
+    },
+    default_sort=("number", "desc"),
+    filters={
+        "source": Filter(values=lambda row: (row.source,), valid_values=tuple(SOURCES)),
+        "account": Filter(values=lambda row: (row.account,)),
+        "state": Filter(values=lambda row: (row.state,), valid_values=IMPORT_STATES),
+        "way": Filter(values=lambda row: (row.way,), valid_values=WAYS),
+    },
+)
+
+
+class ImportedFileItem(msgspec.Struct, kw_only=True):
+    name: Annotated[str, words("The name of the file, or of the pull."), example("openai_costs.json")]
+    digest: Annotated[
+        str, words("The SHA-256 of its unpacked content, or empty for a pull."), example("9f86d081884c7d65")
+    ]
+    rows: Annotated[int, words("The number of rows that were read from it."), example(31)]
+
+
+class CoveredDaysItem(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    bill: Annotated[
+        str, words("The period of the bill, or empty if the report does not name it."), example("2026-10")
+    ]
+    from_: Annotated[str, words("The first day."), example("2026-10-01")]
+    to: Annotated[str, words("The last day."), example("2026-10-31")]
+
+
+class StatementImportItem(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the import."), example("imp_7")]
+    number: Annotated[int, words("Its number. Newer imports have larger numbers."), example(7)]
+    source: Annotated[str, words("The kind of the imported report."), example("openai_costs")]
+    account: Annotated[str, words("The account of the bill at the provider."), example("")]
+    way: Annotated[str, words("`file`, `upload`, `pull` or `demo`."), example("file")]
+    actor: Annotated[str, words("Who imported it."), example("ada@example.com")]
+    files: Annotated[list[ImportedFileItem], words("The files, each with the fields below.")]
+    covers: Annotated[
+        list[CoveredDaysItem],
+        words("The days of which the import has every row, by bill, each with the fields below."),
+    ]
+    state: Annotated[str, words("`counts`, `in_part`, `replaced` or `undone`."), example("counts")]
+    replaced_by: Annotated[list[str], words("The newer imports that replaced days of this one."), example([])]
+    add_to: Annotated[str, words("The import of which this one is another part, or empty."), example("")]
+    days: Annotated[int, words("The number of days that are stored."), example(31)]
+    rows: Annotated[int, words("The number of rows."), example(31)]
+    billed: Annotated[str, words("The billed cost of all rows in dollars."), example("5012.39")]
+    read_at: Annotated[str, words("When the report was made."), example("2026-11-27T01:19:27.000Z")]
+    imported_at: Annotated[str, words("When the report was imported."), example("2026-11-27T01:19:27.551Z")]
+    undone_at: Annotated[str | None, words("When the import was undone, or null."), example(None)]
+    undone_by: Annotated[str, words("Who undid it, or empty."), example("")]
+
+
+class ImportedDayItem(msgspec.Struct, kw_only=True):
+    day: Annotated[str, words("The day."), example("2026-10-01")]
+    rows: Annotated[int, words("The number of rows of the import."), example(1)]
+    billed: Annotated[str, words("The billed cost of these rows in dollars."), example("161.69")]
+    counted: Annotated[str, words("The part of this cost that counts."), example("161.69")]
+    state: Annotated[str, words("`counts`, `in_part`, `replaced` or `undone`."), example("counts")]
+    replaced_by: Annotated[str, words("The import that replaced the day, or empty."), example("")]
+    overlap: Annotated[
+        int,
+        words("The number of rows that do not count, because an older import has rows of their time."),
+        example(0),
+    ]
+
+
+class OneStatementImport(msgspec.Struct, kw_only=True):
+    statement_import: Annotated[StatementImportItem, words("The import, with the fields below.")]
+    import_days: Annotated[
+        list[ImportedDayItem], words("The days of the import, each with the fields below.")
+    ]
+
+
+def _describe_import_with_days(info: StatementImportInfo) -> dict[str, object]:
+    return {
+        "statement_import": _describe_import(info),
+        "import_days": [
+            build_answer(
+                ImportedDayItem,
+                day,
+                day=day_text(day.day),
+                billed=f"{normalize_amount(day.billed):f}",
+                counted=f"{normalize_amount(day.counted):f}",
+            )
+            for day in info.days
+        ],
+    }
+
+
 class StatementImport(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
+    id: Annotated[str | None, words("The id of the import, or null if nothing was stored."), example("imp_7")]
+    already: Annotated[str | None, words("The import that has the same files, or null."), example(None)]
     source: Annotated[str, words("The kind of the imported report."), example("openai_costs")]
     files: Annotated[list[str], words("The names of the files."), example(["openai_costs.json"])]
     read: Annotated[int, words("The number of rows that were read."), example(2)]
@@ -216,13 +342,20 @@ async def list_statements(request: OperatorRequest[MoneyServices, None]) -> Resu
 async def import_statements(request: OperatorRequest[MoneyServices, StatementFiles]) -> Result:
     body = request.body
     if not 0 < len(body.files) <= MAX_FILES:
-        raise Invalid(f"give 1 to {MAX_FILES} files")
+        raise Invalid(f"give 1 to {MAX_FILES} files; import each report in a request of its own")
     paths = [require_local_path(request, "files", path, elsewhere=ELSEWHERE) for path in body.files]
     now = request.now()
     most = request.services.reconciliation().max_file_bytes
     files = (report_file_at(path, max_unpacked_bytes=most, now=now) for path in paths)
     return await _import_reports(
-        request, files, source=body.source, account=body.account, dry_run=body.dry_run
+        request,
+        files,
+        way=FILE,
+        source=body.source,
+        account=body.account,
+        add_to=body.add_to or "",
+        dry_run=body.dry_run,
+        replace=body.replace,
     )
 
 
@@ -231,19 +364,21 @@ async def import_statements(request: OperatorRequest[MoneyServices, StatementFil
     "/statement-uploads",
     MODIFY_BILLING,
     "Import uploaded provider reports",
-    optional=("source", "account", "dry_run"),
+    optional=("source", "account", "add_to", "dry_run", "replace"),
     takes={MULTIPART: OBJECT},
     answers=ImportStatementsAnswer,
 )
 async def upload_statements(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Import the files of a form. A report of several files must be in one form, because a report replaces whole days.
+    Import the files of a form. Send a report of several files in one form, because a report replaces whole days, or
+    add each further part with `add_to`.
 
     The parameters are those of an import. `dry_run=true` returns the changes without storing them.
     """
     query = request.http.query
-    dry_run = query.get("dry_run", "false")
+    dry_run, replace = query.get("dry_run", "false"), query.get("replace", "false")
     check_one_of("dry_run", dry_run, ("true", "false"))
+    check_one_of("replace", replace, ("true", "false"))
     settings = request.services.reconciliation()
     with TemporaryDirectory(prefix="tollhouse-") as directory:
         uploaded = await store_uploaded_files(
@@ -258,9 +393,12 @@ async def upload_statements(request: OperatorRequest[MoneyServices, None]) -> Re
         return await _import_reports(
             request,
             files,
+            way=UPLOAD,
             source=query.get("source") or None,
             account=query.get("account") or None,
+            add_to=query.get("add_to", ""),
             dry_run=dry_run == "true",
+            replace=replace == "true",
         )
 
 
@@ -268,9 +406,12 @@ async def _import_reports(
     request: OperatorRequest[MoneyServices, Any],
     files: Iterable[ReportFile],
     *,
+    way: str,
     source: str | None,
     account: str | None,
+    add_to: str,
     dry_run: bool,
+    replace: bool,
 ) -> Result:
     settings = request.services.reconciliation()
     reports = await asyncio.to_thread(
@@ -286,19 +427,57 @@ async def _import_reports(
         outcome = None
         if report.statement is not None:
             outcome = await request.registry.statements.import_statement(
-                report.statement, actor=request.actor, dry_run=dry_run
+                report.statement,
+                actor=request.actor,
+                way=way,
+                add_to=add_to,
+                dry_run=dry_run,
+                replace=replace,
+                keep_replaced_s=settings.keep_replaced,
             )
         shown.append(_describe_report(report, outcome))
     return {"imports": shown, "dry_run": dry_run}
 
 
 @operator_call(
-    "DELETE", "/statements/{id}", MODIFY_BILLING, "Delete a month of a source's bills", answers=DeletedItem
+    "GET",
+    "/statement-imports",
+    VIEW_COSTS,
+    "List imports of provider reports",
+    lists=IMPORTS,
+    item=StatementImportItem,
 )
-async def delete_statement(request: OperatorRequest[MoneyServices, None]) -> Result:
+async def list_imports(request: OperatorRequest[MoneyServices, None]) -> Result:
+    return await request.list_page(IMPORTS, MemoryRows(list(await request.registry.statements.imports())))
+
+
+@operator_call(
+    "GET",
+    "/statement-imports/{id}",
+    VIEW_COSTS,
+    "Get an import of provider reports",
+    answers=OneStatementImport,
+)
+async def get_import(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """Return an import and what counts of each of its days."""
     id = request.path_parameter("id")
-    await request.registry.statements.delete(id, actor=request.actor)
-    return {"deleted": id}
+    for info in await request.registry.statements.imports():
+        if info.id == id:
+            return _describe_import_with_days(info)
+    raise NotThere("no import has this id; list them with tollhouse reconcile imports")
+
+
+@operator_call(
+    "POST",
+    "/statement-imports/{id}/undo",
+    MODIFY_BILLING,
+    "Undo an import of provider reports",
+    answers=OneStatementImport,
+)
+async def undo_import(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """Undo an import: the figures that it replaced count again. A month that rests on it must be open."""
+    info = await request.registry.statements.undo(request.path_parameter("id"), actor=request.actor)
+    return _describe_import_with_days(info)
 
 
 @operator_call(
@@ -325,7 +504,7 @@ async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]
         puller.check_exists(name)
     await request.registry.audit_change(request.actor, "statement.pull", ", ".join(names) or "all")
     for name in names:
-        await puller.pull_statements(name)
+        await puller.pull_statements(name, replace=request.body.replace)
     return {
         "statement_pulls": [
             _describe_pull(state) for state in await puller.pull_states() if state.name in names
@@ -347,6 +526,8 @@ def _amounts_by_currency(statement: Statement) -> dict[str, str]:
 def _describe_report(report: ParsedReport, outcome: StatementOutcome | None) -> Mapping[str, object]:
     statement = report.statement
     shown: dict[str, object] = {
+        "id": (outcome and outcome.id) or None,
+        "already": (outcome and outcome.already) or None,
         "source": report.source.name,
         "files": list(report.names),
         "read": report.read,

@@ -270,12 +270,7 @@ async def get_clusters(request: KeyRequest[ClusterReportServices, None]) -> Resu
 
 
 @_call(
-    "GET",
-    _ONE,
-    "container:get-clusters",
-    "Read a cluster",
-    gives={JSON: OneCluster},
-    refusals=(*READ, 404),
+    "GET", _ONE, "container:get-clusters", "Read a cluster", gives={JSON: OneCluster}, refusals=(*READ, 404)
 )
 async def get_cluster(request: KeyRequest[ClusterReportServices, None]) -> Result:
     return describe_cluster_by_id(request.services.clusters, request.path_parameter("id"))
@@ -320,11 +315,7 @@ async def show_cluster(request: OperatorRequest[SenderServices, None]) -> Result
 
 
 @operator_call(
-    "PATCH",
-    "/clusters/{id}",
-    OPERATE_SPOOL,
-    "Name, label, enable or configure a cluster",
-    answers=OneCluster,
+    "PATCH", "/clusters/{id}", OPERATE_SPOOL, "Name, label, enable or configure a cluster", answers=OneCluster
 )
 async def change_cluster(request: OperatorRequest[SenderServices, ClusterChanges]) -> Result:
     clusters = request.services.require_clusters()

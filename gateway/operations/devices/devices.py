@@ -191,6 +191,14 @@ class DeviceSpool(msgspec.Struct, kw_only=True):
     oldest_age_s: Annotated[
         float | UnsetType | None, words("The age of the oldest waiting record in seconds."), example(None)
     ] = UNSET
+    full: Annotated[
+        bool | UnsetType, words("Whether the device can store no further record."), example(False)
+    ] = UNSET
+    refused_since: Annotated[
+        str | UnsetType | None,
+        words("When the device refused the first telemetry since its last stored record, or null."),
+        example(None),
+    ] = UNSET
 
 
 class DeviceStateChange(msgspec.Struct, kw_only=True):
@@ -223,7 +231,7 @@ class FleetAssistant(msgspec.Struct, kw_only=True):
         str,
         words(
             "Whether calls of the last use arrived: `none` (not used), `heard` (yes), `waiting` (may still arrive), "
-            "`delayed` (on the machine), `losing` (no), or `unseen` (no agent and no recent call)."
+            "`delayed` (on the machine), `losing` (no), or `unseen` (not comparable, or no agent and no recent call)."
         ),
         example("none"),
     ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
@@ -14,14 +14,8 @@ from gateway.bills.plans.declared import PlanTable
 from gateway.core.errors import Refusal
 from gateway.core.fields import build_answer
 from gateway.core.schemas import TEXT
-from gateway.devices.fleet.coverage import (
-    STATES,
-    CauseCount,
-    CoveragePart,
-    FleetCoverage,
-    FleetRow,
-)
-from gateway.devices.fleet.inventory_lists import MAX_LIST, SOURCES, read_inventory_list
+from gateway.devices.fleet.coverage import STATES, CauseCount, CoveragePart, FleetCoverage, FleetRow
+from gateway.devices.fleet.inventory_lists import SOURCES, read_inventory_list
 from gateway.devices.fleet.repairs import repair_of_cause
 from gateway.devices.machine_state import FAILING, LINKS, WORDS
 from gateway.http.lists import (
@@ -35,13 +29,17 @@ from gateway.http.lists import (
     yes_no_filter,
 )
 from gateway.http.requests import Result
+from gateway.money.lost_calls import SHOWN_DAYS, FleetLosses
 from gateway.operations.devices.devices import FleetAssistant, describe_assistant
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, read_bounded_body
+from spool.devices.use_days import KEPT_DAYS
+from spool.errors import Invalid
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
-from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
+from spool.registry.insights import dollar_text
+from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_COSTS, VIEW_OPERATION
 from spool.registry.tables.inventory import Inventory
 from spool.registry.texts import check_one_of
 
@@ -122,7 +120,9 @@ MACHINES: ListDefinition[FleetRow] = ListDefinition(
 )
 
 
-def describe_coverage(coverage: FleetCoverage, inventory: Inventory | None) -> dict[str, object]:
+def describe_coverage(
+    coverage: FleetCoverage, inventory: Inventory | None, losses: FleetLosses, *, shows_costs: bool
+) -> dict[str, object]:
     return {
         "machines": coverage.machines,
         "covered": coverage.covered,
@@ -134,9 +134,31 @@ def describe_coverage(coverage: FleetCoverage, inventory: Inventory | None) -> d
         "states": dict(coverage.states),
         "causes": [_describe_cause(count) for count in coverage.causes],
         "assistants": {name: dict(counts) for name, counts in coverage.assistants.items()},
-        "teams": [_describe_coverage_part("team", part) for part in coverage.teams],
+        "teams": [
+            {**_describe_coverage_part("team", part), "lost_calls": losses.calls_by_team.get(part.name, 0)}
+            for part in coverage.teams
+        ],
         "systems": [_describe_coverage_part("system", part) for part in coverage.systems],
         "inventory": describe_machine_inventory(inventory),
+        "losses": describe_losses(losses, shows_costs=shows_costs),
+    }
+
+
+def describe_losses(losses: FleetLosses, *, shows_costs: bool) -> dict[str, object]:
+    """Return the losses of some days. Without `shows_costs`, no cost shows what a few people spend."""
+    share = losses.lost_share if shows_costs else None
+    costs = losses.estimated, losses.counted
+    estimated, counted = (None if cost is None or not shows_costs else dollar_text(cost) for cost in costs)
+    return {
+        "since": losses.first,
+        "until": losses.last,
+        "calls": losses.calls,
+        "slots": losses.slots,
+        "people": losses.people,
+        "machines": losses.machines,
+        "estimated_cost": estimated,
+        "counted_cost": counted,
+        "covered_cost_percent": None if share is None else int((1 - share) * 1000) / 10,
     }
 
 
@@ -181,6 +203,13 @@ class CoverageStates(msgspec.Struct, kw_only=True):
     unused: Annotated[int, words("The machines whose assistants nobody uses."), example(0)]
     reporting: Annotated[int, words("The machines with an assistant that reports."), example(0)]
     delayed: Annotated[int, words("The machines on which calls wait."), example(0)]
+    unseen: Annotated[
+        int,
+        words(
+            "The machines that cannot be judged, because uses of an assistant cannot be compared with calls."
+        ),
+        example(0),
+    ]
     at_risk: Annotated[int, words("The machines with a setting that will lose the next calls."), example(1)]
     unknown: Annotated[
         int, words("The machines of which nothing is known, or whose settings cannot be read."), example(0)
@@ -200,6 +229,11 @@ class CoverageStates(msgspec.Struct, kw_only=True):
 
 class TeamCoverage(msgspec.Struct, kw_only=True):
     team: Annotated[str, words("The team, or empty if it is unknown."), example("engineering")]
+    lost_calls: Annotated[
+        int,
+        words("The least number of calls that machines of the team lost in the days of `losses`."),
+        example(2),
+    ]
     machines: Annotated[int, words("The machines of the team."), example(1)]
     covered: Annotated[
         int,
@@ -207,9 +241,7 @@ class TeamCoverage(msgspec.Struct, kw_only=True):
         example(0),
     ]
     covered_percent: Annotated[
-        float,
-        words("The covered part in percent, rounded down to a tenth."),
-        example(0.0),
+        float, words("The covered part in percent, rounded down to a tenth."), example(0.0)
     ]
 
 
@@ -224,9 +256,7 @@ class SystemCoverage(msgspec.Struct, kw_only=True):
         example(0),
     ]
     covered_percent: Annotated[
-        float,
-        words("The covered part in percent, rounded down to a tenth."),
-        example(0.0),
+        float, words("The covered part in percent, rounded down to a tenth."), example(0.0)
     ]
 
 
@@ -248,6 +278,39 @@ class SeatCoverage(msgspec.Struct, kw_only=True):
     ]
     without_machine_names: Annotated[
         list[str], words("Names of these people, as records have them; at most 100."), example([])
+    ]
+
+
+class CoverageLosses(msgspec.Struct, kw_only=True):
+    since: Annotated[str, words("The first UTC day."), example("2026-11-24")]
+    until: Annotated[str, words("The last UTC day, which is included."), example("2026-11-30")]
+    calls: Annotated[int, words("The least number of calls that did not arrive."), example(41)]
+    slots: Annotated[
+        int, words("The slots of five minutes in which a session was used and no call arrived."), example(130)
+    ]
+    people: Annotated[
+        int, words("The people whose calls were lost. A machine without a user counts as one."), example(3)
+    ]
+    machines: Annotated[int, words("The machines that lost calls."), example(3)]
+    estimated_cost: Annotated[
+        str | None,
+        words(
+            "The estimated cost of the lost calls in USD. It is part of no other cost. Null if it is unknown, without "
+            "the permission set *View Costs*, or with `privacy.min_group`."
+        ),
+        example("6.20"),
+    ]
+    counted_cost: Annotated[
+        str | None,
+        words("The cost of all calls of coding assistants in these days in USD, or null without losses."),
+        example("413.02"),
+    ]
+    covered_cost_percent: Annotated[
+        float | None,
+        words(
+            "The counted part of both costs in percent, rounded down to a tenth, or null without an estimate."
+        ),
+        example(98.5),
     ]
 
 
@@ -311,6 +374,7 @@ class CoverageAnswer(msgspec.Struct, kw_only=True):
     teams: Annotated[list[TeamCoverage], words("The teams, each with the fields below.")]
     systems: Annotated[list[SystemCoverage], words("The systems, each with the fields below.")]
     inventory: Annotated[InventoryImport | None, words("The inventory, with the fields below.")]
+    losses: Annotated[CoverageLosses, words("The lost calls of `since` to `until`, with the fields below.")]
     people: Annotated[SeatCoverage, words("The people, with the fields below.")]
 
 
@@ -338,9 +402,7 @@ class FleetDeviceItem(msgspec.Struct, kw_only=True):
         example([{"state": "overridden", "cause": "other_endpoint", "words": "sends to another endpoint"}]),
     ]
     device: Annotated[
-        str | None,
-        words("The id of the device, or null if the machine has none."),
-        example("laptop-ada"),
+        str | None, words("The id of the device, or null if the machine has none."), example("laptop-ada")
     ]
     expected: Annotated[bool, words("Whether the machine is in the inventory."), example(True)]
     hostname: Annotated[str, words("The host name."), example("ada-mac")]
@@ -391,15 +453,39 @@ class ReplaceInventoryAnswer(msgspec.Struct, kw_only=True):
     "/fleet/coverage",
     VIEW_OPERATION,
     "Show how many machines of the fleet report, and why others do not",
+    optional=("since", "until"),
     answers=CoverageAnswer,
 )
 async def show_coverage(request: OperatorRequest[SenderServices, None]) -> Result:
-    fleet = request.services.require_fleet()
+    """
+    Return the coverage now, and the calls that were lost from the UTC day `since` to the UTC day `until`, both
+    included. Without them, these are the last 7 days.
+    """
+    fleet, estimator = request.services.require_fleet(), request.services.require_losses()
+    query = request.http.query
+    until = _read_day(query, "until", datetime.fromtimestamp(request.now(), UTC).date())
+    since = _read_day(query, "since", until - timedelta(days=SHOWN_DAYS - 1))
+    if not timedelta(0) <= until - since < timedelta(days=KEPT_DAYS):
+        raise Invalid(f"until must be 0 to {KEPT_DAYS - 1} days after since")
     rows = await fleet.machine_rows()
+    losses = await estimator.losses_between(since, until)
+    shows_costs = VIEW_COSTS in request.rights.permission_sets and not request.shared.people.min_group
     return {
-        **describe_coverage(fleet.measure_coverage(rows), fleet.inventory),
+        **describe_coverage(fleet.measure_coverage(rows), fleet.inventory, losses, shows_costs=shows_costs),
         "people": await asyncio.to_thread(_seat_coverage_fields, request, rows),
     }
+
+
+def _read_day(query: Mapping[str, str], name: str, default: date) -> date:
+    if name not in query:
+        return default
+    try:
+        day = date.fromisoformat(query[name])
+    except ValueError:
+        raise Invalid(f"{name} must be a day such as 2026-11-20") from None
+    if not date(1970, 1, 1) <= day < date(2100, 1, 1):
+        raise Invalid(f"{name} must be a day from 1970 to 2099")
+    return day
 
 
 def _seat_coverage_fields(
@@ -495,7 +581,8 @@ async def _read_csv(request: OperatorRequest[SenderServices, None]) -> bytes:
     """Read the body. Raises Refusal 415 or 413. The request's rights are checked again."""
     if request.http.content_type != CSV:
         raise Refusal(415, "unsupported_media_type", f"send the list as {CSV}")
-    content = await read_bounded_body(request.http, max_bytes=MAX_LIST)
+    most = request.services.require_devices().settings.max_inventory_bytes
+    content = await read_bounded_body(request.http, max_bytes=most, setting="devices.max_inventory_bytes")
     if request.check_again is not None:
         await request.check_again()
     return content

@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, UnsetType
 from gateway.clusters.clusters import Clusters
 from gateway.core.errors import BadPayload
 from gateway.core.schemas import Schema, closed_object_schema, schema_with_description
-from gateway.devices.fleet.heartbeat_facts import FACTS, valid_facts, valid_hardware_id
+from gateway.devices.fleet.heartbeat_facts import FACTS, valid_facts, valid_hardware_id, without_future_days
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.own_verdicts import OwnVerdicts
 from gateway.devices.reports import DeviceReport
@@ -58,6 +58,11 @@ class NamedDevice(msgspec.Struct, kw_only=True):
 class SpoolDepth(msgspec.Struct, kw_only=True):
     records: Annotated[Count | None, words("The number of waiting records.")] = None
     oldest_age_s: Annotated[float | None, words("The age of the oldest waiting record in seconds.")] = None
+    full: Annotated[bool | UnsetType, words("Whether the device can store no further record.")] = UNSET
+    refused_since: Annotated[
+        Text | UnsetType | None,
+        words("When the device refused the first telemetry since its last stored record, or null."),
+    ] = UNSET
 
 
 class SourceSeen(msgspec.Struct, kw_only=True):
@@ -99,7 +104,10 @@ class Report(NamedDevice, kw_only=True):
     ] = None
     assistants: Annotated[
         Any,
-        words("By coding assistant: `state`, `cause`, `version`, `configured`, `use` and hours. See Fleet."),
+        words(
+            "By coding assistant: `state`, `cause`, `version`, `configured`, `use`, hours, and `slots`: by UTC day, "
+            "the used slots of five minutes, the lost ones, and the least number of lost calls. See Fleet."
+        ),
     ] = None
     key_storage: Annotated[Any, words("Where the agent keeps its key: `tpm`, `keychain` or `file`.")] = None
     hardware_id: Annotated[
@@ -166,7 +174,7 @@ def _report_address(path: str, scope: str, endpoint: str, summary: str, gives: t
 )
 async def enroll_device(request: KeyRequest[DeviceReportServices, Report]) -> Result:
     lifecycle = request.services.devices
-    facts = _to_device_report(request.body, request.bearer)
+    facts = _to_device_report(request.body, request.bearer, lifecycle.now())
     device, key = await lifecycle.enrol_or_update(facts, request.bearer, request.http.remote or "")
     await request.services.clusters.store_device_cluster(device, request.bearer)
     answer = EnrolmentAnswer(device=_reporting_device(device, lifecycle), key=key or UNSET)
@@ -182,7 +190,7 @@ async def enroll_device(request: KeyRequest[DeviceReportServices, Report]) -> Re
 )
 async def heartbeat_device(request: KeyRequest[DeviceReportServices, Report]) -> Result:
     lifecycle = request.services.devices
-    facts = _to_device_report(request.body, request.bearer)
+    facts = _to_device_report(request.body, request.bearer, lifecycle.now())
     device, word = await lifecycle.store_heartbeat_and_issue_token(
         facts, request.bearer, request.http.remote or ""
     )
@@ -216,7 +224,7 @@ def _device_id(body: NamedDevice, bearer: AuthenticatedKey) -> str:
     return id
 
 
-def _to_device_report(report: Report, bearer: AuthenticatedKey) -> DeviceReport:
+def _to_device_report(report: Report, bearer: AuthenticatedKey, now: float) -> DeviceReport:
     try:
         labels = check_labels(report.labels)
     except Invalid as error:
@@ -245,7 +253,7 @@ def _to_device_report(report: Report, bearer: AuthenticatedKey) -> DeviceReport:
         revoked=report.state == REVOKED,
         reset=report.reset,
         sent_at=_parse_sent_at(report.sent_at),
-        heartbeat=_heartbeat_json(report),
+        heartbeat=_heartbeat_json(report, now),
     )
 
 
@@ -263,7 +271,7 @@ def _parse_sent_at(sent_at: str | float | None) -> float | None:
     return sent_at
 
 
-def _heartbeat_json(report: Report) -> bytes:
+def _heartbeat_json(report: Report, now: float) -> bytes:
     """Return the fields that only a heartbeat has, as JSON for the upstream."""
     fields: dict[str, object] = {}
     if report.sent_at is not None:
@@ -273,7 +281,7 @@ def _heartbeat_json(report: Report) -> bytes:
     if report.sources:
         fields["sources"] = report.sources
     facts = {name: getattr(report, name) for name in FACTS}
-    return msgspec.json.encode({**fields, **valid_facts(facts)})
+    return msgspec.json.encode({**fields, **without_future_days(valid_facts(facts), now)})
 
 
 def _reporting_device(device: Device, lifecycle: DeviceLifecycle) -> ReportingDevice:

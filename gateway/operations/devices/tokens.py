@@ -21,6 +21,7 @@ from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid, NotAllowed
 from spool.record import utc_iso
 from spool.registry.enrolment_tokens import (
+    PER_HOUR,
     STATES,
     EnrolmentToken,
     EnrolmentTokenTable,
@@ -32,7 +33,7 @@ from spool.registry.file_owners import owner_document_id
 from spool.registry.permission_sets import API_KEY_MANAGEMENT, OPERATE_SPOOL, VIEW_OPERATION
 from spool.registry.registry import Registry
 
-MAX_SERIALS = 5000
+MAX_SERIALS = 5000  # with 50 characters each, they fit into a request of 256 KiB
 
 
 class ListedToken(msgspec.Struct, frozen=True):
@@ -49,6 +50,9 @@ class NewToken(RequestBody):
     name: Annotated[str, words("The name of the token.")]
     expires_at: Annotated[str, words("When the token expires: a time or a day, which is included.")]
     uses: Annotated[int, words("The number of devices that the token may enrol.")] = 1
+    per_hour: Annotated[
+        int, words("The number of devices that the token may enrol within an hour, or 0 for no limit.")
+    ] = PER_HOUR
     labels: Annotated[
         dict[str, str], words("Labels of the devices that enrol with the token, as name and value.")
     ] = msgspec.field(default_factory=dict)
@@ -73,6 +77,7 @@ def describe_token(row: ListedToken) -> dict[str, object]:
         "state": row.state,
         "used": row.used,
         "uses": token.uses,
+        "per_hour": token.per_hour,
         "serial": token.serial or None,
         "labels": dict(token.labels),
         "created": utc_iso(token.created),
@@ -111,6 +116,11 @@ class TokenItem(msgspec.Struct, kw_only=True):
         int, words("The number of devices that used the token, including deleted ones."), example(212)
     ]
     uses: Annotated[int, words("The number of devices that the token may enrol."), example(500)]
+    per_hour: Annotated[
+        int,
+        words("The number of devices that the token may enrol within an hour, or 0 for no limit."),
+        example(200),
+    ]
     serial: Annotated[
         str | None,
         words("The serial number of the only machine that may use the token, or null."),
@@ -158,14 +168,23 @@ async def create_tokens(request: OperatorRequest[SenderServices, NewToken]) -> R
     body = request.body
     serials = [serial.strip() for serial in body.serials]
     if len(serials) > MAX_SERIALS:
-        raise Invalid(f"serials must have at most {MAX_SERIALS} serial numbers")
+        raise Invalid(
+            f"serials must have at most {MAX_SERIALS} serial numbers; send the others in another request"
+        )
     if serials and body.uses != 1:
         raise Invalid("a token for a serial number has a single use: leave out `uses`")
     if "" in serials or len({serial.casefold() for serial in serials}) < len(serials):
         raise Invalid("each serial number must appear once and must not be empty")
     expires_at = parse_moment("expires_at", body.expires_at, end=True).timestamp()
     drafts = [
-        TokenDraft(name=body.name, uses=body.uses, expires_at=expires_at, labels=body.labels, serial=serial)
+        TokenDraft(
+            name=body.name,
+            uses=body.uses,
+            expires_at=expires_at,
+            labels=body.labels,
+            serial=serial,
+            per_hour=body.per_hour,
+        )
         for serial in serials or [""]
     ]
     made = await _token_table(request).create(drafts, actor=request.actor)
@@ -213,6 +232,7 @@ class TokenInFile(RequestBody):
     uses: int = 1
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     serial: str = ""
+    per_hour: int = PER_HOUR
 
 
 class TokenFileHandler(ObjectFileHandler):
@@ -281,6 +301,7 @@ def _token_draft(new_values: TokenInFile) -> TokenDraft:
         expires_at=expires_at,
         labels=new_values.labels,
         serial=new_values.serial,
+        per_hour=new_values.per_hour,
     )
 
 

@@ -31,6 +31,7 @@ from gateway.operations.files.sets import FileSet, FileSetObject, Problem, Probl
 from gateway.operations.files.text import suggestion
 from gateway.operations.managed import OperationCaller
 from gateway.operations.services import OperatorServices
+from spool.engines import empty_registry_store
 from spool.errors import NotAllowed, NotThere
 from spool.registry.audit import AuditedChange
 from spool.registry.file_owners import DeclaringFile, owner_document_id
@@ -89,10 +90,12 @@ class ApplyOutcome:
 class ApplyOptions:
     """
     The options of applying a set. `secrets` maps the secret files that objects name to their contents. `rights` are
-    the permission sets of the person; None means all, for the start of a server.
+    the permission sets of the person; None means all, for the start of a server. `on_empty`: compare with an
+    installation without objects, in a dry run. Then each named secret counts as present, because no export has it.
     """
 
     dry_run: bool = False
+    on_empty: bool = False
     adopt: bool = False
     secrets: Mapping[str, str] = field(default_factory=dict)
     rights: Collection[str] | None = None
@@ -111,7 +114,7 @@ async def apply_file_set(
     known = [name for name in services.money.ledger.dimensions() if name not in in_force]
 
     async def apply_files_to_draft(draft: Registry) -> ApplyOutcome:
-        draft.kept_channels.be_draft_of(registry.kept_channels)
+        draft.kept_channels.be_draft_of(registry.kept_channels, keeps_secrets=options.on_empty)
         lost: set[str] = set()
         caller = _caller_that_writes_to_draft(services, draft, actor, known, lost)
         outcome = await _ApplyRun(caller, files, options, lost).run()
@@ -125,6 +128,8 @@ async def apply_file_set(
             )
         return outcome
 
+    if options.on_empty:
+        return await registry.run_on_empty_draft(apply_files_to_draft, empty_registry_store())
     return await registry.run_on_draft(
         apply_files_to_draft, lambda outcome: outcome.is_valid and not options.dry_run
     )
@@ -387,6 +392,8 @@ class _ApplyRun:
             if not secret.strip():
                 raise NotAllowed(f"secret_file: {path!r} is empty")
             return secret
+        if self._how.on_empty:
+            return kind.new_secret() if kind.makes_secrets else None
         if file_set_object.secret_file:
             if keeps_secret and not self._how.dry_run:
                 remark = f"keeps its secret, because there is no file {path!r}"

@@ -31,12 +31,16 @@ from gateway.operations.requests.address import SIGNED_IN, SLICED, operator_call
 from gateway.operations.requests.admission import missing_right_refusal
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
-from spool.errors import NotThere
+from spool.errors import Invalid, NotThere
 from spool.registry.field_notes import example, words
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, ORGANIZATION_ADMINISTRATION
 
-_FILES_BYTES = BodyLimit("files.max_bytes", lambda services: services.installation.config().files.max_bytes)
+_FILES_LIMIT = BodyLimit(
+    "files.max_bytes",
+    lambda services: services.installation.config().files.max_bytes,
+    ("files.max_objects", lambda services: _max_texts(services.installation.config().files.max_objects)),
+)
 
 
 class FilesToApply(RequestBody):
@@ -51,11 +55,24 @@ class FilesToApply(RequestBody):
     adopt: Annotated[
         bool, words("Take over objects of other sets, and objects made by hand."), example(False)
     ] = False
+    on_empty: Annotated[
+        bool,
+        words(
+            "Compare with an installation that has this configuration and no objects. Needs `dry_run`. The secrets "
+            "that the files name count as present."
+        ),
+        example(False),
+    ] = False
     secrets: Annotated[
         dict[str, str],
         words("The content of each file with a secret, by the path that the files name."),
         example({}),
     ] = msgspec.field(default_factory=dict)
+
+
+def _max_texts(max_objects: int) -> int:
+    """Return how many texts a request has if each object has a file and a secret of its own, each with a name."""
+    return 4 * max_objects + len(FilesToApply.__struct_fields__)
 
 
 class DifferenceItem(msgspec.Struct, kw_only=True):
@@ -74,6 +91,11 @@ class ProblemItem(msgspec.Struct, kw_only=True):
     file: Annotated[str, words("The name of the file with the problem."), example("budgets.yaml")]
     line: Annotated[int, words("The line, from 1."), example(12)]
     column: Annotated[int, words("The column, from 1."), example(3)]
+    object: Annotated[
+        str,
+        words("The kind and the name of the object with the problem, or empty."),
+        example("budget Monthly"),
+    ]
     message: Annotated[str, words("The problem."), example('view "Serch" does not exist')]
 
 
@@ -188,7 +210,7 @@ def _require_kind(kind_word: str) -> ObjectFileHandler:
     ORGANIZATION_ADMINISTRATION,
     "Apply settings from files",
     gives={JSON: ApplyAnswer},
-    limit=_FILES_BYTES,
+    limit=_FILES_LIMIT,
 )
 async def apply_files(request: OperatorRequest[OperatorServices, FilesToApply]) -> Result:
     """
@@ -197,8 +219,17 @@ async def apply_files(request: OperatorRequest[OperatorServices, FilesToApply]) 
     A dry run answers with the problems instead. Each change needs the permission set that the change by hand needs.
     """
     body = request.body
-    rights = request.rights.permission_sets
-    how = ApplyOptions(dry_run=body.dry_run, adopt=body.adopt, secrets=body.secrets, rights=rights)
+    if body.on_empty and not body.dry_run:
+        raise Invalid(
+            "on_empty needs dry_run: true, because it compares with an installation that does not exist"
+        )
+    how = ApplyOptions(
+        dry_run=body.dry_run,
+        on_empty=body.on_empty,
+        adopt=body.adopt,
+        secrets=body.secrets,
+        rights=request.rights.permission_sets,
+    )
     outcome = await apply_and_activate(request.services, body.files, how, actor=request.actor)
     if not body.dry_run and not outcome.is_valid:
         if reasons := reasons_not_applied(outcome):

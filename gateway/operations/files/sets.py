@@ -44,11 +44,12 @@ MAX_TEXT = 300  # maximum characters of a file name or a message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A problem at a place of a file. Line and column count from 1."""
+    """A problem at a place of a file. Line and column count from 1. `object` is "" if it could not be read."""
 
     file: str
     line: int = 1
     column: int = 1
+    object: str = ""
     message: str
 
     @property
@@ -75,7 +76,8 @@ class FileSetObject:
         return self.places[()][0]
 
     def problem_at(self, message: str, path: Path = ()) -> Problem:
-        return _problem_at(self.file, self.places, path, message)
+        label = f"{self.kind.noun} {object_label(self.key)}".rstrip()[:MAX_TEXT]
+        return replace(_problem_at(self.file, self.places, path, message), object=label)
 
 
 class Problems:

@@ -61,10 +61,11 @@ if TYPE_CHECKING:
     from gateway.intake.billing_connections import BillingConnections
     from gateway.intake.sender_fields import SenderFieldSaver
     from gateway.money.budgets.evaluator import BudgetEvaluator
+    from gateway.money.lost_calls import LossEstimator
     from gateway.money.recommendations.adviser import RecommendationUpdater
+    from gateway.money.waste.lane import LaneSettings
     from gateway.monitoring.late_reports import LateReportSaver
     from gateway.monitoring.sender_hours import SenderHoursTracker
-    from gateway.normalise.memory.spans import SpanMemory
     from gateway.operations.holders.demo_month import DemoMonth
     from gateway.operations.records.served_hours import ServedTokensByHour
     from gateway.people.authentication.access import KeyAccess
@@ -292,7 +293,6 @@ class SpoolServices:
     max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
     hold_s: Callable[[], float] = lambda: 0.0
     native: CompiledModuleUse = NO_NATIVE
-    memory: LazyValue[SpanMemory] | None = None  # memory of known spans, or None without the compiled module
     late_reports: LateReportSaver | None = None  # late reports, or None while the registry is damaged
     # hours in which senders sent, or None in an agent and while the registry is damaged
     sender_hours: SenderHoursTracker | None = None
@@ -322,6 +322,7 @@ class SenderServices(WithRegistry):
     listed_devices: Rows[Any]
     devices: DeviceLifecycle | None = None
     fleet: Fleet | None = None
+    losses: LossEstimator | None = None
     clusters: Clusters | None = None
     container_files: ContainerFiles | None = None
     shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_key_shares
@@ -345,6 +346,12 @@ class SenderServices(WithRegistry):
         if self.fleet is None:
             raise Refusal(503, "no_fleet", "the fleet is not managed here")
         return self.fleet
+
+    def require_losses(self) -> LossEstimator:
+        """Return the losses of the fleet. Raises Refusal 503 without a fleet."""
+        if self.losses is None:
+            raise Refusal(503, "no_fleet", "the fleet is not managed here")
+        return self.losses
 
     def require_container_files(self) -> ContainerFiles:
         """Return the files of container metrics. Raises Refusal 503 if this process has none."""
@@ -436,6 +443,8 @@ class MoneyServices(WithRegistry):
     budgets: LazyValue[BudgetEvaluator] | None = None
     allocation: Callable[[], AllocationSettings] = AllocationSettings
     currency: Callable[[], CurrencySettings] = CurrencySettings
+    # settings of the sources, which may declare the fields that decide the lane of a call
+    sources: Callable[[], Mapping[str, LaneSettings]] = dict
     # hours in which senders sent, or None in an agent and while the registry is damaged
     sender_hours: SenderHoursTracker | None = None
     # sums of served models, which the first query for them creates

@@ -77,9 +77,7 @@ class OneBackup(msgspec.Struct, kw_only=True):
 
 class DemoState(msgspec.Struct, kw_only=True):
     state: Annotated[
-        str | None,
-        words("The state of the demo month; null if this server can have none."),
-        example("none"),
+        str | None, words("The state of the demo month; null if this server can have none."), example("none")
     ]
 
 

@@ -14,13 +14,7 @@ import msgspec
 from gateway.core.errors import Refusal
 from gateway.http.lists import SearchableObject
 from gateway.http.requests import Result, services_type_of_handler
-from gateway.operations.requests.address import (
-    NOTHING,
-    ROWS_AT,
-    SIGNED_IN,
-    OperatorApiAddress,
-    operator_call,
-)
+from gateway.operations.requests.address import NOTHING, ROWS_AT, SIGNED_IN, OperatorApiAddress, operator_call
 from gateway.operations.requests.admission import can_call
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import OperatorServices

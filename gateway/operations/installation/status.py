@@ -10,14 +10,7 @@ from aiohttp import web
 
 from gateway.core.errors import not_found_refusal
 from gateway.core.first_use import import_in_thread
-from gateway.core.schemas import (
-    BOOLEAN,
-    OBJECT,
-    TEXT,
-    Schema,
-    closed_object_schema,
-    schema_with_description,
-)
+from gateway.core.schemas import BOOLEAN, OBJECT, TEXT, Schema, closed_object_schema, schema_with_description
 from gateway.http import answers
 from gateway.http.address import ApiAddress, addresses_of_handler
 from gateway.http.answers import JSON

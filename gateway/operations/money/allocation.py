@@ -252,12 +252,7 @@ class DraftToPublish(DraftToValidate):
 
 
 @operator_call(
-    "POST",
-    "/allocation/validate",
-    VIEW_COSTS,
-    "Validate a definition",
-    in_turn=True,
-    answers=OneVersion,
+    "POST", "/allocation/validate", VIEW_COSTS, "Validate a definition", in_turn=True, answers=OneVersion
 )
 async def validate_definition(request: OperatorRequest[MoneyServices, DraftToValidate]) -> Result:
     body = request.body

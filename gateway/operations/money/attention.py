@@ -42,15 +42,7 @@ from spool.listing import ASCENDING, ListQuery, SortField
 from spool.loops import FailedItem
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
-from spool.registry.insights import (
-    IGNORED,
-    IN_PROGRESS,
-    MAX_INSIGHTS,
-    NEW,
-    ON_HOLD,
-    STATUSES,
-    Insight,
-)
+from spool.registry.insights import IGNORED, IN_PROGRESS, MAX_INSIGHTS, NEW, ON_HOLD, STATUSES, Insight
 from spool.registry.notices import (
     CRITICAL,
     INFO,

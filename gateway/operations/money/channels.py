@@ -236,11 +236,7 @@ async def edit_channel(request: OperatorRequest[InstallationServices, ChannelCha
     secret = changes.pop("secret", None)
     table = request.registry.kept_channels
     changed = await table.change(
-        _stored_channel_name(request),
-        changes,
-        secret,
-        version=request.body.version,
-        actor=request.actor,
+        _stored_channel_name(request), changes, secret, version=request.body.version, actor=request.actor
     )
     return {"notification_channel": describe_kept_channel(changed)}
 

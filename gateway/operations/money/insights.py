@@ -16,6 +16,7 @@ from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.insights.gathering import FactSources
 from gateway.money.insights.inspector import InsightUpdater
+from gateway.money.lost_calls import FleetLosses
 from gateway.operations.answers import CommentOnInsight, DeletedItem, OperatorInsight, SearchResult
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.money.attention import visible_insights
@@ -68,6 +69,10 @@ def make_insight_updater(services: OperatorServices) -> InsightUpdater:
             await registry.statements.statements(), pulls, settle_s=services.money.reconciliation().settle
         )
 
+    async def find_lost_calls() -> FleetLosses:
+        losses = await services.senders.require_losses().losses_of_last_days()
+        return losses.without_costs() if registry.people.min_group else losses
+
     optional: dict[str, Any] = (
         {"reconciled": services.money.reconciler().reconcile_recent_months}
         if services.money.reconciler
@@ -75,6 +80,7 @@ def make_insight_updater(services: OperatorServices) -> InsightUpdater:
     )
     if services.senders.fleet is not None:
         optional["fleet"] = services.senders.fleet.machine_rows_in_use
+        optional["losses"] = find_lost_calls
     if services.spool.sender_hours is not None:
         optional["sender_hours"] = services.spool.sender_hours.current_hours
     if services.spool.sender_fields is not None:
@@ -86,7 +92,6 @@ def make_insight_updater(services: OperatorServices) -> InsightUpdater:
             return faults_with_enforcer_names(await auditor().audit_limits())
 
         optional["enforcer_faults"] = find_enforcer_faults
-    memory = services.spool.memory
     sources = FactSources(
         ledger=services.money.ledger,
         log=services.spool.log,
@@ -102,7 +107,6 @@ def make_insight_updater(services: OperatorServices) -> InsightUpdater:
         silent_clusters=services.senders.clusters.offline_clusters if services.senders.clusters else tuple,
         unapplied_configs=services.senders.clusters.unapplied_configs if services.senders.clusters else tuple,
         is_unmapped=services.spool.is_unmapped,
-        read_otherwise=lambda: memory.made.different if memory and memory.made else (),
         late_reports=services.spool.late_reports,
         arrivals=find_bill_arrivals,
         lakes=services.spool.lakes,

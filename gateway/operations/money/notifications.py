@@ -19,18 +19,8 @@ from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
-from spool.registry.notices import (
-    FAILED,
-    SEVERITIES,
-    STATES,
-    WAITING,
-    Notification,
-)
-from spool.registry.permission_sets import (
-    INSTALLATION_ADMINISTRATION,
-    OPERATE_SPOOL,
-    VIEW_OPERATION,
-)
+from spool.registry.notices import FAILED, SEVERITIES, STATES, WAITING, Notification
+from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION, OPERATE_SPOOL, VIEW_OPERATION
 
 
 class ChosenNotifications(RequestBody):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -16,14 +16,26 @@ from gateway.http.requests import Result
 from gateway.money.budgets.declared import COST, MONTHLY
 from gateway.money.budgets.expansion import format_amount_rounded_down
 from gateway.money.budgets.forecast import TooEarly, forecast_running_period
-from gateway.money.comparison.comparing import compare_costs, rank_without_comparison
-from gateway.money.comparison.old_prices import load_price_list
+from gateway.money.comparison.comparing import compare_times
 from gateway.money.comparison.sentence import comparison_sentence
 from gateway.money.costs.answer import has_plans_or_contract_amounts, ledger_for_question
-from gateway.money.costs.earlier_period import EarlierPeriodCoverage, find_earlier_period_coverage
+from gateway.money.costs.earlier_period import (
+    ComparedTimes,
+    EarlierPeriodCoverage,
+    comparison_times,
+    find_earlier_period_coverage,
+    queries_of_spans,
+    read_compared_times,
+)
 from gateway.money.costs.measures import cost_per_count
 from gateway.money.costs.question import CostQuestion, check_span
-from gateway.operations.answers import ComparisonPast, CostAndCalls, MarkItem, OperatorInsight
+from gateway.operations.answers import (
+    ComparedTimesFields,
+    ComparisonPast,
+    CostAndCalls,
+    MarkItem,
+    OperatorInsight,
+)
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.attention import OPEN, visible_insights
 from gateway.operations.money.costs.colours import colours_for_rows
@@ -38,7 +50,7 @@ from spool.cost_kinds import KINDS
 from spool.ledger.billed import USAGE
 from spool.ledger.costs import combine_rows
 from spool.ledger.dimensions import CHARGE, MODEL_FAMILY, OVERAGE, PAID_COST, SEAT_FEE, TOTAL
-from spool.ledger.periods import preceding_query
+from spool.ledger.periods import PREVIOUS, ComparedSpans
 from spool.ledger.queries import CostQuery, CostRow, next_full_hour
 from spool.record import AI_TELEMETRY, utc_iso
 from spool.registry.field_notes import example, words
@@ -95,9 +107,17 @@ class OverviewFigures(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     unpriced: Annotated[int, words("Calls that used something without a known price."), example(0)]
     cost_per_call: Annotated[str | None, words("The average cost of a call."), example("0.013070023333")]
     past: Annotated[ComparisonPast, words("How much of the time to compare with is counted.")]
+    compared: Annotated[
+        ComparedTimesFields | None,
+        words(
+            "The compared part of the period, and the same part of the day or month before, or null. The "
+            "compared cost is `cost` without `since_cut`."
+        ),
+        example(None),
+    ]
     previous: Annotated[
         PreviousFigures | None,
-        words("The same figures for the same part of the day or month before, or null."),
+        words("The figures of the earlier of the compared periods, or null."),
         example(None),
     ]
 
@@ -115,6 +135,7 @@ class PaidFigures(msgspec.Struct, kw_only=True):
     cost: Annotated[str, words("The paid cost of the month so far.")]
     seat_fee: Annotated[str, words("The fees of seats.")]
     overage: Annotated[str, words("The charges for extra usage of plans.")]
+    metered: Annotated[str, words("The cost of calls that no plan covers.")]
     contracts: Annotated[str, words("The amounts of contracts.")]
 
 
@@ -279,12 +300,12 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     since = largest.since
     daily = replace(largest, granularity="daily", group_by=(MODEL_FAMILY,), measures=("cost", "reported"))
     lists = [replace(largest, group_by=(name,)) for name in LISTS]
-    past_queries = [preceding_query(base), preceding_query(today, "today")]
-    pasts = [
-        await find_earlier_period_coverage(query, request.ledger, request.now()) for query in past_queries
+    of_month, of_today = [
+        await _compare_period(request, query, name)
+        for query, name in ((base, "this_month"), (today, "today"))
     ]
     row_sets = await request.ledger.costs_of_queries(
-        [base, past_queries[0], today, past_queries[1], daily, *lists]
+        [base, of_month.query_before, today, of_today.query_before, daily, *lists]
     )
     month, month_before, day, day_before, by_day, *by_list = row_sets
     shown_days = combine_rows(by_day, start=since, group=())
@@ -297,8 +318,8 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "last": (largest.until - timedelta(microseconds=1)).date().isoformat(),
             "whole_since": utc_iso(whole) if since.timestamp() < whole else None,
             "month": {
-                **_fields_of_period_and_previous(first, month, month_before, _OF_MONTH, pasts[0]),
-                "sentence": await _month_sentence(request, base, past_queries[0], pasts[0]),
+                **_fields_of_period_and_previous(first, month, month_before, _OF_MONTH, of_month),
+                "sentence": await _month_sentence(request, base, of_month.spans),
             },
             # total and bounds as in `GET /forecast`, or null if there is too little history
             "forecast": None
@@ -308,7 +329,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
                 for name in ("total", "low", "high")
             },
             **await _paid_cost_fields(request, base),
-            "today": _fields_of_period_and_previous(midnight, day, day_before, _OF_DAY, pasts[1]),
+            "today": _fields_of_period_and_previous(midnight, day, day_before, _OF_DAY, of_today),
             "days": _cost_rows(daily, by_day),
             "reported": shown_days.reported,
             "kinds": {name: getattr(shown_days, name) for name in KINDS},
@@ -333,12 +354,34 @@ def _limit_to_requested_days(request: OperatorRequest[OperatorServices, None], q
     return day_query
 
 
+class _ComparedPeriod(NamedTuple):
+    """The times of a running period's comparison. `compared` is None if the earlier time is not known completely."""
+
+    spans: ComparedSpans
+    past: EarlierPeriodCoverage
+    compared: ComparedTimes | None
+    query_before: CostQuery
+
+
+async def _compare_period(
+    request: OperatorRequest[OperatorServices, None], query: CostQuery, range_name: str
+) -> _ComparedPeriod:
+    now = request.now()
+    times = await comparison_times(request.cost_reader, now, against=PREVIOUS, range_name=range_name)
+    spans = times(query)
+    past = await find_earlier_period_coverage(query, spans, request.ledger, now)
+    compared = None
+    if past.is_fully_covered:
+        compared = await read_compared_times(query, spans, request.ledger, now)
+    return _ComparedPeriod(spans, past, compared, queries_of_spans(query, spans)[1])
+
+
 def _fields_of_period_and_previous(
     start: datetime,
     current_rows: Sequence[CostRow],
     previous_rows: Sequence[CostRow],
     names: Sequence[str],
-    earlier_coverage: EarlierPeriodCoverage,
+    period: _ComparedPeriod,
 ) -> dict[str, object]:
     rows = [combine_rows(side, start=start, group=()) for side in (current_rows, previous_rows)]
     shown, previous = ({name: getattr(row, name) for name in names} for row in rows)
@@ -347,25 +390,19 @@ def _fields_of_period_and_previous(
         "from": start.date().isoformat(),
         **shown,
         **averages,
-        "past": earlier_coverage.to_fields(),
-        "previous": previous if earlier_coverage.is_fully_covered else None,
+        "past": period.past.to_fields(),
+        "compared": period.compared and period.compared.to_fields(),
+        "previous": previous if period.compared else None,
     }
 
 
 async def _month_sentence(
-    request: OperatorRequest[OperatorServices, None],
-    month: CostQuery,
-    before: CostQuery,
-    earlier_coverage: EarlierPeriodCoverage,
+    request: OperatorRequest[OperatorServices, None], month: CostQuery, spans: ComparedSpans
 ) -> str:
-    now, earlier = (replace(query, group_by=(MODEL_FAMILY,)) for query in (month, before))
-    prices = await load_price_list(request.services.money.prices)
-    comparison = (
-        await compare_costs(request.ledger, now, earlier, top=_REASONS, prices=prices)
-        if earlier_coverage.is_fully_covered
-        else await rank_without_comparison(request.ledger, now, top=_REASONS)
-    )
-    return comparison_sentence(comparison, earlier_coverage)
+    query = replace(month, group_by=(MODEL_FAMILY,))
+    prices = request.services.money.prices
+    found = await compare_times(request.ledger, query, spans, request.now(), top=_REASONS, prices=prices)
+    return comparison_sentence(*found)
 
 
 def _cost_rows(query: CostQuery, rows: Sequence[CostRow], *measures: str) -> list[dict[str, object]]:
@@ -395,6 +432,7 @@ async def _paid_cost_fields(
         "paid": {
             "cost": money.units_to_text(sum(units.values())),
             **seats,
+            "metered": by_charge.get(USAGE, "0"),
             "contracts": money.units_to_text(contracts),
         }
     }

@@ -13,13 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.configuration.prices import PriceOverride
-from gateway.core.fields import (
-    KEPT,
-    build_answer,
-    changes_struct,
-    item_struct,
-    one_item_answer_struct,
-)
+from gateway.core.fields import KEPT, build_answer, changes_struct, item_struct, one_item_answer_struct
 from gateway.core.visibility import WHOLE
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.operations.files.declared import ResourceFiles

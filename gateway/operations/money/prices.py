@@ -85,13 +85,7 @@ class PricePreviewAnswer(msgspec.Struct, kw_only=True):
     preview: Annotated[PricePreview, words("The effect of the price on the calls of the last 30 days.")]
 
 
-@operator_call(
-    "POST",
-    "/prices/preview",
-    MODIFY_BILLING,
-    "Preview a price",
-    answers=PricePreviewAnswer,
-)
+@operator_call("POST", "/prices/preview", MODIFY_BILLING, "Preview a price", answers=PricePreviewAnswer)
 async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Result:
     """
     Show the calls of the last 30 days that a price fits, and their cost before and after. Nothing is changed.

@@ -481,10 +481,7 @@ class NamespaceResource(ManagedResource[Namespace, MoneyServices]):
         group="allocation",
         endpoint="allocation",
         names={LIST: "read_all_namespaces"},
-        words={
-            SHOW: "Show a namespace and its definition",
-            DELETE: "Delete a namespace without dimensions",
-        },
+        words={SHOW: "Show a namespace and its definition", DELETE: "Delete a namespace without dimensions"},
         by_hand=(CREATE,),
     )
     people = ByPeople(

@@ -320,11 +320,7 @@ def _recommendation_call(method: str, path: str, summary: str, **row: Any) -> Ca
 
 
 @_recommendation_call(
-    "GET",
-    _ALL,
-    "List recommendations",
-    lists=recommendation_list((*DIMENSIONS,)),
-    item=RecommendationItem,
+    "GET", _ALL, "List recommendations", lists=recommendation_list((*DIMENSIONS,)), item=RecommendationItem
 )
 async def list_recommendations(request: KeyRequest[MoneyServices, None]) -> Result:
     money = request.services
@@ -390,12 +386,7 @@ async def update_comment(request: KeyRequest[MoneyServices, OneMessage]) -> Resu
     return {"comment": describe_recommendation_comment(changed)}
 
 
-@_recommendation_call(
-    "DELETE",
-    _COMMENTS + "/{comment}",
-    "Delete a comment",
-    gives={JSON: DeletedComment},
-)
+@_recommendation_call("DELETE", _COMMENTS + "/{comment}", "Delete a comment", gives={JSON: DeletedComment})
 async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
     number = parse_comment_number(request.path_parameter("comment"))
     await _require_registry(request).recommendations.delete_comment(
@@ -418,10 +409,7 @@ async def list_recommendation_types(request: KeyRequest[MoneyServices, None]) ->
 
 
 @_recommendation_call(
-    "GET",
-    _TYPES + "/{type}",
-    "Show a type of recommendations",
-    gives={JSON: OneRecommendationType},
+    "GET", _TYPES + "/{type}", "Show a type of recommendations", gives={JSON: OneRecommendationType}
 )
 async def get_recommendation_type(request: KeyRequest[MoneyServices, None]) -> Result:
     return await describe_type_by_name(_require_registry(request), request.path_parameter("type"))

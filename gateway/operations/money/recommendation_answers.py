@@ -186,9 +186,7 @@ class RecommendationTypeItem(msgspec.Struct, kw_only=True):
     ]
     thresholds: Annotated[SavingsThresholds, words("The minimum savings.")]
     last_updated: Annotated[
-        str | None,
-        words("When the type was last changed, in epoch seconds as text, or null."),
-        example(None),
+        str | None, words("When the type was last changed, in epoch seconds as text, or null."), example(None)
     ]
 
 

@@ -23,15 +23,9 @@ from spool.people import is_address_hash, is_hash_address_or_pseudonym
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, VIEW_NAMES
-from spool.registry.tables.persons import (
-    CONFLICT_KINDS,
-    CONFLICT_STATES,
-    LIMIT,
-    LinkedPerson,
-    NameConflict,
-)
+from spool.registry.tables.persons import CONFLICT_KINDS, CONFLICT_STATES, LIMIT, LinkedPerson, NameConflict
 
-MAX_AT_ONCE = 5000
+MAX_AT_ONCE = 5000  # with 50 characters each, they fit into a request of 256 KiB
 GIVEN, ACCOUNT = "given", "account"
 ORIGINS = (GIVEN, ACCOUNT)
 
@@ -158,7 +152,7 @@ async def link_people(request: OperatorRequest[PeopleServices, StatedPeople]) ->
     """
     entries = request.body.people
     if not 1 <= len(entries) <= MAX_AT_ONCE:
-        raise Invalid(f"people must have 1 to {MAX_AT_ONCE} entries")
+        raise Invalid(f"people must have 1 to {MAX_AT_ONCE} entries; send the others in another request")
     people = [_read_person(request, entry) for entry in entries]
     max_names = request.shared.most(LIMIT)
     count = await request.registry.persons.link_names(people, max_names=max_names, actor=request.actor)
@@ -298,7 +292,7 @@ async def decide_name_conflicts(request: OperatorRequest[PeopleServices, Decided
     """Decide about each conflict. Linking two names may widen what people with roles see."""
     body = request.body
     if not 1 <= len(body.ids) <= MAX_AT_ONCE:
-        raise Invalid(f"ids must have 1 to {MAX_AT_ONCE} entries")
+        raise Invalid(f"ids must have 1 to {MAX_AT_ONCE} entries; send the others in another request")
     for id in dict.fromkeys(body.ids):
         await request.registry.persons.decide_conflict(
             id, is_accepted=body.accept, max_names=request.shared.most(LIMIT), actor=request.actor

@@ -36,12 +36,7 @@ from gateway.operations.requests.admission import can_call
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest, RequestBody, is_given_default_role
 from gateway.operations.services import OperatorServices
-from gateway.people.roles.declared import (
-    OneRole,
-    PermissionSetItem,
-    RoleChanges,
-    RoleItem,
-)
+from gateway.people.roles.declared import OneRole, PermissionSetItem, RoleChanges, RoleItem
 from spool import money
 from spool.errors import Invalid, NotThere
 from spool.ledger.dimensions import MODEL_FAMILY, PROVIDER_FAMILY, TOTAL
@@ -158,10 +153,7 @@ class RoleResource(ManagedResource[Role, HasLedger]):
         path="/roles",
         reads=ORGANIZATION_ADMINISTRATION,
         changes=ORGANIZATION_ADMINISTRATION,
-        words={
-            SHOW: "Show a role, by its id or its name",
-            DELETE: "Delete a role without members",
-        },
+        words={SHOW: "Show a role, by its id or its name", DELETE: "Delete a role without members"},
     )
 
     def table_in(self, registry: Registry) -> Any:

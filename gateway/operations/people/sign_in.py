@@ -59,9 +59,7 @@ class SignedInSession(msgspec.Struct, kw_only=True):
         example("6GSEk9TMHdP5N-IRYtwb"),
     ]
     ends: Annotated[
-        str | None,
-        words("When the session ends. Null on the socket."),
-        example("2026-11-27T13:45:43.578Z"),
+        str | None, words("When the session ends. Null on the socket."), example("2026-11-27T13:45:43.578Z")
     ]
 
 

@@ -237,44 +237,28 @@ async def langfuse_ingestion(request: KeyRequest[ReceiverServices, bytes]) -> we
 
 
 @otlp_address(
-    "/api/public/otel/v1/traces",
-    "traces",
-    "OTLP/HTTP traces at Langfuse's address",
-    JsonTraces,
-    key=AS_BASIC,
+    "/api/public/otel/v1/traces", "traces", "OTLP/HTTP traces at Langfuse's address", JsonTraces, key=AS_BASIC
 )
 async def langfuse_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     return await store_export("traces", request)
 
 
 @otlp_address(
-    "/api/otel/v1/traces",
-    "traces",
-    "OTLP/HTTP traces at LangWatch's address",
-    JsonTraces,
-    key=AS_BEARER,
+    "/api/otel/v1/traces", "traces", "OTLP/HTTP traces at LangWatch's address", JsonTraces, key=AS_BEARER
 )
 async def langwatch_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     return await store_export("traces", request)
 
 
 @otlp_address(
-    "/opentelemetry/v1/traces",
-    "traces",
-    "OTLP/HTTP traces at HoneyHive's address",
-    JsonTraces,
-    key=AS_BEARER,
+    "/opentelemetry/v1/traces", "traces", "OTLP/HTTP traces at HoneyHive's address", JsonTraces, key=AS_BEARER
 )
 async def honeyhive_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     return await store_export("traces", request)
 
 
 @otlp_address(
-    "/api/v1/traces",
-    "traces",
-    "OTLP/HTTP traces at Keywords AI's address",
-    JsonTraces,
-    key=AS_BEARER,
+    "/api/v1/traces", "traces", "OTLP/HTTP traces at Keywords AI's address", JsonTraces, key=AS_BEARER
 )
 async def keywords_ai_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     return await store_export("traces", request)

@@ -14,13 +14,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import (
-    OBJECT,
-    TEXT,
-    array_schema,
-    open_object_schema,
-    schema_with_description,
-)
+from gateway.core.schemas import OBJECT, TEXT, array_schema, open_object_schema, schema_with_description
 from gateway.http import answers
 from gateway.http.address import WRITE, ApiAddress
 from gateway.http.answers import JSON

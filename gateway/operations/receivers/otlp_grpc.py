@@ -123,18 +123,12 @@ def check_free(address: str, *, reuse_port: bool) -> None:
 def _server_options(max_bytes: int, max_connections: int, reuse_port: bool) -> list[tuple[str, int]]:
     return [
         # option: connections above this limit are closed at once
-        (
-            "grpc.max_allowed_incoming_connections",
-            max_connections,
-        ),
+        ("grpc.max_allowed_incoming_connections", max_connections),
         # Limit in bytes of a message as sent. A larger message gets RESOURCE_EXHAUSTED without RetryInfo.
         ("grpc.max_receive_message_length", max_bytes),
         # options that switch off decompression, because gRPC would inflate bytes before Tollhouse can check
         # its limit
-        (
-            "grpc.per_message_decompression",
-            0,
-        ),
+        ("grpc.per_message_decompression", 0),
         # This option and the next limit the bytes that are buffered for a call that does not receive yet.
         # Without them, gRPC may buffer megabytes for each call.
         ("grpc.http2.bdp_probe", 0),
@@ -152,15 +146,19 @@ def _server_options(max_bytes: int, max_connections: int, reuse_port: bool) -> l
     ]
 
 
-def export_handlers(services: ReceiverServices, table: Mapping[str, Signal | None]) -> Mapping[str, Export]:
+def export_handlers(
+    services: ReceiverServices, table: Mapping[str, Signal | None], address: str
+) -> Mapping[str, Export]:
     """
-    Return the handlers of the services in a table, each with its signal. A service without a signal is
-    accepted, but nothing is stored.
+    Return the handlers of the services in a table, each with its signal, for the server at an address. A service
+    without a signal is accepted, but nothing is stored.
     """
     return {
-        name: _wrap_endpoint(f"grpc/{signal}", _make_export_storing_handler(signal, services), services)
+        name: _wrap_endpoint(
+            f"grpc/{signal}", _make_export_storing_handler(signal, services), services, address
+        )
         if signal
-        else _wrap_endpoint("grpc/profiles", _answer_profiles, services)
+        else _wrap_endpoint("grpc/profiles", _answer_profiles, services, address)
         for name, signal in table.items()
     }
 
@@ -225,7 +223,7 @@ async def _answer_profiles(
     return otlp_http.answer_to_profiles(body, json=False)
 
 
-async def _admit_call(services: ReceiverServices, context: Context) -> AuthenticatedKey:
+async def _admit_call(services: ReceiverServices, context: Context, server: str) -> AuthenticatedKey:
     metadata = context.invocation_metadata() or ()
     check_single_headers(metadata)
     key = find_key_header(metadata, services.access.key_headers)
@@ -234,6 +232,8 @@ async def _admit_call(services: ReceiverServices, context: Context) -> Authentic
     address = _sender_address(services, context)
     bearer = await services.access.admit_with_current_keys(key, INGEST, address=address)
     services.access.charge_request(bearer, requests=1, bytes=0)
+    if bearer is services.access.local:
+        bearer = services.access.with_user_of_connection(bearer, context.peer(), server)
     return with_device_name(bearer, _metadata_value(context, DEVICE_ID.lower()))
 
 
@@ -264,13 +264,15 @@ async def _receive_message(
     return body
 
 
-def _wrap_endpoint(name: str, handle_message: MessageHandler, services: ReceiverServices) -> Export:
+def _wrap_endpoint(
+    name: str, handle_message: MessageHandler, services: ReceiverServices, server: str
+) -> Export:
     services.metrics.start_endpoint_series_at_zero(name, grpc.StatusCode.OK.name)
 
     async def admit_and_take(context: Context) -> bytes:
         try:
             with services.in_hand:
-                bearer = await _admit_call(services, context)
+                bearer = await _admit_call(services, context, server)
                 await wait_for_turn(fair_turn_party_of_key(bearer.name))
                 with services.inflight.new_share(bearer.name) as share:
                     answer = await handle_message(

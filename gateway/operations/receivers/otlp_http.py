@@ -28,11 +28,11 @@ from gateway.http import answers
 from gateway.http.address import IN_HEADER, ApiAddress, Content, KeyCarriage
 from gateway.http.answers import JSON, PROTOBUF
 from gateway.http.inflight_bytes import RequestByteReservation
-from gateway.http.turns import run_in_slices, run_on_thread_if_large, run_with_pauses
+from gateway.http.turns import run_in_slices, run_on_thread_if_large
 from gateway.intake.start_times import describe_misdated_items
 from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
-from gateway.normalise.otlp.decoding import json_schema
+from gateway.normalise.otlp.decoding import json_schema, protobuf_decoder
 from gateway.normalise.outcome import MALFORMED, NO_ITEMS, ReadOutcome
 from gateway.normalise.payload.first_bytes import describe_foreign_encoding
 from gateway.normalise.payload.wire_fields import field_tag_start_and_end
@@ -121,12 +121,7 @@ def otlp_address(
         checks_query=key is IN_HEADER,
         check=check_media_type,
         takes={PROTOBUF: BYTES, JSON: message},
-        gives={
-            200: {
-                PROTOBUF: BYTES,
-                JSON: _partial_success_schema(MEMBERS[signal]),
-            }
-        },
+        gives={200: {PROTOBUF: BYTES, JSON: _partial_success_schema(MEMBERS[signal])}},
         errors=_ERRORS,
         error_form=otlp_error_response,
     )
@@ -178,29 +173,20 @@ async def read_export(
     """
     Return the outcome of a request. Its items count in the request's share of bytes in flight.
 
-    A request with many items is read on the thread for long jobs, unless the span memory knows its spans.
-    Raises BadPayload and Refusal as the normaliser does.
+    A request with many items is read on the thread for long jobs. Raises BadPayload and Refusal as the
+    normaliser does.
     """
-    options = receivers.options
-    if receivers.memory is not None and signal == "traces" and not json:
-        if receivers.memory.made is None:
-            await import_in_thread("gateway.normalise.memory.spans")
-        memory = receivers.memory()
-        selected = memory.select_body_for_span_lookup(body, options)
-        remembered = (
-            None
-            if selected is None
-            else await run_with_pauses(memory.read_body_unless_many_spans_unknown(selected))
-        )
-        if remembered is not None:
-            return remembered
+    options, decoder = receivers.options, receivers.compiled_decoder
+    if decoder is not None and decoder.made is None:
+        await import_in_thread("gateway.normalise.otlp.decoding.compiled_decoder")
+    traces = protobuf_decoder.traces if decoder is None else decoder()
     if len(body) <= SLICED:
         reading = otlp.normalise_otlp(
-            signal, body, json=json, options=options, hold=reservation.reserve_bytes
+            signal, body, json=json, options=options, hold=reservation.reserve_bytes, traces=traces
         )
         return await receivers.together.run(reading)
     return await run_in_slices(
-        lambda hold: otlp.normalise_otlp(signal, body, json=json, options=options, hold=hold),
+        lambda hold: otlp.normalise_otlp(signal, body, json=json, options=options, hold=hold, traces=traces),
         reservation.reserve_bytes,
         body_bytes=len(body),
     )

@@ -202,13 +202,7 @@ class ConflictItem(msgspec.Struct, kw_only=True):
 )
 async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
     step_s, held_s = clock_ahead_and_deletion_delay_s(request.shared.clock)
-    return {
-        "clock": {
-            "now": utc_iso(request.now()),
-            "step_s": step_s,
-            "held_s": held_s,
-        }
-    }
+    return {"clock": {"now": utc_iso(request.now()), "step_s": step_s, "held_s": held_s}}
 
 
 @operator_call(
@@ -278,7 +272,7 @@ def _counted_twice_lines(twice_by_topic: Mapping[str, AcceptedTwice]) -> Iterato
         yield (
             f"{topic}: records that count twice, because they were accepted although their ids were "
             f'known: {twice.records} (numbers {numbers}{suffix}); "Records that count twice" in '
-            "docs/reliability.md says what to do"
+            "docs/promises/reliability.md says what to do"
         )
 
 

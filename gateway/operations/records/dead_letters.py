@@ -31,6 +31,7 @@ from spool.record import (
     Correction,
     HourlyBillingFile,
     Inference,
+    RecalculationEntry,
     Record,
     UnitCostOperation,
     UsageEvent,
@@ -241,6 +242,13 @@ def _route_names(letters: Sequence[DeadLetter]) -> str:
 STATUSES = ("ok", "error", "cached")
 _PEOPLE = frozenset(("user", "team", "session", "subject"))  # fields whose text may be an e-mail address
 _COST = re.compile(r"\d+(\.\d+)?")
+_NOT_EDITABLE: Mapping[type[Record], str] = {
+    UnitCostOperation: "a unit-cost record cannot be edited, because the totals of its stream include it; "
+    "discard it and send a correction",
+    Correction: "a correction is the difference between two states of a call and cannot be edited; retry or "
+    "discard it",
+    RecalculationEntry: "a recalculation cannot be edited, because its prices already apply; retry or discard it",
+}
 
 
 def edit_record_and_list_changes(
@@ -252,20 +260,12 @@ def edit_record_and_list_changes(
 
     Raises Invalid with the name of a wrong field.
     """
-    if isinstance(record, UnitCostOperation):
-        raise NotAllowed(
-            "a unit-cost record cannot be edited, because the totals of its stream include it; "
-            "discard it and send a correction"
-        )
+    if refusal := _NOT_EDITABLE.get(type(record)):
+        raise NotAllowed(refusal)
     shown = record_to_json(record)
     names = [name for name, value in new_fields.items() if name not in shown or shown[name] != value]
     if not names:
         raise Invalid("the record would not change; to send it unchanged, retry it")
-    if isinstance(record, Correction):
-        raise NotAllowed(
-            "a correction is the difference between two states of a call and cannot be edited; retry or "
-            "discard it"
-        )
     checks = _CHECKS[type(record)]
     for name in names:
         if name not in checks:

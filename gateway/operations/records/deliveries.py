@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -119,12 +118,6 @@ class CompiledModule(msgspec.Struct, kw_only=True):
         str,
         words("A sentence about the state of the compiled module."),
         example("off: No module named 'tollhouse_native'"),
-    ]
-    spans: Annotated[int | None, words("The number of spans that Tollhouse read, or null."), example(None)]
-    known_spans: Annotated[
-        int | None,
-        words("The number of spans that the compiled module read by itself, or null."),
-        example(None),
     ]
 
 
@@ -252,7 +245,6 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
         await services.log.stats(),
         await _visible_routes(request),
     )
-    spans = _span_memory_counts(services)
     topics = [{"topic": topic, **ALWAYS_SHOWN, **terms} for topic, terms in sorted(books.topics.items())]
     return {
         "topics": topics,
@@ -270,8 +262,6 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
             "on": services.native.is_on,
             "version": services.native.version or None,
             "words": services.native.status_text,
-            "spans": None if spans is None else spans.total(),
-            "known_spans": None if spans is None else spans["reading"],
         },
         "nodes": await describe_nodes(request.shared.leases, request.now()),
         "lakes": [
@@ -279,12 +269,6 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
             for state in await services.lakes()
         ],
     }
-
-
-def _span_memory_counts(services: SpoolServices) -> Counter[str] | None:
-    if services.memory is None:
-        return None
-    return services.memory.made.spans if services.memory.made else Counter()
 
 
 def _describe_lake(state: LakeState, *, shows_error_text: bool) -> dict[str, object]:

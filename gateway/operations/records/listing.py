@@ -241,31 +241,35 @@ class RankedRows:
     ) -> ListPage[KeptRecord]:
         best = _BestRankedRows(list_definition, page_query)
         span_filters = {name: values[0] for name, values in page_query.filters.items() if name in ONE_SPAN}
-        now = self._request.now()
-        since, until, _ = read_time_range(span_filters, now, default="last_30d")
-        start = since.timestamp()
-        end = until.timestamp()
+        since, until, _ = read_time_range(span_filters, self._request.now(), default="last_30d")
+        is_by_amount = page_query.sort_key in AMOUNTS or not page_query.filters.keys().isdisjoint(AMOUNTS)
+        topics = (AI_TELEMETRY,) if is_by_amount else page_query.filters.get("topic", TOPICS)
+        await self.search(since.timestamp(), until.timestamp(), topics, best.add_if_better)
+        return await MemoryRows(best.rows()).page(list_definition, page_query)
 
-        def take_record_if_in_range(stored_record: KeptRecord) -> None:
+    async def search(
+        self, start: float, end: float, topics: Sequence[str], add_record: Callable[[KeptRecord], None]
+    ) -> None:
+        """Add the records of a time range that the person may see, the newest first. `beside` states how far it got."""
+        now = self._request.now()
+
+        def add_record_if_in_range(stored_record: KeptRecord) -> None:
             if (
                 start
                 <= start_hour_or_arrival_hour(stored_record.record.start_time, stored_record.committed_at)
                 < end
             ):
-                best.add_if_better(stored_record)
+                add_record(stored_record)
 
         days = dates_in_range(start, end)
         if self._request.has_limited_data_access:
             await self._search_calls_visible_to_person(
-                start, min(now, end + REPORTED_WITHIN_S), now, days, take_record_if_in_range
+                start, min(now, end + REPORTED_WITHIN_S), now, days, add_record_if_in_range
             )
         else:
-            is_by_amount = page_query.sort_key in AMOUNTS or not page_query.filters.keys().isdisjoint(AMOUNTS)
-            topics = (AI_TELEMETRY,) if is_by_amount else page_query.filters.get("topic", TOPICS)
             await self._search_topics(
-                topics, start - AHEAD_S, end + REPORTED_WITHIN_S, days, take_record_if_in_range
+                topics, start - AHEAD_S, end + REPORTED_WITHIN_S, days, add_record_if_in_range
             )
-        return await MemoryRows(best.rows()).page(list_definition, page_query)
 
     async def _search_topics(
         self,

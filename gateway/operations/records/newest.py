@@ -75,10 +75,7 @@ RECORDS: ListDefinition[KeptRecord] = ListDefinition(
     shows_people=True,
     show=describe_stored,
     identity=_PLACE,
-    sorts={
-        "number": _PLACE,
-        "start_time": Sort(value=lambda stored: stored.record.start_time),
-    },
+    sorts={"number": _PLACE, "start_time": Sort(value=lambda stored: stored.record.start_time)},
     default_sort=("number", "desc"),
     filters={
         **{name: _value_filter(name) for name in FIELDS},

@@ -26,7 +26,7 @@ from gateway.core.errors import Refusal
 from gateway.core.paths import AS, OPERATOR_API
 from gateway.core.rate_limits import TokenBuckets, address_network
 from gateway.http.address import CSRF_HEADER
-from gateway.http.admission import check_single_headers, hostname_without_port, is_own_name, parse_authority
+from gateway.http.admission import check_single_headers, hostname_without_port, is_own_name
 from gateway.http.answers import JSON, UNCACHED, AnswerInPieces, json_pieces, send_answer
 from gateway.http.error_table import (
     SAFE_METHODS,
@@ -207,7 +207,7 @@ async def _admit_request(
     if request.get(LOCAL):
         admitted = _admit_on_socket(request, services)
     else:
-        _check_origin(request, services.people.hosts)
+        _check_origin(request, services.people)
         admitted = await _admit_over_http(request, operator_address, services)
     _check_permission(operator_address, admitted.rights)
     _check_data_access(operator_address, admitted)
@@ -337,18 +337,18 @@ def _hides_some_calls(operator_address: OperatorApiAddress, rights: Rights) -> b
     return operator_address.shows == SLICED and not operator_address.asks_cost_type and rights.hides_calls
 
 
-def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:
+def _check_origin(request: web.Request, people: PeopleServices) -> None:
     """
     Raise Refusal 403 for a host name that is not the server's own (DNS rebinding), and for a change from a
-    page of another origin.
+    page of another origin. A page of the same host by HTTPS is another origin than one by HTTP.
     """
     host = request.headers.get("Host", "")
-    if not is_own_name(hostname_without_port(host), hosts):
+    if not is_own_name(hostname_without_port(host), people.hosts):
         raise Refusal(403, "foreign_host", "this host name is not configured for the operator API")
     if request.method in SAFE_METHODS:
         return
-    origin = request.headers.get("Origin")
-    foreign = origin is not None and parse_authority(origin) != host.lower()
+    own = f"{'https' if is_over_https(request, people) else 'http'}://{host}".lower()
+    foreign = request.headers.get("Origin", own).lower() != own
     if foreign or request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
         raise Refusal(403, "foreign_origin", "only pages of the console may make changes")
 

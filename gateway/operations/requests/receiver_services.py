@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gateway.http.inflight_bytes import InflightBytes
     from gateway.http.listening.connections import OpenConnections
     from gateway.intake.merge_window import ReportMergeWindow, SharedMergeWindow
-    from gateway.normalise.memory.spans import SpanMemory
+    from gateway.normalise.otlp.decoding.compiled_decoder import CompiledTracesDecoder
     from spool.clock import Clock
 
 
@@ -45,7 +45,8 @@ class ReceiverServices:
     receiving: ReceivingSlots = field(default_factory=ReceivingSlots)
     in_hand: RequestsInHand = field(default_factory=RequestsInHand)
     signing_secret: SecretFile | None = None  # secret with which Helicone's webhooks are verified
-    memory: LazyValue[SpanMemory] | None = None  # memory of known spans, or None without the compiled module
+    # decoder of spans with the compiled module, or None without the module
+    compiled_decoder: LazyValue[CompiledTracesDecoder] | None = None
     turns: FairTurnScheduler = field(default_factory=FairTurnScheduler)
     # decoder for small bodies that arrive together
     together: EventLoopJobBatch = field(default_factory=EventLoopJobBatch)

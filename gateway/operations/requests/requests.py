@@ -43,7 +43,7 @@ T = TypeVar("T")
 MAX_BODY_BYTES = 256 * 1024
 JSON_LIMIT = BodyLimit("", lambda _: MAX_BODY_BYTES)
 MAX_FILE_NAME = 100
-_PIECE = 256 * 1024  # bytes of a file written at once
+_PIECE = 256 * 1024  # bytes of a file written at once, or of a body searched at once
 
 
 @dataclass(slots=True, kw_only=True)
@@ -195,6 +195,11 @@ async def read_json_body(request: web.Request, kind: type[T], limit: BodyLimit, 
     if request.content_type != "application/json":
         raise Refusal(415, "unsupported_media_type", "send the body as application/json")
     body = await read_bounded_body(request, max_bytes=limit.bytes(services), setting=limit.setting)
+    if limit.texts is not None:
+        setting, max_texts = limit.texts[0], limit.texts[1](services)
+        if await asyncio.to_thread(_count_texts, body) > max_texts:
+            message = f"the body has more than {max_texts:,} names and texts: send fewer, or raise {setting}"
+            raise Refusal(413, "too_large", message)
     decode = partial(msgspec.json.decode, body, type=kind)
     try:
         return decode() if len(body) <= MAX_BODY_BYTES else await asyncio.to_thread(decode)
@@ -206,6 +211,22 @@ async def read_json_body(request: web.Request, kind: type[T], limit: BodyLimit, 
         raise Refusal(
             400, "bad_payload", f"the body does not match the schema of this address: {error}"
         ) from None
+
+
+def _count_texts(body: bytes) -> int:
+    """
+    Return the number of JSON texts, names of members included. The decoder makes an object of each in one call, during
+    which no other thread runs, so they are counted before, a piece in each call.
+    """
+    quotes = begin = 0
+    while begin < len(body):
+        piece = body[begin : begin + _PIECE]
+        backslashes = len(piece) - len(piece.rstrip(b"\\"))
+        if backslashes % 2 and len(piece) == _PIECE:
+            piece = piece[:-1]  # it escapes the first character of the next piece
+        begin += len(piece)
+        quotes += piece.replace(b"\\\\", b"").replace(b'\\"', b"").count(b'"')
+    return quotes // 2
 
 
 async def read_bounded_body(

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from gateway.configuration.server import ServerSettings
 from gateway.configuration.values import ConfigError, Networks, has_literal_text
@@ -32,16 +32,12 @@ from spool.registry import enrolment_tokens
 from spool.registry.enrolment_tokens import EnrolmentToken, EnrolmentTokenTable
 from spool.registry.keys import DELETED, DISABLED, ENABLED, EXPIRED, OPENS, WAITS, ApiKey
 from spool.registry.operators import Actor
-from spool.registry.scopes import (
-    ENROLL,
-    SEND_AI_TELEMETRY,
-    WITHOUT_FIGURES,
-    granting_use_case,
-)
+from spool.registry.scopes import ENROLL, SEND_AI_TELEMETRY, WITHOUT_FIGURES, granting_use_case
 from spool.registry.tables.expired_tries import ExpiredKeyUses, ExpiredKeyUseTable
 from spool.registry.tables.export_tests import ExportTestTable
 from spool.registry.tables.keys import KeyTable
 
+_WithUser: TypeAlias = "Callable[[AuthenticatedKey, object, object], AuthenticatedKey]"
 _log = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 5.0
@@ -132,6 +128,8 @@ class KeyAccess:
         self._clock = clock
         self._devices = devices
         self.local = local
+        # on an agent: returns the local key with the user who opened a connection between two addresses
+        self.with_user_of_connection: _WithUser = lambda bearer, client, server: bearer
         self._deployment = Actor(deployment, "server.api_key_file")
         self._node = node
         self._others = others

@@ -59,7 +59,7 @@ class AuthenticatedKey:
     - `device` is the device that owns this key, and `named` is the device that the request names as its origin.
     - `may_chain`: the sender may be another Tollhouse, whose records are accepted as they are.
     - `is_local`: a program on the agent's own machine sends. Its costs are forwarded, because the gateway decides
-      about them.
+      about them. `local_user` is the id of the machine's user who sends, or None if it is unknown.
     - `is_gateway`: the configuration names this key as the key of a Tollhouse, which may revoke and reset the devices
       that report to it.
     - `expects` applies if several gateways share the storage: records are stored only if the key is still valid at
@@ -76,6 +76,7 @@ class AuthenticatedKey:
     named: str | None = None
     may_chain: bool = False
     is_local: bool = False
+    local_user: int | None = None
     is_gateway: bool = False
     expects: tuple[ExpectedVersion, ...] = ()
     number: int | None = None

@@ -264,9 +264,7 @@ _LISTED = (
     ),
     AddressArea(modules=("gateway.operations.installation.search",), paths=("/search",)),
     AddressArea(
-        modules=("gateway.operations.files.calls",),
-        paths=("/files", "/apply", "/release"),
-        is_in_demo=False,
+        modules=("gateway.operations.files.calls",), paths=("/files", "/apply", "/release"), is_in_demo=False
     ),
     AddressArea(
         modules=("gateway.operations.records.streams",),
@@ -284,6 +282,7 @@ _LISTED = (
             "/billing",
             "/connections",
             "/statements",
+            "/statement-imports",
             "/statement-pulls",
             "/statement-uploads",
             "/reconciliation",
@@ -347,14 +346,17 @@ _LISTED = (
         paths=("/annotations", "/marks"),
     ),
     AddressArea(
-        modules=("gateway.operations.money.work_links.declared", "gateway.operations.money.work"),
+        modules=(
+            "gateway.operations.money.work_links.declared",
+            "gateway.operations.money.work",
+            "gateway.operations.records.waste",
+        ),
         paths=("/work/links", "/work"),
     ),
     AddressArea(modules=("gateway.operations.bills.plans",), paths=("/plans", "/plan-costs")),
     AddressArea(modules=("gateway.operations.bills.contracts",), paths=("/contracts", "/contract-costs")),
     AddressArea(
-        modules=("gateway.operations.money.own_prices", "gateway.operations.money.prices"),
-        paths=("/prices",),
+        modules=("gateway.operations.money.own_prices", "gateway.operations.money.prices"), paths=("/prices",)
     ),
     AddressArea(
         modules=(

@@ -10,14 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from gateway.core.first_use import LazyValue, import_in_thread
 from gateway.devices.states import device_revoker
 from gateway.intake.billing_connections import BillingConnections
 from gateway.monitoring.memory import collect_garbage_when_idle
 from gateway.monitoring.metrics import ProcessMetrics
-from gateway.normalise.payload.body_limits import TimeSliceClock
 from gateway.operations.money.reports.declared import ScheduledReportTable
 from gateway.operations.money.work_links.declared import follow_links
 from gateway.operations.services import Background, OperatorServices
@@ -30,15 +29,13 @@ from gateway.service.assembly.money import (
 from gateway.service.assembly.parts import ServicePartsBuilder
 from spool.container_files.files import ContainerFiles
 from spool.leases import Leases
-from spool.loops import RETRY_S, repeat
-from spool.packed.native import NativeModule
+from spool.loops import repeat
 from spool.storage import Storage
 from spool.turns.fair_turns import FairTurnScheduler
 
 if TYPE_CHECKING:
     from gateway.bills.enforcers.reader import EnforcerReader
     from gateway.bills.statements.puller import StatementPuller
-    from gateway.normalise.memory.spans import SpanMemory
 
 RETAIN_EVERY_S = 60.0
 FIRST_ADVICE_S = 60.0
@@ -95,10 +92,6 @@ def gateway_tasks(
     metrics: ProcessMetrics,
     scheduler: FairTurnScheduler,
 ) -> Iterator[Task]:
-    if parts_builder.memory is not None:
-        yield Task(
-            "memory of spans", partial(learn_span_kinds, parts_builder.memory, scheduler.wait_for_requests)
-        )
     yield Task("loop lag", partial(metrics.lag.measure_repeatedly, scheduler.wait_for_requests))
     questions = operators.installation.questions
     yield Task(
@@ -111,6 +104,8 @@ def gateway_tasks(
 
 def _registry_tasks(parts_builder: ServicePartsBuilder, operators: OperatorServices) -> Iterator[Task]:
     """Yield the tasks that use stored documents. There are none while the registry is damaged."""
+    from gateway.devices.fleet.use_days import UseDayRecorder  # an agent has no fleet
+
     money = operators.money
     registry = money.require_registry()
     if parts_builder.sign_ins is not None:
@@ -141,6 +136,9 @@ def _registry_tasks(parts_builder: ServicePartsBuilder, operators: OperatorServi
     yield leased_task("publish jobs", money.require_definition_publisher().run)
     yield leased_task("devices", parts_builder.devices.clean_up_repeatedly)
     yield leased_task("states of devices", parts_builder.devices.store_changed_states_repeatedly)
+    use_days = UseDayRecorder(parts_builder.devices, parts_builder.use_days)
+    yield Task("days of assistants", use_days.store_repeatedly)
+    yield leased_task("old days of assistants", use_days.sum_repeatedly)
 
 
 async def _run_insight_inspector(operators: OperatorServices) -> None:
@@ -225,52 +223,4 @@ async def _run_retention(storage: Storage, connections: BillingConnections) -> N
         every_s=RETAIN_EVERY_S,
         failed="old data could not be deleted",
         action="retention_put_off",
-    )
-
-
-LEARN_S: Final = 0.02  # seconds to pause after learning a kind of spans
-LOOK_S: Final = 0.25  # seconds between two checks for a kind of spans to learn
-
-
-def make_span_memory(native: NativeModule, metrics: ProcessMetrics) -> LazyValue[SpanMemory]:
-    """
-    Return a `SpanMemory` (results by kind of span) created at its first use. A thread then imports its
-    module, and the metrics show it from then on.
-    """
-
-    def import_and_make_span_memory() -> SpanMemory:
-        from gateway.normalise.memory.spans import SpanMemory
-
-        memory = SpanMemory(native)
-        metrics.watch_memory(memory)
-        return memory
-
-    return LazyValue(import_and_make_span_memory)
-
-
-async def learn_span_kinds(
-    memory: LazyValue[SpanMemory], wait_for_activity: Callable[[], Awaitable[None]]
-) -> None:
-    """
-    Learn one kind of span at a time, in steps so short that they do not delay requests. `wait_for_activity`
-    waits while there are no requests.
-    """
-
-    async def learn_next_kind() -> None:
-        learning = memory.made and memory.made.begin_learning_next_span_kind()
-        clock = TimeSliceClock()
-        for _ in learning or ():
-            if clock.is_over():
-                await asyncio.sleep(0)
-                clock.begin_slice()
-        if learning is None:
-            await wait_for_activity()
-        await asyncio.sleep(LOOK_S if learning is None else LEARN_S)
-
-    await repeat(
-        learn_next_kind,
-        every_s=0.0,
-        failed="a kind of spans could not be learned",
-        action="span_kind_not_learned",
-        retry_s=RETRY_S,
     )

@@ -118,12 +118,7 @@ async def recount_lake(
     from exporters.lake.past.log_recount import LogRecount
 
     landings = storage.small.open_table(LANDINGS)
-    recount = LogRecount(
-        landings=landings,
-        log=storage.log,
-        destination=settings.name,
-        topic=topic,
-    )
+    recount = LogRecount(landings=landings, log=storage.log, destination=settings.name, topic=topic)
     try:
         return await recount.compare_deliveries(after_number)
     except ValueError as error:

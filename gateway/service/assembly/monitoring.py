@@ -71,6 +71,7 @@ def build_exposition(
         states = await storage.deliveries.route_states()
         soundness = await storage.ledger.comparison_state()
         coverage = parts_builder.fleet.measure_coverage(await parts_builder.fleet.machine_rows())
+        losses = await parts_builder.losses.losses_of_last_days()
         # costs that change with each call would show the calls of one person
         shows_costs = storage.registry is None or not storage.registry.people.min_group
         return Snapshot(
@@ -86,6 +87,8 @@ def build_exposition(
             devices=devices.device_counts_by_state(),
             fleet_states=coverage.states,
             assistants=coverage.assistants,
+            lost_calls=losses.calls,
+            lost_cost=None if losses.estimated is None or not shows_costs else float(losses.estimated),
             clusters=parts_builder.clusters.count_by_state(),
             waiting_files=await storage.container_files.waiting_files(),
             failed_attempts=access.failed_attempts,

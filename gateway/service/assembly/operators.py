@@ -117,7 +117,6 @@ def build_spool_services(parts_builder: ServicePartsBuilder, routes: RouteForwar
         max_listed_records=lambda: parts_builder.config.server.max_listed_records,
         hold_s=lambda: parts_builder.config.spool.hold,
         native=parts_builder.native,
-        memory=parts_builder.memory,
         late_reports=parts_builder.late_reports,
         sender_fields=parts_builder.sender_fields,
         sender_hours=parts_builder.sender_hours,
@@ -172,6 +171,7 @@ def build_money_services(
         allocation=lambda: parts_builder.config.allocation,
         sender_hours=parts_builder.sender_hours,
         currency=lambda: parts_builder.config.currency,
+        sources=lambda: parts_builder.config.sources,
     )
 
 
@@ -261,6 +261,7 @@ def build_sender_services(parts_builder: ServicePartsBuilder, access: KeyAccess)
         access=access,
         devices=parts_builder.devices,
         fleet=parts_builder.fleet,
+        losses=parts_builder.losses,
         listed_devices=ListedDevices(parts_builder.devices, parts_builder.clock),
         clusters=parts_builder.clusters,
         container_files=storage.container_files,

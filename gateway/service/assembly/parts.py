@@ -44,6 +44,7 @@ from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.shadows import ReportedCallers
 from gateway.intake.stream_admission import StreamAdmission
 from gateway.intake.waiting_counters import WaitingCounters
+from gateway.money.lost_calls import LossEstimator
 from gateway.monitoring.metrics import ProcessMetrics
 from gateway.normalise.formats.langfuse.merger import ReportMerger
 from gateway.normalise.outcome import ReadOptions
@@ -58,6 +59,7 @@ from gateway.service.assembly.prices import load_price_book
 from gateway.service.demo.note import read_note
 from spool.billing import BILLING_DROPS, BILLING_HOURS
 from spool.clock import Clock, SteadyClock
+from spool.devices.use_days import USE_DAYS
 from spool.loops import RETRY_S, repeat
 from spool.packed.native import NO_NATIVE, CompiledModuleUse
 from spool.people import People
@@ -73,7 +75,7 @@ if TYPE_CHECKING:
     from gateway.intake.sender_fields import SenderFieldSaver
     from gateway.monitoring.late_reports import LateReportSaver
     from gateway.monitoring.sender_hours import SenderHoursTracker
-    from gateway.normalise.memory.spans import SpanMemory
+    from gateway.normalise.otlp.decoding.compiled_decoder import CompiledTracesDecoder
     from gateway.people.authentication.oidc.assistants import AssistantSignIns
     from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
     from spool.registry.registry import Registry
@@ -98,7 +100,7 @@ class ServicePartsBuilder:
         self.config = config
         self.storage = storage
         self.native = native
-        self.memory: LazyValue[SpanMemory] | None = None
+        self.compiled_decoder: LazyValue[CompiledTracesDecoder] | None = None
         self.late_reports: LateReportSaver | None = None
         # hours in which senders sent, or None in an agent and while the registry is damaged
         self.sender_hours: SenderHoursTracker | None = None
@@ -136,6 +138,10 @@ class ServicePartsBuilder:
         registry = storage.registry
         self.fleet = Fleet(self.devices, lambda: None if registry is None else registry.inventory.current)
         self.devices.expected = self.fleet.expected_machines
+        self.use_days = storage.small.open_table(USE_DAYS)
+        self.losses = LossEstimator(
+            self.use_days, storage.ledger, storage.log, users=self.fleet.users_of_devices, now=clock.now
+        )
         self.clusters = Clusters(
             storage.clusters,
             devices=self.devices,
@@ -260,10 +266,7 @@ class ServicePartsBuilder:
 
         reports = self.storage.partial_reports
         shadows = self.shadows = ReportedCallers(
-            self.clock,
-            default_user=default_user,
-            heard=self.storage.heard,
-            max_senders=section.max_senders,
+            self.clock, default_user=default_user, heard=self.storage.heard, max_senders=section.max_senders
         )
         await shadows.restore_missing_callers(log)
         counters = WaitingCounters(
@@ -349,7 +352,7 @@ class ServicePartsBuilder:
             receiving=ReceivingSlots(server.max_grpc_messages),
             cors=Cors(server.cors_origins),
             signing_secret=signing_secret(config.sources),
-            memory=self.memory,
+            compiled_decoder=self.compiled_decoder,
         )
 
     def build_stream_admission(self) -> StreamAdmission:

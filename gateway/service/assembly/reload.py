@@ -107,10 +107,7 @@ class ConfigReloader:
         if self.is_agent:
             return []
         # imported late, because the start does not need these modules
-        from gateway.service.assembly.sent_secrets import (
-            channel_problems,
-            secret_problems,
-        )
+        from gateway.service.assembly.sent_secrets import channel_problems, secret_problems
 
         problems = await asyncio.to_thread(lambda: list(secret_problems(config)))
         return [*problems, *await channel_problems(config)]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from gateway.configuration.sections import Config
 from gateway.configuration.values import ConfigError
-from gateway.core.first_use import import_blocking
+from gateway.core.first_use import LazyValue, import_blocking
 from gateway.intake.attribution import RecordAttributor
 from gateway.intake.sender_fields import SenderFieldCounter, SenderFieldSaver
 from gateway.monitoring.late_reports import LateReportCounter, LateReportSaver
@@ -30,7 +30,6 @@ from gateway.service.assembly.background import (
     Task,
     gateway_tasks,
     leased_task,
-    make_span_memory,
     server_tasks,
     task_runners_by_name,
 )
@@ -47,10 +46,11 @@ from spool.errors import SpoolDamaged
 from spool.log.protocols import CommitObserver
 from spool.log.values import Commit
 from spool.loops import FailedItems
-from spool.packed.native import CompiledModuleUse, load_if_enabled
+from spool.packed.native import CompiledModuleUse, NativeModule, load_if_enabled
 
 if TYPE_CHECKING:
     from gateway.devices.own_verdicts import OwnVerdicts
+    from gateway.normalise.otlp.decoding.compiled_decoder import CompiledTracesDecoder
     from spool.devices.device import Device
 
 _log = logging.getLogger(__name__)
@@ -167,14 +167,7 @@ async def _assemble_services(
         operators.installation.demo = lazy_demo_month(parts_builder, version=version, urls=urls)
     publisher = parts_builder.build_publisher(deposits)
     spend = None if is_agent else monitoring.build_spend_series(parts_builder)
-    exposition = monitoring.build_exposition(
-        parts_builder,
-        metrics,
-        receivers,
-        routes,
-        operators,
-        spend,
-    )
+    exposition = monitoring.build_exposition(parts_builder, metrics, receivers, routes, operators, spend)
     tasks = [*server_tasks(parts_builder, operators), leased_task("publisher", publisher.run)]
     relay = relay_to_nobody
     if storage.registry is not None:
@@ -223,10 +216,7 @@ async def _assemble_services(
             exposition=exposition,
         ),
         operators=operators,
-        background={
-            **intake_tasks,
-            **task_runners_by_name(tasks, storage.leases),
-        },
+        background={**intake_tasks, **task_runners_by_name(tasks, storage.leases)},
         reload=ConfigReloader(
             assembler=parts_builder,
             receivers=receivers,
@@ -241,12 +231,25 @@ async def _assemble_services(
 
 
 async def _start_gateway_parts(parts_builder: ServicePartsBuilder, metrics: ProcessMetrics) -> None:
-    """Start the parts that an agent does not have. An agent reads too few spans for a span memory."""
+    """Start the parts that an agent does not have. An agent reads too few spans for a compiled decoder."""
     await parts_builder.billing_connections.create_configured_and_clean_up()
     await parts_builder.start_sign_ins(metrics)
     native = parts_builder.native.native
     if native is not None:
-        parts_builder.memory = make_span_memory(native, metrics)
+        parts_builder.compiled_decoder = _lazy_compiled_decoder(native, metrics)
+
+
+def _lazy_compiled_decoder(native: NativeModule, metrics: ProcessMetrics) -> LazyValue[CompiledTracesDecoder]:
+    """Return a decoder that is created at its first use, because a start imports no readers of spans."""
+
+    def make_compiled_decoder() -> CompiledTracesDecoder:
+        from gateway.normalise.otlp.decoding.compiled_decoder import CompiledTracesDecoder
+
+        decoder = CompiledTracesDecoder(native)
+        metrics.watch_decoded_spans(decoder.spans)
+        return decoder
+
+    return LazyValue(make_compiled_decoder)
 
 
 def _all_source_names() -> set[str]:

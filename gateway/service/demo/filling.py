@@ -61,7 +61,17 @@ from spool.record import AI_TELEMETRY, NS, Inference
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings
-from spool.statements import DAY_S, EXACT, REQUESTS, TOKENS, USD, Statement, StatementRow, StatementStore
+from spool.statements import (
+    DAY_S,
+    DEMO,
+    EXACT,
+    REQUESTS,
+    TOKENS,
+    USD,
+    Statement,
+    StatementRow,
+    StatementStore,
+)
 from spool.storage import Storage
 
 SEED = 1  # random seed of the demo month in the console
@@ -143,7 +153,7 @@ class DemoBills:
                     settled_until=settled_until,
                     name="a made-up month",
                 )
-                await statements.import_statement(statement, actor=ACTOR)
+                await statements.import_statement(statement, actor=ACTOR, way=DEMO)
 
     def _add_silent_key(self, start: int, until: int) -> None:
         for day in range(start, until, DAY_S):
@@ -290,9 +300,7 @@ async def _titles_by_detector(registry: Registry) -> dict[str, list[str]]:
 
 @asynccontextmanager
 async def _open_empty_storage(
-    directory: Path,
-    clock: Clock,
-    registry_clock: Clock,
+    directory: Path, clock: Clock, registry_clock: Clock
 ) -> AsyncIterator[tuple[Storage, Registry]]:
     # The demo needs no waiting time, because no later report completes an earlier report in this month.
     config = Config(data_dir=directory, spool=SpoolSettings(hold=0.0))

@@ -114,7 +114,7 @@ FOUND_BY = {
     "retry-storm": "retry_storm", "unrecognised": "unrecognised_shape", "parked-route": "stuck_route",
     "dead-letters": "dead_letters", "unknown-arrival": "unknown_arrival", "stopped-sender": "stopped_sender",
     "idle-key": "idle_key",
-    "wide-key": "wide_key", "losing-laptop": "assistant_not_reporting", "unreported-key": "reconciliation_difference",
+    "wide-key": "wide_key", "losing-laptop": "fleet_losing", "unreported-key": "reconciliation_difference",
     "unread-cache": "cache_write_unread", "priority-tier": "priority_tier", "regional-model": "regional_surcharge",
     "older-model": "newer_model", "large-input": "context_tier", "nightly-job": "batch", "paid-retries": "retries",
     "repeated-questions": "response_cache", "idle-seat": "idle_seat",

@@ -114,15 +114,7 @@ WORKLOADS = (
     _assistant_workload("copilot_chat", "openai", "gpt-4.1", 2, people=PEOPLE[:5]),
     _assistant_workload("copilot_cli", "openai", "gpt-4.1", 1, people=PEOPLE[5:8]),
     _service_workload(
-        "openrouter",
-        "anthropic",
-        "claude-haiku-5-5",
-        "research",
-        "reviews",
-        3,
-        2400,
-        350,
-        reports=True,
+        "openrouter", "anthropic", "claude-haiku-5-5", "research", "reviews", 3, 2400, 350, reports=True
     ),
     _service_workload("portkey", "openai", "gpt-4o-mini", "support", "triage", 4, 900, 60, reports=True),
     _service_workload("openinference", "openai", "gpt-4o-mini", "search", "ranking", 3, 1500, 40),

@@ -122,9 +122,7 @@ class IdCompactor:
         except SpoolError as error:
             # senders learn of it, because their commits fail as well
             _log.warning(
-                "known ids were not compacted, will retry: %s",
-                error,
-                extra={"action": "ids_not_folded"},
+                "known ids were not compacted, will retry: %s", error, extra={"action": "ids_not_folded"}
             )
 
     async def wait_for_compaction(self) -> None:

@@ -37,16 +37,7 @@ class CachedEntry:
     `walked`: the record positions in the packed bytes, once computed.
     """
 
-    __slots__ = (
-        "_packed",
-        "_raws",
-        "checksum",
-        "decoded",
-        "is_decoded",
-        "is_kept",
-        "size",
-        "walked",
-    )
+    __slots__ = ("_packed", "_raws", "checksum", "decoded", "is_decoded", "is_kept", "size", "walked")
 
     def __init__(
         self,

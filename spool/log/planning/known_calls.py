@@ -309,7 +309,7 @@ class KnownCalls:
             self._terms.amended += 1
             self._count_accounting_term(accounting.AMENDED, record)
         elif fields and not self._store_late_report_if_changing(
-            known, corrections_so_far, record, fields, replaces_cost=replaces
+            number, known, corrections_so_far, record, fields, replaces_cost=replaces
         ):
             self._terms.amended_late += 1
             self._count_accounting_term(accounting.AMENDED_LATE, record)
@@ -386,6 +386,7 @@ class KnownCalls:
 
     def _store_late_report_if_changing(
         self,
+        number: int,
         known_record: Inference,
         corrections_so_far: int,
         later_record: Inference,
@@ -394,8 +395,8 @@ class KnownCalls:
         replaces_cost: bool,
     ) -> bool:
         """
-        Store a late report as a correction. Return False if it would change nothing, so that the report is a
-        duplicate.
+        Store a late report of the record with a number as a correction. Return False if it would change nothing,
+        so that the report is a duplicate.
         """
         if not self._is_position_in_memory(known_record):
             return False
@@ -407,7 +408,7 @@ class KnownCalls:
         )
         if correction_record is None or self._is_known_correction(correction_record):
             return False
-        self._store_correction(correction_record)
+        self._store_correction(correction_record, number)
         self._terms.duplicates -= 1
         self._plan.observed[self._terms.topic, accounting.DUPLICATES, later_record.source] -= 1
         return True
@@ -434,7 +435,7 @@ class KnownCalls:
             )
             if correction is None or self._is_known_correction(correction):
                 return
-            self._store_correction(correction)
+            self._store_correction(correction, number)
             self._terms.split += 1
         if "run" in fields and number < self._terms.first:
             self._count_accounting_term(accounting.PLACED, known)
@@ -475,16 +476,14 @@ class KnownCalls:
         _, near = id_storage_and_search_hours(correction, int(self._plan.at * NS))
         return self.find_log_position(correction.id, near) is not None
 
-    def _store_correction(self, correction: Correction) -> None:
+    def _store_correction(self, correction: Correction, number: int) -> None:
+        """Store the correction of the record with a number, by which readers find what it replaces."""
         hour, _ = id_storage_and_search_hours(correction, int(self._plan.at * NS))
         topic = self._terms.topic
         records = self._plan.records[topic]
         log_position = duplicates.encode_log_position(topic, self._plan.first[topic] + len(records))
-        corrected = self._index.short_id(correction.corrects)
-        if known_at := self._plan.ids.get(corrected) or self._index.find_log_position_in_memory(corrected):
-            _, correction.corrects_number = duplicates.decode_log_position(known_at)
+        correction.corrects_number = number
         if self._renaming is not None:
-            number = correction.corrects_number or self._plan.first[topic]
             rename_person(correction, self._renaming, self._time_of_call(correction, topic, number))
         self._plan.ids[self._index.short_id(correction.id)] = log_position
         self._plan.hours.append(hour)
@@ -913,8 +912,8 @@ class KnownCalls:
             if fields := compared():
                 self.amend_record(topic, number, known, fields)
         elif not self._store_merge_corrections_if_possible(
-            (known, corrections_so_far),
-            (later_call, later_corrections),
+            (number, known, corrections_so_far),
+            (later_number, later_call, later_corrections),
             joining_report,
             compared,
             is_later_open=is_later_open,
@@ -932,8 +931,8 @@ class KnownCalls:
 
     def _store_merge_corrections_if_possible(
         self,
-        first_record_and_corrections: tuple[Inference, int],
-        later_record_and_corrections: tuple[Inference, int],
+        first_record: tuple[int, Inference, int],
+        later_record: tuple[int, Inference, int],
         joining_report: Inference,
         find_added_fields: Callable[[], dict[str, Any]],
         *,
@@ -941,31 +940,30 @@ class KnownCalls:
     ) -> bool:
         """
         Store corrections that make one call of two records: the closed first record gets the facts that it
-        lacks, and the later record is subtracted if it is closed as well. Return False and store nothing if
-        one correction is impossible.
+        lacks, and the later record is subtracted if it is closed as well. Both come with their number and
+        how many corrections they have. Return False and store nothing if one correction is impossible.
         """
         from spool.log.planning.corrections import MOST, correction_subtracting_duplicate, merge_correction
 
-        known, count = first_record_and_corrections
-        later_call, later_count = later_record_and_corrections
+        number, known, count = first_record
+        later_number, later_call, later_count = later_record
         if max(count, later_count) >= MOST or not self._is_position_in_memory(known):
             return False
         if not (is_later_open or self._is_position_in_memory(later_call)):
             return False
         now_ns = int(self._plan.at * NS)
         fields = find_added_fields()
-        found = [merge_correction(known, count, later_call, fields, now_ns=now_ns)]
+        found = [(merge_correction(known, count, later_call, fields, now_ns=now_ns), number)]
         if not is_later_open:
-            found.append(
-                correction_subtracting_duplicate(
-                    later_call, later_count, known.id, joining_report, now_ns=now_ns
-                )
+            subtracting = correction_subtracting_duplicate(
+                later_call, later_count, known.id, joining_report, now_ns=now_ns
             )
-        corrections = [each for each in found if each is not None]
-        if any(map(self._is_known_correction, corrections)):
+            found.append((subtracting, later_number))
+        corrections = [(each, of) for each, of in found if each is not None]
+        if any(self._is_known_correction(each) for each, _ in corrections):
             return False
-        for each in corrections:
-            self._store_correction(each)
+        for each, of in corrections:
+            self._store_correction(each, of)
         # the report is counted elsewhere, as a duplicate or as a record, so its corrections are additional
         self._terms.split += len(corrections)
         return True

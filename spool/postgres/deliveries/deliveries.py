@@ -422,10 +422,7 @@ class PostgresDeliveries(SentDeliveries):
                     break
             deliveries.extend([delivery] if delivery is not None else ())
             # `delivery` is None as well if other processes took all that are due. The worker then tries again soon.
-            return (
-                delivery,
-                choice.closed_below,
-            )
+            return (delivery, choice.closed_below)
 
         try:
             chosen = await self._database.pool.run_pipelined(choose_delivery_and_read_watermark)

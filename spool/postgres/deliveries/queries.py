@@ -272,7 +272,7 @@ def change_statement(
     conditions = ["(SELECT count(*) FROM basis) = cardinality(%(ids)s::bigint[])"]
     if letter:
         parts.append(
-            """undead AS (DELETE FROM {schema}.dead WHERE shard = 0 AND id = %(letter)s RETURNING id)""",
+            """undead AS (DELETE FROM {schema}.dead WHERE shard = 0 AND id = %(letter)s RETURNING id)"""
         )
         conditions.append("EXISTS (SELECT FROM undead)")
     if is_closed:

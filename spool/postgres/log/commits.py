@@ -318,9 +318,7 @@ class GroupCommits:
                 await self._memory.read_foreign_commits_under_lock()
             except (CommitUnknown, Unconfirmed) as error:
                 _log.warning(
-                    "checking a commit with unknown outcome: %s",
-                    error,
-                    extra={"action": "commit_unknown"},
+                    "checking a commit with unknown outcome: %s", error, extra={"action": "commit_unknown"}
                 )
                 self.last_error = str(error)
             except TooMuchUnconfirmed as error:

@@ -186,10 +186,7 @@ class PostgresRegistry:
         try:
             changed = await self._raise_registry_damaged_on(changing, RowDamaged)
         # the rows may exist on only one machine
-        except (
-            NotThere,
-            NotAllowed,
-        ):
+        except (NotThere, NotAllowed):
             await self.wait_until_durable()
             raise
         self.ends_keys = changed.ends_keys

@@ -52,6 +52,20 @@ CREATE TABLE {schema}.unenrolled (
     key        text COLLATE "C" NOT NULL
 ) WITH (fillfactor = 70);
 
+-- Slots of five minutes in which devices used coding assistants. The columns are the fields of
+-- spool.devices.use_days.UseDay. Rows with an empty device are sums of a team.
+CREATE TABLE {schema}.use_days (
+    day        text COLLATE "C" NOT NULL,
+    device     text COLLATE "C" NOT NULL,
+    assistant  text COLLATE "C" NOT NULL,
+    team       text COLLATE "C" NOT NULL,
+    used       bigint NOT NULL,
+    lost       bigint NOT NULL,
+    lost_calls bigint NOT NULL,
+    PRIMARY KEY (day, device, assistant, team)
+);
+CREATE INDEX use_days_device ON {schema}.use_days (device);
+
 -- Clusters that reported. The columns are the fields of spool.clusters.Cluster, without those of their settings.
 CREATE TABLE {schema}.clusters (
     id                text COLLATE "C" PRIMARY KEY,

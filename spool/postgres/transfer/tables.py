@@ -48,16 +48,7 @@ from spool.transfer.tables import (
 
 # tables of running nodes, and tables that each copy creates itself; a new schema already has rows in some
 OF_NODES = frozenset(
-    {
-        "nodes",
-        "leases",
-        "heads",
-        "marks",
-        "periods",
-        "folds",
-        "registry_head",
-        "registry_changes",
-    }
+    {"nodes", "leases", "heads", "marks", "periods", "folds", "registry_head", "registry_changes"}
 )
 # tables copied with another table, such as the contents of container files
 WITH_OTHERS = frozenset(

@@ -16,6 +16,7 @@ import msgspec
 from spool.registry.changes import RegistryChangeWriter
 from spool.registry.documents import replace_fields
 from spool.registry.registry_rows import RegistryRows
+from spool.turns.threads import prepare_types_for_msgspec
 
 MAX_READINGS = 48  # maximum readings stored per enforcer
 MAX_STORED_LIMITS = 100_000  # limits in all readings of an enforcer
@@ -71,6 +72,9 @@ class EnforcerState(msgspec.Struct, frozen=True, kw_only=True):
     last_success: float | None = None
     next_at: float = 0.0
     stored: tuple[StoredReading, ...] = ()  # oldest first
+
+
+prepare_types_for_msgspec(EnforcerReading, EnforcerState)
 
 
 class EnforcerTable:

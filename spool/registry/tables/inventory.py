@@ -91,10 +91,11 @@ class InventoryTable:
         inventory = Inventory(
             source=source, imported=self._changes.now(), imported_by=actor.name, machines=tuple(machines)
         )
-        keys = {machine.key for machine in machines}
 
         def replace_inventory(registry_rows: RegistryRows) -> InventoryChange:
             nonlocal inventory
+            # not on the event loop, which would wait while the keys of a long list are built
+            keys = {machine.key for machine in machines}
             before = _read_inventory(registry_rows)
             known = {} if before is None else {machine.key: machine for machine in before.machines}
             earlier = known.keys()

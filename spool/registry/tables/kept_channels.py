@@ -144,11 +144,20 @@ class KeptChannelTable(DocumentTable[StoredChannel]):
         self.seal: Seal = _refuse_to_encrypt
         self.changed: Callable[[KeptChannelTable], None] = lambda _: None
 
-    def be_draft_of(self, table: KeptChannelTable) -> None:
-        """Encrypt and announce changes as `table` does, and know the same names of channels."""
-        self.seal, self.changed = table.seal, table.changed
-        for name in ("channels", "report_channels", "mail_channels", "webhook_channels"):
-            setattr(self.notices, name, getattr(table.notices, name))
+    def be_draft_of(self, table: KeptChannelTable, *, keeps_secrets: bool = False) -> None:
+        """
+        Encrypt and announce changes as `table` does. With `keeps_secrets`, a new channel without a secret gets that
+        of the channel of `table` with its name.
+        """
+
+        def seal_with_secret_of_table(
+            channel_fields: ChannelFields, secret: str | None, old_channel: StoredChannel | None
+        ) -> str:
+            return table.seal(channel_fields, secret, old_channel or table.find(channel_fields.name))
+
+        self.seal = seal_with_secret_of_table if keeps_secrets else table.seal
+        self.changed = table.changed
+        self.changed(self)
 
     async def create(
         self, draft: ChannelFields, secret: str | None, *, max_rows: int, actor: Actor

@@ -22,10 +22,13 @@ from spool.sender_fields import (
     SenderDay,
     sum_counts,
 )
+from spool.turns.threads import prepare_types_for_msgspec
 
 KIND = "sender_fields"
 MAX_FORMER = 64  # older versions of a source that are remembered
 _FORMER = "former"  # name of the document that lists older versions
+
+prepare_types_for_msgspec(FieldCounts)
 
 
 class SenderFieldTable:

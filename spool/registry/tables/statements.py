@@ -1,75 +1,60 @@
 """
-Provider bills (statements): a document for each day of a source and account, and one for each month with its
-days.
+Provider bills (statements) in a registry: imports, what counts of them, and the progress of pulls.
 
-See `spool.statements.StatementStore`. A day that has not changed is not written.
+See `spool.statements.StatementStore`. An import that changes no day is not stored.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Any
 
-import msgspec
-
 from spool import statements
-from spool.errors import NotAllowed, NotThere, RegistryDamaged
+from spool.errors import NotAllowed, NotThere, WouldRemove
 from spool.registry.changes import RegistryChangeWriter
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
+from spool.registry.tables.statement_ledger import (
+    IMPORT_KIND,
+    KIND,
+    StatementDay,
+    StatementLedger,
+    StatementMonthIndex,
+    describe_imports,
+    read_import,
+    read_month,
+    read_rows,
+)
 from spool.statements import (
+    ACCRUED,
     DAY_S,
+    KEEP_REPLACED_S,
+    PULL,
+    REQUESTS,
+    SEATS,
+    BilledRow,
     ChangedStatementDay,
     Statement,
+    StatementImportInfo,
     StatementInfo,
     StatementMonth,
     StatementOutcome,
     StatementRow,
 )
-from spool.turns.threads import prepare_types_for_msgspec
 
-KIND, DAY_KIND, PULL_KIND = "statement", "statement_day", "statement_pull"
-MAX_MONTHS = 5000
-
-
-class _StatementDay(msgspec.Struct, kw_only=True):
-    """
-    A day, as its month's document lists it. `until`: the latest end of its rows. `whole`: a statement covered
-    the whole day.
-    """
-
-    digest: str
-    rows: int
-    providers: dict[str, int]
-    until: int
-    whole: bool
-    settled: bool
-    read_at: float
-    imported_at: float
-    billed: Decimal
-
-
-class _StatementMonth(msgspec.Struct, kw_only=True):
-    source: str
-    account: str
-    month: str
-    name: str
-    days: dict[str, _StatementDay]
-
-
-prepare_types_for_msgspec(_StatementMonth)
+PULL_KIND = "statement_pull"
+CLOSED_KIND = "closed_month"
+MOST_NAMED = 10  # maximum days that an error names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StatementDayChange:
     day: int
-    rows: Sequence[StatementRow] | None  # None if the rows do not change
-    entry: _StatementDay
     revision: ChangedStatementDay | None
     is_new: bool
+    loss: str = ""  # why the change needs consent, or ""
 
 
 class StatementTable:
@@ -77,16 +62,49 @@ class StatementTable:
         self._changes = change_writer
 
     async def import_statement(
-        self, statement: Statement, *, actor: Actor, dry_run: bool = False
+        self,
+        statement: Statement,
+        *,
+        actor: Actor,
+        way: str = statements.FILE,
+        add_to: str = "",
+        dry_run: bool = False,
+        replace: bool = False,
+        keep_replaced_s: float = KEEP_REPLACED_S,
     ) -> StatementOutcome:
-        statements.check_statement(statement)
+        await asyncio.to_thread(statements.check_statement, statement)
         now = self._changes.now()
 
         def store_statement(registry_rows: RegistryRows) -> StatementOutcome:
-            outcome, changes = _compare_statement(registry_rows, statement, now)
-            if changes and not dry_run:
-                _write_changes(registry_rows, statement, changes)
+            ledger = StatementLedger(registry_rows, statement.source, statement.account)
+            by_day = statements.group_by_day(statement)
+            ledger.load_months(map(statements.day_text, by_day))
+            base = ledger.require_base(add_to) if add_to else None
+            already = ledger.find_repeated_import(statement.files, needs_all=base is None)
+            if base is not None and already:
+                return StatementOutcome(rows=0, days=0, days_new=0, days_changed=0, already=already)
+            new = ledger.add_import(statement, by_day, base=base, actor=actor.name, way=way, now=now)
+            changes = list(_day_changes(ledger, statement, by_day))
+            if not replace:
+                _refuse_removal(changes)
+            is_stored = bool(changes) and not dry_run
+            days_new = sum(change.is_new for change in changes)
+            outcome = StatementOutcome(
+                rows=sum(
+                    day.rows for text in map(statements.day_text, by_day) if (day := ledger.derived_day(text))
+                ),
+                days=len(by_day),
+                days_new=days_new,
+                days_changed=len(changes) - days_new,
+                revisions=tuple(change.revision for change in changes if change.revision is not None),
+                id=new.id if is_stored else "",
+                already="" if changes else already,
+            )
+            if is_stored:
+                ledger.delete_replaced(now, keep_replaced_s, newest=new.id, is_pull=way == PULL)
+                ledger.store()
                 after = {
+                    "id": new.id,
                     "from": statements.day_text(statement.start),
                     "to": statements.day_text(statement.end - 1),
                     "name": statement.name,
@@ -94,41 +112,72 @@ class StatementTable:
                     "days_changed": outcome.days_changed,
                     "days_new": outcome.days_new,
                 }
-                registry_rows.add_audit(
-                    now,
-                    actor,
-                    "statement.import",
-                    _audit_target(statement.source, statement.account),
-                    after=after,
-                )
+                target = _audit_target(statement.source, statement.account)
+                registry_rows.add_audit(now, actor, "statement.import", target, after=after)
             return outcome
 
         return await (
             self._changes.read(store_statement) if dry_run else self._changes.change_rows(store_statement)
         )
 
+    async def imports(self) -> Sequence[StatementImportInfo]:
+        return await self._changes.read(_read_imports)
+
+    async def undo(self, id: str, *, actor: Actor) -> StatementImportInfo:
+        def undo_import(registry_rows: RegistryRows) -> StatementImportInfo:
+            body = registry_rows.document(IMPORT_KIND, id)
+            if body is None:
+                raise NotThere("no import has this id; list them with tollhouse reconcile imports")
+            stored = read_import(body)
+            if stored.undone_at:
+                raise NotAllowed(f"{id} is already undone")
+            ledger = StatementLedger(registry_rows, stored.source, stored.account)
+            ledger.load_months(stored.days)
+            now = self._changes.now()
+            ledger.undo(id, actor=actor.name, now=now)
+            _refuse_change_of_closed_months(registry_rows, id, ledger, stored.days)
+            ledger.store()
+            registry_rows.add_audit(
+                now,
+                actor,
+                "statement.undo",
+                _audit_target(stored.source, stored.account),
+                before={"id": id, "name": stored.name, "rows": stored.rows},
+            )
+            return next(info for info in _read_imports(registry_rows) if info.id == id)
+
+        return await self._changes.change_rows(undo_import)
+
     async def statement_rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
-        def read_statement_rows(registry_rows: RegistryRows) -> list[StatementRow]:
-            collected: list[StatementRow] = []
+        stored = await self._stored_rows(provider, start, end)
+        return [row for _, row in stored if row.start < end and row.end > start]
+
+    async def billed_rows(self, *, provider: str | None, start: int, end: int) -> Sequence[BilledRow]:
+        stored = await self._stored_rows(provider, start, end)
+        billed = (statements.to_billed_row(row, day) for day, row in stored)
+        return [each for each in billed if each.billed_days[0] < end and each.billed_days[-1] >= start]
+
+    async def _stored_rows(
+        self, provider: str | None, start: int, end: int
+    ) -> list[tuple[int, StatementRow]]:
+        """Return the rows of stored days that may have use, or be billed, within a time, each with its stored day."""
+
+        def read_stored_rows(registry_rows: RegistryRows) -> list[tuple[int, StatementRow]]:
+            collected: list[tuple[int, StatementRow]] = []
             for id, month in _read_months(registry_rows).items():
-                for day, entry in month.days.items():
-                    if not entry.rows or statements.parse_day(day) >= end or entry.until <= start:
+                for text, entry in month.days.items():
+                    is_within = entry.since < end and entry.until > start
+                    if not entry.rows or not is_within or provider not in (None, *entry.providers):
                         continue
-                    if provider is not None and provider not in entry.providers:
-                        continue
-                    of_day = statements.unpack_rows(registry_rows.document(DAY_KIND, f"{id}:{day}"))
-                    collected += [
-                        row
-                        for row in of_day
-                        if row.start < end and row.end > start and provider in (None, row.provider)
-                    ]
+                    day, of_day = statements.parse_day(text), read_rows(registry_rows, id, text, entry.parts)
+                    collected += [(day, row) for row in of_day if provider in (None, row.provider)]
             return collected
 
-        return await self._changes.read(read_statement_rows)
+        return await self._changes.read(read_stored_rows)
 
     async def statements(self) -> Sequence[StatementInfo]:
         def list_statements(registry_rows: RegistryRows) -> list[StatementInfo]:
-            days: dict[tuple[str, str], dict[int, _StatementDay]] = {}
+            days: dict[tuple[str, str], dict[int, StatementDay]] = {}
             for month in _read_months(registry_rows).values():
                 of_account = days.setdefault((month.source, month.account), {})
                 of_account.update({statements.parse_day(day): entry for day, entry in month.days.items()})
@@ -145,20 +194,6 @@ class StatementTable:
             lambda rows: [_describe_month(id, month) for id, month in _read_months(rows).items()]
         )
 
-    async def delete(self, id: str, *, actor: Actor) -> None:
-        def delete_statement(registry_rows: RegistryRows) -> None:
-            month = _read_month(registry_rows.document(KIND, id))
-            if month is None:
-                raise NotThere("no statement has this id")
-            for day in month.days:
-                registry_rows.delete_document(DAY_KIND, f"{id}:{day}")
-            registry_rows.delete_document(KIND, id)
-            before = {"month": month.month, "rows": sum(entry.rows for entry in month.days.values())}
-            target = _audit_target(month.source, month.account)
-            registry_rows.add_audit(self._changes.now(), actor, "statement.delete", target, before=before)
-
-        await self._changes.change_rows(delete_statement)
-
     async def read_pull_state(self, name: str) -> Mapping[str, Any] | None:
         return await self._changes.read(lambda rows: rows.document(PULL_KIND, name))
 
@@ -170,142 +205,100 @@ def _audit_target(source: str, account: str) -> str:
     return f"{source} {account}".strip()
 
 
-def _compare_statement(
-    registry_rows: RegistryRows, statement: Statement, now: float
-) -> tuple[StatementOutcome, list[_StatementDayChange]]:
-    months: dict[str, _StatementMonth | None] = {}
-    changes: list[_StatementDayChange] = []
-    count = 0
-    for day, new_rows in statements.group_by_day(statement).items():
+def _read_imports(registry_rows: RegistryRows) -> list[StatementImportInfo]:
+    return describe_imports(read_import(body) for _, body in registry_rows.each_document(IMPORT_KIND))
+
+
+def _refuse_change_of_closed_months(
+    registry_rows: RegistryRows, id: str, ledger: StatementLedger, days: Iterable[str]
+) -> None:
+    """Raise NotAllowed if the figures of a closed month would change. Its months are those of its provider's rows."""
+    for day in sorted(days):
+        before, after = ledger.indexed_day(day), ledger.derived_day(day)
+        if before is not None and after is not None and before.digest == after.digest:
+            continue
+        for provider in sorted({*(before.providers if before else ()), *(after.providers if after else ())}):
+            if registry_rows.document(CLOSED_KIND, f"{provider}:{day[:7]}") is not None:
+                raise NotAllowed(
+                    f"the closed month {day[:7]} of {provider} rests on {id}. Reopen it first: tollhouse billed "
+                    f"reopen --provider {provider} --month {day[:7]}"
+                )
+
+
+def _day_changes(
+    ledger: StatementLedger, statement: Statement, by_day: Iterable[int]
+) -> Iterator[_StatementDayChange]:
+    for day in by_day:
         text = statements.day_text(day)
-        id = _month_id(statement, text)
-        if id not in months:
-            months[id] = _read_month(registry_rows.document(KIND, id))
-        month = months[id]
-        before = month.days.get(text) if month is not None else None
-        stored = (
-            statements.unpack_rows(registry_rows.document(DAY_KIND, f"{id}:{text}"))
-            if before is not None and before.rows
-            else []
-        )
-        after = statements.sum_rows(
-            [*statements.rows_starting_outside(stored, statement.start, statement.end), *new_rows]
-        )
-        if len(after) > statements.MAX_DAY_ROWS:
+        before, after = ledger.indexed_day(text), ledger.derived_day(text)
+        if after is None or (before and (before.digest, before.settled) == (after.digest, after.settled)):
+            continue
+        if after.rows > statements.MAX_DAY_ROWS:
             raise NotAllowed(
-                f"{text} has {len(after)} different rows, but the limit per day and account is "
+                f"{text} has {after.rows} different rows, but the limit per day and account is "
                 f"{statements.MAX_DAY_ROWS}: import it with fewer columns"
             )
-        count += len(after)
-        change = _statement_day_change(statement, day, before, stored, after, now)
-        if change is not None:
-            changes.append(change)
-    revisions = tuple(change.revision for change in changes if change.revision is not None)
-    days_new = sum(change.is_new for change in changes)
-    outcome = StatementOutcome(
-        rows=count,
-        days=len(list(statements.day_starts(statement.start, statement.end))),
-        days_new=days_new,
-        days_changed=len(changes) - days_new,
-        revisions=revisions,
-    )
-    return outcome, changes
+        yield _day_change(ledger, statement, day, before, after)
 
 
-def _statement_day_change(
-    statement: Statement,
-    day: int,
-    before: _StatementDay | None,
-    stored_rows: Sequence[StatementRow],
-    after: Sequence[StatementRow],
-    now: float,
-) -> _StatementDayChange | None:
-    whole = statement.start <= day and day + DAY_S <= statement.end
-    entry = _StatementDay(
-        digest=statements.rows_digest(after),
-        rows=len(after),
-        providers=dict(Counter(row.provider for row in after)),
-        until=max((row.end for row in after), default=day),
-        whole=whole or (before is not None and before.whole),
-        settled=day + DAY_S <= statement.settled_until and all(row.settled for row in after),
-        read_at=statement.read_at,
-        imported_at=now,
-        billed=statements.billed_total(after),
-    )
-    if before is not None and (before.digest, before.whole, before.settled) == (
-        entry.digest,
-        entry.whole,
-        entry.settled,
-    ):
-        return None
-    revision = None
-    if before is not None:
-        revision = ChangedStatementDay(
-            day=day,
-            billed_before=statements.billed_total(stored_rows),
-            billed=entry.billed,
-            tokens_before=statements.token_total(stored_rows),
-            tokens=statements.token_total(after),
-        )
-        if (revision.billed_before, revision.tokens_before) == (revision.billed, revision.tokens):
-            revision = None
-    changed = before is None or before.digest != entry.digest
-    return _StatementDayChange(
-        day=day, rows=after if changed else None, entry=entry, revision=revision, is_new=before is None
-    )
-
-
-def _write_changes(
-    registry_rows: RegistryRows, statement: Statement, changes: Sequence[_StatementDayChange]
-) -> None:
-    months: dict[str, _StatementMonth] = {}
-    for change in changes:
-        text = statements.day_text(change.day)
-        id = _month_id(statement, text)
-        if id not in months:
-            months[id] = _read_month(registry_rows.document(KIND, id)) or _new_month(
-                registry_rows, statement, text[:7]
+def _day_change(
+    ledger: StatementLedger, statement: Statement, day: int, before: StatementDay | None, after: StatementDay
+) -> _StatementDayChange:
+    if before is None:
+        return _StatementDayChange(day=day, revision=None, is_new=True)
+    loss, revision = "", None
+    if before.digest != after.digest:
+        text = statements.day_text(day)
+        had, has = ledger.rows_of(text, before), ledger.rows_of(text, after)
+        tokens_before, tokens = statements.token_total(had), statements.token_total(has)
+        if (before.billed, tokens_before) != (after.billed, tokens):
+            revision = ChangedStatementDay(
+                day=day,
+                billed_before=before.billed,
+                billed=after.billed,
+                tokens_before=tokens_before,
+                tokens=tokens,
             )
-        months[id].name = statement.name
-        months[id].days[text] = change.entry
-        if change.rows is not None:
-            registry_rows.put_document(DAY_KIND, f"{id}:{text}", {"rows": statements.pack_rows(change.rows)})
-    for id, month in months.items():
-        month.days = dict(sorted(month.days.items()))
-        registry_rows.put_document(KIND, id, msgspec.to_builtins(month))
+        loss = _loss(had, has) if before.settled else ""
+        if statement.read_at < before.read_at:
+            loss = loss or "the stored report is newer"
+    return _StatementDayChange(day=day, revision=revision, is_new=False, loss=loss)
 
 
-def _new_month(registry_rows: RegistryRows, statement: Statement, month: str) -> _StatementMonth:
-    if len(registry_rows.documents(KIND)) >= MAX_MONTHS:
-        raise NotAllowed(
-            f"the limit of {MAX_MONTHS} months of statements is reached: delete some with tollhouse "
-            "reconcile statements delete ID"
-        )
-    return _StatementMonth(
-        source=statement.source, account=statement.account, month=month, name=statement.name, days={}
+def _loss(stored_rows: Sequence[StatementRow], after: Sequence[StatementRow]) -> str:
+    """Return the first sum of tokens or money that would fall below half, with both figures, or ""."""
+    before_by_unit, after_by_unit = (
+        {unit: [row.amount for row in rows if row.unit == unit] for unit in {row.unit for row in stored_rows}}
+        for rows in (stored_rows, after)
+    )
+    for unit in sorted(before_by_unit.keys() - {REQUESTS, SEATS, ACCRUED}):
+        had = statements.sum_amounts(before_by_unit[unit])
+        has = statements.sum_amounts(after_by_unit[unit])
+        if had > 0 and 2 * has < had:
+            return f"{statements.normalize_amount(had):f} {unit} would become {statements.normalize_amount(has):f}"
+    return ""
+
+
+def _refuse_removal(changes: Sequence[_StatementDayChange]) -> None:
+    """Raise WouldRemove if changes lose final figures, with the first days of them."""
+    lost = [change for change in changes if change.loss]
+    if not lost:
+        return
+    days = [f"{statements.day_text(change.day)}: {change.loss}" for change in lost[:MOST_NAMED]]
+    more = f"; and {len(lost) - MOST_NAMED} more days" if len(lost) > MOST_NAMED else ""
+    raise WouldRemove(
+        f"nothing was stored, because it would remove stored figures. {'; '.join(days)}{more}. Import the whole "
+        "report, or accept this with --replace (`replace` in the API)"
     )
 
 
-def _month_id(statement: Statement, day: str) -> str:
-    return statements.statement_id(statement.source, statement.account, day[:7])
-
-
-def _read_months(registry_rows: RegistryRows) -> dict[str, _StatementMonth]:
-    months = {id: _read_month(body) for id, body in registry_rows.documents(KIND).items()}
-    return {id: month for id, month in months.items() if month is not None}
-
-
-def _read_month(body: Mapping[str, Any] | None) -> _StatementMonth | None:
-    if body is None:
-        return None
-    try:
-        return msgspec.convert(body, _StatementMonth)
-    except msgspec.ValidationError as error:
-        raise RegistryDamaged(f"a stored statement cannot be read: {error}") from error
+def _read_months(registry_rows: RegistryRows) -> dict[str, StatementMonthIndex]:
+    months = {id: read_month(body) for id, body in registry_rows.documents(KIND).items()}
+    return {id: month for id, month in months.items() if month is not None and month.days}
 
 
 def _group_days_by_provider(
-    source: str, account: str, days: Mapping[int, _StatementDay]
+    source: str, account: str, days: Mapping[int, StatementDay]
 ) -> list[StatementInfo]:
     """
     Group days that follow each other, by provider. A day without rows counts for every provider of the
@@ -321,14 +314,21 @@ def _group_days_by_provider(
                 account=account,
                 start=day,
                 end=day + DAY_S,
-                settled=entry.settled and entry.whole,
+                settled=entry.settled,
                 imported_at=entry.imported_at,
                 rows=entry.providers.get(provider, 0),
+                used_from=entry.since,
+                used_until=entry.until,
                 digests=(entry.digest,),
             )
             if run is not None and _is_directly_continued_by(run, info):
                 run = replace(
-                    run, end=info.end, rows=run.rows + info.rows, digests=(*run.digests, entry.digest)
+                    run,
+                    end=info.end,
+                    rows=run.rows + info.rows,
+                    used_from=min(run.used_from, info.used_from),
+                    used_until=max(run.used_until, info.used_until),
+                    digests=(*run.digests, entry.digest),
                 )
             else:
                 if run is not None:
@@ -343,7 +343,7 @@ def _is_directly_continued_by(run: StatementInfo, info: StatementInfo) -> bool:
     return (run.end, run.settled, run.imported_at) == (info.start, info.settled, info.imported_at)
 
 
-def _describe_month(id: str, month: _StatementMonth) -> StatementMonth:
+def _describe_month(id: str, month: StatementMonthIndex) -> StatementMonth:
     entries = list(month.days.values())
     return StatementMonth(
         id=id,
@@ -352,7 +352,7 @@ def _describe_month(id: str, month: _StatementMonth) -> StatementMonth:
         month=month.month,
         providers=tuple(sorted({provider for entry in entries for provider in entry.providers})),
         days=len(entries),
-        settled=sum(entry.settled and entry.whole for entry in entries),
+        settled=sum(entry.settled for entry in entries),
         rows=sum(entry.rows for entry in entries),
         billed=statements.normalize_amount(statements.sum_amounts(entry.billed for entry in entries)),
         name=month.name,

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 
-from spool.disks import flush_directory, replace_file
+from spool.disks import flush_directory, write_durably
 
 NOTE = "spool.note.json"
 MARKER = "spool.damaged"
@@ -104,18 +103,3 @@ def _valid_counts(counts: object) -> dict[str, int]:
     if not isinstance(counts, dict):
         return {}
     return {name: n for name, n in counts.items() if type(n) is int and n > 0}
-
-
-def write_durably(path: Path, text: str) -> None:
-    """
-    Write a temporary file, flush it and rename it. After a crash or a power cut, the file has either the old
-    or the new content.
-    """
-    draft = path.with_name(f"{path.name}.new")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    replace_file(draft, path)
-    flush_directory(path.parent)

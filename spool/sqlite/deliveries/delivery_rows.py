@@ -36,9 +36,7 @@ _changed = attrgetter(*queries.CHANGED, "id")
 
 
 def read_deliveries(
-    connection: sqlite3.Connection,
-    statement: str,
-    values: Values = (),
+    connection: sqlite3.Connection, statement: str, values: Values = ()
 ) -> Iterator[StoredDelivery]:
     """Yield the deliveries that a statement selects. It must select the same columns as `queries.ONE`."""
     return map(_read_delivery_row, connection.execute(statement, values))

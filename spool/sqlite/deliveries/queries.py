@@ -34,14 +34,7 @@ CHANGED = (
     "same_answers",
 )
 # A delivery that carries its own record also sets `kept_at` and `kept`.
-INSERTED = (
-    "route",
-    "first",
-    "last",
-    "replay",
-    "fence",
-    *CHANGED,
-)
+INSERTED = ("route", "first", "last", "replay", "fence", *CHANGED)
 DELIVERY_COLUMNS = ("id", *INSERTED, "kept_at", "kept")
 
 

@@ -561,9 +561,7 @@ class SqliteLog:
             )
         except sqlite3.Error as error:
             _log.error(
-                "damaged commits could not be excluded: %s",
-                error,
-                extra={"action": "commits_not_set_aside"},
+                "damaged commits could not be excluded: %s", error, extra={"action": "commits_not_set_aside"}
             )
             return False
         log_damaged_commits(commits)
@@ -628,9 +626,7 @@ class SqliteLog:
                     return await self._run_retention()
             except SpoolUnavailable as error:
                 _log.error(
-                    "retention failed and will be repeated: %s",
-                    error,
-                    extra={"action": "retention_failed"},
+                    "retention failed and will be repeated: %s", error, extra={"action": "retention_failed"}
                 )
                 return 0
 
@@ -701,8 +697,4 @@ class SqliteLog:
             await self._rest.write_note()
             await self._compact_closed_ids(but_newest=True)
         except sqlite3.Error as error:  # the next start reads the ids from the entries
-            _log.warning(
-                "known ids were not saved in runs: %s",
-                error,
-                extra={"action": "ids_not_folded"},
-            )
+            _log.warning("known ids were not saved in runs: %s", error, extra={"action": "ids_not_folded"})

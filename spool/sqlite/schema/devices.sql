@@ -50,6 +50,21 @@ CREATE TABLE unenrolled (
     key        TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Slots of five minutes in which devices used coding assistants. The columns are the fields of
+-- spool.devices.use_days.UseDay. Rows with an empty device are sums of a team.
+CREATE TABLE use_days (
+    day        TEXT    NOT NULL,
+    device     TEXT    NOT NULL,
+    assistant  TEXT    NOT NULL,
+    team       TEXT    NOT NULL,
+    used       INTEGER NOT NULL,
+    lost       INTEGER NOT NULL,
+    lost_calls INTEGER NOT NULL,
+    PRIMARY KEY (day, device, assistant, team)
+) STRICT, WITHOUT ROWID;
+-- has all columns, so that the rows of a device are read without the table
+CREATE INDEX use_days_device ON use_days (device, used, lost);
+
 -- Clusters that reported. The columns are the fields of spool.clusters.Cluster, without those of their settings.
 CREATE TABLE clusters (
     id                TEXT    PRIMARY KEY,

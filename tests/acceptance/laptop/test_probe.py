@@ -111,14 +111,7 @@ def test_the_probe_starts_with_few_modules(laptop: Tollhouse) -> None:
     )
     modules = set(done.stderr.split())
     assert "gateway.devices.agent.probe.look" in modules
-    unwanted = (
-        "asyncio",
-        "aiohttp",
-        "sqlite3",
-        "cryptography",
-        "plistlib",
-        "gateway.configuration.sections",
-    )
+    unwanted = ("asyncio", "aiohttp", "sqlite3", "cryptography", "plistlib", "gateway.configuration.sections")
     assert [] == [name for name in unwanted if name in modules]
 
 

@@ -58,8 +58,7 @@ def test_from_the_probe_to_the_gateway(gateway: Tollhouse, laptop: Agent) -> Non
     (laptop.data / "states.json").write_text(json.dumps(printed))
     begin = time.monotonic()
     wait_until(
-        lambda: assistants(gateway, laptop)["codex"].get("cause") == "environment",
-        "the changed state",
+        lambda: assistants(gateway, laptop)["codex"].get("cause") == "environment", "the changed state"
     )
     print(f"change to changed state: {time.monotonic() - begin:.1f} s")
 

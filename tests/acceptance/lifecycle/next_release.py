@@ -27,7 +27,7 @@ CHANGES: Mapping[str, Sequence[tuple[str, str]]] = {
         (
             "VERSION = FIRST + len(VERSIONS)",
             "VERSIONS = (*VERSIONS, Migration(files=('releases.sql',)))\nVERSION = FIRST + len(VERSIONS)",
-        ),
+        )
     ],
     "spool/postgres/log/queries.py": [
         ("terms, ids, found)", "terms, ids, found, release)"),
@@ -41,7 +41,7 @@ CHANGES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("    bridged_late: int = 0\n", "    bridged_late: int = 0\n    release: str = ''\n")
     ],
     "gateway/normalise/otlp/spans/reader.py": [
-        ("        own = call.own_id\n", f"        record.release = '{RELEASE}'\n        own = call.own_id\n"),
+        ("        own = call.own_id\n", f"        record.release = '{RELEASE}'\n        own = call.own_id\n")
     ],
 }
 

@@ -16,7 +16,12 @@ from tests.acceptance.payloads import post, request, span
 from tests.processes.copied import command_in
 from tests.rounds import part
 
-DOCUMENTS = sorted((ROOT / "docs/operations").glob("*.md"))
+# pages without commands have none to run, and `tests.acceptance.test_document_commands` runs those of two pages
+DOCUMENTS = [
+    path
+    for path in sorted((ROOT / "docs/operations").glob("*.md"))
+    if "\n```sh\n" in path.read_text() and path.stem not in ("settings-as-files", "upgrade")
+]
 
 
 @pytest.mark.timeout(1800)

@@ -36,14 +36,8 @@ def test_a_reload_finds_what_check_finds(installations: Any) -> None:
         assert checked.returncode == 1, (added, checked.stdout)
         assert words in checked.stdout, (added, checked.stdout)
         done = tollhouse.attempt("reload")
-        assert done.returncode == (2 if is_refused else 0), (
-            added,
-            done.stderr,
-        )
-        assert words in done.stderr, (
-            added,
-            done.stderr,
-        )
+        assert done.returncode == (2 if is_refused else 0), (added, done.stderr)
+        assert words in done.stderr, (added, done.stderr)
     tollhouse.config.write_text(plain)
     assert "but " not in tollhouse.attempt("reload").stderr
 

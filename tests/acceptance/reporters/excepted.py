@@ -1,6 +1,7 @@
 """
-Sets of reporters whose reports have no fact in common, so that their calls count more than once. `docs/ordering.md`
-names them under "Reports that nothing joins". A test fails if a set of this list counts its calls once.
+Sets of reporters whose reports have no fact in common, so that their calls count more than once.
+`docs/promises/ordering.md` names them under "Reports that nothing joins". A test fails if a set of this list counts
+its calls once.
 """
 
 from __future__ import annotations

@@ -17,19 +17,16 @@ import pytest
 from spool.engines import POSTGRES, SQLITE
 from tests.acceptance.restarts.running import CUTS, Site, differences, none, run_workload
 from tests.acceptance.restarts.workload import captured, together, workload
-from tests.rounds import IS_LONG, part
+from tests.rounds import IS_LONG
 from tests.spool.postgres_cluster import storage_table
 
-pytestmark = pytest.mark.timeout(1200)  # the first test waits for the run without a cut
+# Two runs of the whole workload take ten seconds. The first test waits for the run without a cut.
+pytestmark = [pytest.mark.proof, pytest.mark.timeout(1200)]
 
 FAMILIES = () if IS_LONG else ("claude_code", "claude_code_traced", "copilot_cli", "qwen_code")
 DECIDED, OPEN = "all is decided at the cut", "all is open at the cut"
 EVERY = [(engine, state, cut) for engine in (SQLITE, POSTGRES) for state in (DECIDED, OPEN) for cut in CUTS]
-SOME = [
-    (SQLITE, DECIDED, "kill and stop"),
-    (SQLITE, OPEN, "take-over"),
-    (POSTGRES, DECIDED, "stop"),
-]
+SOME = [(SQLITE, DECIDED, "kill and stop"), (SQLITE, OPEN, "take-over"), (POSTGRES, DECIDED, "stop")]
 # The workload gets 422 for another body under a used key, and 429 for a tool call beyond the daily limit.
 ANSWERS = {200, 207, 422, 429}
 Run = Callable[[str, str, str], Mapping[str, Any]]
@@ -66,7 +63,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
     return lambda engine, state, cut: of(engine, state, cut) if cut else without_a_cut(engine, state)
 
 
-@pytest.mark.parametrize(("engine", "state", "cut"), EVERY if IS_LONG else part(SOME, every=len(SOME)))
+@pytest.mark.parametrize(("engine", "state", "cut"), EVERY if IS_LONG else SOME)
 def test_a_restart_is_invisible(run: Run, engine: str, state: str, cut: str) -> None:
     """A restart is visible nowhere: not to senders, operators, the upstream, or alert receivers."""
     uninterrupted = run(engine, state, "")

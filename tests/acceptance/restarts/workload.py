@@ -106,11 +106,7 @@ def metric(name: str, value: int, *, cumulative: bool, at: int, since: int = 0, 
         "timeUnixNano": str(BEGAN_NS + at * 10**9),
         "asInt": str(value),
     }  # fmt: skip
-    total = {
-        "aggregationTemporality": 2 if cumulative else 1,
-        "isMonotonic": True,
-        "dataPoints": [point],
-    }
+    total = {"aggregationTemporality": 2 if cumulative else 1, "isMonotonic": True, "dataPoints": [point]}
     resource = {"attributes": [attribute("service.name", f"meter-{name}")]}
     metrics = [{"name": "gen_ai.client.token.usage", "unit": "{token}", "sum": total}]
     scopes = [{"scope": {"name": "meters"}, "metrics": metrics}]

@@ -64,13 +64,7 @@ def table(found: Sequence[Share]) -> str:
 @click.option("--engine", default="sqlite", show_default=True, type=click.Choice(["sqlite", "postgres"]))
 @click.option("--out", type=click.Path(path_type=Path, resolve_path=True), default=ROOT / "build/bench")
 def bench(
-    only: tuple[str, ...],
-    show: bool,
-    seconds: float,
-    slices: int,
-    rounds: int,
-    engine: str,
-    out: Path,
+    only: tuple[str, ...], show: bool, seconds: float, slices: int, rounds: int, engine: str, out: Path
 ) -> None:
     """
     Measure which share of its rate one key retains, and how its p99 latency grows, while another key floods.

@@ -31,7 +31,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S
 from spool.sqlite.ledger import open_ledger
-from spool.statements import StatementInfo, StatementRow
+from spool.statements import BilledRow, StatementInfo, StatementRow, to_billed_row
 from tests.bench.growth.engines import Engine
 from tests.bench.growth.year import CALL, Fleet, fill
 from tests.bench.server.meters import peak_mib
@@ -100,11 +100,13 @@ class Bills:
         paid = (row.amount for rows in self._rows.values() for row in rows if row.unit == "usd")
         return sum(money.text_to_units(f"{amount:f}") for amount in paid)
 
-    async def statement_rows(self, *, provider: str, start: int, end: int) -> Sequence[StatementRow]:
-        return [row for row in self._rows[provider] if start < row.end and row.start < end]
+    async def billed_rows(self, *, provider: str, start: int, end: int) -> Sequence[BilledRow]:
+        rows = [row for row in self._rows[provider] if start < row.end and row.start < end]
+        return [to_billed_row(row, row.start) for row in rows]
 
     async def statements(self) -> Sequence[StatementInfo]:
         span: dict[str, Any] = {"start": MONTH.start, "end": MONTH.end, "settled": True, "imported_at": 1.0}
+        span |= {"used_from": MONTH.start, "used_until": MONTH.end}
         return [
             StatementInfo(source="bill", provider=name, account="", rows=1, **span)
             for name in sorted(self._rows)

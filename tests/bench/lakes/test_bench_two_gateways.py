@@ -20,16 +20,7 @@ import pytest
 
 from exporters.lake import names
 from tests.bench.lakes.gateway import storage_of
-from tests.bench.lakes.test_bench_lake import (
-    BATCH,
-    KILLS,
-    RECORDS,
-    ROOT,
-    WITHIN_S,
-    Run,
-    fetched,
-    verified,
-)
+from tests.bench.lakes.test_bench_lake import BATCH, KILLS, RECORDS, ROOT, WITHIN_S, Run, fetched, verified
 from tests.bench.lakes.test_bench_lake import run as run
 from tests.bench.lakes.writer import take_in
 from tests.clients import environments

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.bench.load.payloads import RUN, numbers_of, protobuf_spans, texts_of
+from tests.bench.load.payloads import RUN, numbers_of, texts_of
 from tests.clients.capture import kept
 
 CALLS_OF_TREE = 3
-KINDS = 64  # number of span kinds, small enough that each kind repeats often and is learned
 # each trace has the agent's span, its calls, and one HTTP request below each call
 SPANS_OF_TREE = 1 + 2 * CALLS_OF_TREE
 _IDS = ("gen_ai.response.id", "llm.response.id", "ai.response.id", "request_id", "response_id")
@@ -52,15 +50,6 @@ def tree_spans(spans: int) -> bytes:
             _say(client, {"url.full": "https://api.openai.com/v1/chat/completions"})
             _say(client, {"http.response.status_code": 200})
     return message.SerializeToString()
-
-
-def spans_of_kinds(spans: int, kinds: int = KINDS) -> Iterator[bytes]:
-    """Yield `kinds` requests. The spans of each have a different name."""
-    for kind in range(kinds):
-        message = ExportTraceServiceRequest.FromString(protobuf_spans(spans))
-        for span in message.resource_spans[0].scope_spans[0].spans:
-            span.name = f"chat of kind {kind}"
-        yield message.SerializeToString()
 
 
 def _add(scope: Any, tree: int, place: int, parent: Any, name: str) -> Any:

@@ -143,9 +143,8 @@ def ids_in(database: Path, table: str, column: str) -> Counter[str]:
 
 
 def with_module(directory: Path, upstream: str, cores: set[int]) -> Peer:
-    """Start Tollhouse with the compiled module, which the first call builds."""
-    if not (MODULE / "stamp").exists():
-        _run(["make", str((MODULE / "stamp").relative_to(ROOT))], "the compiled module could not be built")
+    """Start Tollhouse with the compiled module, built from the sources as they are: an older module is not used."""
+    _run(["make", str((MODULE / "stamp").relative_to(ROOT))], "the compiled module could not be built")
     return TollhousePeer(directory, upstream, cores, path=MODULE)
 
 

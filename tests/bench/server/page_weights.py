@@ -57,7 +57,7 @@ def weights(console: Console) -> Iterator[tuple[str, Weight]]:
 def packed_size(url: str) -> int:
     """Return the compressed bytes of a console file, or 0 for other addresses."""
     asset = files().assets.get(url.partition(f"/{files().version}/")[2])
-    return len(asset.gzipped_body) if asset else 0
+    return asset.size if asset else 0
 
 
 def table(found: Iterable[tuple[str, Weight]]) -> str:

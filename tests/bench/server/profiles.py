@@ -42,6 +42,7 @@ def flame_graph(pid: int, path: Path, seconds: float) -> Iterator[None]:
         "--rate",
         str(RATE),
         "--threads",
+        "--gil",
     ]
     process = subprocess.Popen(
         [str(program), *words, "--output", str(path)],

@@ -17,6 +17,7 @@ from typing import Any
 from tests.acceptance.conftest import ROOT
 from tests.bench.load import payloads, traces
 from tests.bench.load.job import LoadFigures, LoadJob
+from tests.bench.load.unfamiliar import unfamiliar_spans
 from tests.bench.server import meters, profiles, targets
 from tests.bench.server.scenarios import Scenario
 from tests.bench.server.targets import Running
@@ -25,7 +26,7 @@ PATHS = {
     "spans": "/v1/traces",
     "trees": "/v1/traces",
     "mixed": "/v1/traces",
-    "kinds": "/v1/traces",
+    "unfamiliar": "/v1/traces",
     "real": "/v1/traces",
     "conversations": "/v1/traces",
     "litellm": "/v1/ai-telemetry/litellm",
@@ -149,8 +150,8 @@ def bodies_of(scenario: Scenario) -> Iterator[bytes]:
         yield traces.tree_spans(size)
     elif scenario.kind == "mixed":
         yield from traces.captured_spans()
-    elif scenario.kind == "kinds":
-        yield from traces.spans_of_kinds(size)
+    elif scenario.kind == "unfamiliar":
+        yield from unfamiliar_spans(size, scenario.seed)
     elif scenario.kind in ("real", "conversations"):
         for service in range(payloads.REAL_SERVICES):
             yield payloads.real_spans(size, service, conversation_of_span=scenario.kind == "conversations")
@@ -246,7 +247,7 @@ def measure(
     job = replace(job_of(scenario, running, work / "bodies", options.warm_up), first=first)
     had = upstream.figures()["records"]
     warm = LoadFigures()
-    if options.warm_up and not scenario.is_cold:
+    if options.warm_up:
         warm = load_figures(start_load(job, load_cores, grpc=scenario.is_grpc))
     follows = running.forwards and scenario.is_forwarded
     if follows:

@@ -1,7 +1,7 @@
 """
 Loads by name.
 
-    [KIND-]ITEMSxCLIENTS[-json|-grpc][-gzip|-zstd][-cold][-NUMBERkeys][@RECORDS a second][+BACKLOG]
+    [KIND-]ITEMSxCLIENTS[-json|-grpc][-gzip|-zstd][-NUMBERkeys][@RECORDS a second][+BACKLOG][-seedSEED]
     drain-BACKLOG, start-BACKLOG, idle
 
 - `100x8`: requests of 100 spans by 8 clients. Each client sends its next request when it has the response.
@@ -11,8 +11,7 @@ Loads by name.
 - `start-1M`: how long the server takes until it is ready.
 - `trees-98x8`: agents, their calls and the HTTP requests of the calls.
 - `mixed-24x8`: captured requests of real clients in turn. A request counts as 24 spans.
-- `mixed-24x8-cold`: the same without warm-up, so the compiled module learns during the load.
-- `kinds-1x64@1000`: 64 kinds of spans in turn, which the compiled module learns as well.
+- `unfamiliar-100x8`: spans with their own sets of names, models, people and tags. The table shows their seed.
 - `fleet-100x8`: LiteLLM logs of 500 teams, 5,000 users and 200 models, with calls from 300 days.
 - `real-100x8`: spans of 20 alternating models, 200 services, 12 teams and 5,000 users; each request is a conversation.
 - `conversations-100x8`: the same with a new conversation per span.
@@ -21,6 +20,7 @@ Loads by name.
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,19 +29,21 @@ from fnmatch import fnmatchcase
 from tests.bench.load.traces import CALLS_OF_TREE, SPANS_OF_TREE
 
 NAME = re.compile(
-    r"(?:(?P<kind>litellm|fleet|events|heartbeats|counters|trees|mixed|kinds|real|conversations)-)?(?P<items>\d+)x(?P<clients>\d+)"
-    r"(?:-(?P<form>json|grpc))?(?:-(?P<compression>gzip|zstd))?(?P<cold>-cold)?(?:-(?P<keys>\d+)keys)?"
-    r"(?:@(?P<rate>\d+))?(?:\+(?P<backlog>\d+[kM]?))?"
+    r"(?:(?P<kind>litellm|fleet|events|heartbeats|counters|trees|mixed|unfamiliar|real|conversations)-)?(?P<items>\d+)x(?P<clients>\d+)"
+    r"(?:-(?P<form>json|grpc))?(?:-(?P<compression>gzip|zstd))?(?:-(?P<keys>\d+)keys)?"
+    r"(?:@(?P<rate>\d+))?(?:\+(?P<backlog>\d+[kM]?))?(?:-seed(?P<seed>\d+))?"
 )
 STATE = re.compile(r"(?P<kind>drain|start)-(?P<backlog>\d+[kM]?)|(?P<idle>idle)")
 # the load generator sends these kinds as spans
-SPANS = None, "trees", "mixed", "kinds", "real", "conversations"
-FORWARDED = ("spans", "litellm", "fleet", "trees", "kinds", "real", "conversations")
+SPANS = None, "trees", "mixed", "unfamiliar", "real", "conversations"
+FORWARDED = ("spans", "litellm", "fleet", "trees", "unfamiliar", "real", "conversations")
+SEED = random.randrange(2**32)  # of unfamiliar spans in all rounds of this process, unless a name has another
 MULTIPLES = {"k": 1000, "M": 1_000_000}
 
 MAIN = (
     "100x8", "10x32", "1x64", "10x32@5000", "1x64@1000", "100x8-gzip", "100x8-json", "100x8-grpc",
-    "real-100x8", "real-10x32", "real-1x64", "litellm-512x4", "events-100x8", "counters-100x8", "heartbeats-1x64",
+    "unfamiliar-100x8", "unfamiliar-10x32", "unfamiliar-1x64", "real-100x8", "real-10x32", "real-1x64",
+    "litellm-512x4", "events-100x8", "counters-100x8", "heartbeats-1x64",
     "100x8+0", "100x8+200k", "drain-200k", "start-200k", "idle",
 )  # fmt: skip
 
@@ -51,7 +53,7 @@ class Scenario:
     """
     One load. `rate` is records per second; 0 sends as fast as the server responds. `backlog` is the number of
     records that wait for an upstream that is down; with None the upstream is up. The records belong to this
-    number of `users`, `devices` or `series`, and started `age_s` ago. If `is_cold`, there is no warm-up.
+    number of `users`, `devices` or `series`, and started `age_s` ago. Unfamiliar spans are drawn by `seed`.
     """
 
     name: str
@@ -66,8 +68,8 @@ class Scenario:
     devices: int = 256
     series: int = 100
     age_s: int = 0
-    is_cold: bool = False
     keys: int = 1
+    seed: int = 0
 
     @property
     def is_grpc(self) -> bool:
@@ -87,7 +89,7 @@ class Scenario:
 
     @property
     def has_yardstick(self) -> bool:
-        return self.kind in ("spans", "real", "conversations") and self.backlog is None
+        return self.kind in ("spans", "unfamiliar", "real", "conversations") and self.backlog is None
 
 
 def of_name(name: str) -> Scenario:
@@ -96,6 +98,8 @@ def of_name(name: str) -> Scenario:
     """
     if state := STATE.fullmatch(name):
         return Scenario(name=name, kind=state["kind"] or "idle", backlog=_count(state["backlog"] or "0"))
+    if name.startswith("unfamiliar") and "-seed" not in name:
+        name = f"{name}-seed{SEED}"
     found = NAME.fullmatch(name)
     if found is None:
         raise ValueError(f"{name} is not a scenario: see --help")
@@ -109,12 +113,12 @@ def of_name(name: str) -> Scenario:
         compression=given["compression"] or "",
         rate=int(given["rate"] or 0),
         backlog=None if given["backlog"] is None else _count(given["backlog"]),
-        is_cold=bool(given["cold"]),
         keys=int(given["keys"] or 1),
+        seed=int(given["seed"] or 0),
     )
     if scenario.is_grpc and (scenario.compression == "zstd" or scenario.kind != "spans"):
         raise ValueError(f"{name} is not a scenario: gRPC takes spans, plain or gzip")
-    least = 1 if scenario.kind in ("kinds", "real", "conversations") else SPANS_OF_TREE
+    least = 1 if scenario.kind in ("unfamiliar", "real", "conversations") else SPANS_OF_TREE
     if scenario.kind in SPANS and (scenario.form != "protobuf" or scenario.items < least):
         raise ValueError(
             f"{name} is not a scenario: trees are sent as protobuf, {SPANS_OF_TREE} spans or more"
@@ -151,8 +155,6 @@ def listed() -> list[str]:
         "events-1000x8",
         "trees-98x8",
         "mixed-24x8",
-        "mixed-24x8-cold",
-        "kinds-1x64@1000",
         "fleet-100x8",
         "conversations-100x8",
         "real-100x8-200keys",

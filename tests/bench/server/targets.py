@@ -36,10 +36,7 @@ SCOPES = (
     "ai-control-plane:enroll-device",
     "ai-control-plane:heartbeat-device",
 )
-COMMANDS = {
-    "tollhouse": (str(COMMAND),),
-    "unflushed": (sys.executable, "-m", "tests.bench.unflushed"),
-}
+COMMANDS = {"tollhouse": (str(COMMAND),), "unflushed": (sys.executable, "-m", "tests.bench.unflushed")}
 PROFILED = (sys.executable, "-m", "tests.bench.profiled")
 
 

@@ -1,7 +1,7 @@
 """
-`python -m tests.bench.sizing [server.json] [appends.json]` computes the tables of docs/sizing.md.
+`python -m tests.bench.sizing [server.json] [appends.json]` computes the tables of docs/operations/sizing.md.
 
-The tables come from docs/sizing-figures.json. With the JSON of benchmarks, the command first copies the
+The tables come from docs/operations/sizing-figures.json. With the JSON of benchmarks, the command first copies the
 constants measured there into that file.
 """
 
@@ -20,9 +20,9 @@ from tests.bench.appends.measuring import AppendFigures, medians, of
 from tests.bench.sizing.computing import SizingFigures, figures_of, limits, needs
 from tests.bench.sizing.shared import SharedFigures, shared_figures_of, shared_limits, shared_needs
 
-FIGURES = ROOT / "docs/sizing-figures.json"
-DOCUMENT = ROOT / "docs/sizing.md"
-SCENARIOS = {"real-100x8": "100", "real-10x32": "10", "real-1x64": "1"}
+FIGURES = ROOT / "docs/operations/sizing-figures.json"
+DOCUMENT = ROOT / "docs/operations/sizing.md"
+SCENARIOS = {"unfamiliar-100x8": "100", "unfamiliar-10x32": "10", "unfamiliar-1x64": "1"}
 TABLES = {"limits": limits, "needs": needs}
 SHARED_TABLES = {"shared limits": shared_limits, "shared needs": shared_needs}
 
@@ -34,7 +34,7 @@ def taken_over(document: dict[str, Any], measured: dict[str, Any]) -> dict[str, 
         found = [
             one["cpu_us"]
             for one in measured.get("rounds") or measured["loads"]
-            if one["scenario"] == scenario and one["target"] == "tollhouse"
+            if one["scenario"].partition("-seed")[0] == scenario and one["target"] == "tollhouse"
         ]
         if found:
             cpu_us[spans] = round(statistics.median(found), 1)
@@ -88,8 +88,8 @@ def computed(text: str, figures: SizingFigures, shared: SharedFigures) -> str:
 @click.argument("measured", type=click.Path(exists=True, dir_okay=False, path_type=Path), nargs=-1)
 def sizing(measured: tuple[Path, ...]) -> None:
     """
-    Compute the tables of docs/sizing.md. MEASURED is the JSON of `python -m tests.bench`, `tests.bench.peers` or
-    `tests.bench.appends`.
+    Compute the tables of docs/operations/sizing.md. MEASURED is the JSON of `python -m tests.bench`,
+    `tests.bench.peers` or `tests.bench.appends`.
     """
     document = json.loads(FIGURES.read_text())
     for one in measured:

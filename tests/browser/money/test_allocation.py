@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from gateway.service.demo.samples import DEFINITION as DEFINITION_OF_DEMO
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import NARROW
+from tests.browser.console import NARROW, send_calls_of_today
 
 DEFINITION = "Dimensions: {Payer: {DefaultValue: Nobody, Rules: [{Type: GroupBy, Source: team}]}}"
 
 
+@pytest.mark.proof
 def test_the_life_of_a_definition(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
     A definition can be published only after the page has shown the difference. A published dimension groups costs.
@@ -60,6 +62,7 @@ def test_a_dimension_by_form(busy: Tollhouse, open_console: OpenConsole) -> None
     A person builds a definition with a source, one click per value, and Publish. Each tick updates the money of its
     group and the difference below. Hand-written parts of the definition stay unchanged. The window is 390 px wide.
     """
+    send_calls_of_today(busy, "support")
     console = open_console(busy, viewport=NARROW)
     page = console.page
     console.open("/allocation")

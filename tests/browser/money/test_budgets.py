@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Route, expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import MONTH, NARROW, filled
+from tests.browser.console import MONTH, NARROW, filled, send_calls_of_today
 from tests.browser.people.test_limited_person import limited
 from tests.clients.loopback import Loopback
 
@@ -28,6 +28,7 @@ def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> Non
     The figures of a budget equal those of the API. The form reports thresholds that a new amount has already
     passed, and a wrong name deletes nothing.
     """
+    send_calls_of_today(busy, "docs")
     busy.json("views", "create", "--name", "All", "--principal", "User:Defined:CostCentre")
     console = open_console(busy)
     page, dialog, row = (
@@ -116,6 +117,7 @@ def test_a_budget_for_each_team(busy: Tollhouse, open_console: OpenConsole) -> N
     For a budget with owners, every owner is listed with its own share. In another view the budget is hidden,
     with a link back.
     """
+    send_calls_of_today(busy, "docs")
     busy.json("views", "create", "--name", "All", "--principal", "team")
     other = busy.json("views", "create", "--name", "Docs", "--principal", "team", "--where", "team=docs")
     words = ("--name", "Teams", "--view", "All", "--amount", "1000", "--per", "team", "--alert", "90")
@@ -137,6 +139,7 @@ def test_a_budget_for_each_team(busy: Tollhouse, open_console: OpenConsole) -> N
     expect(page.locator("main tbody tr")).to_have_count(1)
 
 
+@pytest.mark.proof
 def test_channels_are_picked(busy: Tollhouse, browser: Browser, open_console: OpenConsole) -> None:
     """
     Channels are chosen from a list, even by people who may not see the state of channels. This works in the
@@ -213,8 +216,8 @@ def test_who_changes_no_budget_has_no_line(month: Tollhouse, open_console: OpenC
 
 
 def money(text: str) -> str:
-    """Format an amount like the console, which shows more digits below a dollar."""
-    places = 2 if float(text) >= 1 else 4
+    """Format an amount like the console, which shows more digits below a cent."""
+    places = 2 if float(text) >= 0.01 else 4
     return f"${float(text):,.{places}f}"
 
 
@@ -250,6 +253,7 @@ def test_nobody_is_notified_without_a_channel(busy: Tollhouse, open_console: Ope
     expect(page.get_by_role("heading", name="No channels yet")).to_be_visible()
 
 
+@pytest.mark.proof
 def test_a_budget_in_another_currency(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
     Amounts of a budget are shown in the budget's currency. Without an exchange rate, the budget says why it is not
@@ -274,6 +278,7 @@ def test_a_budget_in_another_currency(busy: Tollhouse, open_console: OpenConsole
     expect(row).not_to_contain_text("not evaluated")
 
 
+@pytest.mark.proof
 def test_a_field_without_a_place_of_its_own_is_shown(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
     The page names no fields of the API in its code, so a field of a newer release appears in the panel and in the
@@ -344,6 +349,7 @@ def enforced(tmp_path: Path) -> Iterator[Tollhouse]:
     openai.close()
 
 
+@pytest.mark.proof
 def test_limits_elsewhere(enforced: Tollhouse, browser: Browser, open_console: OpenConsole) -> None:
     """
     A button reads the limits of enforcers, and the page lists them with what is wrong or why they are not compared.

@@ -30,6 +30,7 @@ def folders(house: Tollhouse) -> list[str]:
     return sorted(path.name for path in (house.directory / "tollhouse-data").glob("demo*"))
 
 
+@pytest.mark.proof
 def test_a_demo_month_is_loaded_and_removed(house: Tollhouse, open_console: OpenConsole) -> None:
     """
     One click shows a demo month under a banner, and another removes it. Demo records never mix with real records.

@@ -60,6 +60,7 @@ def telling(installations: Any, receiver: Receiver) -> Tollhouse:
     return tollhouse
 
 
+@pytest.mark.proof
 def test_a_channel_is_tested(telling: Tollhouse, receiver: Receiver, open_console: OpenConsole) -> None:
     """
     A refused notification shows the receiver's response. If it is sent again, it arrives. If it is discarded, it is

@@ -88,6 +88,7 @@ def test_recommendations_are_read_and_decided(advised: Tollhouse, open_console: 
     expect(dialog.get_by_role("status")).to_contain_text("unchanged")
 
 
+@pytest.mark.proof
 def test_a_type_is_switched(advised: Tollhouse, open_console: OpenConsole) -> None:
     """
     When a type of recommendations gets a minimum or is disabled, its findings are closed. The page is checked on a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -18,6 +19,7 @@ def costs_of(page: Page) -> list[float]:
     return [float(title) for title in titles if title]
 
 
+@pytest.mark.proof
 def test_the_dearest_calls_are_in_the_menu_of_a_row(console: Console) -> None:
     """
     The menu of a row of Costs lists the calls of its team in the same time range, most expensive first,

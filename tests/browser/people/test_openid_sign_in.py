@@ -61,7 +61,7 @@ def test_person_signs_in_and_out_at_the_provider(
         expect(button).to_be_visible()
         assert [] == console.audit()
         button.click()
-        expect(console.page.get_by_role("button", name="Sign out", include_hidden=True)).to_be_attached()
+        expect(console.page.get_by_role("navigation", name="Pages", include_hidden=True)).to_be_attached()
         assert ("ada@example.com", "admin") == tuple(
             console.ask("/session")["session"][name] for name in ("actor", "role")
         )

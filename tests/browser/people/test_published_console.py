@@ -24,7 +24,7 @@ def test_a_published_console_is_signed_in_to_over_loopback(installations: Any, b
     page = browser.new_page()
     page.set_default_timeout(PATIENCE_MS)
     page.goto(link)
-    signed_in = page.get_by_role("button", name="Sign out")
+    signed_in = page.get_by_role("navigation", name="Pages")
     expect(signed_in).to_be_attached()
     page.reload()
     expect(signed_in).to_be_attached()

@@ -48,7 +48,7 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
     report = console.ask("/report?range=last_30d&where=team%3Dsearch&by=team&show=cost")
     assert f"${report['total']['cost']}" == total
     expect(tried).to_contain_text(
-        "Overview, Costs, Unit of work, Views, Budgets, Plans, Annotations, Insights"
+        "Overview, Costs, Views, Annotations, Unit of work, Insights, Scheduled reports, Budgets, Plans"
     )
     expect(tried).not_to_contain_text("Billing")
     assert [] == console.audit()

@@ -4,6 +4,7 @@ If a limited role's member has an account that shows everything, the console war
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.acceptance.conftest import Tollhouse
@@ -12,6 +13,7 @@ from tests.browser.conftest import OpenConsole
 LEAD = "lead@example.com"
 
 
+@pytest.mark.proof
 def test_a_limited_role_offers_to_limit_the_account(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
     The warning about a member whose account shows more appears when a role is created and in the role's

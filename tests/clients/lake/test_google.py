@@ -42,11 +42,7 @@ def settings(server: tuple[str, Shim], tmp_path: Path) -> DestinationSettings:
     account = {"gcs_base_url": server[0], "disable_oauth": True, "client_email": "", "private_key": ""}
     secret.write_text(json.dumps({**account, "private_key_id": ""}))
     return DestinationSettings(
-        name="lake",
-        type="gcs",
-        url=f"gs://{BUCKET}/{tmp_path.name}",
-        endpoint=server[0],
-        secret_file=secret,
+        name="lake", type="gcs", url=f"gs://{BUCKET}/{tmp_path.name}", endpoint=server[0], secret_file=secret
     )
 
 

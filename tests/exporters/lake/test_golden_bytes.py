@@ -82,12 +82,7 @@ def test_the_bytes_are_those_of_the_writer_number(format: FileFormat, tmp_path: 
     entry = LogEntry(topic=AI_TELEMETRY, first=1, committed_at=NOON + 0.5, records=_records())
     series = DeliveryRange("lake", "3f9c1a2b", 1, entry.last)
     files = new_delivery_files(
-        tmp_path,
-        series,
-        route="lake/ai-telemetry",
-        format=format,
-        leave_out=(),
-        table=TABLES[AI_TELEMETRY],
+        tmp_path, series, route="lake/ai-telemetry", format=format, leave_out=(), table=TABLES[AI_TELEMETRY]
     )
     for part in entry.split(1000):
         files.add_entry(part)

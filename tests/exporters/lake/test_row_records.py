@@ -19,6 +19,7 @@ from spool.deliveries.protocols import PastRecord
 from spool.meters import quantity_from_millionths, quantity_in_millionths
 from spool.record import TOKEN_UNIT, Correction, Inference, Record, UsageMetric, decimal_text
 from tests.exporters.lake.records import NOON, RECORDS
+from tests.rounds import examples
 
 AT = NOON + 0.5
 
@@ -62,7 +63,7 @@ def kept_of(record: Record) -> Record:
 @pytest.mark.parametrize(
     "format", [each for each in FORMATS.values() if not each.is_focus], ids=lambda format: format.name
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(records=st.lists(RECORDS, min_size=1, max_size=20))
 def test_a_record_is_read_back(format: FileFormat, records: list[Record]) -> None:
     """

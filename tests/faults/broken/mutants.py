@@ -99,7 +99,7 @@ def unsynced_secret() -> None:
 
 def unsynced_marker() -> None:
     """Do not flush the marker of a damaged spool, nor the move of the damaged file."""
-    spool.sqlite.damage.notes.os = _without_sync()  # type: ignore[assignment, attr-defined]
+    spool.sqlite.damage.notes.write_durably = lambda path, text: path.write_text(text)  # type: ignore[assignment, attr-defined]
     spool.sqlite.damage.notes.flush_directory = lambda directory: None  # type: ignore[attr-defined]
     spool.sqlite.recovery.flush_directory = lambda directory: None  # type: ignore[attr-defined]
 

@@ -108,10 +108,7 @@ def test_no_standby_is_named(trial: Trial, broken: BrokenPair) -> None:
     for _ in trial.rounds(short=1, full=10):
         with broken.row(trial):
             broken.pair.primary.change(synchronous_standby_names="")
-            wait_until(
-                lambda: any("the standby is gone" in one for one in broken.site.reasons()),
-                "a reason",
-            )
+            wait_until(lambda: any("the standby is gone" in one for one in broken.site.reasons()), "a reason")
             broken.nothing_is_kept()
             broken.pair.primary.change(synchronous_standby_names=STANDBY)
             broken.healed()

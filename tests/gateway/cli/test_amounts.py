@@ -74,8 +74,5 @@ def test_amounts_are_written_with_their_currency() -> None:
 )
 def test_the_total_decides_about_percentages(before: str, total_before: str, change: str | None) -> None:
     """All rows of a table have a percentage, or none has one. None is above 999 %."""
-    rows = [
-        {"cost": "5", "previous": {"cost": before}},
-        {"cost": "5", "previous": {"cost": total_before}},
-    ]
+    rows = [{"cost": "5", "previous": {"cost": before}}, {"cost": "5", "previous": {"cost": total_before}}]
     assert change == _format_report_rows(rows, [], ["cost"], "USD")[0]["change"]

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from gateway.cli import COMMANDS, GROUPS, main
 from gateway.operations.list import RESOURCES
+from tests.rounds import part
 
 COMPLETED = "vers"  # a word that the shell completes
 AS_COMPLETION = {"_TOLLHOUSE_COMPLETE": "bash_complete", "COMP_WORDS": "tollhouse vers", "COMP_CWORD": "1"}
@@ -50,7 +51,7 @@ def test_a_mistyped_word_gets_a_suggestion(words: list[str], suggestion: str) ->
     assert suggestion in result.stderr
 
 
-@pytest.mark.parametrize("word", ["--help", "version", "--version", "sned", COMPLETED])
+@pytest.mark.parametrize("word", part(["--help", "version", "--version", "sned", COMPLETED], every=3))
 def test_the_list_and_the_version_load_no_command(word: str) -> None:
     """
     The list, the version, a suggestion and a completion start fast, because they load only the lists of commands and
@@ -81,7 +82,9 @@ def test_the_list_and_the_version_load_no_command(word: str) -> None:
     }
 
 
-@pytest.mark.parametrize("words", [["send"], ["events", "send"], ["events", "list"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", part([["send"], ["events", "send"], ["events", "list"]], every=3), ids=" ".join
+)
 def test_help_loads_no_decoder(words: list[str]) -> None:
     """
     `send --help` loads no decoders, because they and the protobuf library take more time than the rest of a

@@ -23,11 +23,7 @@ def test_each_shell_gets_its_script(shell: str) -> None:
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @pytest.mark.parametrize(
     "words, completed",
-    [
-        (("spool", "reco"), "recover"),
-        (("report", "--fr"), "--from"),
-        (("keys", "create", "--nam"), "--name"),
-    ],
+    [(("spool", "reco"), "recover"), (("report", "--fr"), "--from"), (("keys", "create", "--nam"), "--name")],
 )
 def test_bash_completes_commands_and_options(words: tuple[str, ...], completed: str, tmp_path: Path) -> None:
     """Bash completes commands and options after the script was evaluated as the manual says."""

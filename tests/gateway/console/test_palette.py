@@ -15,7 +15,7 @@ TOKEN = re.compile(r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\);")
 SERIES = [*(f"s{n}" for n in range(1, 9)), "other"]
 STATES = ["good", "warn", "bad"]
 TEXTS = ["ink", "faint", "accent", *STATES]
-GROUNDS = ["page", "panel", "sunk", "tint", "bad-tint"]
+GROUNDS = ["page", "panel", "sunk", "rail", "hover", "tint", "bad-tint", "warn-tint", "good-tint"]
 THEMES = {"light": 0, "dark": 1}
 Triple = tuple[float, float, float]
 # Machado, Oliveira and Fernandes 2009, severity 1, on linear RGB.

@@ -30,7 +30,7 @@ from spool.sqlite.directory import SPOOL
 from spool.sqlite.memory_log import MemoryDatabase
 from tests.moved_clock import MovedClock
 
-RECENT_S = 14 * 86_400  # docs/coverage.md: within 14 days
+RECENT_S = 14 * 86_400  # docs/fleet/coverage.md: within 14 days
 HOUR, DAY = 3600.0, 86_400.0
 
 

@@ -33,10 +33,7 @@ FLOODS = {
     "empty requests": (GET * MANY, [0] * MANY),
     "requests": (raw.post("/read", b"x", close=False) * MANY, [1] * MANY),
     "chunked requests": (chunked([b"x"]) * MANY, [1] * MANY),
-    "chunks behind a known body": (
-        raw.post("/read", b"xx", close=False) + chunked([b"x"] * MANY),
-        [2, MANY],
-    ),
+    "chunks behind a known body": (raw.post("/read", b"xx", close=False) + chunked([b"x"] * MANY), [2, MANY]),
     "chunks behind a declined upgrade": (UPGRADE + chunked([b"x"] * MANY), [0, MANY]),
     "requests behind a declined upgrade": (UPGRADE + GET * MANY, [0] * (MANY + 1)),
 }

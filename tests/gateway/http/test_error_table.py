@@ -42,9 +42,7 @@ async def told(error: Exception, method: str = "POST") -> type[Exception]:
         Refusal(409, "not_empty", "x"),
     ],
 )
-async def test_error_based_on_reversible_rows_becomes_503(
-    error: NotThere | NotAllowed | Refusal,
-) -> None:
+async def test_error_based_on_reversible_rows_becomes_503(error: NotThere | NotAllowed | Refusal) -> None:
     """If an error depends on rows that a failover may undo, the sender of the change receives 503 instead."""
     assert NotCertain is await told(error)
 

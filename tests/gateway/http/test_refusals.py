@@ -23,6 +23,7 @@ TOLD = {
     "KeyReused": UNAVAILABLE,
     "LedgerLost": UNAVAILABLE,
     "Managed": ((409, "managed", None), (409, "managed", None)),
+    "WouldRemove": ((409, "would_remove", None), (409, "would_remove", None)),
     "NotAllowed": ((409, "not_allowed", None), (409, "not_allowed", None)),
     "NotCertain": UNAVAILABLE,
     "NotClosed": UNAVAILABLE,

@@ -31,10 +31,11 @@ from gateway.operations.requests.receiver_services import ReceiverServices
 from spool.errors import AskedTooMuch
 from spool.turns.fair_turns import FairTurnScheduler
 from spool.turns.question_limit import limit_of_running_query
+from tests.rounds import reduced
 
 CALL = '{"id": "x", "call_type": "completion", "model": "m", "prompt_tokens": 1, "completion_tokens": 2, '
 INNER = '{"b": [1, 2.5, true, null, "s\\u00e9"], "c": {"d": {}}}, '
-MIB = 1 << 20
+LONG_TEXT = reduced(6 << 20, by=2)
 SETTINGS = AnswerSettings(at_once=2, max_waiting=2, max_time=30)
 
 
@@ -63,15 +64,15 @@ async def turns_during(body: bytes, format: str) -> int:
 @pytest.mark.parametrize(
     ("format", "document"),
     [
-        ("litellm", CALL + '"messages": [' + INNER * (6 * MIB // len(INNER)) + "0]}"),
-        ("litellm", CALL + '"cost": NaN, "messages": [' + INNER * (6 * MIB // len(INNER)) + "0]}"),
-        ("litellm", CALL + '"cost": NaN, "prompt": "' + 'he said \\"hi\\"\\n' * (MIB // 2) + '"}'),
-        ("litellm", CALL + '"prompt": "' + "\\ud800" * MIB + '"}'),
+        ("litellm", CALL + '"messages": [' + INNER * (LONG_TEXT // len(INNER)) + "0]}"),
+        ("litellm", CALL + '"cost": NaN, "messages": [' + INNER * (LONG_TEXT // len(INNER)) + "0]}"),
+        ("litellm", CALL + '"cost": NaN, "prompt": "' + 'he said \\"hi\\"\\n' * (LONG_TEXT // 12) + '"}'),
+        ("litellm", CALL + '"prompt": "' + "\\ud800" * (LONG_TEXT // 6) + '"}'),
         (
             "langfuse",
-            '{"batch": [{"type": "x", "body": {"input": [' + INNER * (6 * MIB // len(INNER)) + "0]}}]}",
+            '{"batch": [{"type": "x", "body": {"input": [' + INNER * (LONG_TEXT // len(INNER)) + "0]}}]}",
         ),
-        ("bedrock", '{"requestId": "r", "records": [{"data": "' + "bm9uZQ==" * MIB + '"}]}'),
+        ("bedrock", '{"requestId": "r", "records": [{"data": "' + "bm9uZQ==" * (LONG_TEXT // 6) + '"}]}'),
     ],
     ids=[
         "nested",
@@ -202,7 +203,8 @@ async def test_a_large_export_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> 
     here = threading.current_thread()
     monkeypatch.setattr(otlp, "normalise_otlp", work)
     receivers = cast(
-        ReceiverServices, SimpleNamespace(options=ReadOptions(), memory=None, together=EventLoopJobBatch())
+        ReceiverServices,
+        SimpleNamespace(options=ReadOptions(), compiled_decoder=None, together=EventLoopJobBatch()),
     )
     for size in (SLICED, LARGE + 1):
         share = InflightBytes(LARGE).new_share()

@@ -2,7 +2,7 @@
 The meters that each source reports.
 
 A provider's answers are taken from Helicone's cases and embedded in the payload of every other source.
-`python -m tests.gateway.intake.meter_matrix` prints the table of docs/meters.md.
+`python -m tests.gateway.intake.meter_matrix` prints the table of docs/money/meters.md.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def told() -> Mapping[str, set[str]]:
 
 def table() -> str:
     """
-    Return the table of docs/meters.md: a row for all meters with the same sources. Image meters for a size and a
+    Return the table of docs/money/meters.md: a row for all meters with the same sources. Image meters for a size and a
     quality are left out, because `output_images` represents them.
     """
     found = told()

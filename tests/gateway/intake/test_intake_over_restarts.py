@@ -19,6 +19,7 @@ from spool.record import NS, Inference, UsageMetric
 from spool.settings import SpoolSettings
 from spool.sqlite.spool import SqliteSpool, open_spool
 from tests.moved_clock import MovedClock
+from tests.rounds import reduced
 
 PRICES = PriceBook.load()
 
@@ -96,7 +97,7 @@ async def test_more_senders_than_records_that_a_start_would_read(tmp_path: Path)
     """Storage grows by one row per key and commit, plus a few bytes per sender. A start reads all senders."""
     running = Running(tmp_path)
     await running.start()
-    sessions, at_once = 20_000, 500
+    sessions, at_once = reduced(20_000, by=4), 500
     for first in range(0, sessions, at_once):
         await running.take_calls(first, at_once)
     rows, size = await running.spool.database.read(

@@ -32,5 +32,5 @@ def test_the_document_has_the_table() -> None:
     The table on the page equals the current output of the program, so a change in the meters of any
     source fails here.
     """
-    page = Path(__file__).parents[3] / "docs" / "meters.md"
+    page = Path(__file__).parents[3] / "docs/money/meters.md"
     assert matrix.table() in page.read_text()

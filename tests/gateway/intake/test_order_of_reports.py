@@ -2,7 +2,8 @@
 The reports of one call give the same record in any order.
 
 Each report states a part of the same truth. It leaves facts out, states an unknown part as 0, or says `ok`
-because it knows of no failure. docs/ordering.md lists the exceptions: facts that two reports state differently.
+because it knows of no failure. docs/promises/ordering.md lists the exceptions: facts that two reports state
+differently.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ async def told(order: Sequence[Inference], cuts: Sequence[bool]) -> tuple[dict[s
     return row, conflicts
 
 
-@settings(deadline=None, max_examples=examples(150), print_blob=True)
+@settings(deadline=None, max_examples=examples(60), print_blob=True)
 @given(reports(), st.lists(st.booleans(), min_size=4, max_size=4))
 def test_reports_of_one_truth_make_one_record_in_every_order(made: list[Inference], cuts: list[bool]) -> None:
     """

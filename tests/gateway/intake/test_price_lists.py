@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
@@ -274,11 +275,13 @@ def test_every_difference_is_explained(estimates: Any, known: tuple[Known, ...],
     assert found.total() < count * 0.08
 
 
-def quotes_of_discounted_modes() -> Iterator[tuple[str, Quote, Quote]]:
+@cache
+def quotes_of_discounted_modes() -> list[tuple[str, Quote, Quote]]:
     """
-    Yield each name in the packaged list with a price of a discounted mode, the quote of the standard mode, and
+    Return each name in the packaged list with a price of a discounted mode, the quote of the standard mode, and
     that of the mode, on each day on which a price changes.
     """
+    found = []
     for seller, of_seller in BOOK.card.providers.items():
         for model in of_seller.models:
             times = {TIME, *(row.since_ns for row in model.prices if row.since)}
@@ -288,7 +291,8 @@ def quotes_of_discounted_modes() -> Iterator[tuple[str, Quote, Quote]]:
                     standard = BOOK.find_quote(seller, model.id, STANDARD, time)
                     is_listed = quote.missing is None or not quote.missing.mode
                     if quote.rate is not None and standard.rate is not None and is_listed:
-                        yield f"{seller}: {model.id}, {mode}, {time}", standard, quote
+                        found.append((f"{seller}: {model.id}, {mode}, {time}", standard, quote))
+    return found
 
 
 def price_per_token(rate: Rate, unit: str) -> Decimal:

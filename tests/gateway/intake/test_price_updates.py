@@ -209,6 +209,7 @@ def test_a_model_with_only_a_price_of_output_is_listed_once() -> None:
     assert after == update_card(after, newer, since=DAY)
 
 
+@pytest.mark.proof
 def test_the_lists_of_the_packaged_card_can_be_merged_again() -> None:
     once = made(cards.packaged_card())
     assert once == made(once)

@@ -169,12 +169,7 @@ def test_fast_claude_costs_twice_and_a_batch_half(tags: dict[str, str], expected
             "0.544",
         ),  # 272,000 tokens cost 2 per million
         # The whole request costs 4 and 18 per million.
-        (
-            OPENAI,
-            "gpt-5.6-terra",
-            {"input": 300_000, "output": 100_000},
-            "3",
-        ),
+        (OPENAI, "gpt-5.6-terra", {"input": 300_000, "output": 100_000}, "3"),
         (GOOGLE, "gemini-2.5-pro", {"input": 200_000, "output": 0}, "0.25"),  # 1.25 per million
         (GOOGLE, "gemini-2.5-pro", {"input": 300_000, "output": 100_000}, "2.25"),  # 2.5 and 15 per million
         # This model has no other price for large inputs.

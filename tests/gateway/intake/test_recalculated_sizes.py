@@ -13,6 +13,7 @@ from spool.ledger.dimensions import TOTAL
 from spool.ledger.queries import CostQuery
 from spool.ledger.token_sums import SIZES
 from spool.record import NS, Inference
+from tests.rounds import part
 from tests.spool.ledger.engines import POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call, opened
 
@@ -52,7 +53,7 @@ def calls_next_to_tiers(book: PriceBook) -> list[Inference]:
     return [priced(model, provider, size) for provider, model, size in sorted(sizes)]
 
 
-@pytest.mark.parametrize("engine", [SQLITE, POSTGRES])
+@pytest.mark.parametrize("engine", part([SQLITE, POSTGRES], every=2))
 async def test_unchanged_prices_change_no_total(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ from gateway.intake.shadows import (
 from spool.log.recent_senders import CALLER_BYTES
 from spool.record import AiRecord, Inference, UsageMetric
 from tests.moved_clock import MovedClock
+from tests.rounds import reduced
 
 SOURCES = ("claude_code", "codex", "otel", "openllmetry", "openinference", "google_adk")
 SERVICES = (None, "svc", "desk", "None")
@@ -142,7 +143,7 @@ async def test_counters_are_repeats_as_in_a_plain_model(
     chance, clock, stored, decided = Random(f"{limits} {gateways}"), MovedClock(), StoredSenders(), 0
     model, running = Model(), [ReportedCallers(clock, heard=stored) for _ in range(gateways)]
     own = [Model() for _ in running]  # the reports of each gateway since its start
-    for _ in range(2500):
+    for _ in range(reduced(2500, by=3)):
         clock.move(chance.choice((0, 0, 0.4, 1, 20, 20, 90, 400, 1300)))
         number = chance.randrange(gateways)
         gateway, key, now = running[number], chance.choice(KEYS), clock.now()
@@ -192,7 +193,7 @@ async def test_counters_are_repeats_as_in_a_plain_model(
             gateway.put_back_callers(unkept, key)
             unkept = gateway.take_unstored_callers(key)
         stored.store(sender_rows_to_store(unkept), at)
-    assert decided > 600
+    assert decided > reduced(600, by=3)
 
 
 def test_no_key_pushes_out_what_another_reported() -> None:

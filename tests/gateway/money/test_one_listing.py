@@ -17,7 +17,7 @@ from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from spool.errors import NotKept
 from spool.ledger.ledger import Ledger
-from spool.ledger.periods import preceding_query
+from spool.ledger.periods import PREVIOUS, ComparedSpans, compared_spans
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.work import OTHER, unit_number_from_name_or_digest
 from spool.record import NS
@@ -76,10 +76,15 @@ async def reader(ledger: Ledger) -> CostReader:
     return CostReader(whole=ledger, require_registry=no_registry)  # type: ignore[arg-type]
 
 
+def directly_before(query: CostQuery) -> ComparedSpans:
+    span, hours_since = (query.since, query.until), datetime.fromtimestamp(0, UTC)
+    return compared_spans(span, PREVIOUS, BEGIN + 3 * HOUR, query.zone, hours_since)
+
+
 async def test_an_answer_has_one_listing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows, the period before, the sum of unlisted sessions and the sessions that continue belong together."""
     reads = await reader(ledger)
-    asked = question(top=100, earlier=preceding_query)
+    asked = question(top=100, earlier=directly_before)
     Unlisting(ledger, monkeypatch, 3)
 
     async def made() -> None:

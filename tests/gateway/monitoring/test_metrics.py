@@ -164,8 +164,11 @@ def test_routes_and_space_are_read_from_the_snapshot() -> None:
 
 
 def test_fleet_is_read_from_the_snapshot() -> None:
-    snapshot = Snapshot(stats=STATS, fleet_states={"missing": 4}, assistants={"codex": {"overridden": 2}})
+    states = {"fleet_states": {"missing": 4}, "assistants": {"codex": {"overridden": 2}}}
+    snapshot = Snapshot(stats=STATS, **states, lost_calls=41, lost_cost=6.2)  # type: ignore[arg-type]
     read = samples(ProcessMetrics().render(snapshot))
+    assert 41 == read["tollhouse_fleet_lost_calls", ()]
+    assert 6.2 == read["tollhouse_fleet_lost_cost_usd", ()]
     assert 4 == read["tollhouse_fleet_devices", (("state", "missing"),)]
     assert 2 == read["tollhouse_fleet_assistants", (("assistant", "codex"), ("state", "overridden"))]
 

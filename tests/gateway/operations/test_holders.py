@@ -43,7 +43,7 @@ OF_SEVERAL = {
     "apply_files",
     "changes", "download_person", "erase_person", "export_person", "list_assistant_tools", "overview",
     "preview_role", "preview_scheduled_report", "relay_mcp", "send_scheduled_report", "search", "set_assistant_tool",
-    "run_all_detectors", "show_attention", "show_record", "tail",
+    "run_all_detectors", "show_attention", "show_record", "show_waste", "tail",
 }  # fmt: skip
 KEY_ROWS = [*FOR_SENDERS, *ON_EVERY_LISTENER, *FOR_OPERATORS]
 # A server has one holder of each of these classes. MCP over HTTP uses the tools of every area.

@@ -33,7 +33,7 @@ from spool.sqlite.memory_log import MemoryDatabase
 from tests.moved_clock import MovedClock
 from tests.rounds import IS_LONG
 
-RECENT_S = 14 * 86_400  # docs/coverage.md: within 14 days
+RECENT_S = 14 * 86_400  # docs/fleet/coverage.md: within 14 days
 PEOPLE = People.for_installation(b"p")
 INTERVAL_S = 60.0
 Query = list[tuple[str, str]]

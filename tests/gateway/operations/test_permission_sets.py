@@ -151,7 +151,7 @@ CALLS = {
     DELETE /allocation/namespaces/{id}
     POST /allocation/jobs/{id}/cancel
     POST /statements
-    DELETE /statements/{id}
+    POST /statement-imports/{id}/undo
     POST /statement-pulls
     POST /statement-uploads
     POST /billed-invoices
@@ -204,11 +204,7 @@ CALLS = {
     GET /audit
     """,
 }
-OPENED_BY = {
-    VIEWER: (VIEWER,),
-    OPERATOR: (VIEWER, OPERATOR),
-    ADMIN: (VIEWER, OPERATOR, ADMIN),
-}
+OPENED_BY = {VIEWER: (VIEWER,), OPERATOR: (VIEWER, OPERATOR), ADMIN: (VIEWER, OPERATOR, ADMIN)}
 NEEDS = {
     f"{method} {row.path.removeprefix(OPERATOR_API)}": row.needs
     for row in OPERATOR_ADDRESSES

@@ -335,7 +335,7 @@ async def test_an_empty_path_sends_nothing(site: DeviceSite) -> None:
 @pytest.mark.parametrize("is_tollhouse", [True, False])
 async def test_a_cost_service_gets_no_times_of_uses(site: DeviceSite, *, is_tollhouse: bool) -> None:
     published = {"status": "reporting", "version": "2.1.332"}
-    uses = {"use": "losing", "state_since": 1, "unheard_since": 2, "heard_at": 3}
+    uses = {"use": "losing", "state_since": 1, "unheard_since": 2, "heard_at": 3, "slots": {}}
     policy = {"sha256": "ab" * 32, "number": 7}
     beat = json.dumps(
         {"assistants": {"claude-code": published | uses}, "policy": policy, "serial_hash": "cd" * 32}

@@ -72,7 +72,10 @@ class Chain(NamedTuple):
 
     async def _has_arrived(self, laptop: Laptop) -> bool:
         here, there = self.site.find(laptop), self.centre.find(laptop)
-        if here is None or there is None or here.sent_version < here.version:
+        if here is None or there is None or here.sent_version < here.facts_version:
+            return False
+        # while calls wait, the newest row is sent and counts as not sent
+        if here.sent_version < here.version and not self.keeps_calls:
             return False
         routes = await self.site.app.services.storage.deliveries.route_states()
         is_sent = self.keeps_calls or not any(route.queued for route in routes)

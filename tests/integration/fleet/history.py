@@ -52,12 +52,12 @@ OFFLINE, BLOCKED, ASLEEP, DROPPED = "offline", "blocked", "asleep", "dropped"
 SETTINGS = (OVERRIDDEN, UNSET, HIDDEN)
 KINDS = (*SETTINGS, *SETTINGS, AGENT_DOWN, DISK_FULL, NO_PROBE, OFFLINE, BLOCKED, DROPPED, *[""] * 8)
 LOSES = (OVERRIDDEN, UNSET, HIDDEN, AGENT_DOWN, DISK_FULL)
-CAUSES = {  # the state of the cause that follows from a fault, and its name if it is always the same
+CAUSES = {  # the state of the cause that a loss by a fault has, and its name if it is always the same
     OVERRIDDEN: ("overridden", ""),
     UNSET: ("not_configured", "no_policy"),
     HIDDEN: ("unreachable", "no_record"),
     AGENT_DOWN: ("unreachable", "agent_down"),
-    DISK_FULL: ("unknown", "disk_full"),
+    DISK_FULL: ("unreachable", "disk_full"),
     DROPPED: ("unreachable", "not_forwarded"),
 }
 

@@ -17,7 +17,7 @@ from exporters.secret_source import SecretSource
 from exporters.service.paths import UpstreamPaths
 from exporters.service.upstream_client import build_client
 from exporters.settings import UpstreamSettings
-from gateway.devices.agent.activity import newer_call_ends
+from gateway.devices.agent.heard_calls import HeardSessions, ReceivedCall, read_heard_calls
 from gateway.devices.agent.identity import (
     KEY_FILE,
     DeviceIdentity,
@@ -44,10 +44,16 @@ from tests.moved_clock import MovedClock
 
 OURS = "http://127.0.0.1:4318"
 OTHER = "https://collector.example.net:4318"
-SESSIONS = {
-    "gemini-cli": ".gemini/tmp/work/chats/one.jsonl",
-    "copilot": ".copilot/session-state/a/events.jsonl",
+SESSIONS = {  # the session of each user
+    "ada": "0f0e0d0c-0b0a-4908-8706-050403020100",
+    "bob": "1f1e1d1c-1b1a-4918-8716-151413121110",
 }
+FILES = {
+    "gemini-cli": ".gemini/tmp/work/chats/session-2026-11-27T08-00-{short}.jsonl",
+    "copilot": ".copilot/session-state/{id}/events.jsonl",
+}
+PROGRAMS = {"gemini-cli": "gemini-cli", "copilot": "copilot_cli"}
+PROMPT_BYTES, OPENED_BYTES = 3000, 200
 GEMINI = {"event.name": "gemini_cli.api_response", "model": "gemini-2.5-pro", "input_token_count": "120"}
 
 
@@ -68,8 +74,7 @@ class Laptop:
         for home in self._homes:
             home.folder.path.mkdir(parents=True)
         self._waiting: list[tuple[Key, Call]] = []
-        # by assistant, the ends of the newest calls that the agent has, by its clock
-        self._heard: dict[str, float] = {}
+        self._heard = HeardSessions(self.data)
         self._awake_s = 0.0
         self._settled_at = clock.now()
         self._settings: dict[str, str] = {}
@@ -93,9 +98,7 @@ class Laptop:
         self.url, self.enrolment_key = url, enrolment_key
         self.who: DeviceIdentity = load_or_create_identity(self.data, device_id=self.name)
         self._numbers = HeartbeatNumbers(self.data)
-        self._probed = ProbedAssistantStates(
-            self.data, is_full=lambda: self._is(history.DISK_FULL), monotonic=lambda: self._awake_s
-        )
+        self._probed = ProbedAssistantStates(self.data, monotonic=lambda: self._awake_s)
         key_file = self.data / KEY_FILE
         settings = UpstreamSettings(base_url=url, kind="tollhouse")
         self.reporter = DeviceReporter(
@@ -103,7 +106,7 @@ class Laptop:
             UpstreamPaths(settings),
             facts=self._facts,
             report=self._report,
-            version=self._probed.states_to_compare,
+            version=lambda: (self._probed.states_to_compare(), self._spool_fullness()),
             enrolment_key=SecretSource("the enrolment key", file=enrolment_key),
             key_file=key_file,
             keep_key=lambda key: write_private_file(key_file, key + "\n"),
@@ -127,17 +130,22 @@ class Laptop:
         now = self._clock.now()
         self._settle()
         for key in self.past.calls:
-            used = self.past.newest_use(key, now)
-            if used is not None and used > self._settled_at:
-                self._write_session(key, used)
+            for at in self.past.opened[key]:
+                if self._settled_at < at <= now:
+                    self._grow_session(key, at, OPENED_BYTES)
+            for at, *_ in self.past.calls[key]:
+                if self._settled_at < at <= now:
+                    self._grow_session(key, at, PROMPT_BYTES)
             for call in self.past.calls[key]:
                 if self._settled_at < call.heard_at <= now:
                     if call.is_dropped:
                         self.dropped.setdefault(key.assistant, []).append(call)
                     else:
                         self._waiting.append((key, call))
-                    ended = call.ended + self.past.offset_s(call.ended)
-                    self._heard |= newer_call_ends(self._heard, {key.assistant: ended}, now=self._local())
+                    times = (at + self.past.offset_s(at) for at in (call.at, call.ended))
+                    received = ReceivedCall(PROGRAMS[key.assistant], SESSIONS[key.user], None, *times)
+                    self._heard.add_calls([received], self._local())
+        self._heard.write(0, self._local())
         self._settled_at = now
 
     def probe(self) -> None:
@@ -151,7 +159,7 @@ class Laptop:
             path="agent_down" if self._is(history.AGENT_DOWN) else "",
             forward="backlog" if oldest > BACKLOG_S else "",
             oldest_at=(now - oldest) // BACKLOG_S * BACKLOG_S if oldest > BACKLOG_S else None,
-            calls=self._heard,
+            calls=read_heard_calls(self.data),
         )
         seen = ProbedMachine(
             system=LINUX, root=GuardedFolder(self.root), homes=self._homes, ours=[OURS], only_http=[OURS]
@@ -188,7 +196,7 @@ class Laptop:
         """Lose the data directory, as a new system does."""
         shutil.rmtree(self.data)
         self.data.mkdir()
-        self.name, self._waiting, self._heard, self.looks = name, [], {}, []
+        self.name, self._waiting, self._heard, self.looks = name, [], HeardSessions(self.data), []
         self.arrived, self.dropped, self.told_offset_s = {}, {}, None
         self.past.installed = self._clock.now()
 
@@ -232,9 +240,24 @@ class Laptop:
         self.told_offset_s = self.past.offset_s(self._clock.now())
         return {
             "sent_at": utc_iso(self._local()),
-            "spool": {"records": len(self._waiting), "oldest_age_s": self._oldest_s()},
+            "spool": {
+                "records": len(self._waiting),
+                "oldest_age_s": self._oldest_s(),
+                **self._spool_fullness(),
+            },
             **self._numbers.number_next_heartbeat(),
         }
+
+    def _spool_fullness(self) -> dict[str, object]:
+        """Return whether the disk is full now, and the end of the first call that it refused."""
+        now = self._clock.now()
+        spans = [
+            each.span for each in self.past.faults if each.kind == history.DISK_FULL and each.span.has(now)
+        ]
+        lost = [call for calls in self.past.calls.values() for call in calls if call.is_lost]
+        ends = [call.ended for call in lost for span in spans if span.has(call.ended) and call.ended <= now]
+        refused = min(ends) + self.past.offset_s(min(ends)) if ends else None
+        return {"full": bool(spans), "refused_since": utc_iso(refused)}
 
     def _memories(self) -> dict[str, RememberedAssistantUses]:
         path = self.data / USES_FILE
@@ -274,11 +297,13 @@ class Laptop:
             file.write_text(text)
             os.utime(file, (self._local(),) * 2)
 
-    def _write_session(self, key: Key, used: float) -> None:
-        file = self.root / "home" / key.user / SESSIONS[key.assistant]
+    def _grow_session(self, key: Key, at: float, size: int) -> None:
+        id = SESSIONS[key.user]
+        file = self.root / "home" / key.user / FILES[key.assistant].format(id=id, short=id[:8])
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("a prompt" * 40)
-        os.utime(file, (used + self.past.offset_s(used),) * 2)
+        with file.open("a") as opened:
+            opened.write("x" * size)
+        os.utime(file, (at + self.past.offset_s(at),) * 2)
 
     def _body(self, key: Key, call: Call) -> bytes:
         ended = int((call.ended + self.past.offset_s(call.ended)) * 1e9)

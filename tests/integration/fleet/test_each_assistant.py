@@ -1,6 +1,6 @@
 """
 A loop per assistant, with the requests that the real program sent: policy, call, other settings of a shell, a user or a
-project, and their repair. The table "Who wins" of docs/fleet.md says which settings apply.
+project, and their repair. The table "Who wins" of docs/fleet/index.md says which settings apply.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gateway.devices.agent.heard_calls import HeardCalls
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
@@ -22,7 +23,8 @@ from spool.registry.scopes import ENROLL, HEARTBEAT
 from tests.clients import capture
 from tests.clients.test_managed_policy import OTHER as OTHER_WINS
 from tests.clients.test_managed_policy import variables_of_rival, who_wins, write_rivals
-from tests.gateway.devices.agent.probe.test_look import PRESENT, SESSIONS
+from tests.gateway.devices.agent.probe.test_look import PRESENT
+from tests.gateway.devices.agent.probe.trees import SESSIONS, heard
 from tests.integration.conftest import Serve, Serving
 from tests.moved_clock import MovedClock
 from tests.rounds import part
@@ -41,7 +43,8 @@ class Desk:
         self.assistant, self.root, self.server, self.clock = assistant, place, server, clock
         self.home = place / "home/ada"
         self._memories: dict[str, RememberedAssistantUses] = {}
-        self._heard: dict[str, float] = {}
+        self._heard: dict[str, HeardCalls] = {}
+        self._uses = 0
         self.requests = captured(assistant)
         self.write(f"home/ada/{PRESENT[assistant]}", "")
 
@@ -73,11 +76,12 @@ class Desk:
             )
             assert 200 == answer.status, answer.body
         calls = [record for record in await self.server.records() if isinstance(record, Inference)]
-        self._heard = {self.assistant: newest_end(calls)}
+        self._heard = heard(self.assistant, newest_end(calls))
         return calls
 
     def use(self) -> None:
-        self.write(f"home/ada/{SESSIONS[self.assistant]}", "a prompt" * 40)
+        self._uses += 1
+        self.write(f"home/ada/{SESSIONS[self.assistant]}", "a prompt" * 640 * self._uses)
 
     async def states(self) -> tuple[str, str, str]:
         """Look after five minutes. Return the words of the machine and the assistant, and the cause."""

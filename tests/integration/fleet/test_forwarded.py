@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,7 @@ def shown(state: MachineState) -> Shown:
     return state.word, state.covered, state.causes
 
 
+@pytest.mark.proof
 async def test_calls_that_wait_at_a_site_are_delayed_at_the_centre(tmp_path: Path, clock: MovedClock) -> None:
     """
     If a site receives calls and does not forward them, the centre states after ten minutes that they are delayed.
@@ -87,4 +89,36 @@ async def test_calls_that_a_site_keeps_are_lost_at_the_centre(tmp_path: Path, cl
         assert {REPORTING} == {site for site, _ in said[1:]}
         assert {LOST} == {centre for _, centre in said[-12:]}
         await laptop.reporter.close()
+        await linked.site.stop()
+
+
+async def test_a_laptop_that_sleeps_is_delayed_until_its_calls_arrive(
+    tmp_path: Path, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Its last heartbeat said at the centre that its calls wait at the site. The site sends it once more after the calls,
+    also if the site restarts meanwhile.
+    """
+    monkeypatch.setattr("exporters.service.device_sync.DRAINED_LOOK_S", 0.1)
+    async with chain(tmp_path, clock) as linked:
+        await linked.site.start()
+        laptop = working(linked, tmp_path, range(2, 40, 4))
+        await live(linked, laptop, 10)
+        linked.cut(calls=True)
+        await live(linked, laptop, 30)
+        await laptop.reporter.close()  # it sleeps from here on
+        assert DELAYED == shown(linked.centre.state(laptop))
+        await linked.site.stop()
+        clock.move(60 * MINUTE)
+        await linked.site.start()
+        assert DELAYED == shown(linked.centre.state(laptop))
+        linked.cut()
+        await linked.settle(laptop)
+        assert (REPORTING, REPORTING) == (
+            shown(linked.site.state(laptop)),
+            shown(linked.centre.state(laptop)),
+        )
+        device = linked.centre.find(laptop)
+        await asyncio.sleep(0.5)
+        assert device is linked.centre.find(laptop)  # once
         await linked.site.stop()

@@ -14,22 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.devices.fleet.uses import LOSING, LOSSES_OF_A_DAY
+from gateway.devices.fleet.uses import INTERMITTENT_LOSSES, LOSING
 from gateway.devices.machine_state import CLOCK_WRONG, COPIED, COVERED, MachineState
 from gateway.devices.states import SAME_HARDWARE
 from spool.devices.device import PENDING
 from tests.integration.conftest import ACTOR
 from tests.integration.fleet.gateway import Gateway
-from tests.integration.fleet.history import (
-    ASLEEP,
-    CAUSES,
-    DROPPED,
-    HOUR,
-    LOOK_S,
-    MINUTE,
-    History,
-    history,
-)
+from tests.integration.fleet.history import ASLEEP, CAUSES, DROPPED, HOUR, LOOK_S, MINUTE, History, history
 from tests.integration.fleet.laptop import Laptop
 from tests.integration.test_two_gateways import shared_config
 from tests.moved_clock import MovedClock
@@ -39,7 +30,7 @@ from tests.spool.postgres_cluster import Schema
 SEEDS = 20 if IS_LONG else 1
 FIRST = int(os.environ.get("TOLLHOUSE_ORACLE_FIRST", "0"))
 HOURS = 24 if IS_LONG else 8
-BOUND_S = 15 * MINUTE
+BOUND_S = 30 * MINUTE  # five slots of five minutes, because both programs also write without a prompt
 
 
 def check(laptop: Laptop, state: MachineState, now: float) -> None:
@@ -52,7 +43,7 @@ def check(laptop: Laptop, state: MachineState, now: float) -> None:
     if state.word == LOSING:
         if laptop.words[-1:] != [LOSING]:
             laptop.losses.append(now)
-        is_third = len([at for at in laptop.losses if at > now - 48 * HOUR]) >= LOSSES_OF_A_DAY
+        is_third = len([at for at in laptop.losses if at > now - 48 * HOUR]) >= INTERMITTENT_LOSSES
         is_true = lacking or any(past.may_be_losing(key, now) for key in past.calls)
         assert is_third or is_true, (state, now)
         known = {cause for key in past.calls for cause in past.causes(key, now)}
@@ -190,7 +181,7 @@ class Story:
 async def test_states_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """
     The stated states of all laptops are true. An online laptop that loses calls is not stated as covered for more
-    than 15 minutes of use, plus the time of a look. A laptop whose calls arrived or wait is not stated as losing,
+    than 30 minutes of use, plus the time of a look. A laptop whose calls arrived or wait is not stated as losing,
     and a loss has its cause. A restart of the gateway changes only the link. A copied disk, a new installation and
     a list that comes late change no other state.
     """

@@ -280,7 +280,7 @@ async def adopt_until(directory: Path, steps: Steps) -> bool:
 
 def test_an_adoption_that_is_cut_off_anywhere_ends_as_if_it_was_not(tmp_path: Path) -> None:
     """
-    An adoption that is interrupted ends like an uninterrupted one. The test interrupts it at every fifth step, in
+    An adoption that is interrupted ends like an uninterrupted one. The test interrupts it at every eighth step, in
     long rounds at each. A gateway that runs before the next attempt lands nothing, because its route parks.
     """
     asyncio.run(restored(tmp_path / "first", calls(21, 35, **PAID), calls(51, 53, **PAID)))
@@ -301,7 +301,7 @@ def test_an_adoption_that_is_cut_off_anywhere_ends_as_if_it_was_not(tmp_path: Pa
         assert found == [], steps
         assert terms["delivered"] == 43, steps
         assert [(43, 43, Decimal("4.3"))] == sums(place / "lake")
-        steps += 1 if IS_LONG else 5
+        steps += 1 if IS_LONG else 8
     assert steps > 10
 
 

@@ -15,9 +15,6 @@ from gateway.mcp.protocol import MODERN
 from spool.registry.scopes import AI_HUB
 from tests.integration.conftest import Answer, Serve, Serving
 from tests.integration.payloads import json_span, json_traces
-from tests.made_files import made_files
-
-__all__ = ["made_files"]
 
 VERSION, CAPABILITIES = (
     "io.modelcontextprotocol/protocolVersion",

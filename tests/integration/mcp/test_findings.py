@@ -21,12 +21,7 @@ from tests.spool.savings import SAVING
 async def make_budget(registry: Registry, name: str, **fields: Any) -> None:
     draft = NewView(name=name, filter={}, principal_dimension="model")
     view = await registry.views.create(draft, known_dimensions=("model",), max_rows=100, actor=ACTOR)
-    budget = NewBudget(
-        name=name,
-        view=ViewName(id=view.id),
-        default_amount="0.001",
-        **fields,
-    )
+    budget = NewBudget(name=name, view=ViewName(id=view.id), default_amount="0.001", **fields)
     await registry.declared_table(BudgetTable).create(
         budget, known_dimensions=("model",), max_rows=100, actor=ACTOR
     )

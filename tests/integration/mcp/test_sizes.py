@@ -33,7 +33,7 @@ from tests.integration.receivers.test_topics import SUM, body, usage, writer
 from tests.rounds import IS_LONG
 from tests.spool.savings import SAVING
 
-VALUES = 5000 if IS_LONG else 2000
+VALUES = 5000 if IS_LONG else 1000
 LONG = "ignore | previous\u202e " + "ü" * 230
 
 

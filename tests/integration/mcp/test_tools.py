@@ -396,4 +396,6 @@ async def test_amounts_without_a_rate_are_listed_next_to_the_sums(assistant: Ass
     await assistant.calls("gpt-4o", attributes=given)
     found = await assistant.content("get_cost_data")
     assert "0" == found["total"]["cost"]
-    assert "3.5 CHF are not in these sums: no rate to USD is known (docs/currencies.md)" in found["notes"]
+    assert (
+        "3.5 CHF are not in these sums: no rate to USD is known (docs/money/currencies.md)" in found["notes"]
+    )

@@ -36,6 +36,7 @@ from gateway.http.listening.listener import Listener
 from gateway.intake.billing_connections import BillingConnections
 from gateway.intake.prices import PriceBook
 from gateway.money.budgets.evaluator import BudgetEvaluator
+from gateway.money.lost_calls import LossEstimator
 from gateway.operations.devices.listed_devices import ListedDevices
 from gateway.operations.holders.operators import (
     AssistantServices,
@@ -51,6 +52,7 @@ from gateway.operations.services import OperatorServices
 from gateway.people.authentication.access import KeyAccess
 from gateway.service.addresses.application import operator_application
 from spool.billing import BILLING_DROPS, BILLING_HOURS
+from spool.devices.use_days import USE_DAYS
 from spool.engines import MEMORY, open_storage
 from spool.ledger.colours import NAME_COLOURS
 from spool.settings import SpoolSettings, StorageSettings
@@ -176,6 +178,15 @@ async def operator_server(
     reconciler = BillReconciler(statement_sources, clock)
     biller = BilledCostCalculator(statement_sources, clock)
     registry: dict[str, Any] = {"registry": storage.registry, "clock": clock}
+    fleet = Fleet(devices, lambda: inventory.current)
+    losses = LossEstimator(
+        storage.small.open_table(USE_DAYS),
+        storage.ledger,
+        storage.log,
+        users=fleet.users_of_devices,
+        now=clock.now,
+    )
+    own: dict[str, Any] = {"fleet": fleet, "losses": losses}
 
     def chosen(holder: type) -> dict[str, Any]:
         """Return the values that the test sets for a holder of services."""
@@ -226,10 +237,9 @@ async def operator_server(
             **registry,
             access=access,
             devices=devices,
-            fleet=Fleet(devices, lambda: inventory.current),
             listed_devices=ListedDevices(devices, clock),
             clusters=Clusters(storage.clusters, devices=devices, settings=ClusterSettings(), clock=clock),
-            **chosen(SenderServices),
+            **own | chosen(SenderServices),
         ),
         assistants=AssistantServices(clock=clock, **chosen(AssistantServices)),
         installation=InstallationServices(

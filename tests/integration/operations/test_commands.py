@@ -135,6 +135,7 @@ def reported(directory: Path) -> ReportedCluster:
     return mill
 
 
+@pytest.mark.proof
 def test_earlier_configuration_can_be_applied_again(run: Run, tmp_path: Path) -> None:
     """The versions of a cluster's configuration are listed with their authors, and each can be applied again."""
     mill = reported(tmp_path)
@@ -304,6 +305,7 @@ def test_wrong_use_is_exit_2_and_a_sentence_on_stderr(
     assert "" == result.stdout
 
 
+@pytest.mark.proof
 def test_a_budget_has_thresholds_and_names_a_missing_channel(run: Run) -> None:
     """
     Without options, a new budget alerts at 80 and 100 percent and says so. A budget with only a forecast
@@ -521,7 +523,7 @@ def test_records_that_count_twice_are_exit_1(run: Run, monkeypatch: pytest.Monke
         "records that count twice, because they were accepted although their ids were known: "
         "12 (numbers 101, 102, ...)"
     )
-    assert words in result.stderr and "docs/reliability.md" in result.stderr
+    assert words in result.stderr and "docs/promises/reliability.md" in result.stderr
     assert words in run("doctor", code=1).stdout
 
 
@@ -744,6 +746,7 @@ async def _delivered(directory: Path) -> None:
     await spool.close()
 
 
+@pytest.mark.proof
 def test_replay_to_the_upstream_asks_for_a_confirmation(run: Run, tmp_path: Path) -> None:
     """
     Before a replay to the upstream, the command warns that the service may count the records twice. It sends

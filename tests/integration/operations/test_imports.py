@@ -43,6 +43,13 @@ print()
 print("LOADED", *sys.modules)
 """
 
+# This program imports the parts of the insights that an answer of `/metrics` needs.
+SCRAPED = """
+import sys
+import gateway.money.insights.key_troubles, gateway.money.insights.rhythms
+print("LOADED", *sys.modules)
+"""
+
 # This program prints the help of each command, and the modules that are imported until then.
 HELP = """
 import sys
@@ -136,7 +143,6 @@ async def test_a_start_imports_what_a_server_needs(
         "gateway.money.insights.detectors",
         "gateway.mcp",
         "gateway.normalise.formats.list",
-        "gateway.normalise.memory",
         "gateway.normalise.otlp",
         "gateway.operations.money.costs",
         "gateway.operations.bills",
@@ -148,6 +154,16 @@ async def test_a_start_imports_what_a_server_needs(
         "exporters.focus",
     )
     assert [] == [name for name in own(modules) if name.startswith(first_used)]
+
+
+async def test_the_first_metrics_load_no_bills() -> None:
+    """
+    The first answer of `/metrics` imports no bill reader and no detector, because the event loop waits for imports.
+    """
+    modules = await loaded(SCRAPED)
+    assert "gateway.money.insights.key_troubles" in modules
+    heavy = ("gateway.bills", "gateway.money.insights.detectors")
+    assert [] == [name for name in own(modules) if name.startswith(heavy)]
 
 
 @pytest.mark.proof

@@ -178,4 +178,4 @@ async def test_background_tasks_skip_their_turn(serve: Serve, read_sums: set[str
         assert 0 == await make_report_sender(services.operators).send_due()
         if money.biller is not None:
             await money.biller().recalculate_changed_months()
-    assert set() == read_sums
+        assert set() == read_sums

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,10 @@ WAIT_S = 90
 SETTINGS = SpoolSettings(hold=HOLD_S)
 SENDER = AuthenticatedKey("sender", frozenset())
 prices = cache(PriceBook.load)
+attributor = cache(lambda: RecordAttributor(Config()))
 
 SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "1")) or random.SystemRandom().randrange(1, 2**31)
-# number of orders per case; mixed reports use five times this number
+# number of orders per case; mixed reports use three times this number
 ORDERS = 100 if IS_LONG else 1
 
 Row = dict[str, Any]
@@ -100,11 +102,7 @@ class Gateway:
         self._counters = WaitingCounters(log, self._shadows, self._clock, wait_s=WAIT_S, **limits)
         await self._counters.load_waiting_counters(stored, record_hold_s=HOLD_S)
         intake = PayloadIntake(
-            log,
-            attributor=RecordAttributor(Config()),
-            prices=prices(),
-            shadows=self._shadows,
-            counters=self._counters,
+            log, attributor=attributor(), prices=prices(), shadows=self._shadows, counters=self._counters
         )
         merger = ReportMerger(window_s=WINDOW_S, hold_s=HOLD_S, max_reports=1000, max_bytes=2**24)
         self._window = ReportMergeWindow(stored, intake, self._clock, merger)
@@ -193,6 +191,25 @@ def told_on_disk(requests: Sequence[Request], restarts: Sequence[bool], pauses: 
 def told(requests: Sequence[Request], restarts: Sequence[bool], pauses: Sequence[float] = ()) -> Told:
     """Run on disk if there are restarts, else in memory."""
     return told_on_disk(requests, restarts, pauses) if any(restarts) else told_in_memory(requests, pauses)
+
+
+def is_on_disk(place: int, orders: Sequence[object]) -> bool:
+    """Return whether a matrix also tries this order on disk: each in proofs, else only the last one."""
+    return IS_LONG or place == len(orders) - 1
+
+
+def told_in_every_order(
+    requests: Sequence[Request], pauses: Sequence[float] = (), *, times: int = 2
+) -> Iterator[Told]:
+    """
+    Yield the result of each order in memory, and on disk with a restart after each request. Outside proofs, only the
+    last order is on disk.
+    """
+    orders = [order * times for order in permutations(requests)]
+    for place, order in enumerate(orders):
+        yield told_in_memory(order, pauses)
+        if is_on_disk(place, orders):
+            yield told_on_disk(order, [True], pauses)
 
 
 def cut(items: Sequence[Any], cuts: Sequence[bool]) -> Iterator[list[Any]]:

@@ -25,7 +25,7 @@ from tests.clients.journal import Call
 from tests.integration.order.running import HOLD_S, SEED, Gateway, Request
 from tests.integration.order.test_captured_agents import dealt, pieces_of
 from tests.integration.order.test_claude_code_behind_litellm import LAPTOP
-from tests.rounds import examples, part
+from tests.rounds import IS_LONG, examples, part
 
 FILES = sorted(PLACE.glob("*_litellm/*.jsonl.gz"))
 LATE_S = HOLD_S + 1.0
@@ -169,7 +169,7 @@ async def test_two_attempts_below_one_span_stay_two_failures(pause: float) -> No
         if any(word in piece.body for word in (b"api_error", b"api_retries_exhausted"))
     ]
     assert len(reports) == 6
-    for order in chance.sample(list(permutations(reports)), examples(400)):
+    for order in chance.sample(list(permutations(reports)), 400 if IS_LONG else 12):
         assert_are_the_journals(await records_after(order, pause=pause, directory=None), capture)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.gateway.normalise.otlp.items import NOW, SECOND
 from tests.gateway.normalise.otlp.payloads import attribute, span, traces
-from tests.integration.order.running import Request, Row, told_in_memory, told_on_disk
+from tests.integration.order.running import Request, Row, told_in_every_order, told_in_memory, told_on_disk
 
 BILLED = "req_011CAbCdEfGhIjKlMnOp"
 
@@ -44,10 +44,7 @@ SPAN = Request(
 
 def every_order(*requests: Request) -> list[list[Row]]:
     """Return the records for every order, with each request sent twice and stops in between."""
-    found = []
-    for order in permutations(requests):
-        found += [told_in_memory(order * 2)[0], told_on_disk(order * 2, [True])[0]]
-    return found
+    return [rows for rows, _ in told_in_every_order(requests)]
 
 
 def test_a_refused_call_keeps_its_tokens() -> None:

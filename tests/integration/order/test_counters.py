@@ -2,7 +2,7 @@
 Counters and agents' summary spans next to the calls that they repeat, in any order, with pauses and restarts.
 Calls count, and nothing counts twice.
 
-The payloads are those of the shared cases. One result depends on order by design (docs/ordering.md): an
+The payloads are those of the shared cases. One result depends on order by design (docs/promises/ordering.md): an
 agent's sum whose run is reported later than it waits.
 """
 
@@ -29,6 +29,7 @@ from tests.integration.order.running import (
     told_in_memory,
     told_on_disk,
 )
+from tests.rounds import part
 
 Piece = tuple[Case, tuple[Any, ...]]
 
@@ -141,7 +142,7 @@ def calls_of(rows: Sequence[Row]) -> list[Row]:
     return in_order([row for row in rows if row["kind"] == "inference" and not row["shadow"]])
 
 
-@pytest.mark.parametrize("name", REPORTERS)
+@pytest.mark.parametrize("name", part([*REPORTERS], every=2))
 def test_counters_and_calls_in_any_order(name: str) -> None:
     """In any order, the calls are the same as without counters, and the counters add up to zero."""
     calls, repeats = REPORTERS[name]

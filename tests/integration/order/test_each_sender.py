@@ -17,6 +17,7 @@ from tests.gateway.normalise.otlp.items import SECOND
 from tests.gateway.normalise.otlp.payloads import attribute, in_json, span, traces
 from tests.integration.order.cases import CASES, FORMATS, MEMBERS
 from tests.integration.order.running import Request, Row, told_in_memory, told_on_disk
+from tests.rounds import some
 
 STARTED = 1_795_168_800
 AT = STARTED * SECOND
@@ -311,7 +312,7 @@ SENDERS = {
         [
             Request(
                 "snowflake", lines("gateway/snowflake/usage-history-rows").body.replace(b"0.0093", b"0.0094")
-            ),
+            )
         ],
         (2_700, 520),
     ),
@@ -339,7 +340,7 @@ SENDERS = {
                         ),
                     }
                 ),
-            ),
+            )
         ],
         (41_472, 9027),
     ),
@@ -351,7 +352,7 @@ SENDERS = {
                 "github.com/traefik/traefik",
                 {"gen_ai.client.token.usage": {"input": 120, "output": 30}},
                 **{"gen_ai.request.model": "gpt-6-sol", "gen_ai.response.model": "gpt-6-sol-2026-09-01"},
-            ),
+            )
         ],
         (120, 30),
     ),
@@ -392,10 +393,11 @@ def tokens(rows: Sequence[Row]) -> tuple[int, int]:
 @pytest.mark.parametrize("name", SENDERS)
 def test_reports_of_one_call_count_once_in_every_order(name: str) -> None:
     """
-    A sender's reports of one call are tried in all orders, one of them also with a stop after each body.
+    A sender's reports of one call are tried in all orders, one of them also with a stop after each body. Outside
+    proofs, two orders are tried.
     """
     sender = SENDERS[name]
     orders = list(permutations([sender.calls, *sender.again]))
-    found = [told_in_memory(order * 2)[0] for order in orders]
+    found = [told_in_memory(order * 2)[0] for order in some(orders, every=len(orders) // 2)]
     found.append(told_on_disk(orders[-1] * 2, [True])[0])
     assert [sender.tokens] * len(found) == [tokens(rows) for rows in found]

@@ -2,7 +2,7 @@
 The items of every shared case in any order, in one request or many, with restarts in between, give the same
 records, sums and conflicts.
 
-Each exception below is a row in docs/ordering.md.
+Each exception below is a row in docs/promises/ordering.md.
 """
 
 from __future__ import annotations

@@ -21,14 +21,7 @@ from tests.integration.order.running import (
     told_in_memory,
     told_on_disk,
 )
-from tests.integration.order.test_request_ids import (
-    FAILED_SETS,
-    SETS,
-    Piece,
-    orders,
-    reports_of,
-    request,
-)
+from tests.integration.order.test_request_ids import FAILED_SETS, SETS, Piece, orders, reports_of, request
 from tests.rounds import as_proof, part
 
 LATE = [HOLD_S + 1.0]
@@ -52,9 +45,7 @@ def tokens(rows: Sequence[Row]) -> int:
 
 
 @pytest.mark.parametrize(
-    "pauses",
-    [pytest.param(LATE), as_proof(pytest.param(SOME_LATE))],
-    ids=["late", "some late"],
+    "pauses", [pytest.param(LATE), as_proof(pytest.param(SOME_LATE))], ids=["late", "some late"]
 )
 @pytest.mark.parametrize("name", part([*SETS, *[f"failed {name}" for name in FAILED_SETS]], every=2))
 def test_one_call_however_late_its_reporters_are(name: str, pauses: list[float]) -> None:

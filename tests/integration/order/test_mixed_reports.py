@@ -2,7 +2,7 @@
 Mixed reports of one call from up to four sources, in every order, with restarts. The record has the values on
 which all agree. Where they differ, it has a value that one of them states.
 
-Each exception below is a row in docs/ordering.md.
+Each exception below is a row in docs/promises/ordering.md.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def flat(record: Row) -> Row:
 
 
 @seed(SEED)
-@settings(max_examples=ORDERS * 5, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@settings(max_examples=ORDERS * 3, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(tellings())
 def test_reports_of_a_call_by_many_sources_in_any_order(telling: Telling) -> None:
     """All orders run in memory. Some also run with restarts, after which open records must still be open."""

@@ -10,7 +10,7 @@ import pytest
 
 from tests.gateway.normalise.otlp.items import NOW, SECOND
 from tests.gateway.normalise.otlp.payloads import attribute, span, traces
-from tests.integration.order.running import Request, Row, told_in_memory, told_on_disk
+from tests.integration.order.running import Request, Row, told_in_every_order, told_in_memory
 
 SCOPE = "com.opencode"
 RESOURCE = {"service.name": "opencode"}
@@ -65,10 +65,7 @@ def counter(value: int, type: str, *, prefix: str) -> Request:
 
 def every_order(*requests: Request) -> list[list[Row]]:
     """Return the calls for every order, with each request sent twice and stops in between."""
-    found = []
-    for order in permutations(requests):
-        found += [told_in_memory(order * 2)[0], told_on_disk(order * 2, [True])[0]]
-    return [[row for row in rows if row["kind"] == "inference"] for rows in found]
+    return [[row for row in rows if row["kind"] == "inference"] for rows, _ in told_in_every_order(requests)]
 
 
 @pytest.mark.parametrize("ms_later", [0, 40, 3000])

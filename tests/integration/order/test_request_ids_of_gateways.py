@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
-from itertools import permutations
 from typing import Any
 
 import pytest
 
 from tests.gateway.normalise.formats.payloads import case
 from tests.gateway.normalise.otlp.payloads import span, traces
-from tests.integration.order.running import Request, told_in_memory, told_on_disk
+from tests.integration.order.running import Request, told_in_every_order, told_in_memory
 from tests.integration.order.test_claude_code_behind_litellm import FAILED, of_claude, of_litellm, spent
+from tests.rounds import as_proof
 
 REQUEST_ID = "req_011CSHoEeqs5C35K2UUqR7Fy"
 SDK = {
@@ -52,12 +52,12 @@ ANSWERED = {"gen_ai.response.id": "msg_01AbCdEfGhIjKlMnOpQr", "gen_ai.usage.inpu
     ],
 )
 def test_equal_request_ids_are_one_call(reports: tuple[Request, ...]) -> None:
-    for order in permutations(reports):
-        for rows, _ in (told_in_memory(order * 2), told_on_disk(order, [True], [60.0])):
+    for pauses in ((), (60.0,)):
+        for rows, _ in told_in_every_order(reports, pauses):
             assert 1 == len([row for row in rows if row["kind"] == "inference" and not row["shadow"]])
 
 
-@pytest.mark.parametrize("pauses", [(), (60.0,)])
+@pytest.mark.parametrize("pauses", [pytest.param(()), as_proof(pytest.param((60.0,)))])
 @pytest.mark.parametrize(
     "counts", [{}, {"gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 50}]
 )
@@ -69,11 +69,10 @@ def test_three_reports_that_share_ids_only_in_pairs(
     stream only the response id, and Claude Code only the request id.
     """
     sdk = of_sdk(**{"gen_ai.response.id": "msg_01AbCdEfGhIjKlMnOpQr1"}, **counts)
-    for order in permutations((sdk, of_claude(), of_litellm())):
-        for rows, conflicts in (told_in_memory(order * 2, pauses), told_on_disk(order, [True], pauses)):
-            assert 1 == len([row for row in rows if row["kind"] == "inference" and not row["shadow"]])
-            assert Decimal("0.25") == spent(rows)
-            assert conflicts == 0
+    for rows, conflicts in told_in_every_order((sdk, of_claude(), of_litellm()), pauses):
+        assert 1 == len([row for row in rows if row["kind"] == "inference" and not row["shadow"]])
+        assert Decimal("0.25") == spent(rows)
+        assert conflicts == 0
 
 
 def test_without_the_id_a_line_is_a_call_of_its_own() -> None:

@@ -18,6 +18,7 @@ from spool.ledger.queries import CostQuery
 from tests.gateway.normalise.otlp.payloads import span, traces
 from tests.integration.order.running import HOLD_S, Request, records_of
 from tests.integration.order.test_claude_code_behind_litellm import of_litellm
+from tests.rounds import part
 from tests.spool.contract.examples import NOON
 from tests.spool.digests import as_shown
 from tests.spool.ledger.engines import MEMORY, Ledgers
@@ -79,7 +80,7 @@ async def told(requests: Sequence[Request], pause: float, directory: Path) -> tu
     )
 
 
-@pytest.mark.parametrize("pause", [0.0, LATE], ids=["in time", "late"])
+@pytest.mark.parametrize("pause", part([0.0, LATE], every=2), ids=["in time", "late"])
 @pytest.mark.parametrize("is_together", [True, False], ids=["together", "apart"])
 async def test_the_run_of_a_call_stays(is_together: bool, pause: float, tmp_path: Path) -> None:
     """

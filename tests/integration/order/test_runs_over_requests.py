@@ -143,7 +143,7 @@ def test_runs_do_not_depend_on_requests(name: str, pause: float) -> None:
         assert_same_runs(rows, spans)
 
 
-@pytest.mark.parametrize("name", ["nested", "copilot_cli_agents"])
+@pytest.mark.parametrize("name", part(["nested", "copilot_cli_agents"], every=2))
 def test_runs_survive_restarts(name: str) -> None:
     spans = spans_of(name)
     for order in orders(spans):
@@ -253,6 +253,7 @@ async def test_values_of_a_report_stay(tmp_path: Path) -> None:
         assert ("cy", session, name) == (found["user"], found["session"], found["tags"]["agent"])
 
 
+@pytest.mark.proof
 async def test_two_gateways_give_the_same(request: pytest.FixtureRequest) -> None:
     """
     The result is the same if the spans around a call reach another gateway on the same database than the call.
@@ -296,6 +297,7 @@ async def test_runs_survive_a_kill(tmp_path: Path) -> None:
         assert expected == runs_in(rows)
 
 
+@pytest.mark.proof
 async def test_two_gateways(request: pytest.FixtureRequest) -> None:
     """Spans reach two gateways on one database in turn. Both are stopped, and one is killed."""
     spans = of_nested()

@@ -24,7 +24,7 @@ from tests.integration.order.test_assistants_behind_litellm import (
     records_after,
 )
 from tests.integration.order.test_captured_agents import pieces_of
-from tests.rounds import examples
+from tests.rounds import some
 
 CAPTURED = read(PLACE / "litellm_reads/responses.jsonl.gz")
 ITEMS = [item for sent in CAPTURED.requests if not sent.path.endswith("/metrics") for item in pieces_of(sent)]
@@ -47,7 +47,7 @@ def with_priced_reads(item: Request) -> Request:
 async def test_a_read_of_a_response_is_no_call(*, are_priced: bool) -> None:
     chance = random.Random(f"{SEED} {are_priced}")
     items = [with_priced_reads(item) for item in ITEMS] if are_priced else ITEMS
-    orders = [items, items[::-1], *[chance.sample(items, len(items)) for _ in range(examples(60))]]
+    orders = [items, items[::-1], *[chance.sample(items, len(items)) for _ in some(range(60), every=30)]]
     for number, order in enumerate(orders):
         pause = LATE_S if number % 3 == 2 else 0.0
         calls = calls_that_count(await records_after(order * 2, pause=pause, directory=None))

@@ -92,7 +92,7 @@ def test_stream_also_reported_by_the_gateway_is_one_call() -> None:
 @pytest.mark.parametrize("end_s", [1.0, 3.9995])
 def test_two_equal_streams_are_never_one(end_s: float) -> None:
     """
-    Two equal streams within 8 s may leave a report separate (docs/ordering.md). Streams with different
+    Two equal streams within 8 s may leave a report separate (docs/promises/ordering.md). Streams with different
     counts never join.
     """
     two = [stream(1, end_s), stream(2, end_s + 5)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -68,6 +69,60 @@ async def test_facts_are_stored_and_shown(serving: Serving) -> None:
             "newest_call": None,
         }
     ] == device["assistants"]
+
+
+def day(days_ago: int) -> str:
+    return datetime.fromtimestamp(time.time() - days_ago * 86_400, UTC).date().isoformat()
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "is_valid"),
+    [
+        (day(1), [100_000, 100_000, 25_000], True),
+        (day(1), [100_001, 0, 0], False),
+        (day(1), [5, 0, 0], True),
+        (day(1), [5, 6, 2], False),
+        (day(1), [5, 4, 5], False),
+        (day(1), [5, 4, 0], False),
+        (day(1), [5, -1, 0], False),
+        (day(1), [5, True, True], False),
+        (day(1), [5, 4.0, 1], False),
+        (day(1), [5, 4], False),
+        (day(1), "541", False),
+        (day(-2), [5, 4, 1], False),
+        ("", [5, 4, 1], False),
+        ("2026-13-01", [5, 4, 1], False),
+        ("20260101", [5, 4, 1], False),
+    ],
+)
+async def test_an_invalid_day_of_counts_is_left_out(
+    serving: Serving, name: str, numbers: Any, *, is_valid: bool
+) -> None:
+    """The other days of the heartbeat count, and so does the rest of it."""
+    key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
+    fine = {day(0): [3, 2, 1]}
+    codex = {"state": "reporting", "use": "losing", "slots": {**fine, name: numbers}}
+    body = {"device_id": "laptop-1", "assistants": {"codex": codex}}
+    assert (await ask(serving, "heartbeat", body, key)).status == 200
+    stored = json.loads(found(serving).heartbeat)["assistants"]["codex"]
+    assert stored == {**codex, "slots": {**fine, **({name: numbers} if is_valid else {})}}
+
+
+@pytest.mark.parametrize("slots", [None, [], "x", 5])
+async def test_counts_of_another_form_are_left_out(serving: Serving, slots: Any) -> None:
+    key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
+    body = {"device_id": "laptop-1", "assistants": {"codex": {"state": "reporting", "slots": slots}}}
+    assert (await ask(serving, "heartbeat", body, key)).status == 200
+    assert json.loads(found(serving).heartbeat)["assistants"] == {"codex": {"state": "reporting"}}
+
+
+async def test_the_newest_eight_days_of_counts_are_stored(serving: Serving) -> None:
+    key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
+    slots = {day(ago): [ago, 0, 0] for ago in range(9)}
+    body = {"device_id": "laptop-1", "assistants": {"codex": {"state": "reporting", "slots": slots}}}
+    assert (await ask(serving, "heartbeat", body, key)).status == 200
+    stored = json.loads(found(serving).heartbeat)["assistants"]["codex"]["slots"]
+    assert stored == {day(ago): [ago, 0, 0] for ago in range(8)}
 
 
 async def test_absent_facts_change_nothing(serving: Serving) -> None:

@@ -17,6 +17,7 @@ from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.integration.operations.money.test_published_budgets import SCOPES, Asking
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_devices import ask, config, said
+from tests.rounds import part
 from tests.spool.ledger.rebuilding import rebuild_without_end
 
 SMALL, LARGE = "0.001", "1000"  # an amount that two calls exceed, and one that they do not
@@ -92,7 +93,7 @@ async def _every_budget(gateway: Serving) -> None:
     await _budget(gateway, "gpt", await _view(gateway, "gpt", model=["gpt-4o"]), SMALL, "user")
 
 
-@pytest.mark.parametrize("granted", ["off", "state", "amounts"])
+@pytest.mark.parametrize("granted", part(["off", "state", "amounts"], every=2))
 async def test_a_device_gets_the_rows_of_itself_and_of_its_person(serve: Serve, granted: str) -> None:
     """
     A device gets the rows of verdicts about itself and about its person. A row of several people, of a team, of all

@@ -150,6 +150,7 @@ async def test_a_revocation_by_an_operator_there_is_stronger(chain: Chain) -> No
     assert device(chain.far).revoked_by == ""
 
 
+@pytest.mark.proof
 async def test_operator_revocation_replaces_that_of_the_near_gateway(chain: Chain) -> None:
     """
     If an operator at the far gateway also revokes a device that the near gateway revoked, the revocation belongs to

@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from gateway.configuration.sections import Config, DeviceSettings
+from gateway.operations.money.insights import make_insight_updater
 from gateway.service.addresses.table import FOR_SENDERS, OPERATOR_ADDRESSES
+from gateway.service.app import TollhouseApp
 from spool.registry.enrolment_tokens import KEPT_S, EnrolmentTokenTable, TokenDraft
+from spool.registry.notices import WARNING
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from spool.registry.tables.inventory import Machine
 from spool.settings import SpoolSettings
@@ -273,6 +276,44 @@ async def test_two_gateways_share_the_count(
         assert time.monotonic() - began < 60
     states = {row.state for row in one.app.services.single.devices.table.all()}
     assert {"revoked"} == states
+
+
+async def test_a_token_enrols_only_some_devices_within_an_hour(serve: Serve) -> None:
+    """
+    Above the limit of an hour, new devices get 429 with the time to wait, also after a restart. Known devices and
+    other tokens are not limited, and an approval is no enrolment.
+    """
+    clock = MovedClock()
+    server = await serve(config=config(policy="approve"), clock=clock)
+    expires_at = clock.now() + 86_400
+    token = await make(server, 9, per_hour=2, expires_at=expires_at)
+    other = await make(server, 9, name="other", per_hour=0)
+    lifecycle = server.app.services.single.devices
+    assert 200 == (await enrol(server, token, "a")).status
+    clock.move(600)
+    assert 200 == (await enrol(server, token, "b")).status
+    for id in ("a", "b"):
+        await lifecycle.approve_device(id, ACTOR)
+    await server.app.stop()
+    server.app = TollhouseApp(server.app.config, version="0", clock=clock)
+    await server.app.start()
+    refused = await enrol(server, token, "c")
+    assert (429, "too_many_enrolments") == error(refused)
+    assert 2999 <= int(refused.headers["Retry-After"]) <= 3001
+    assert "2 devices within an hour" in said(refused)["error"]["message"]
+    assert "--per-hour" in said(refused)["error"]["message"]
+    updater = make_insight_updater(server.app.services.operators)
+    assert await updater.has_changed_state()  # so it warns within a minute, on the token's first day
+    await updater.find_and_store_insights()
+    registry = server.app.services.storage.registry
+    assert registry is not None
+    [found] = await registry.insights.detector_insights()
+    assert ("token_burst", WARNING) == (str(found.finding).partition(":")[0], found.severity)
+    assert 200 == (await enrol(server, token, "a")).status
+    assert {200} == {(await enrol(server, other, f"other-{n}")).status for n in range(5)}
+    clock.move(int(refused.headers["Retry-After"]))
+    assert 200 == (await enrol(server, token, "c")).status
+    assert 429 == (await enrol(server, token, "d")).status
 
 
 @pytest.mark.parametrize("body", [{"serial": 5}, {"serial": "x" * 300}])

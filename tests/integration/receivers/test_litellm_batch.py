@@ -13,6 +13,7 @@ import pytest
 
 from spool.record import Inference
 from tests.integration.conftest import Serving
+from tests.rounds import part
 
 CASES = Path(__file__).parents[2] / "cases" / "gateway"
 EVENT: dict[str, Any] = json.loads((CASES / "litellm/slp-batch-array.json").read_bytes())[0]
@@ -27,8 +28,10 @@ def batch() -> list[dict[str, Any]]:
     return events
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
-@pytest.mark.parametrize("form", ["array", "lines"])
+@pytest.mark.parametrize(
+    ("form", "endpoint"),
+    part([(form, endpoint) for form in ("array", "lines") for endpoint in ENDPOINTS], every=3),
+)
 async def test_one_broken_event_of_512(serving: Serving, endpoint: str, form: str) -> None:
     """
     A batch of 512 events with one broken event gets a 2xx with 511 records and one rejected item with its

@@ -462,10 +462,7 @@ async def test_a_laptop_links_only_names_of_its_own_calls(office: Office) -> Non
     told_back = await office.state(office.laptop, *invented)
     assert ([*range(30, 100)], 20) == (told_back["waiting"], told_back["left_out"])
     await call_at(
-        office.gateway,
-        random.Random(1),
-        key=office.honest,
-        user__id=hash_address_with_key(OTHER_KEY, VICTIM),
+        office.gateway, random.Random(1), key=office.honest, user__id=hash_address_with_key(OTHER_KEY, VICTIM)
     )
     assert [] == (await office.state(office.honest, VICTIM, keys=[OTHER_KEY]))["waiting"]
     assert hash_address_with_key(OTHER_KEY, VICTIM) in names_at(office.gateway, VICTIM)
@@ -540,6 +537,7 @@ async def test_a_gateway_waits_for_the_one_above_it(chain: Chain) -> None:
     assert [] == holders(chain, ADDRESS)
 
 
+@pytest.mark.proof
 async def test_an_erasure_that_is_cut_off_below_is_finished(
     chain: Chain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -589,8 +587,7 @@ async def test_a_repeat_after_a_link_has_the_same_bytes(serve: Serve, tmp_path: 
     async with FakeUpstream() as receiver:
         receiver.judge = lambda _: answer
         upstream = UpstreamSettings(
-            base_url=receiver.url,
-            keys=(UpstreamKey(name="telemetry", secret_file=file, scopes=(INGEST,)),),
+            base_url=receiver.url, keys=(UpstreamKey(name="telemetry", secret_file=file, scopes=(INGEST,)),)
         )
         others = [
             DestinationSettings(name=type, type=type, url=f"{receiver.url}/{type}", secret_file=file)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pytest
 from aiohttp import ClientSession
 
 from exporters.settings import UpstreamKey, UpstreamSettings
@@ -21,10 +22,12 @@ from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.integration.receivers.test_devices import traces
 from tests.integration.receivers.test_enrolment_tokens import BEAT, enrol, make, said
+from tests.rounds import IS_LONG
 from tests.waiting import until
 
 PLANE = (ENROLL, HEARTBEAT, INGEST)
 PING_PATH = "/v1/ai-control-plane/ping"
+LAPTOPS = 5 if IS_LONG else 2
 _log = logging.getLogger(__name__)
 
 
@@ -77,7 +80,7 @@ async def test_a_revocation_reaches_all_three_gateways(serve: Serve, tmp_path: P
     """
     near, middle, far = await chained(serve, tmp_path)
     token = await make(near, 9)
-    keys = {f"laptop-{n}": said(await enrol(near, token, f"laptop-{n}"))["key"] for n in range(5)}
+    keys = {f"laptop-{n}": said(await enrol(near, token, f"laptop-{n}"))["key"] for n in range(LAPTOPS)}
     await until(lambda: all(state(far, id) == ENROLLED for id in keys))
     hops = []
     for id, key in keys.items():
@@ -97,6 +100,7 @@ async def test_a_revocation_reaches_all_three_gateways(serve: Serve, tmp_path: P
         assert "rejected=1;" in answer.headers["Tollhouse-Receipt"]
 
 
+@pytest.mark.proof
 async def test_a_revocation_at_each_gateway(serve: Serve, tmp_path: Path) -> None:
     """A gateway tells the gateways above it. The near gateway keeps the device, and shows that it was refused."""
     near, middle, far = await chained(serve, tmp_path)

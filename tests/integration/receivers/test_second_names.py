@@ -85,7 +85,7 @@ def rows_of(schema: Schema) -> Iterator[bytes]:
                 yield b"\0".join(each if isinstance(each, bytes) else str(each).encode() for each in row)
 
 
-@pytest.mark.parametrize("policy", [HASH, DROP])
+@pytest.mark.parametrize("policy", [HASH, as_proof(DROP)])
 async def test_no_address_is_on_disk(
     serve: Serve, storage_of: tuple[Config, Callable[[], Iterator[bytes]]], policy: str
 ) -> None:
@@ -232,7 +232,7 @@ async def unmet(world: World) -> list[str | None]:
     return [row["unmet"] for row in checked(await world.ask("GET", "/plan-costs"))["plans"]]
 
 
-@pytest.mark.parametrize("policy", [HASH, KEEP])
+@pytest.mark.parametrize("policy", [HASH, as_proof(KEEP)])
 @pytest.mark.parametrize("seed", [0, as_proof(1), as_proof(2)])
 async def test_seats_roles_and_rules_find_the_same_calls(serve: Serve, policy: str, seed: int) -> None:
     """Made-up people with several accounts and spellings, in random order, against a count by hand."""

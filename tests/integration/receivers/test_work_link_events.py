@@ -21,6 +21,7 @@ from tests.integration.conftest import ACTOR, Answer, Serving
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_devices import ask
 from tests.integration.receivers.test_topics import kept, said
+from tests.rounds import part
 from tests.waiting import until
 
 LINK = {"type": "tollhouse.work.link", "data": {"session": "first", "pull_request": "acme/shop#42"}}
@@ -169,7 +170,7 @@ FORMS: Mapping[str, Callable[[str], tuple[bytes, Mapping[str, str]]]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", part([*FORMS], every=2))
 async def test_a_repeated_event_undoes_nothing(serving: Serving, form: str) -> None:
     """
     If an operator edits or deletes a link, each event that stated it stays without effect, even if it is sent again,

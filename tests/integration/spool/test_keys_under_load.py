@@ -15,12 +15,13 @@ from tests.integration.certificates import Certificates
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import JSON, PROTOBUF, traces
 from tests.integration.receivers.test_otlp_grpc import SERVICES
+from tests.rounds import part
 
 ACTOR = Actor("ada@example.com", "127.0.0.1")
 CONNECTIONS = 50
 
 
-@pytest.mark.parametrize("verb", ["delete", "disable", "rotate"])
+@pytest.mark.parametrize("verb", part(["delete", "disable", "rotate"], every=2))
 async def test_access_ends_with_the_answer(serving: Serving, verb: str) -> None:
     """50 connections send with a key. No request that starts after the answer to the change is accepted."""
     registry = serving.app.services.storage.registry
@@ -59,7 +60,7 @@ async def test_access_ends_with_the_answer(serving: Serving, verb: str) -> None:
     assert {401} == {status for began, status in answered if began > over}
 
 
-@pytest.mark.parametrize("verb", ["delete", "disable"])
+@pytest.mark.parametrize("verb", part(["delete", "disable"], every=2))
 async def test_access_over_grpc_ends_with_the_answer(serve: Serve, verb: str) -> None:
     """50 connections call without a pause. No call that starts after the answer to the change is accepted."""
     serving = await serve(grpc_listen="127.0.0.1:0")

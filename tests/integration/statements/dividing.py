@@ -28,7 +28,7 @@ from spool.ledger.ledger import Ledger
 from spool.record import NS
 from spool.sqlite.database import SqliteConnection
 from spool.sqlite.ledger import open_ledger
-from spool.statements import StatementInfo, StatementRow
+from spool.statements import BilledRow, StatementInfo, StatementRow, to_billed_row
 from tests.gateway.bills.reconciliation.simulator import DAY_S, DAYS, book
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 
@@ -53,8 +53,8 @@ class Rows:
         self._read_at = float(at)
         self._rows = [row for provider in SELLERS for row in self._of(provider)]
 
-    async def statement_rows(self, *, provider: str, start: int, end: int) -> Sequence[StatementRow]:
-        return [row for row in self._rows if row.provider == provider]
+    async def billed_rows(self, *, provider: str, start: int, end: int) -> Sequence[BilledRow]:
+        return [to_billed_row(row, row.start) for row in self._rows if row.provider == provider]
 
     async def statements(self) -> Sequence[StatementInfo]:
         span: dict[str, Any] = {
@@ -62,6 +62,8 @@ class Rows:
             "end": DAYS[4],
             "settled": True,
             "imported_at": self._read_at,
+            "used_from": DAYS[0],
+            "used_until": DAYS[4],
         }
         return [StatementInfo(source="bill", provider=each, account="", rows=1, **span) for each in SELLERS]
 

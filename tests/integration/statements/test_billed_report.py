@@ -112,7 +112,9 @@ async def test_billed_costs_support_comparison_top_and_csv(server: OperatorServe
         (row["team"], row["cost"], row["previous"]["cost"]) for row in found["rows"]
     ]
     text = (await raw(server, *asked, ("format", "csv")))[1]
-    assert ["team,cost,previous_cost", ",1,0", "search,4,0", "(other),3,0"] == text.split()
+    assert [",".join(line.split(",")[:3]) for line in text.split()] == [
+        "team,cost,previous_cost", ",1,0", "search,4,0", "(other),3,0"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("top", ["1", "99", "100", "500"])

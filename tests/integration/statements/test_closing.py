@@ -46,12 +46,14 @@ def line(kind: str, amount: str) -> StatementRow:
     )  # fmt: skip
 
 
-async def bill(server: OperatorServer, *rows: StatementRow) -> None:
-    whole = {"start": parse_day("2026-08-01"), "end": parse_day("2026-09-01")}
+async def bill(server: OperatorServer, *rows: StatementRow, add_to: str = "") -> None:
+    start, end = parse_day("2026-08-01"), parse_day("2026-09-01")
     statement = Statement(
-        source="openai_costs", account="", rows=rows, read_at=DAY, name="bill", settled_until=whole["end"], **whole
+        source="openai_costs", account="", rows=rows, read_at=DAY, name="bill", settled_until=end,
+        start=start, end=end,
     )  # fmt: skip
-    await server.registry.statements.import_statement(statement, actor=Actor("ada@example.com", "command"))
+    ada = Actor("ada@example.com", "command")
+    await server.registry.statements.import_statement(statement, actor=ada, replace=True, add_to=add_to)
 
 
 @pytest_asyncio.fixture

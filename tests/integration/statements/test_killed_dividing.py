@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.statements.dividing import STAGES, Kept, divide, kept_in
 from tests.processes.copied import ROOT, run_process
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, part
 
 PROGRAM = "tests.integration.statements.dividing"
 # The process is killed before these statements. Each day of a provider has four statements, in one transaction.
@@ -38,7 +38,7 @@ def steady(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Ke
     return found
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", part([*STAGES], every=2))
 def test_a_killed_process_leaves_whole_days_and_the_next_one_all_of_them(
     stage: str, steady: dict[str, tuple[Path, Kept, Kept]], tmp_path: Path
 ) -> None:

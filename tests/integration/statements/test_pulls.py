@@ -145,12 +145,26 @@ async def test_all_pages_are_pulled(house: House) -> None:
 
 async def test_a_day_that_is_nothing_any_more(house: House) -> None:
     """
-    If a provider now reports nothing for a day, the stored rows of the day are removed. LiteLLM is an exception,
-    because it may have deleted its logs.
+    If a provider now reports nothing for a day, the pull fails if the day was final, and its stored rows are removed
+    when that is accepted. LiteLLM is an exception, because it may have deleted its logs.
     """
     await house.pull()
+    before = await house.kept()
     house.provider.amounts = {house.provider.today - 2 * DAY_S: 0}
-    await house.pull()
+    puller = house.puller()
+    await puller.pull_statements(NAME)
+    [state] = await puller.pull_states()
+    if state.state == "failed":
+        assert "would become 0. Import the whole report" in state.reason and "--replace" in state.reason
+        assert before == await house.kept()
+        refused_at = house.clock.now()
+        house.clock.move(DAY_S / 4)
+        await puller.pull_statements(NAME)
+        assert [refused_at] == [each.refused_since for each in await puller.pull_states()]
+        house.clock.move(-DAY_S / 4)
+    await puller.pull_statements(NAME, replace=True)
+    [state] = await puller.pull_states()
+    assert (state.state, state.refused_since) == ("done", None)
     wanted = dict(house.expected())
     if house.provider.source == "litellm_spend_logs":
         wanted[house.provider.today - 2 * DAY_S] = Decimal(VALUE)

@@ -24,6 +24,7 @@ from spool.settings import SpoolSettings
 from spool.statements import DAY_S, day_start
 from tests.integration.statements.providers import ACCOUNT, KEY, PROVIDERS, VALUE, Provider, expected
 from tests.moved_clock import MovedClock
+from tests.rounds import part
 from tests.waiting import limited, until
 
 DAYS, EVERY_S = 3, 6 * 3600
@@ -126,7 +127,7 @@ async def test_a_server_pulls_by_itself(installation: Installation) -> None:
         assert wanted.items() <= (await installation.kept(app, source)).items()
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", part([*SOURCES], every=4))
 async def test_a_server_that_ends_within_a_pull(installation: Installation, source: str) -> None:
     """
     After a restart the pull continues from where it stopped. A provider that requires a wait delays no other pull.

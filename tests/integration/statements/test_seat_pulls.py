@@ -20,12 +20,7 @@ from gateway.bills.plans.seat_lists import PULLER
 from gateway.bills.statements.puller import DONE, FAILED, PullState
 from gateway.bills.statements.seat_pulls import GITHUB_ROWS, SEAT_REQUESTS
 from gateway.configuration.problems import config_problems
-from gateway.configuration.sections import (
-    SEAT_SOURCES,
-    Config,
-    ReconciliationSettings,
-    StatementPullSettings,
-)
+from gateway.configuration.sections import SEAT_SOURCES, Config, ReconciliationSettings, StatementPullSettings
 from gateway.operations.list import declared_tables
 from gateway.service.assembly.statements import build_statement_puller
 from spool.engines import MEMORY, open_storage

@@ -23,7 +23,6 @@ from tests.integration.conftest import Serve, Serving
 from tests.integration.mcp.conftest import Assistant
 from tests.integration.mcp.conftest import open_assistant as open_assistant
 from tests.integration.operations.server import ADA
-from tests.made_files import made_files as made_files
 
 Samples = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 

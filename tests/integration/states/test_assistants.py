@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from gateway.configuration.sections import Config, DeviceSettings
+from gateway.devices.agent.heard_calls import HeardCalls
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
@@ -23,7 +24,8 @@ from spool.record import utc_iso
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from spool.registry.tables.inventory import Machine
-from tests.gateway.devices.agent.probe.test_look import PRESENT, SESSIONS
+from tests.gateway.devices.agent.probe.test_look import PRESENT
+from tests.gateway.devices.agent.probe.trees import SESSIONS, heard
 from tests.integration.conftest import Serve
 from tests.integration.states.conftest import Faces, faces_of
 from tests.integration.states.test_laptops import compare
@@ -40,7 +42,8 @@ class Laptop:
     def __init__(self, assistant: str, root: Path, clock: MovedClock) -> None:
         self.assistant, self._root, self._clock = assistant, root, clock
         self._memories: dict[str, RememberedAssistantUses] = {}
-        self._calls: dict[str, float] = {}
+        self._calls: dict[str, HeardCalls] = {}
+        self._uses = 0
         self.write(f"home/ada/{PRESENT[assistant]}", "")
 
     def write(self, path: str, text: str) -> None:
@@ -58,11 +61,12 @@ class Laptop:
             self.write("etc/environment.d/50-tollhouse.conf", line)
 
     def use(self) -> None:
-        self.write(f"home/ada/{SESSIONS[self.assistant]}", "a prompt" * 40)
+        self._uses += 1
+        self.write(f"home/ada/{SESSIONS[self.assistant]}", "a prompt" * 640 * self._uses)
 
     def hear(self) -> None:
         """Let the agent get a call."""
-        self._calls = {self.assistant: self._clock.now()}
+        self._calls = heard(self.assistant, self._clock.now())
 
     def report(self, forward: str) -> Mapping[str, Any]:
         """Look, and return the heartbeat. With `forward`, the newest calls wait for the gateway."""

@@ -28,6 +28,7 @@ from tests.exporters.notifications.examples import NOW, SECRET, notice
 from tests.integration.conftest import Serve
 from tests.integration.states.conftest import Faces, faces_of
 from tests.moved_clock import MovedClock
+from tests.rounds import part
 
 ERROR = "the receiver answered 500"
 
@@ -63,7 +64,16 @@ def test_when_a_channel_is_down(down: bool, known: ChannelState) -> None:
 
 @pytest.mark.parametrize(
     ("failing_s", "critical", "down"),
-    [(None, 0, False), (60.0, 0, False), (60.0, 2, True), (FAILING_TOO_LONG_S, 0, True), (7200.0, 1, True)],
+    part(
+        [
+            (None, 0, False),
+            (60.0, 0, False),
+            (60.0, 2, True),
+            (FAILING_TOO_LONG_S, 0, True),
+            (7200.0, 1, True),
+        ],
+        every=2,
+    ),
 )
 async def test_every_face_names_a_failing_channel(
     serve: Serve,

@@ -19,6 +19,7 @@ from gateway.configuration.sections import Config, DeviceSettings
 from gateway.devices.fleet.heartbeat_facts import CAUSES
 from gateway.devices.fleet.repairs import repair_of_cause
 from gateway.devices.machine_state import CLOCK_WRONG, MACHINE, REVOKED_THERE, WORDS
+from gateway.money.insights.findings import MAX_ROWS
 from spool.clusters import ClusterTable, ReportedCluster
 from spool.devices.device import ENROLLED, PENDING, REVOKED, REVOKED_UPSTREAM, Device
 from spool.devices.table import DeviceTable
@@ -28,6 +29,7 @@ from spool.registry.tables.inventory import Machine
 from tests.integration.conftest import Serve
 from tests.integration.states.conftest import Faces, faces_of
 from tests.moved_clock import MovedClock
+from tests.rounds import some
 
 DAY_S, HOUR_S = 86_400.0, 3_600.0
 ACTOR = Actor("test", "")
@@ -51,6 +53,8 @@ def made(dice: random.Random, number: int, now: float) -> Device:
     for name in dice.sample(("codex", "copilot", "claude-code"), dice.randrange(4)):
         state = dice.choice(("unused", "unused", "reporting", *CAUSES))
         claims[name] = {"state": state, "cause": dice.choice(("", *CAUSES[state]))}
+        if state == "unused" and claims[name]["cause"]:  # such a cause says that uses cannot be judged
+            claims[name]["use"] = "unseen"
         uses[name] = {"setting": "configured", "since": heard - DAY_S}
         if dice.random() < 0.3:
             uses[name]["unheard"] = heard - dice.choice((60.0, 2 * HOUR_S))
@@ -158,10 +162,12 @@ def is_hidden(row: dict[str, Any]) -> bool:
 
 async def compare_insights(faces: Faces, fleet: list[dict[str, Any]]) -> None:
     """
-    Each cause of a machine that is not covered has an insight, and so has each cause that is not of an assistant. No
-    other cause has one.
+    An insight names the most frequent causes of machines that are not covered, and each cause that is not of an
+    assistant. It names no other cause.
     """
-    titles = [insight.title for insight in await faces.insights() if not insight.is_no_longer_found]
+    found = [insight for insight in await faces.insights() if not insight.is_no_longer_found]
+    titles = [insight.title for insight in found]
+    lines = [line for insight in found for line in (insight.title, *insight.description.splitlines())]
     in_use = [row for row in fleet if not row["away"]]
     bad = [row for row in in_use if not row["covered"]]
     words_of_causes = {
@@ -172,8 +178,9 @@ async def compare_insights(faces: Faces, fleet: list[dict[str, Any]]) -> None:
     }
     known = [each for state, causes in CAUSES.items() for each in product([state], causes)]
     words = {repair_of_cause(cause).words for cause in (*known, CLOCK_WRONG, REVOKED_THERE)}
-    told = {each for each in words | words_of_causes if any(title.endswith(f" {each}") for title in titles)}
-    assert words_of_causes == told
+    told = {each for each in words | words_of_causes if any(line.endswith(f" {each}") for line in lines)}
+    assert told <= words_of_causes
+    assert len(told) >= min(len(words_of_causes), MAX_ROWS)
     is_stopped = any(row["state"] == "agent_stopped" and row["expected"] for row in bad)
     assert is_stopped == any(title.endswith(" has stopped reporting") for title in titles)
 
@@ -187,7 +194,7 @@ async def test_clusters_and_their_agents_at_random_times(moved: Faces, clock: Mo
     assert clusters is not None
     dice = random.Random(5)
     seen: Counter[str] = Counter()
-    for _ in range(12):
+    for _ in some(range(12), every=4):
         await devices.table.delete([device.id for device in devices.table.all()], [])
         for cluster in list(clusters.table.all()):
             await clusters.table.delete(cluster.id, ACTOR)

@@ -20,6 +20,7 @@ from tests.exporters.upstream import FakeUpstream, Reply
 from tests.gateway.money.insights.test_reliability import RUNNING as RUNNING_ROUTE
 from tests.integration.conftest import Serve
 from tests.integration.states.conftest import Faces, faces_of
+from tests.rounds import part
 from tests.spool.contract.examples import add, call
 from tests.waiting import until
 
@@ -62,7 +63,7 @@ async def _assert_named(faces: Faces, route: RouteState, correct: str) -> None:
     assert correct in insight.description
 
 
-@pytest.mark.parametrize("type", ["ndjson", "focus", "file"])
+@pytest.mark.parametrize("type", part(["ndjson", "focus", "file"], every=3))
 async def test_a_path_that_cannot_be_written(serve: Serve, tmp_path: Path, type: str) -> None:
     """A path cannot be written: the cause is the path, not a key or an address."""
     (tmp_path / "file").write_text("")
@@ -83,7 +84,7 @@ async def test_a_path_that_cannot_be_written(serve: Serve, tmp_path: Path, type:
     )
 
 
-@pytest.mark.parametrize(("status", "state"), [(403, PARKED), (404, PARKED), (400, REFUSING)])
+@pytest.mark.parametrize(("status", "state"), part([(403, PARKED), (404, PARKED), (400, REFUSING)], every=2))
 async def test_an_address_that_refuses(serve: Serve, tmp_path: Path, status: int, state: str) -> None:
     async with FakeUpstream() as receiver:
         receiver.answers.extend([Reply(status)] * 1000)

@@ -9,14 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spool.clusters import (
-    MAX_CHECKS,
-    MAX_ERROR,
-    Cluster,
-    ClusterCheck,
-    ClusterRows,
-    ClusterTable,
-)
+from spool.clusters import MAX_CHECKS, MAX_ERROR, Cluster, ClusterCheck, ClusterRows, ClusterTable
 from spool.clusters import ReportedCluster as Reported
 from spool.errors import Invalid, NotThere, SpoolFull, SpoolUnavailable
 from spool.log.partial_reports import ExpectedVersion

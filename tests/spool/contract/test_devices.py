@@ -100,8 +100,7 @@ async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             yield Counted(PostgresDevices(postgres))
         return
     database = await Database.open(
-        tmp_path / "spool.sqlite",
-        lambda connection: migrate(connection, (read_script("devices.sql"),)),
+        tmp_path / "spool.sqlite", lambda connection: migrate(connection, (read_script("devices.sql"),))
     )
     yield Counted(SqliteDevices(database))
     await database.close()

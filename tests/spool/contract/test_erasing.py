@@ -15,6 +15,7 @@ import pytest
 
 from gateway.devices.states import device_revoker
 from spool.deliveries.values import RouteSpec
+from spool.devices.use_days import USE_DAYS, UseDay
 from spool.engines import open_storage
 from spool.erasing import AGAIN_AFTER_S, continue_due_erasures, erase_from_storage
 from spool.erasure import MAX_FILE_BYTES, Erasure, erasures_to_json, new_erasure, read_erasures
@@ -327,12 +328,19 @@ async def test_devices_lose_their_person(storage: Storage) -> None:
     """
     people = use_people(storage)
     await storage.devices.replace_row(replace(device(), user="ada", hostname="adas-laptop", serial="C02X"))
+    days, all_days = storage.small.open_table(USE_DAYS), ("0001-01-01", "9999-12-31")
+    used = UseDay(
+        day="2026-11-30", device=device().id, assistant="codex", team="search", used=9, lost=4, lost_calls=1
+    )
+    await days.replace_days([used])
     first = await erased(storage, erasure_of(people, ["ada"], NOON))
     [known] = storage.devices.all()
     assert ([known.id], "ada") == ([*first.devices], known.user)
+    assert [used] == await days.losses_between(*all_days)
     await erased(storage, erasure_of(people, ["ada"], NOON, devices=True))
     [known] = storage.devices.all()
     assert ("revoked", "", "", "") == (known.state, known.user, known.hostname, known.serial)
+    assert [replace(used, device="")] == await days.losses_between(*all_days)
 
 
 async def test_every_field_for_a_person_loses_the_name(options: StorageOptions, clock: MovedClock) -> None:

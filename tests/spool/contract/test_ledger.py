@@ -185,7 +185,7 @@ def test_sums_equal_a_recount(
             st.sampled_from(["stay", "stay", "count", "restart"]),
         ),
         max_size=30,
-    ),
+    )
 )
 def test_duplicates_and_amendments(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, engine: str, steps: list[Any]

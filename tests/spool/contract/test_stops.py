@@ -65,11 +65,7 @@ STOPS = [
 ]
 BATCH = 8
 # Numbers of reports of the first and of the second topic, below and above the size of a batch.
-SIZES = [
-    (1, 2),
-    (3, 2),
-    (2 * BATCH + 5, 2),
-]
+SIZES = [(1, 2), (3, 2), (2 * BATCH + 5, 2)]
 RETENTION_S, HOLD_S = 3600, 10
 
 
@@ -215,7 +211,7 @@ CASES = [*product(STOPS, PAIRS, SIZES)]
 
 
 @pytest.mark.proves("known ids after a stop")
-@pytest.mark.parametrize(("ends", "topics", "sizes"), part(CASES, every=37))
+@pytest.mark.parametrize(("ends", "topics", "sizes"), part(CASES, every=74))
 async def test_what_a_stop_knew_the_start_knows(
     installation: Installation,
     clock: MovedClock,

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 
-from spool.ledger.periods import RANGES, earlier_same_weekdays_query, named_span, preceding_query
-from spool.ledger.queries import CostQuery, next_full_hour
+from spool.ledger.periods import RANGES, named_span
+from spool.ledger.queries import next_full_hour
 from tests.rounds import some
 
 # this is 1 April in Berlin, where the clocks changed on 29 March
@@ -109,25 +109,3 @@ def test_a_span_is_a_count_of_days_in_every_zone(now: datetime) -> None:
                 assert next_full_hour(now.timestamp()) == until, (name, zone.key)
             else:
                 assert [True, False] == inside[2:], (name, zone.key, until)
-
-
-@pytest.mark.parametrize("zone", [ZoneInfo("UTC"), ZoneInfo("Europe/Berlin"), ZoneInfo("America/Havana")])
-@pytest.mark.parametrize(
-    ("name", "days"), [("today", 1), ("yesterday", 1), ("this_week", 7), ("last_week", 7)]
-)
-def test_a_day_and_a_week_have_the_same_part_before(name: str, days: int, zone: ZoneInfo) -> None:
-    """
-    On each day of a year, also on the first of a month, a named day is compared with the day before and a named week
-    with the same part of the week before.
-    """
-    for day in range(366):
-        now = datetime(2026, 1, 1, 13, 20, tzinfo=zone) + timedelta(days=day)
-        since, until = named_span(name, now.timestamp(), zone)
-        query = CostQuery(since=since, until=until, zone=zone)
-        before, weekdays = preceding_query(query, name), earlier_same_weekdays_query(query, name)
-        for edge in ("since", "until"):
-            own = getattr(query, edge).astimezone(zone).replace(tzinfo=None)
-            moved = [
-                own - getattr(each, edge).astimezone(zone).replace(tzinfo=None) for each in (before, weekdays)
-            ]
-            assert [timedelta(days=days), timedelta(days=7)] == moved, (name, now)

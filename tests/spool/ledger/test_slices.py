@@ -101,8 +101,7 @@ filters = st.sampled_from(DIMENSIONS).flatmap(
     )
 )
 slices = st.builds(
-    LedgerSlice,
-    parts=st.lists(st.lists(filters, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple),
+    LedgerSlice, parts=st.lists(st.lists(filters, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple)
 )
 
 

@@ -416,10 +416,7 @@ async def test_random_histories_differ_in_nothing(
             await step()
             assert (
                 [] == (await history.ledger.compare_and_note_differences(history.log)).problem_sentences()
-            ), (
-                seed,
-                step,
-            )
+            ), (seed, step)
         await history.add()
 
         def spoil(rows: Any) -> None:

@@ -292,15 +292,7 @@ class Verbs:
     async def work(self, rounds: int) -> None:
         for _ in range(rounds):
             await self.random.choice(
-                [
-                    self.send,
-                    self.send,
-                    self.send,
-                    self.send,
-                    self.decide,
-                    self.again,
-                    self.look,
-                ]
+                [self.send, self.send, self.send, self.send, self.decide, self.again, self.look]
             )()
 
     async def send(self) -> None:

@@ -81,9 +81,6 @@ def test_two_gateways_do_what_one_does(schemas: Schemas) -> None:
     run_state_machine_as_test(
         Nodes,
         settings=settings(
-            max_examples=3,
-            stateful_step_count=20,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
+            max_examples=3, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

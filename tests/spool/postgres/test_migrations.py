@@ -23,13 +23,7 @@ from spool.postgres import administration, migrations
 from spool.postgres.address import create_secret_file_if_missing
 from spool.postgres.database import SESSION_S, Connection, Database, PostgresConnection
 from spool.postgres.leases import PostgresLeases
-from spool.postgres.migrations import (
-    VERSION,
-    VERSIONS,
-    Migration,
-    migrate_schema,
-    read_schema_version,
-)
+from spool.postgres.migrations import VERSION, VERSIONS, Migration, migrate_schema, read_schema_version
 from spool.postgres.transfer.tables import tables_opener
 from spool.settings import POSTGRES, SpoolSettings
 from spool.sql import facts
@@ -133,11 +127,7 @@ async def test_second_process_waits_as_long_as_the_first_needs(
 
 @pytest.mark.parametrize(
     ("version", "oldest_node", "refused"),
-    [
-        (VERSION + 1, VERSION, False),
-        (VERSION + 2, VERSION, True),
-        (VERSION + 1, VERSION + 1, True),
-    ],
+    [(VERSION + 1, VERSION, False), (VERSION + 2, VERSION, True), (VERSION + 1, VERSION + 1, True)],
 )
 async def test_node_works_with_a_schema_one_version_ahead(
     database: Database, version: int, oldest_node: int, refused: bool

@@ -16,6 +16,7 @@ from spool.clock import Clock
 from spool.container_files.container_rows import CONTAINER_USAGE, UsageDocument
 from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
 from spool.deliveries.values import RouteSpec, Settlement
+from spool.devices.use_days import USE_DAYS, UseDay
 from spool.engines import load_engine, open_storage
 from spool.identity import RecordIdentity
 from spool.installation import installation_secret
@@ -74,6 +75,9 @@ CLUSTER = ClusterIdentity("123456789012", "us-east-1", "prod")
 AGENT = ContainerSender(key="agent", shipper="shipper-1", agent_version="1.2.12")
 USED = UsageDocument(
     account="1", region="r", cluster="prod", day=86_400, changed_at=1.5, body=b"\x00what was used"
+)
+USED_DAY = UseDay(
+    day="2026-11-30", device="d1", assistant="codex", team="search", used=9, lost=4, lost_calls=1
 )
 HOLD_S = 30
 BYTES = b"the bytes " * 50_000
@@ -213,6 +217,7 @@ class Places:
         await storage.small.open_table(BILLING_HOURS).store_hours("bill", [hour])
         await storage.small.open_table(CONTAINER_USAGE).store_documents([USED])
         await storage.clusters.store_report(WHOLE)
+        await storage.small.open_table(USE_DAYS).replace_days([USED_DAY])
 
     async def _fill_registry(self, registry: Registry) -> None:
         for name in ("a key", "a key that goes"):
@@ -271,6 +276,7 @@ async def shown(storage: Storage) -> dict[str, Any]:
         "totals": await storage.streams.stream_totals("calls"),
         "sizes": await storage.streams.stream_sizes(),
         "clusters": storage.clusters.all(),
+        "days of assistants": await storage.small.open_table(USE_DAYS).losses_between("2026", "2027"),
         "sent hours": await storage.small.open_table(BILLING_HOURS).sent_hours("bill", 0, 10**6),
         "usage of containers": await storage.small.open_table(CONTAINER_USAGE).document(
             USED.identity, USED.day

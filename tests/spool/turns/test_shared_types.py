@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 
 from spool.registry import documents
 from spool.registry.documents import DocumentCollection
+from tests.documents import ROOT
 from tests.spool.registry.kept_documents import kinds
 
 # The script uses types like those of documents, each from four threads at once.
@@ -60,3 +62,19 @@ def test_every_kind_of_documents_is_prepared(
     monkeypatch.setattr(documents, "prepare_types_for_msgspec", prepared.append)
     assert replace(kind) == kind
     assert prepared == [kind.row]
+
+
+def test_every_type_that_a_table_of_the_registry_decodes_is_prepared() -> None:
+    for path in sorted((ROOT / "spool/registry/tables").glob("*.py")):
+        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        decoded, ready = set[str](), set[str]()
+        for call in calls:
+            match ast.unparse(call.func):
+                case "msgspec.convert":
+                    decoded.add(ast.unparse(call.args[1]))
+                case "msgspec.json.decode" | "msgspec.msgpack.decode":
+                    decoded |= {ast.unparse(word.value) for word in call.keywords if word.arg == "type"}
+                case "prepare_types_for_msgspec":
+                    ready |= {ast.unparse(each) for each in call.args}
+        # the others are parameters, whose types the same module prepares
+        assert {name for name in decoded if name[0].isupper()} <= ready, path.name

@@ -1,4 +1,9 @@
-"""Large inputs, for which the bill states the context window: their tokens and their price."""
+"""
+Large inputs, for which the bill states the context window: their tokens and their price.
+
+The size of a call is the sum of all kinds of its input. So each claim needs equal tokens of all input kinds in its
+model, key, tier and day. Otherwise the calls may have other sizes than those that the source reported.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from gateway.bills.reconciliation.cells import DifferenceEntry
 from gateway.bills.reconciliation.claims import EXACT, WEAK, BillComparison, CauseClaim, ClaimedPortion
 from gateway.bills.reconciliation.limits import LEAST_DAYS, REGIONAL
 from gateway.bills.reconciliation.rate_series import usual_billed_ratio_finder
-from gateway.bills.reconciliation.sides import RATE, VOLUME, ComparisonCell, MeterPlace
+from gateway.bills.reconciliation.sides import INPUT_METERS, RATE, VOLUME, ComparisonCell, MeterPlace
 from gateway.bills.reconciliation.wording import join_names
 
 
@@ -22,14 +27,14 @@ def claim_context_window_moves(comparison: BillComparison) -> Iterator[CauseClai
     list prices.
     """
     extra = comparison.remainder.extra
-    groups: dict[MeterPlace, list[ComparisonCell]] = defaultdict(list)
-    for cell, meter in extra:
-        groups[cell._replace(context=0), meter].append(cell)
+    sums: dict[MeterPlace, int] = defaultdict(int)
+    for (cell, meter), tokens in extra.items():
+        sums[cell._replace(context=0), meter] += tokens
+    unequal = {cell for (cell, meter), tokens in sums.items() if tokens and meter in INPUT_METERS}
     entries: list[DifferenceEntry] = [
         (VOLUME, cell, meter)
-        for (_, meter), cells in groups.items()
-        if not sum(extra[cell, meter] for cell in cells)
-        for cell in cells
+        for cell, meter in extra
+        if not sums[cell._replace(context=0), meter] and cell._replace(context=0) not in unequal
     ]
     larger = {cell.context for _, cell, meter in entries if extra[cell, meter] > 0} - {0}
     yield from comparison.claim_entries_with_price_differences(
@@ -52,6 +57,7 @@ def claim_large_input_price(comparison: BillComparison) -> Iterator[CauseClaim]:
     apply.
     """
     split, remainder = comparison.split, comparison.remainder
+    unequal = cells_with_other_input(comparison)
     for model in comparison.compared_models() if split.levels.money_context else ():
         usual_of = usual_billed_ratio_finder(
             split, model, remainder.remaining_billed_amount, lambda cell, _: not cell.context
@@ -61,7 +67,7 @@ def claim_large_input_price(comparison: BillComparison) -> Iterator[CauseClaim]:
         for entry in comparison.price_difference_entries(model):
             _, cell, meter = entry
             paid, worth = remainder.remaining_billed_amount(cell, meter), split.worth[cell, meter]
-            if not cell.context or paid is None:
+            if not cell.context or paid is None or without_size(cell) in unequal:
                 continue
             usual = usual_of(cell._replace(context=0), meter)[0][0]
             if not usual:
@@ -95,11 +101,12 @@ def claim_missing_large_input_surcharge(comparison: BillComparison) -> Iterator[
     This must hold for all large inputs of a model, on at least LEAST_DAYS days.
     """
     split, remainder = comparison.split, comparison.remainder
+    unequal = cells_with_other_input(comparison)
     for model in comparison.compared_models():
         premiums = {
             entry[1:]: premium
             for entry in comparison.price_difference_entries(model)
-            if (premium := split.premium.get(entry[1:], 0))
+            if (premium := split.premium.get(entry[1:], 0)) and without_size(entry[1]) not in unequal
         }
         rest = {place: remainder.amounts.get((RATE, *place), 0) for place in premiums}
         expected = {place: -premium for place, premium in premiums.items()}
@@ -117,3 +124,16 @@ def claim_missing_large_input_surcharge(comparison: BillComparison) -> Iterator[
                 "If the bill is right, the price list should not have a price for large inputs of this model.",
                 portions=portions,
             )
+
+
+def cells_with_other_input(comparison: BillComparison) -> set[ComparisonCell]:
+    """Return the cells of amounts, without sizes, in which a kind of input differs although no call is missing."""
+    sums: dict[MeterPlace, int] = defaultdict(int)
+    for (cell, meter), tokens in comparison.split.extra.items():
+        if meter in INPUT_METERS and cell not in comparison.remainder.explained:
+            sums[without_size(comparison.split.levels.money_cell(cell)), meter] += tokens
+    return {cell for (cell, _), tokens in sums.items() if tokens}
+
+
+def without_size(cell: ComparisonCell) -> ComparisonCell:
+    return cell._replace(region="", context=0)

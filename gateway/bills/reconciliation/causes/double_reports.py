@@ -14,7 +14,7 @@ from gateway.bills.reconciliation.claims import (
     ClaimedPortion,
 )
 from gateway.bills.reconciliation.repeats import Owner
-from gateway.bills.reconciliation.sides import VOLUME, ComparisonCell
+from gateway.bills.reconciliation.sides import CACHE_READ, INPUT, INPUT_METERS, RATE, VOLUME, ComparisonCell
 from gateway.bills.reconciliation.wording import join_names
 
 
@@ -42,6 +42,57 @@ def claim_keys_counted_twice(comparison: BillComparison) -> Iterator[CauseClaim]
     )
     if claim is not None:
         yield claim
+
+
+def claim_cached_input_counted_twice(comparison: BillComparison) -> Iterator[CauseClaim]:
+    """
+    Claim cached tokens that were reported again as input. In each cell of a key and model, our input minus the bill's
+    input is the cached input, on which both sides agree.
+    """
+    split, remainder = comparison.split, comparison.remainder
+    cells: dict[Owner, set[ComparisonCell]] = defaultdict(set)
+    for cell in (*split.counted, *(cell for cell, _ in remainder.extra)):
+        if cell.day in split.metered and cell not in remainder.explained:
+            cells[cell.key, cell.model].add(cell)
+
+    def is_counted_again(cell: ComparisonCell) -> bool:
+        cached = split.counted[cell].tokens.get(CACHE_READ, 0) if cell in split.counted else 0
+        again = {INPUT: -cached} if cached else {}
+        return again == {
+            meter: tokens for meter in INPUT_METERS if (tokens := remainder.extra.get((cell, meter), 0))
+        }
+
+    found = [
+        cell
+        for theirs in cells.values()
+        if all(is_counted_again(cell) for cell in theirs)
+        for cell in theirs
+        if remainder.extra.get((cell, INPUT))
+    ]
+    if not comparison.are_few_days({cell.day for cell in found}):
+        # if large inputs have another price, the calls may only seem large, so the tokens have no certain value
+        doubtful = {
+            cell
+            for (cell, meter), premium in split.premium.items()
+            if premium and not comparison.is_within_rounding((RATE, cell, meter))
+        }
+        for certainty in (EXACT, WEAK):
+            claim = remainder.claim_entries(
+                "cached_twice",
+                [
+                    (VOLUME, cell, INPUT)
+                    for cell in sorted(found)
+                    if (split.levels.money_cell(cell) in doubtful) == (certainty == WEAK)
+                ],
+                certainty=certainty,
+                evidence=(
+                    f"{join_names(sorted({cell.model for cell in found}))}: our input minus the bill's input is the "
+                    "cached input, to the token, on each day"
+                ),
+                advice="Check with `tollhouse explain --why` whether the source's input contains the cached input.",
+            )
+            if claim is not None:
+                yield claim
 
 
 def claim_double_reports(comparison: BillComparison) -> Iterator[CauseClaim]:

@@ -92,12 +92,7 @@ def claim_tokens_billed_in_other_tier(comparison: BillComparison) -> Iterator[Ca
         if _has_counted_surplus_outside_standard_tier(comparison, exchange)
     }
     unknown = {group: exchange for group, exchange in left.items() if group not in named_tiers}
-    yield from _claim_exchanges_between_tiers(
-        comparison,
-        TIER_NOT_GIVEN,
-        not_given,
-        CLAIM_IT,
-    )
+    yield from _claim_exchanges_between_tiers(comparison, TIER_NOT_GIVEN, not_given, CLAIM_IT)
     advice = "Let the source report the tier that served the call: `service_tier`, or `processing` = `batch`."
     yield from _claim_exchanges_between_tiers(comparison, "tier_unknown", unknown, advice)
     yield from _claim_exchanges_between_tiers(

@@ -53,6 +53,7 @@ TESTS: Sequence[Test] = (
     silence.claim_no_telemetry,
     silence.claim_no_bill,
     double_reports.claim_keys_counted_twice,
+    double_reports.claim_cached_input_counted_twice,
     silence.claim_days_billed_repeatedly,
     exchanged_tiers.claim_tokens_billed_in_other_tier,
     contexts.claim_context_window_moves,

@@ -9,6 +9,7 @@ from fractions import Fraction
 from itertools import groupby, pairwise
 from statistics import median
 
+from gateway.bills.reconciliation.causes.contexts import cells_with_other_input, without_size
 from gateway.bills.reconciliation.claims import OF_PRICES, TIER_NOT_GIVEN, WEAK, BillComparison, CauseClaim
 from gateway.bills.reconciliation.limits import COARSEST, LARGE_SHARE, LEAST_DAYS, NOTHING, SAME
 from gateway.bills.reconciliation.sides import DAY_S, OUTPUT, RATE, VOLUME, ComparisonCell, MeterPlace
@@ -283,9 +284,11 @@ def _is_amount_the_large_input_surcharge(claim: CauseClaim, comparison: BillComp
         (cell, meter): portion.amount for (part, cell, meter), portion in claim.parts.items() if part == RATE
     }
     premium = sum(comparison.split.premium[place] for place in rates)
+    unequal = cells_with_other_input(comparison) if premium > 0 else ()
     return premium > 0 and all(
         comparison.is_negligible(place, amount + comparison.split.premium[place])
         for place, amount in rates.items()
+        if comparison.split.premium[place] or without_size(place[0]) not in unequal
     )
 
 

@@ -22,13 +22,7 @@ from gateway.bills.reconciliation.claims import (
     CauseClaim,
     ClaimedPortion,
 )
-from gateway.bills.reconciliation.limits import (
-    HOUR_WRITE,
-    LEAST_DAYS,
-    NEAR_HALF,
-    NOTHING,
-    SAME,
-)
+from gateway.bills.reconciliation.limits import HOUR_WRITE, LEAST_DAYS, NEAR_HALF, NOTHING, SAME
 from gateway.bills.reconciliation.rate_series import (
     BilledRatioSeries,
     cell_rate_series,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from gateway.bills.statements import cloud_meters
 from gateway.bills.statements.cells import CellFields, ReportSumCollector
-from gateway.bills.statements.source import DAY_S, CsvTable, ReportSource, StatementDocument
+from gateway.bills.statements.source import DAY_S, CsvTable, ReportSource, StatementDocument, bill_period
 from gateway.bills.statements.values import (
     Row,
     epoch_seconds,
@@ -163,11 +163,14 @@ def _add_line(row: Row, sum_collector: ReportSumCollector) -> None:
     usage_type = read_text_field(row, "line_item_usage_type") or ""
     resource = read_text_field(row, "line_item_resource_id")
     service = _product_name(row)
+    bill = ""
     if read_text_field(row, "bill_billing_period_start_date") is not None:
-        sum_collector.extend_span(
+        period = bill_period(
             epoch_seconds(row, "bill_billing_period_start_date"),
             epoch_seconds(row, "bill_billing_period_end_date"),
         )
+        bill = period.name
+        sum_collector.extend_span(period.start, period.end, bill)
     payer = read_text_field(row, "bill_payer_account_id")
     if payer is not None:
         sum_collector.accounts.add(payer)
@@ -176,7 +179,7 @@ def _add_line(row: Row, sum_collector: ReportSumCollector) -> None:
     start = epoch_seconds(row, "line_item_usage_start_date")
     end = epoch_seconds(row, "line_item_usage_end_date")
     end = max(end, start + 1)
-    if read_text_field(row, "bill_billing_period_start_date") is None:
+    if not bill:
         sum_collector.extend_span(start, end)
     type = read_text_field(row, "line_item_line_item_type") or "Usage"
     is_refund = type == "Refund" or read_text_field(row, "bill_bill_type") == "Refund"
@@ -193,6 +196,7 @@ def _add_line(row: Row, sum_collector: ReportSumCollector) -> None:
         batch=tier == "batch",
         invoice_id=read_text_field(row, "bill_invoice_id"),
         commitment_id=next((id for name in _COMMITMENTS if (id := read_text_field(row, name))), None),
+        bill=bill,
     )
     if is_refund:
         _add_refund(row, bucket, usage_type, sum_collector)
@@ -281,7 +285,6 @@ def _add_refund(
     cost, discount = _cost_and_discount(row)
     kind = _token_kind(usage_type) or REFUND
     refund = replace(cell_fields, line_type=REFUND, line_id=read_text_field(row, "identity_line_item_id"))
-    refund = replace(refund, corrects=cell_fields.start, corrects_until=cell_fields.end)
     paid = EXACT.add(cost, discount)
     sum_collector.add_money(refund, kind, paid, read_text_field(row, "line_item_currency_code"))
 
@@ -303,7 +306,7 @@ def _read_document(document: StatementDocument, sum_collector: ReportSumCollecto
             groups = object_list(None, "Groups")
             with sum_collector.collect_row(where):
                 period = nested_object(result, "TimePeriod")
-                sum_collector.extend_span(epoch_seconds(period, "Start"), epoch_seconds(period, "End"))
+                sum_collector.cover_bucket(epoch_seconds(period, "Start"), epoch_seconds(period, "End"))
                 groups = object_list(result.get("Groups"), "Groups")
             for group_number, group in enumerate(groups, start=1):
                 with sum_collector.collect_row(

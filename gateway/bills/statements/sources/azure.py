@@ -8,12 +8,13 @@ report states no finer owner.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from decimal import Decimal
 
 from gateway.bills.statements import cloud_meters
 from gateway.bills.statements.cells import CellFields, ReportSumCollector, credit_or_adjustment_kind
-from gateway.bills.statements.source import DAY_S, CsvTable, ReportSource
+from gateway.bills.statements.source import DAY_S, BillPeriod, CsvTable, ReportSource, bill_period, cover_row
 from gateway.bills.statements.values import (
     Damaged,
     Row,
@@ -40,6 +41,9 @@ _REGIONS = {
 }
 # input tokens above which Azure bills a call under the meter of long contexts
 _CONTEXTS = {"shortco": 0, "longco": 272_000}
+_CAPACITY = frozenset({"provisioned", "ptu"})
+# "image" is part of these names; in other meters it is a kind of token
+_IMAGE_MODEL = re.compile(r"gpt[ -]image[ -][\d.]+([ -]mini)?")
 # Words in the name of an Azure meter that are not part of the model's name.
 _NO_MODEL = frozenset({
     *_REGIONS, "data", "batch", "flex", "pp", "priority", "cached", "cchd", "cd", "inp", "input", "inpt", "outp",
@@ -57,7 +61,8 @@ def _read_table(table: CsvTable, sum_collector: ReportSumCollector) -> None:
 def _add_row(row: Row, sum_collector: ReportSumCollector) -> None:
     start = epoch_seconds(row, "date")
     start -= start % DAY_S
-    sum_collector.extend_span(start, start + DAY_S)
+    period = _bill_period(row)
+    bill = cover_row(sum_collector, period, start, start + DAY_S)
     account = read_text_field(row, "billingaccountid")
     if account is not None:
         sum_collector.accounts.add(account)
@@ -79,6 +84,7 @@ def _add_row(row: Row, sum_collector: ReportSumCollector) -> None:
         context=next((least for word, least in _CONTEXTS.items() if word in meter.lower()), None),
         invoice_id=read_text_field(row, "invoiceid"),
         commitment_id=read_text_field(row, "reservationid") or read_text_field(row, "benefitid"),
+        bill=bill,
     )
     cost, currency, listed = _amount_currency_and_list_amount(row)
     paid = RowAmounts(cost, listed)
@@ -91,7 +97,12 @@ def _add_row(row: Row, sum_collector: ReportSumCollector) -> None:
     is_reserved = service is None and ("hour" in unit.lower() or "ptu" in meter_words)
     kind = None if is_reserved or service else cloud_meters.token_kind(meter_words)
     if charge == REFUND:
-        sum_collector.add_money(_refund_cell_fields(row, bucket), kind or REFUND, cost, currency)
+        refunded = _refunded_time(row, start, period)
+        if refunded is None:
+            sum_collector.add_money(bucket, REFUND, cost, currency)
+        else:
+            refund = replace(bucket, line_type=REFUND, start=refunded[0], end=refunded[1])
+            sum_collector.add_money(refund, kind or REFUND, cost, currency)
         return
     if charge != "usage":
         kind = (
@@ -112,6 +123,14 @@ def _add_row(row: Row, sum_collector: ReportSumCollector) -> None:
     sum_collector.add_amounts(bucket, kind, paid, currency)
 
 
+def _bill_period(row: Row) -> BillPeriod | None:
+    """Return the period of the bill, whose last day Azure states, or None if the row states none."""
+    if read_text_field(row, "billingperiodstartdate") is None:
+        return None
+    last = epoch_seconds(row, "billingperiodenddate")
+    return bill_period(epoch_seconds(row, "billingperiodstartdate"), last - last % DAY_S + DAY_S)
+
+
 def _is_ai_service(row: Row, resource: str | None) -> bool:
     categories = [
         read_text_field(row, name) for name in ("metercategory", "metersubcategory", "consumedservice")
@@ -120,19 +139,23 @@ def _is_ai_service(row: Row, resource: str | None) -> bool:
     return any(service in names.lower() for service in _SERVICES)
 
 
-def _refund_cell_fields(row: Row, cell_fields: CellFields) -> CellFields:
-    """Return the dimensions of a refund. It covers the service period if the row states one."""
+def _refunded_time(row: Row, start: int, period: BillPeriod | None) -> tuple[int, int] | None:
+    """
+    Return the time of the refunded use: the service period, or a day outside the period of the bill. None if the row
+    states neither.
+    """
     if (
         read_text_field(row, "serviceperiodstartdate") is None
         or read_text_field(row, "serviceperiodenddate") is None
     ):
-        return replace(cell_fields, line_type=REFUND)
+        is_of_bill = period is None or period.start <= start < period.end
+        return None if is_of_bill else (start, start + DAY_S)
     start = epoch_seconds(row, "serviceperiodstartdate")
     last = epoch_seconds(row, "serviceperiodenddate")
     until = last - last % DAY_S + DAY_S
     if start >= until:
         raise Damaged("serviceperiodenddate is before serviceperiodstartdate")
-    return replace(cell_fields, line_type=REFUND, corrects=start, corrects_until=until)
+    return start, until
 
 
 def _amount_currency_and_list_amount(row: Row) -> tuple[Decimal, str | None, Decimal | None]:
@@ -162,6 +185,11 @@ def _amount_currency_and_list_amount(row: Row) -> tuple[Decimal, str | None, Dec
 
 
 def parse_model(meter: str) -> str | None:
+    """Return the model of a meter, or None for provisioned capacity, which serves any model."""
+    if _CAPACITY.intersection(cloud_meters.split_words(meter)):
+        return None
+    if image_model := _IMAGE_MODEL.match(meter.lower()):
+        return image_model[0].replace(" ", "-")
     model_words = [word for word in meter.replace("-", " ").split() if word.lower() not in _NO_MODEL]
     return "-".join(model_words).lower() or None
 

@@ -8,11 +8,9 @@ effective cost is the bill with commitment fees moved to the usage that they cov
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gateway.bills.statements import cloud_meters
 from gateway.bills.statements.cells import CellFields, ReportSumCollector, credit_or_adjustment_kind
-from gateway.bills.statements.source import DAY_S, CsvTable, ReportSource
+from gateway.bills.statements.source import DAY_S, CsvTable, ReportSource, bill_period
 from gateway.bills.statements.sources import aws, azure, google
 from gateway.bills.statements.values import (
     Damaged,
@@ -51,10 +49,11 @@ def _read_table(table: CsvTable, sum_collector: ReportSumCollector) -> None:
 def _add_row(row: Row, sum_collector: ReportSumCollector) -> None:
     start = epoch_seconds(row, "chargeperiodstart")
     end = epoch_seconds(row, "chargeperiodend")
+    bill = ""
     if read_text_field(row, "billingperiodstart") is not None:
-        sum_collector.extend_span(
-            epoch_seconds(row, "billingperiodstart"), epoch_seconds(row, "billingperiodend")
-        )
+        period = bill_period(epoch_seconds(row, "billingperiodstart"), epoch_seconds(row, "billingperiodend"))
+        bill = period.name
+        sum_collector.extend_span(period.start, period.end, bill)
     else:
         sum_collector.extend_span(start, end)
     account = read_text_field(row, "billingaccountid")
@@ -86,6 +85,7 @@ def _add_row(row: Row, sum_collector: ReportSumCollector) -> None:
         line_type=_line_type(row),
         invoice_id=read_text_field(row, "invoiceid"),
         commitment_id=read_text_field(row, "commitmentdiscountid"),
+        bill=bill,
     )
     billed = read_number_field(row, "billedcost")
     effective = read_number_field(row, "effectivecost")
@@ -106,7 +106,6 @@ def _add_row(row: Row, sum_collector: ReportSumCollector) -> None:
         else cloud_meters.non_token_kind(unit, meter_words) or "other"
     )
     if bucket.line_type in (CORRECTION, REFUND):
-        bucket = replace(bucket, corrects=start, corrects_until=end)
         sum_collector.add_amounts(bucket, kind or (whole if category == "usage" else REFUND), paid, currency)
         return
     if category != "usage":

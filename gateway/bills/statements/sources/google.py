@@ -12,11 +12,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from gateway.bills.statements import cloud_meters
 from gateway.bills.statements.cells import CellFields, ReportSumCollector
-from gateway.bills.statements.source import DAY_S, CsvTable, ReportSource, StatementDocument
+from gateway.bills.statements.source import (
+    DAY_S,
+    BillPeriod,
+    CsvTable,
+    ReportSource,
+    StatementDocument,
+    cover_row,
+)
 from gateway.bills.statements.values import (
     Damaged,
     Row,
@@ -27,12 +36,14 @@ from gateway.bills.statements.values import (
     read_text_field,
     require_value,
 )
+from spool.ledger.periods import next_beginning
 from spool.statements import CORRECTION, RowAmounts
 
 _VERTEX, _VERTEX_ID = "vertex ai", "C7E2-9256-1C43"
 _GEMINI = ("gemini api", "generative language")
 _COST_TYPES = {"tax": "tax", "rounding_error": "rounding"}
 _ADJUSTMENT = "adjustment"
+_PACIFIC = ZoneInfo("America/Los_Angeles")
 _LONG = 200_000  # input tokens above which Google bills a call under the SKU of long inputs
 _NO_TOKENS = frozenset(
     {
@@ -107,8 +118,9 @@ def _add_row(row: Row, sum_collector: ReportSumCollector) -> None:
     start = epoch_seconds(row, "usage_start_time")
     end = epoch_seconds(row, "usage_end_time")
     cost_type = read_text_field(row, "cost_type") or "regular"
-    if cost_type != _ADJUSTMENT:
-        sum_collector.extend_span(start, end)
+    period = _bill_period(row)
+    is_covering = period is not None or cost_type != _ADJUSTMENT
+    bill = cover_row(sum_collector, period, start, end) if is_covering else ""
     account = read_text_field(row, "billing_account_id")
     if account is not None:
         sum_collector.accounts.add(account)
@@ -132,6 +144,7 @@ def _add_row(row: Row, sum_collector: ReportSumCollector) -> None:
         else read_text_field(nested_object(row, "location"), "region"),
         batch=tier == "batch",
         context=_LONG if "long" in sku_words else None,
+        bill=bill,
     )
     cost = require_value(read_number_field(row, "cost"), "cost")
     currency = read_text_field(row, "currency")
@@ -144,8 +157,7 @@ def _add_row(row: Row, sum_collector: ReportSumCollector) -> None:
     usage = nested_object(row, "usage")
     kind = _line_kind(sku_words, read_text_field(usage, "unit"))
     if cost_type == _ADJUSTMENT:
-        of_time = replace(bucket, line_type=CORRECTION, corrects=start, corrects_until=end)
-        sum_collector.add_amounts(of_time, kind, paid, currency)
+        sum_collector.add_amounts(replace(bucket, line_type=CORRECTION), kind, paid, currency)
         return
     if cost_type != "regular":
         sum_collector.add_money(bucket, _COST_TYPES.get(cost_type, "other"), cost, currency)
@@ -153,6 +165,19 @@ def _add_row(row: Row, sum_collector: ReportSumCollector) -> None:
     if kind not in _NO_TOKENS:
         sum_collector.add_tokens(bucket, kind, read_number_field(usage, "amount"))
     sum_collector.add_amounts(bucket, kind, paid, currency)
+
+
+def _bill_period(row: Row) -> BillPeriod | None:
+    """Return the month of the invoice, which Google bills in Pacific time, or None if the row states none."""
+    month = read_text_field(nested_object(row, "invoice"), "month")
+    if month is None:
+        return None
+    try:
+        first = datetime.strptime(month, "%Y%m").replace(tzinfo=_PACIFIC)
+    except ValueError as error:
+        raise Damaged("invoice.month is not a month such as 202609") from error
+    following = next_beginning(first, "monthly")
+    return BillPeriod(int(first.timestamp()), int(following.timestamp()), f"{first:%Y-%m}")
 
 
 def _line_kind(sku_words: list[str], unit: str | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from gateway.cli.output import (
     OutputForm,
     add_output_form_options,
     as_json,
+    show_fields,
     show_json,
     show_list,
     show_table,
@@ -28,6 +30,10 @@ from gateway.core.paths import WHOLE_SINCE
 from spool.printable import replace_unprintable
 
 COLUMNS = ("id", "source", "account", "month", "days", "settled_days", "rows", "billed", "imported_at")
+IMPORT_COLUMNS = (
+    "id", "imported_at", "source", "account", "files", "covers", "rows", "billed", "state",
+)  # fmt: skip
+IMPORT_DAY_COLUMNS = ("day", "rows", "billed", "counted", "state", "overlap")
 PULL_COLUMNS = ("name", "source", "state", "reason", "pulled_to", "last_success", "next_at")
 TABLE = "table"
 PLACES = 4  # decimal places of amounts in tables
@@ -43,7 +49,7 @@ def reconcile() -> None:
 
 @reconcile.group()
 def statements() -> None:
-    """List and delete the imported bills."""
+    """List what counts of the imported bills."""
 
 
 list_command(
@@ -72,12 +78,80 @@ list_command(
     help="List the bills that are fetched automatically, with their progress and errors.",
 )
 
-statements.add_command(
+
+def _import_for_table(item: JsonObject) -> JsonObject:
+    covers = [
+        f"{days['bill']}{': ' if days['bill'] else ''}{days['from']} to {days['to']}"
+        for days in item["covers"]
+    ]
+    return item | {
+        "files": ", ".join(file["name"] for file in item["files"]),
+        "covers": ", ".join(covers),
+        "state": _state_in_words(item["state"], item["replaced_by"]),
+    }
+
+
+def _state_in_words(state: str, replaced_by: Sequence[str]) -> str:
+    words = "" if state == "replaced" else state.replace("_", " ")
+    by = f"replaced by {', '.join(replaced_by)}" if replaced_by else ""
+    return ", ".join(filter(None, (words, by)))
+
+
+_imports = click.Group()
+list_command(
+    _imports,
+    "list",
+    root="statement_imports",
+    columns=IMPORT_COLUMNS,
+    filters={
+        "source": "Filter by the kind of bill.",
+        "account": "",
+        "state": "Filter by state: counts, in_part, replaced or undone.",
+        "way": "Filter by way: file, upload, pull or demo.",
+    },
+    shown=_import_for_table,
+    help="List the imports of bills, newest first.",
+)
+
+
+@reconcile.group("imports", invoke_without_command=True, params=_imports.commands["list"].params)
+@click.pass_context
+def imports(context: click.Context, /, **given: object) -> None:
+    """
+    List the imports of bills, newest first, and what counts of each.
+
+    A row of a bill counts unless a newer import covers its bill and day.
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(_imports.commands["list"], **given)
+
+
+def _show_import(payload: JsonObject) -> None:
+    show_fields(_import_for_table(payload["statement_import"]))
+    click.echo()
+    days = [
+        day | {"state": _state_in_words(day["state"], [day["replaced_by"]] if day["replaced_by"] else [])}
+        for day in payload["import_days"]
+    ]
+    show_table(days, IMPORT_DAY_COLUMNS)
+
+
+imports.add_command(
     request_command(
-        "delete ID",
-        "DELETE /statements/{id}",
-        "Delete a month of an imported bill. A later fetch or import adds it again.",
-        show_response="statement {id} deleted",
+        "show ID",
+        "GET /statement-imports/{id}",
+        "Show an import of bills and what counts of each of its days.",
+        show_response=_show_import,
+    )
+)
+
+reconcile.add_command(
+    request_command(
+        "undo ID",
+        "POST /statement-imports/{id}/undo",
+        "Undo an import of bills: the figures that it replaced count again.",
+        request_body={},
+        show_response="{id} is undone",
     )
 )
 
@@ -92,7 +166,15 @@ statements.add_command(
     metavar="NAME",
     help="Account of the bill, if you have several; default: the account in the file.",
 )
+@click.option(
+    "--add-to", metavar="ID", help="Import of which the files are another part. They replace nothing."
+)
 @click.option("--dry-run", is_flag=True, help="Show what would change, and store nothing.")
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Accept that final days lose over half of a sum, or newer reports their figures.",
+)
 @as_json
 @with_client
 def import_statements(
@@ -100,20 +182,26 @@ def import_statements(
     files: tuple[Path, ...],
     source: str | None,
     account: str | None,
+    add_to: str | None,
     dry_run: bool,
+    replace: bool,
     as_json: bool,
 ) -> None:
     """
     Import provider bills from JSON or CSV files, also gzipped.
 
-    A bill replaces the stored amounts of its days and changes no other days. If an export consists of several
-    files, pass all of them to one command.
+    A bill replaces its own stored amounts of the days that it covers, and nothing else. If an export consists of
+    several files, pass all of them to one command, or add the next part with `--add-to`. Without `--replace`, nothing
+    is stored if a final day would lose more than half of its tokens or money. `tollhouse reconcile undo` takes an
+    import back.
     """
     body = {
         "files": [str(file.absolute()) for file in files],
         "source": source,
         "account": account,
+        "add_to": add_to,
         "dry_run": dry_run,
+        "replace": replace,
     }
     payload = client.request("POST", "/statements", body=body)
     if as_json:
@@ -125,19 +213,22 @@ def import_statements(
 
 def _show_imported_bill(summary: JsonObject, *, dry_run: bool) -> None:
     files = ", ".join(summary["files"])
-    if summary["from"] is None:
+    if summary["already"] is not None:
+        click.echo(f"{files}: already imported as {summary['already']}; nothing was stored")
+    elif summary["from"] is None:
         click.echo(f"{files}: {summary['source']}, without any rows")
     else:
         verb = "would be" if dry_run else "are"
         new, changed = summary["days_new"], summary["days_changed"]
         change = f"{new} days {verb} new, {changed} {verb} changed, of {summary['days']}"
         account = f" {replace_unprintable(summary['account'])}" if summary["account"] else ""
+        stored = f"; stored as {summary['id']}" if summary["id"] is not None else ""
         amounts = "".join(
             f", {amount} {replace_unprintable(code)}" for code, amount in summary["amounts"].items()
         )
         click.echo(
             f"{files}: {summary['source']}{account}, {summary['from']} to {summary['to']}, {summary['rows']} rows"
-            f"{amounts}; {change}"
+            f"{amounts}; {change}{stored}"
         )
     for revision in summary["revisions"]:
         money = f"${revision['billed_before']} -> ${revision['billed']}"
@@ -162,11 +253,12 @@ def _show_imported_bill(summary: JsonObject, *, dry_run: bool) -> None:
 
 @reconcile.command("pull")
 @click.option("--name", metavar="NAME", help="Name of one [[reconciliation.pull]]; default: all of them.")
+@click.option("--replace", is_flag=True, help="Accept that final days lose more than half of a sum.")
 @add_output_form_options
 @with_client
-def pull_statements(client: OperatorClient, name: str | None, form: OutputForm | None) -> None:
+def pull_statements(client: OperatorClient, name: str | None, replace: bool, form: OutputForm | None) -> None:
     """Fetch the bills that the configuration names in [[reconciliation.pull]] now."""
-    payload = client.request("POST", "/statement-pulls", body={"name": name})
+    payload = client.request("POST", "/statement-pulls", body={"name": name, "replace": replace})
     show_list(form, payload, payload["statement_pulls"], PULL_COLUMNS)
     if any(pull["state"] != "done" for pull in payload["statement_pulls"]):
         sys.exit(1)
@@ -239,6 +331,12 @@ def _show_provider_report(provider_report: JsonObject, month: str, by: str) -> N
         f"{replace_unprintable(provider_report['provider'])}, {month}: billed {_format_dollars(shown.billed)}, "
         f"counted {_format_dollars(shown.counted)}, difference {_format_dollars(shown.difference)}{explained}"
     )
+    if len(provider_report["bills"]) > 1:
+        shares = [
+            f"{_format_dollars(Decimal(share['billed']))} on {_name_bill(share['bill'])}"
+            for share in provider_report["bills"]
+        ]
+        click.echo(f"billed: {', '.join(shares)}")
     if not provider_report["has_money"]:
         click.echo(
             "the bills state no amounts, so Tollhouse's prices are applied to the billed tokens", err=True
@@ -268,6 +366,10 @@ def _show_provider_report(provider_report: JsonObject, month: str, by: str) -> N
         lines = "\n".join(replace_unprintable(line) for line in suggested["toml"].splitlines())
         click.echo(f"\nIf this is correct, add it to the configuration:\n\n{lines}")
     click.echo()
+
+
+def _name_bill(name: str) -> str:
+    return f"the bill of {replace_unprintable(name)}" if name else "reports without a bill"
 
 
 def _format_reconciled_row(row: JsonObject, by: str) -> JsonObject:

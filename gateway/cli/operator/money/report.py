@@ -41,7 +41,7 @@ from gateway.cli.parameters import Choice, parse_conditions
 from gateway.configuration.values import parse_quantity
 from gateway.core.paths import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
 from gateway.money.comparison.split import PARTS
-from gateway.money.costs.earlier_period import WHOLE
+from gateway.money.costs.earlier_period import TOO_EARLY, WHOLE
 from gateway.money.costs.measures import (
     ASKED,
     COST_PER_UNIT,
@@ -53,12 +53,11 @@ from gateway.money.costs.measures import (
     MONEY_KINDS,
     NO_PRICE,
     PERCENTILES,
-    PREVIOUS,
     RANKED_PER_UNIT,
-    SAME_WEEKDAYS,
     SAVED_BY_CACHING,
     SUMS,
     UNITS,
+    columns_of_spans,
     has_no_price,
     report_key_columns,
 )
@@ -74,7 +73,7 @@ from spool.ledger.dimensions import (
     MODEL_FAMILY,
     PLAN_TYPES,
 )
-from spool.ledger.periods import RANGES
+from spool.ledger.periods import PREVIOUS, RANGES, SAME_WEEKDAYS
 from spool.ledger.sums import LATENCY_EDGES_MS, OTHER
 from spool.ledger.work import UNITS as WORK_UNITS
 from spool.money import unconverted_amounts_sentence
@@ -338,11 +337,15 @@ def _show_totals(client: OperatorClient, options: dict[str, Any], form: OutputFo
     if form == "json":
         show_json(payload)
         return
-    if options["compare"] and payload["report"]["previous"] is None:
+    if options["compare"] and payload["report"]["compared"] is None:
         click.echo(_explain_no_comparison(payload["report"]["past"]), err=True)
     if is_change and form == "csv":
-        rows = [{**row, "against": row["against"] and row["against"]["cost"]} for row in payload["rows"]]
-        show_csv(rows, (*payload["comparison"]["by"], "cost", "against", "change", *PARTS))
+        compared = payload["comparison"]["compared"]
+        spans = columns_of_spans(compared) if compared else {}
+        rows = [
+            {**row, "against": row["against"] and row["against"]["cost"], **spans} for row in payload["rows"]
+        ]
+        show_csv(rows, (*payload["comparison"]["by"], "cost", "against", "change", *PARTS, *spans))
     elif is_change:
         _show_cost_comparison(payload)
     else:
@@ -409,6 +412,9 @@ def _show_report(payload: JsonObject, default_columns: Sequence[str], chosen_col
     warn_about_days_without_bill(payload["billed"])
     warn_about_units_no_longer_listed(*(summary["other_units"] or {}).values())
     chosen_columns = [name for name in summary["show"] if name != "unpriced" or name in chosen_columns]
+    if compared := summary["compared"]:
+        click.echo(f"{compared['now']['text']} against {compared['before']['text']}", err=True)
+        _show_uncompared_amounts(compared)
     _show_report_table(
         payload, _drop_empty_columns(payload["rows"], default_columns) if default_columns else chosen_columns
     )
@@ -448,7 +454,7 @@ def _show_report_table(payload: JsonObject, columns: Sequence[str]) -> None:
             line["period"] = f"{day} {time[:5]}" if has_hours else day
     if len(rows) > 1 and has_total:
         lines.append(total | {names[0]: "total"} if names else total)
-    beside = ("previous_cost", "change") if summary["previous"] and "cost" in summary["show"] else ()
+    beside = ("previous_cost", "change") if summary["compared"] and "cost" in summary["show"] else ()
     show_table(lines, (*names, *columns, *beside), _column_titles(summary))
     if continuing := sum(row.get("continues", False) for row in rows):
         warn_about_calls_outside_period(f"{continuing:,} of {len(rows):,} rows have")
@@ -464,18 +470,27 @@ def _show_cost_comparison(payload: JsonObject) -> None:
     total = payload["total"]
     warn_about_incomplete_totals(summary["whole_since"])
     warn_about_days_without_bill(payload["billed"])
-    before = summary["against"]
-    if before is None:
+    compared = summary["compared"]
+    if compared is None:
         click.echo(
             f"{_format_period(summary)}: {_format_amount(total['cost'])}. {replace_unprintable(summary['sentence'])}"
         )
         if words := _comparable_range_hint(summary["past"]):
             click.echo(words)
         return
-    click.echo(f"{_format_period(summary)}, against {_format_period(before)}")
     click.echo(replace_unprintable(summary["sentence"]))
+    _show_uncompared_amounts(compared)
     names = summary["by"]
     rows = [*payload["rows"], total | dict.fromkeys(names, "total")]
+    if total["change"] is None:
+        costs = [Decimal(row["cost"]) for row in rows]
+        column = format_amount_column(costs, decimals_for_amounts(costs))
+        lines = [
+            {name: _group_value_or_none_label(name, row) for name in names} | {"cost": text}
+            for row, text in zip(rows, _mark_missing_prices(column, rows), strict=True)
+        ]
+        show_table(lines, (*names, "cost"), _column_titles(summary))
+        return
     now, past = ([Decimal(row["cost"]) for row in side] for side in (rows, [row["against"] for row in rows]))
     changes = {name: [Decimal(row[name]) for row in rows] for name in ("change", *PARTS)}
     places = decimals_for_amounts([*now, *past])
@@ -503,7 +518,18 @@ def _show_cost_comparison(payload: JsonObject) -> None:
         click.echo(f"{unpriced:,} calls of both periods have no price and count as 0", err=True)
 
 
+def _show_uncompared_amounts(compared: JsonObject) -> None:
+    """Print the amounts that are in the requested range, but not in the comparison."""
+    cut = datetime.fromisoformat(compared["now"]["to"])
+    if compared["since_cut"] is not None:
+        click.echo(f"+{_format_amount(compared['since_cut'])} since {cut:%Y-%m-%d %H:%M}, not compared")
+    if compared["rest"] is not None:
+        click.echo(compared["rest"])
+
+
 def _explain_no_comparison(past: JsonObject) -> str:
+    if past["state"] == TOO_EARLY:
+        return f"too early; the comparison begins at {past['begins_at'][:16].replace('T', ' ')}"
     if past["state"] == WHOLE:
         return NO_PAST
     if past["known_from"] is None:
@@ -701,6 +727,9 @@ def _record_query_parameters(where: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _call_cost(row: JsonObject) -> Decimal | None:
+    """Return the cost that totals count. A duplicate has none, because another report of its call is counted."""
+    if row.get("shadow"):
+        return None
     amounts = {"reported": row.get("cost"), "estimated": row.get("estimated_cost")}
     return _decimal_or_none(amounts.get(row.get("cost_source", "")))
 

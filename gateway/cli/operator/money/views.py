@@ -87,10 +87,7 @@ add_resource_commands(
     NewView,
     noun="view",
     path="/views",
-    help={
-        "show": "Show a view by its id or name.",
-        "delete": "Delete a view that no budget or plan uses.",
-    },
+    help={"show": "Show a view by its id or name.", "delete": "Delete a view that no budget or plan uses."},
 )
 
 

@@ -24,7 +24,7 @@ export function save(figure, {title, bins, begun, groups, absent, values, totals
   box.className = "plot";
   box.style.colorScheme = "light"; // slides and paper are white
   document.body.append(box);
-  render(html`<svg xmlns="http://www.w3.org/2000/svg" width=${WIDTH} height=${height} viewBox=${`0 0 ${WIDTH} ${height}`} font-family="system-ui, sans-serif" font-size="12">
+  render(html`<svg xmlns="http://www.w3.org/2000/svg" width=${WIDTH} height=${height} viewBox=${`0 0 ${WIDTH} ${height}`} font-family="Inter, Segoe UI, Roboto, Noto Sans, Liberation Sans, Arial, sans-serif" font-size="12">
     <title>${title}</title><rect width=${WIDTH} height=${height} fill="rgb(255, 255, 255)" />
     <text x="24" y="32" font-size="16" font-weight="600">${title}</text><text x="24" y="52">${notes.filter(Boolean).join(". ")}</text>
     ${steps.map(({textContent}, place) => html`<text x=${LEFT - 8} y=${TOP + (HEIGHT * place) / (steps.length - 1) + 4} text-anchor="end">${textContent}</text>`)}

@@ -5,7 +5,7 @@ import {titleOf} from "./dimensions.mjs";
 import {counted, dayText, exactCount, money, percent} from "./format.mjs";
 import {html} from "./html.mjs";
 import {measureOf, writerOf} from "./measures.mjs";
-import {days} from "./past.mjs";
+import {Uncompared} from "./past.mjs";
 import {Loading, Problem, Table, amount} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
 
@@ -34,7 +34,8 @@ const PARTS = {
   other_tiers: ["Service tier", "tokens in a tier with another price, such as batch"],
   other_regions: ["Region", "tokens in a region with another price"],
   reported_costs: ["Reported costs", "tokens with a cost that their source reported"],
-  prices: ["Prices", "a list price, an own price or a reported cost per token changed"],
+  prices: ["Prices", "a list price or an own price changed"],
+  reported_rates: ["Reported rates", "sources report another cost for the same tokens"],
   unit_cost: ["Cost per token", "a change that no other part explains"],
   new: ["New", "groups without calls in the earlier period"],
   gone: ["Ended", "groups without calls now"],
@@ -49,7 +50,7 @@ export function WhatChanged({parameters, against, href}) {
 }
 
 function Change({comparison, rows, total, href}) {
-  if (!comparison.against) return html`<p>${comparison.sentence}</p>`;
+  if (total.change === null) return html`<p>${comparison.sentence}</p>`;
   const plain = writerOf("cost", total.cost);
   const change = signed(plain);
   const parts = Object.entries(PARTS).filter(([name]) => rows.some((row) => Number(row[name])));
@@ -64,7 +65,8 @@ function Change({comparison, rows, total, href}) {
   const unpriced = total.unpriced + total.against.unpriced;
   return html`
     <p><strong>${comparison.sentence}</strong></p>
-    <p>${days(comparison)}: ${plain(total.cost)}; ${days(comparison.against)}: ${plain(total.against.cost)}.
+    <p>${comparison.compared.now.text}: ${plain(total.cost)}; ${comparison.compared.before.text}: ${plain(total.against.cost)}.
+      <${Uncompared} compared=${comparison.compared} write=${plain} />
       ${" "}Estimated share: ${percent(total.estimated, total.cost)}, earlier ${percent(total.against.estimated, total.against.cost)}.
       ${unpriced > 0 && html` Of both periods, ${counted(unpriced, "call has", "calls have")} no price and ${unpriced === 1 ? "is" : "are"} missing from the totals.`}
       ${comparison.whole_since && html` Totals before ${dayText(comparison.whole_since)} may lack calls.`}</p>

@@ -3,7 +3,6 @@ import {go, grouped, here} from "./address.mjs";
 import {get, send} from "./api.mjs";
 import {QuickBudget} from "./budget_fields.mjs";
 import {UNKNOWN, nameOf} from "./chart.mjs";
-import {days} from "./past.mjs";
 import {day, rangeOf} from "./range.mjs";
 import {asLines, typedView, viewFields} from "./view_fields.mjs";
 
@@ -38,8 +37,10 @@ export async function budget() {
 }
 
 /** Return the address of a row with fixed days. For the total, it is the address of the page. */
-export function fixed(row, {by, past, range}, {previous}) {
+export function fixed(row, {by, past, range}, {compared}) {
   const own = row.of ? {} : Object.fromEntries(by.map((field) => [field, nameOf(row[field])]));
-  const compared = previous && !["previous", "same_weekdays"].includes(past) && !past.includes("..") ? {against: days(previous).slice(0, 24).replace(" to ", "..")} : {};
-  return here({...own, ...compared, from: range.from.slice(0, 10), to: range.to ?? day(new Date())});
+  const isNamed = compared && !["previous", "same_weekdays"].includes(past) && !past.includes("..");
+  const last = ({to: until}) => new Date(Date.parse(`${until.slice(0, 16)}Z`) - 1).toISOString().slice(0, 10); // days of the page's zone
+  const against = isNamed ? {against: `${compared.before.from.slice(0, 10)}..${last(compared.before)}`} : {};
+  return here({...own, ...against, from: range.from.slice(0, 10), to: range.to ?? day(new Date())});
 }

@@ -7,9 +7,12 @@ import {Help, useKeyboard} from "./keyboard.mjs";
 import {listen, pause, useLiveState} from "./live.mjs";
 import {Problem, State, isOpen} from "./parts.mjs";
 import {allowNames} from "./names.mjs";
+import {Menu} from "./menu.mjs";
 import {useQuery} from "./query.mjs";
+import {MENU} from "../pages/list.mjs";
 
-const BADGED = "/insights"; // the page whose menu entry has the number of what needs attention
+const BADGED = "Insights"; // the entry with the number of what needs attention
+const GLASS = "M2.5 7a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0M10.5 10.5 14 14";
 const THEMES = ["system", "light", "dark"];
 
 export function Frame({pages: all, session, version, telemetry, leave}) {
@@ -37,38 +40,38 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
     document.title = `${page?.title ?? "Not found"} · Tollhouse`;
     setOpened(false);
   }, [path]);
-  const entries = pages.filter((each) => !each.under);
+  const entries = MENU.map((each) => ({...each, pages: pages.filter(({entry}) => entry === each.name)})).filter(({pages: [first]}) => first);
+  const entry = page?.entry ?? all.find(({path}) => path === page?.under)?.entry;
+  const tabs = page?.entry ? pages.filter((each) => each.entry === entry) : [];
+  const role = session.role === "none" ? session.roles.map(builtinName).join(", ") || "no role" : roleName(session.role);
+  const [isUsed, setUsed] = useState(false); // whether somebody has pointed at the menu
+  const use = () => setUsed(true);
   useKeyboard(pages, {"/": search, r: pause, t: nextTheme, "?": () => setHelps(true)}, early);
   const range = {from: query.get("from"), to: query.get("to")};
   return html`
     <a class="skip" href="#main" onClick=${toMain}>Skip to the content</a>
-    <header class=${isOpened ? "opened" : ""}>
-      <div class="top"><strong class="brand">Tollhouse</strong>
+    <header class=${isOpened ? "opened" : ""} onPointerEnter=${use} onFocusIn=${use}>
+      <div class="top"><strong class="brand"><svg viewBox="0 0 20 20" aria-hidden="true"><rect width="20" height="20" rx="5" /><path d="M5 14V9.5L10 6l5 3.5V14M10 14v-4" /></svg>Tollhouse</strong>
         <button type="button" class="opens" aria-expanded=${isOpened} onClick=${() => setOpened(!isOpened)}>Menu</button></div>
-      <${ViewPicker} query=${query} />
+      <button type="button" class="find" onClick=${search} aria-keyshortcuts="/ Control+K"><${Icon} lines=${GLASS} />Search or jump to<kbd>/</kbd></button>
+      ${isOpen(session, {needs: "view_costs"}) && html`<${ViewPicker} query=${query} isUsed=${isUsed} />`}
       <nav aria-label="Pages">${groups(entries).map(([group, members]) => {
-        const isHere = members.some((each) => isOf(page, each));
-        const badge = members.some((each) => each.path === BADGED) && attention.data?.count > 0
-          && html` <span class="badge">${attention.data.count}<span class="unseen"> critical</span></span>`;
-        const links = members.map((each) => html`<a key=${each.path} href=${to(each.path, range)}
-          aria-current=${isOf(page, each) ? "page" : undefined}>${each.title}${each.path === BADGED && badge}</a>`);
-        return group && members.length > 1
-          ? html`<div key=${group}><a href=${to(members[0].path, range)} aria-expanded=${isHere}>${group}${!isHere && badge}</a>
-            ${isHere && html`<div role="group" aria-label=${group}>${links}</div>`}</div>` : links;
+        const links = members.map(({name, icon, pages: [first]}) => html`<a key=${name} href=${to(first.path, range)}
+          aria-current=${name === entry ? (page === first ? "page" : "true") : undefined}><${Icon} lines=${icon} />${name}${name === BADGED && attention.data?.count > 0
+            && html` <span class="badge">${attention.data.count}<span class="unseen"> critical</span></span>`}</a>`);
+        return group ? html`<div key=${group} role="group" aria-label=${group}><span class="faint" aria-hidden="true">${group}</span>${links}</div>` : links;
       })}</nav>
-      <div class="who">
-        <button type="button" onClick=${search} title="/ or Ctrl+K">Search</button>
-        <button type="button" onClick=${pause} aria-pressed=${live === "paused"} title="r"><${State} word=${live} /></button>
-        <button type="button" onClick=${() => setHelps(true)} aria-label="Keyboard shortcuts" title="?">?</button>
-        <button type="button" onClick=${nextTheme} title="t">Theme: ${theme}</button>
-        <span class="faint">${session.actor} (${session.role === "none" ? session.roles.map(builtinName).join(", ") || "no role" : roleName(session.role)})</span>
-        <button type="button" onClick=${leave}>Sign out</button>
-      </div>
+      <${Menu} label=${`${session.actor}, ${role}, ${live}`} look="me" items=${[
+        {title: `Theme: ${theme}`, act: nextTheme}, {title: "Keyboard shortcuts", act: () => setHelps(true)},
+        {title: live === "paused" ? "Resume updates" : "Pause updates", act: pause}, "-", {title: "Sign out", act: leave},
+      ]}><span class="face">${initials(session.actor)}</span><span><span>${session.actor}</span><small>${role} <${State} word=${live} /></small></span><//>
     </header>
     <main id="main" tabindex="-1">
       ${isDemo && html`<${Loaded} load=${banner} session=${session} />`}
       ${!isDemo && attention.data?.planted && html`<${Loaded} load=${madeUp} planted=${attention.data.planted} />`}
-      <h1>${page?.title ?? "Page not found"}</h1>
+      <div class="titled"><h1>${page?.title ?? "Page not found"}</h1>
+        ${tabs.length > 1 && html`<nav class="tabs across" aria-label=${entry}>${tabs.map((each) => html`<a key=${each.path} href=${to(each.path, range)}
+          aria-current=${each === page ? "page" : undefined}>${each.title}</a>`)}</nav>`}</div>
       ${page ? html`<${Loaded} key=${path} load=${page.load} ...${{session, query, telemetry, attention}} />`
         : html`<p>No page has the address <code>${path}</code>. <a href="#/">Go to the overview</a></p>`}
       <footer class="faint">Tollhouse ${version}. Times are UTC. Prompts and completions are never stored.<span class="paper"> Printed from ${location.host} on ${new Date().toISOString().slice(0, 10)}.</span></footer>
@@ -77,23 +80,19 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
     ${helps && html`<${Help} pages=${pages} close=${() => setHelps(false)} />`}`;
 }
 
-/** Return whether an entry of the menu leads to the page, or to the page that it is under. */
-const isOf = (page, entry) => entry === page || (page?.under !== undefined && entry.path === page.under);
+const Icon = ({lines}) => html`<svg viewBox="0 0 16 16" class="icon" aria-hidden="true"><path d=${lines} /></svg>`;
 
-/** Group neighbouring pages into [group, pages]. Pages without a group have `undefined`. */
-function groups(pages) {
-  const found = [];
-  for (const page of pages) {
-    if (found.at(-1)?.[0] !== page.group || !found.length) found.push([page.group, []]);
-    found.at(-1)[1].push(page);
-  }
-  return found;
-}
+/** Return up to two letters for a person, of names such as "Rosa Ortiz" and "rosa.ortiz@example.com". */
+const initials = (name) => name.split("@")[0].split(/[^\p{L}\p{N}]+/u).filter(Boolean).slice(0, 2).map(([letter]) => letter.toUpperCase()).join("");
 
-/** A picker for the view that filters every page with costs or calls. Hidden while no view exists. */
-function ViewPicker({query}) {
-  const {data: views, reload} = useQuery(async () => (await get("/views", {limit: 1000})).views, [], ["views"]);
+/** Return the entries of the menu as [group, entries]. */
+const groups = (entries) => [...new Set(entries.map(({group}) => group))].map((name) => [name, entries.filter(({group}) => group === name)]);
+
+/** A picker for the view that filters every page with costs or calls. It loads the views when one is chosen or the menu `isUsed`. */
+function ViewPicker({query, isUsed}) {
   const asked = query.get("view") ?? "";
+  const isWanted = isUsed || asked !== "";
+  const {data: views, reload} = useQuery(async () => (isWanted ? (await get("/views", {limit: 1000})).views : null), [isWanted], ["views"]);
   const chosen = views?.find(({id, name}) => asked === id || asked === name);
   useEffect(() => {
     if (chosen && chosen.id !== asked) go(here({view: chosen.id}), {replaces: true}); // an id stays the same when the view is renamed
@@ -101,7 +100,6 @@ function ViewPicker({query}) {
   useEffect(() => {
     if (views && asked && !chosen) reload(); // the view may be new, and the live stream waits while somebody points at a row
   }, [asked]);
-  if (!asked && !views?.length) return null;
   return html`<label class="view faint">View <select value=${chosen?.id ?? asked}
     onChange=${(event) => go(here({view: event.target.value}))}>
     <option value="">Everything</option>

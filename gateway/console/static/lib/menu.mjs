@@ -1,4 +1,4 @@
-/** The menu of a table row: one button with three dots. The browser closes an open menu on Escape, a click outside, or another menu. */
+/** A menu behind one button, which in table rows has three dots. The browser closes an open menu on Escape, a click outside, or another menu. */
 import {html, useEffect, useRef, useState} from "./html.mjs";
 
 const GAP_PX = 4; // between the button and its menu
@@ -6,9 +6,9 @@ let made = 0; // menus so far, for their ids
 
 /**
  * A menu. `label`: its name, such as "Actions for search". `items`: {title, href} or {title, act, danger}; a string draws a line.
- * `act` runs after the menu has closed and the button has the focus again, so that a dialog returns the focus to the button.
+ * `look`: the class of the button; `children`: what it shows. `act` runs after the menu has closed and the button has the focus again, so that a dialog returns the focus to the button.
  */
-export function Menu({label, items}) {
+export function Menu({label, items, look = "dots", children = "…"}) {
   const [id] = useState(() => `menu-${made++}`);
   const [isOpen, setOpen] = useState(false);
   const [dots, box] = [useRef(null), useRef(null)];
@@ -49,7 +49,7 @@ export function Menu({label, items}) {
   const item = ({title, href, act, danger}) => (href
     ? html`<a key=${title} role="menuitem" tabindex="-1" href=${href} onClick=${chosen()}>${title}</a>`
     : html`<button key=${title} type="button" role="menuitem" tabindex="-1" class=${danger && "danger"} onClick=${chosen(act)}>${title}</button>`);
-  return html`<button ref=${dots} type="button" class="dots" popovertarget=${id} aria-haspopup="menu" aria-expanded=${isOpen} aria-label=${label}>…</button>
+  return html`<button ref=${dots} type="button" class=${look} popovertarget=${id} aria-haspopup="menu" aria-expanded=${isOpen} aria-label=${label}>${children}</button>
     <div ref=${box} id=${id} class="menu" popover="auto" role="menu" aria-label=${label} onToggle=${toggled} onKeyDown=${pressed} onClick=${chosen()}>
       ${isOpen && items.map((each, place) => (typeof each === "string" ? html`<hr key=${place} />` : item(each)))}</div>`;
 }

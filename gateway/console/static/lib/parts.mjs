@@ -207,7 +207,7 @@ export const isOpen = (session, {needs, isWhole, hasGroups}) => may(session, nee
 const STATES = {
   good: ["running", "enrolled", "active", "enabled", "live", "delivered", "resolved", "closed", "accepted", "yes", "reporting", "online"],
   bad: ["parked", "refusing", "revoked", "dead", "failed", "lost", "disabled", "expired", "not live", "unpriced", "error", "losing", "agent_stopped", "at_risk", "overridden", "telemetry_off", "not_configured", "unreachable", "copied"],
-  wait: ["pending", "new", "in_progress", "silent", "offline", "delayed", "unknown", "open", "orphaned", "connecting", "paused", "stopped", "missing", "replaced"],
+  wait: ["pending", "new", "in_progress", "silent", "offline", "delayed", "unseen", "unknown", "open", "orphaned", "connecting", "paused", "stopped", "missing", "replaced"],
 };
 const ICONS = {good: "✓", bad: "✕", wait: "●", plain: "○"};
 

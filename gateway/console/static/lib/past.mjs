@@ -8,25 +8,20 @@ import {useQuery} from "./query.mjs";
 export const NOTHING = "none";
 export const PASTS = {previous: "the previous period", same_weekdays: "the same weekdays before", last_month: "last month", last_quarter: "last quarter"};
 
-/** Return the time to compare with, for the address and the number of days in the range. */
-export const pastOf = (query, many) => query.get("against") || usual(many);
-/** Return the usual time to compare with: the same weekdays for up to seven days, because a longer range contains all weekdays. */
-const usual = (many) => (many <= 7 ? "same_weekdays" : "previous");
+/** Return the time to compare with, for the address and the range that it names. */
+export const pastOf = (query, {asked}) => query.get("against") || usual(asked);
+/** Return the usual time to compare with: the same weekdays, but the period before for months, quarters and years. */
+const usual = (asked) => (/-(month|quarter|year)$/.test(asked) ? "previous" : "same_weekdays");
 
-/** Write a time range by its first and last day. If it does not end at midnight, write the hour. */
-export function days({from, to: until}) {
-  const isWhole = until.slice(11, 16) === "00:00";
-  const last = isWhole ? dayText(new Date(Date.parse(`${until.slice(0, 10)}T00:00Z`) - 1).toISOString()) : timeText(until);
-  const first = from.slice(11, 16) === "00:00" ? dayText(from) : timeText(from);
-  return first === last ? first : `${first} to ${last}`;
-}
+/** The amount of the range that is not compared, such as that of the running hour. Empty if the range ends with a full hour. */
+export const Uncompared = ({compared, write}) => compared?.since_cut && html`<span class="faint"> +${write(compared.since_cut)} since ${timeText(compared.now.to)}, not compared.${compared.rest && ` ${compared.rest}.`}</span>`;
 
 /** A picker for the time that everything on the page is compared with, with two date fields for any days. */
-export function PastPicker({query, days: many}) {
+export function PastPicker({query, range}) {
   const [isOwn, setOwn] = useState(false);
-  const now = pastOf(query, many);
+  const now = pastOf(query, range);
   const isRange = now.includes("..");
-  const choose = (against) => go(here({against: against === usual(many) ? "" : against, ...(against === NOTHING && {parts: ""})}));
+  const choose = (against) => go(here({against: against === usual(range.asked) ? "" : against, ...(against === NOTHING && {parts: ""})}));
   const chosen = (event) => (event.target.value === "own" ? setOwn(true) : choose(event.target.value));
   const submit = (event) => {
     event.preventDefault();
@@ -47,6 +42,7 @@ export function PastPicker({query, days: many}) {
 
 /** Why nothing is compared, with the longest range that can be compared. Empty if the past is whole, or if nothing is known. */
 export function NoPast({past, isBilled}) {
+  if (past?.begins_at) return html`<span>Too early; the comparison begins at ${timeText(past.begins_at)}.</span>`;
   if (!past?.known_from || past.state === "whole") return null;
   const many = past.comparable_days;
   return html`<span>${isBilled ? "Bills begin" : "Counting began"} on ${dayText(past.known_from)}, so there is nothing to compare with.</span>

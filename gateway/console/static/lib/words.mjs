@@ -11,7 +11,7 @@ export const builtinName = (name) => (name === "Organizer" ? ROLE_NAMES.admin : 
 /** Choices for a select field: [value, label]. */
 export const ROLES = Object.entries(ROLE_NAMES);
 
-const STATE_NAMES = {parked: "paused", refusing: "rejected", orphaned: "without a destination", silent: "offline", losing: "loses calls", delayed: "calls wait", missing: "never seen", copied: "copied disk", replaced: "installed again", dead: "rejected",
+const STATE_NAMES = {parked: "paused", refusing: "rejected", orphaned: "without a destination", silent: "offline", losing: "loses calls", delayed: "calls wait", unseen: "cannot be judged", missing: "never seen", copied: "copied disk", replaced: "installed again", dead: "rejected",
   exact: "certain", strong: "very likely", weak: "likely"};
 
 export const stateName = (state) => STATE_NAMES[state] ?? String(state).replaceAll("_", " ");

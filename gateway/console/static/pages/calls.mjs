@@ -14,8 +14,9 @@ const what = (row) => row.response_model ?? row.request_model ?? row.model ?? ro
 const AMOUNTS = {cost: "cost", tokens: "number of tokens", duration: "duration"};
 const clock = (iso) => (iso ? `${iso.slice(0, 10)} ${iso.slice(11, 19)}` : "unknown");
 
-/** Return the cost of a record that totals count, as decimal text, or null. */
+/** Return the cost of a record that totals count, as decimal text, or null. A duplicate has none, because another report of its call is counted. */
 function cost(row) {
+  if (row.shadow) return null;
   if (row.kind === "usage_metric") return row.unit === "USD" ? row.value : null;
   if (row.kind === "correction") return row.cost;
   return {reported: row.cost, estimated: row.estimated_cost}[row.cost_source] ?? null;
@@ -34,7 +35,7 @@ const number = (title, value) => ({title, kind: "number", value: (row) => ((valu
 export const COLUMNS = [
   {title: "Started (UTC)", value: (row) => clock(row.start_time).replace(/^\d+-/, ""), exact: (row) => row.start_time, sort: "start_time"},
   {title: "Model or type", value: what, onPhone: "title"},
-  {title: "Cost", kind: "number", exact: cost, sort: "cost", order: "desc", value: (row) => (row.kind === "inference" || cost(row) !== null
+  {title: "Cost", kind: "number", exact: cost, sort: "cost", order: "desc", value: (row) => ((row.kind === "inference" && !row.shadow) || cost(row) !== null
     ? html`${row.cost_source === "estimated" && html`<span class="faint">est. </span>`}${fixed(cost(row), 4)}` : "–")},
   {...number("Tokens", tokens), wide: true, sort: "tokens", order: "desc", exact: (row) => (row.kind === "inference"
     ? `${exactCount(row.input_tokens)} in, ${exactCount(row.output_tokens)} out` : exactCount(tokens(row)))},

@@ -7,10 +7,11 @@ import {FAMILY, WORK, WRITTEN, fitsView, hasWork, titleOf, setUp, toUnit} from "
 import {ago, amounts, bounds, change, counted, exactCount, percent, shortMoney, sum} from "../lib/format.mjs";
 import {AddFilter, Chips, Elsewhere} from "../lib/filters.mjs";
 import {BILLED_DIMENSIONS, COUNTED, KINDS, MEASURES, PAID_DIMENSIONS, PLAN_KINDS, measureOf, needed, unitChoices, unitOf, valueOf, writerOf} from "../lib/measures.mjs";
+import {LostCalls} from "../lib/lost_calls.mjs";
 import {Marks, useMarks, wordsByBin} from "../lib/marks.mjs";
 import {menuColumn} from "../lib/menu.mjs";
 import {Confirm, Copy, Cut, Dialog, Loading, Problem, Table, isOpen, may} from "../lib/parts.mjs";
-import {NOTHING, NoPast, PASTS, PastPicker, WhatIfPicker, Why, days, pastOf} from "../lib/past.mjs";
+import {NOTHING, NoPast, PASTS, PastPicker, Uncompared, WhatIfPicker, Why, pastOf} from "../lib/past.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, ZONES, ZonePicker, day, daysBefore, inAddress, rangeOf, span, zoneOf} from "../lib/range.mjs";
 
@@ -49,10 +50,10 @@ function asked(query, shown) {
   const ofWork = hasWork([...by, ...names]);
   const bins = Object.keys(BINS).filter((each) => many <= BINS[each] && !(isBilled && each === "hourly"));
   const byDefault = bins.find((each) => many < 2 || (each !== "hourly" && many < BINS[each] / 7)) ?? "monthly";
-  const past = pastOf(query, many);
+  const past = pastOf(query, range);
   return {
     range, filters, kind, isBilled, isPlain, ofWork, isForView: fitsView(names) && !hasWork(by), zone: zoneOf(query), by: by.length ? by : [FAMILY],
-    bins, bin: bins.includes(query.get("bin")) ? query.get("bin") : byDefault, days: many, past, compare: past === NOTHING ? undefined : past,
+    bins, bin: bins.includes(query.get("bin")) ? query.get("bin") : byDefault, past, compare: past === NOTHING ? undefined : past,
     measure: !isBilled && measureOf(query.get("measure")) ? query.get("measure") : "cost",
     span: {...times(range, isBilled), cost_type: isPlain ? undefined : kind, missing: (isBilled && query.get("missing")) || undefined, tz: zoneOf(query) === "UTC" ? undefined : zoneOf(query), view: query.get("view")},
     where, hidden: query.getAll("hide"),
@@ -128,7 +129,7 @@ export function Page({query, session}) {
       ${pick("Group by", "by", first, fields.map(titled), (chosen) => ({by: [chosen, second !== chosen && second].filter(Boolean), hide: ""}), (title) => `By ${title}`)}
       ${!at.isBilled && pick("Measure", "measure", at.measure, [...Object.entries(MEASURES).map(([name, {title}]) => [name, title]), ...unitChoices(fields, streams)], (chosen) => ({measure: chosen, hide: ""}))}
       <${More} set=${set}>
-        <${PastPicker} query=${query} days=${at.days} />
+        <${PastPicker} query=${query} range=${at.range} />
         ${pick("Then by", "by", second ?? "", [["", "nothing"], ...fields.filter((each) => each !== first).map(titled)], (chosen) => ({by: [first, chosen]}))}
         ${pick("Money", "cost_type", at.kind, kinds, inMoney)}
         ${at.isBilled && session.cost_types.includes(COUNTED) && pick("Days without a bill", "missing", at.span.missing ?? "", [["", "leave out"], ["counted", "use counted costs"]])}
@@ -177,22 +178,25 @@ function More({set, children}) {
 /** The total, the change since the earlier time with its dates, and the filters. */
 function Head({table, at, write, titleIn}) {
   const [now, before] = [table.total, table.total.previous].map((row) => valueOf(at.measure, row));
-  const {previous} = table.report;
+  const {compared} = table.report;
+  const previous = table.total?.previous && compared.before;
   const changed = previous && change(now, before, write, measureOf(at.measure).short === shortMoney ? 1 : 0);
   const name = at.past.includes("..") ? "" : ` (${PASTS[at.past] ?? at.past.replaceAll("_", " ")})`;
   const rise = changed && [changed.amount, ["–", "new"].includes(changed.percent) ? "" : changed.percent].filter(Boolean).join(", ");
   return html`<section class="head" aria-label="Total"><p class="figure" title=${measureOf(at.measure).exact?.(now)}>${write(now, table.total)}</p>
-    <p>${previous && at.measure === "cost" && at.isPlain && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} against=${at.compare} />${" "}`}
+    <p>${compared && at.measure === "cost" && at.isPlain && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} against=${at.compare} />${" "}`}
       <${NoPast} past=${table.report.past} isBilled=${at.isBilled} />
-      ${previous && html`<span class="faint">Before: ${before === null ? "–" : write(before, table.total.previous)} from ${days(previous)}${name}.${rise && ` Change: ${rise}.`}</span>`}</p>
+      ${previous && html`<span class="faint">Before: ${before === null ? "–" : write(before, table.total.previous)} from ${previous.text}${name}.${rise && ` Change: ${rise}.`}</span>${at.measure === "cost" && html`<${Uncompared} compared=${compared} write=${write} />`}`}</p>
     ${at.filters.length > 0 && html`<p class="filters"><${Chips} filters=${at.filters} at=${here} titleOf=${titleIn} /></p>`}</section>`;
 }
 
 function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow}) {
   const {by, isBilled, range, measure: name, zone} = at;
   const measure = measureOf(name);
-  const {previous, unconverted, currency} = table.report;
+  const {unconverted, currency} = table.report;
+  const previous = table.total?.previous;
   const lacking = amounts(unconverted);
+  const isWholeCost = at.isPlain && name === "cost" && currency === "USD" && !at.filters.length && !at.span.view;
   if (!table.rows.length) {
     return html`<section><p>${isBilled ? "No provider bills" : "No calls"}: ${range.name}${at.span.view && ", in this view"}${at.filters.length > 0 && ", with these filters"}.
       ${at.filters.length > 0 && html`<${Chips} filters=${at.filters} at=${here} titleOf=${titleIn} /> <a href=${to(PATH, {from: query.get("from"), to: query.get("to"), by, cost_type: query.get("cost_type")})}>Remove the filters</a>`}
@@ -263,6 +267,7 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
   const everything = questions(at)[2];
   return html`
     <${Head} ...${{table, at, write, titleIn}} />
+    ${isWholeCost && html`<${LostCalls} session=${session} from=${table.report.from} until=${table.report.to} total=${table.total.cost} />`}
     <${Picture} ...${{bars, at, session, write, listed, ...chart}} />
     ${[table, bars].filter(({report}) => report.truncated).map(({report, rows: found}) => html`<${Cut} key=${report.per} of=${report.row_count}
       shown=${found.filter((row) => !report.by.some((field) => row[field] === OTHER)).length} />`)}
@@ -344,7 +349,7 @@ function charted(bars, at) {
   const every = bars.rows.flatMap(cellsOf);
   const cells = hasCourses(at.measure) ? folded(every, IN_CHART) : every;
   const names = new Set(cells.map(({group}) => group));
-  const before = measure.adds && bars.report.previous && bars.rows.flatMap((row) => cellsOf({...row, ...row.previous}));
+  const before = measure.adds && bars.total?.previous && bars.rows.flatMap((row) => cellsOf({...row, ...row.previous}));
   return {
     cells, before: before && before.map((cell) => (names.has(cell.group) ? cell : {...cell, group: OTHER})),
     colours: measure.parts ? Object.fromEntries(Object.keys(measure.parts).map((part, place) => [part, place + 1])) : bars.colours,
@@ -364,7 +369,7 @@ function Picture({bars, at, session, write, listed, cells, before, colours}) {
   return html`<${measure.adds ? StackedBars : Lines} ...${{title: `${measure.title} by ${shown}, per ${BIN_TITLES[at.bin]}`, bins, ...drawn, colours, ahead, listed, format: write,
     short: measure.short, marks: wordsByBin(marks.data?.marks ?? [], bins), zone: at.zone, isDaily: at.bin === "daily", hidden: at.hidden, hide: (hide) => go(here({hide}))}}
     pastTotal=${before && !Number(unknown) ? valueOf(at.measure, bars.total.previous) : undefined} isOpen=${!at.range.to} href=${lead}
-    pastShift=${before && at.bin === "daily" && Date.parse(bars.report.from) - Date.parse(bars.report.previous.from)}
+    pastShift=${before && at.bin === "daily" && Date.parse(bars.report.from) - Date.parse(bars.report.compared.before.from)}
     toBin=${at.bin !== "hourly" && ((bin) => go(here(within(bin, at.bin))))}
     toSegment=${lead && at.bin !== "hourly" && ((bin, group) => go(lead(group, within(bin, at.bin))))}>
     ${Number(unknown) > 0 && html`<p class="faint">${write(unknown)} of ${write(valueOf(at.measure, bars.total))} has no ${shown}.${" "}

@@ -128,8 +128,8 @@ function foundToken({tokens}) {
   throw Object.assign(new Error("No token has this id. A token is deleted 90 days after its end."), {status: 404});
 }
 
-async function createToken(_, {name, uses, expires_at, labels}) {
-  const {tokens: [{secret}]} = await send("POST", TOKENS, {name, uses: Number(uses), expires_at, labels: labelsIn(labels)});
+async function createToken(_, {name, uses, per_hour, expires_at, labels}) {
+  const {tokens: [{secret}]} = await send("POST", TOKENS, {name, uses: Number(uses), per_hour: Number(per_hour), expires_at, labels: labelsIn(labels)});
   return html`<p>This is the token. Tollhouse shows it only once, so copy it now.</p>
     <${Copy} label="the token" text=${secret} />
     <p class="faint">Store it in a file on each machine, and name the file in <code>agent.enrolment_token_file</code>.</p>`;
@@ -163,6 +163,7 @@ const tokensFor = (session) => ({
   create: {title: "Create a token", needs: "api_key_management", run: createToken, fields: () => [
     {name: "name", label: "Name", required: true, note: "at least 3 characters"},
     {name: "uses", label: "Uses", type: "number", value: "1", required: true, note: "number of devices that it may enrol"},
+    {name: "per_hour", label: "Per hour", type: "number", value: "200", required: true, note: "number of devices that it may enrol within an hour; 0: no limit"},
     {name: "expires_at", label: "Expires", type: "date", required: true, note: "at the end of this day in UTC, at most 366 days from now",
       value: dayOf(Date.now() + DEFAULT_LIFE_MS)},
     {...labelsField({}), note: "one name=value per line; its devices get them"}]},

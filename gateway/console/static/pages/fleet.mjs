@@ -5,13 +5,14 @@ import {get, send} from "../lib/api.mjs";
 import {ago, counted, exactCount} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
+import {lossWords} from "../lib/lost_calls.mjs";
 import {Fields, Loading, Problem, State, Table, withCode} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {stateName} from "../lib/words.mjs";
 import {DeviceFacts, FleetTabs} from "./fleet_parts.mjs";
 
 const PATH = "/fleet";
-const CLASSES = {reporting: "good", unused: "idle", delayed: "idle", losing: "bad", agent_stopped: "bad", copied: "bad", unknown: "warn", at_risk: "warn",
+const CLASSES = {reporting: "good", unused: "idle", delayed: "idle", losing: "bad", agent_stopped: "bad", copied: "bad", unknown: "warn", at_risk: "warn", unseen: "warn",
   missing: "none", pending: "none", left: "none", revoked: "none"};
 const TITLES = {"claude-code": "Claude Code", codex: "Codex", copilot: "Copilot", "gemini-cli": "Gemini CLI", "qwen-code": "Qwen Code", opencode: "opencode"};
 const titleOf = (assistant) => TITLES[assistant] ?? assistant;
@@ -49,6 +50,8 @@ function Coverage() {
             ${data.unexpected > 0 && html` <a href=${listed({expected: "false"})}>${exactCount(data.unexpected)} other devices</a> are not in the inventory.`}
             ${data.people.without_machine > 0 && html` ${exactCount(data.people.without_machine)} of ${exactCount(data.people.with_seat)} people with a seat use no known machine.`}</p></div>
         <${Bar} states=${data.states} total=${data.machines} />`}
+      ${data.losses.calls > 0 && html`<p role="note">${lossWords(data.losses)}, in the last 7 days.${data.losses.covered_cost_percent !== null
+        && ` ${data.losses.covered_cost_percent} % of the cost of coding assistants is counted.`}</p>`}
       ${data.causes.length > 0 && html`<${Table} caption="Causes" rows=${data.causes} identity=${wordOf} columns=${causeColumns(data.causes)} />`}`}<//>`;
 }
 

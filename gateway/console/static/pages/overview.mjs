@@ -5,7 +5,7 @@ import {get} from "../lib/api.mjs";
 import {Attention} from "../lib/attention.mjs";
 import {OTHER, StackedBars, Switch, UNKNOWN, nameOf, ofNames, painted, ranked} from "../lib/chart.mjs";
 import {FAMILY, setUp, titleOf} from "../lib/dimensions.mjs";
-import {ago, bounds, change, counted, dayText, exactCount, minus, money, per, percent, sum} from "../lib/format.mjs";
+import {ago, bounds, change, counted, dayText, exactCount, minus, money, per, percent, sum, timeText} from "../lib/format.mjs";
 import {useLive} from "../lib/live.mjs";
 import {Marks, wordsByBin} from "../lib/marks.mjs";
 import {writerOf} from "../lib/measures.mjs";
@@ -45,13 +45,15 @@ export function Page({session, telemetry, query: at, attention}) {
 }
 
 /** Return why nothing is compared, or null. */
-const noPast = ({state, known_from: from}) => (state === "whole" ? null : from ? `no data before ${dayText(from)}` : "no earlier data");
+const noPast = ({state, known_from: from, begins_at: begin}) => (begin ? `too early; the comparison begins at ${timeText(begin)}` : state === "whole" ? null : from ? `no data before ${dayText(from)}` : "no earlier data");
+/** Return the part of a period's cost that is compared: up to the last full hour. */
+const comparedCost = ({cost, compared}) => (compared?.since_cut ? minus(cost, compared.since_cut) : cost);
 const costs = (parameters) => to("/costs", parameters);
 const inWords = ({name}) => name.toLowerCase();
 
 function Figures({session, view, at, attention, shown, reload, hidden, now, forecast, paid, today, month, days, reported, kinds, colours, marks, truncated, insights, lists, bins}) {
   const write = writerOf("cost", month.cost);
-  const changed = change(month.cost, month.previous?.cost ?? null, write, 1);
+  const changed = change(comparedCost(month), month.previous?.cost ?? null, write, 1);
   const name = now.toLocaleString("en", {month: "long", timeZone: "UTC"});
   const whole = sum(["0", ...days.map((row) => row.cost)]);
   const isLittle = changed.percent === "–";
@@ -63,14 +65,14 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
     <${Attention} of=${attention} />
     <dl class="numbers lead">
       <${Tile} term=${`Spend in ${name}`} value=${write(month.cost, month)} exact=${`$${month.cost}`} href=${costs({from: "this-month", by: FAMILY})}
-        note=${noPast(month.past) ?? (changed.percent === "new" ? "no spend on these days of last month" : `${isLittle ? "" : `${changed.percent} `}(${changed.amount || "no change"}) compared with last month`)}>
+        note=${noPast(month.past) ?? (changed.percent === "new" ? `no spend in ${month.compared.before.text}` : `${isLittle ? "" : `${changed.percent} `}(${changed.amount || "no change"}): ${month.compared.now.text} against ${month.compared.before.text}`)}>
         ${month.past.state === "whole" && html`<dd class="why">${month.sentence} <a href=${costs({from: "this-month", by: FAMILY, parts: "1"})}>All parts of the change</a></dd>`}<//>
       <${Tile} term=${`Forecast for ${name}`} value=${forecast ? write(forecast.total) : "–"} href=${costs({from: "this-month", by: FAMILY})}
         note=${forecast ? bounds(forecast, write) : "too early: it needs more days"} />
       ${paid && html`<${Tile} term=${`Paid in ${name}`} value=${write(paid.cost)} exact=${`$${paid.cost}, without the usage that seats include`} href=${costs({from: "this-month", cost_type: "paid_cost", by: "charge"})}
         note=${partsOf(paid).map(([amount, part]) => `${write(amount)} ${part}`).join(", ")} />`}
       <${Tile} term="Today so far (UTC)" value=${write(today.cost, today)} exact=${`$${today.cost}`} href=${costs({from: day(now), by: FAMILY, bin: "hourly"})}
-        note=${noPast(today.past) ?? `${write(today.previous.cost, today.previous)} by this hour yesterday`} />
+        note=${noPast(today.past) ?? `${write(comparedCost(today), today)} until ${today.compared.now.to.slice(11, 16)}, ${write(today.previous.cost, today.previous)} by then yesterday`} />
       <${Tile} term=${`Calls in ${name}`} value=${exactCount(month.calls)} href=${costs({from: "this-month", by: FAMILY, measure: "calls"})}
         note=${`${month.calls ? `${money(per(month.cost, month.calls, 1000))} per 1,000 calls · ` : ""}${percent(month.errors, month.calls).replace(" ", "\u00a0")} failed`} />
     </dl>
@@ -91,7 +93,7 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
 }
 
 /** Return the parts of what was paid that are not zero. */
-const partsOf = ({cost, seat_fee: fees, overage, contracts}) => [[minus(minus(minus(cost, fees), overage), contracts), "for calls"], [fees, "seat fees"],
+const partsOf = ({metered, seat_fee: fees, overage, contracts}) => [[metered, "for calls"], [fees, "seat fees"],
   [overage, "extra usage"], [contracts, "contracts"]].filter(([amount]) => Number(amount));
 
 const Tile = ({term, value, exact, href, note, children}) => html`<div><dt>${term}</dt><dd title=${exact}><a href=${href}>${value}</a></dd>${children}<dd class="faint">${note}</dd></div>`;

@@ -53,7 +53,7 @@ const DIFFERENCE_COLUMNS = [
 /** The three amounts of a month: paid, included usage, and extra usage. */
 const Sums = ({total}) => html`<dl class="numbers">
   <div><dt>Paid</dt><dd title=${`$${total.paid}`}>${money(total.paid)}</dd>
-    <dd class="faint">${money(total.fees)} fees, ${money(total.overage)} extra usage, ${money(total.metered)} for calls without a plan; without contracts</dd>
+    <dd class="faint">${money(total.fees)} fees, ${money(total.overage)} extra usage, ${money(total.metered)} for calls without a plan, ${money(total.contracts)} contracts</dd>
     ${Object.keys(total.unconverted).length > 0 && html`<dd class="faint">not included, because no exchange rate is known: ${amounts(total.unconverted)}</dd>`}</div>
   <div><dt>Included usage</dt><dd title=${`$${total.included_value}`}>${money(total.included_value)}</dd>
     <dd class="faint">value at list prices; covered by the fees</dd></div>

@@ -218,6 +218,7 @@ const REVISED = [{title: "Day", value: (row) => row.day}, {title: "Stored", kind
 /** The content of the chosen files, before they are stored. */
 const Preview = ({imports}) => html`<${Table} caption="Preview" rows=${imports} columns=${REPORT} identity=${(row) => row.files.join()} />
   ${imports.map((each) => html`<div key=${each.files.join()}>
+    ${each.already && html`<p>Already imported as ${each.already}.</p>`}
     ${each.damaged > 0 && html`<h3>${each.files.join(", ")}: ${rowsOf(each.damaged, ["cannot be read", "cannot be read"])}</h3><ul>${each.damaged_rows.map((row) => html`<li key=${row}>${row}</li>`)}</ul>`}
     ${each.repeated > 0 && html`<p>${rowsOf(each.repeated, ["is", "are"])} repeated and counted once.</p>`}
     ${each.equal > 0 && html`<p>${rowsOf(each.equal, ["equals", "equal"])} other rows without an id. All are counted, so check whether the export has them twice.</p>`}
@@ -233,7 +234,8 @@ function Import({close}) {
     setBusy(true);
     setProblem("");
     try {
-      const query = new URLSearchParams({source: form.get("source"), account: form.get("account").trim(), dry_run});
+      const query = new URLSearchParams({source: form.get("source"), account: form.get("account").trim(), dry_run,
+        replace: form.has("replace")});
       const files = new FormData();
       form.getAll("file").forEach((file) => files.append("file", file));
       const {imports} = await send("POST", `/statement-uploads?${query}`, files);
@@ -255,7 +257,8 @@ function Import({close}) {
         onChange=${(event) => ask(new FormData(event.currentTarget.form), true)} /></label>
       <label>Source <span class="faint">only if the files are not recognized</span><select name="source"><option value="">recognize each file</option>${(sources ?? []).map((each) => html`
         <option key=${each} value=${each}>${each.replaceAll("_", " ")}</option>`)}</select></label>
-      <label>Account <span class="faint">only if you have several; empty: the account in the files</span><input name="account" autocomplete="off" /></label>`}
+      <label>Account <span class="faint">only if you have several; empty: the account in the files</span><input name="account" autocomplete="off" /></label>
+      <label class="check"><input type="checkbox" name="replace" /> Final days may lose figures</label>`}
     <p role="alert" class="wrong">${problem}</p>
     <div class="bar"><button type="submit" class="main" disabled=${isBusy}>${chosen ? "Import" : "Preview"}</button>
       ${chosen && html`<button type="button" onClick=${() => setChosen(null)}>Choose other files</button>`}</div></form><//>`;

@@ -50,7 +50,8 @@ function Unit({unit, id, query, session}) {
       ${[FAMILY, "user", "session"].map((by) => by !== unit && html`<a key=${by} href=${to("/costs", {[unit]: given.id, by, ...when})}>Costs by ${titled(by)}</a>`)}</div>
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     <${Loading} of=${found} blocks=${["tiles", "table"]}>${data && (data.last || data.aggregated?.calls ? html`
-      <${Figures} ...${data} range=${name} /><${Runs} ...${{...data, ...given}} />${data.last && may(session, "view_records") && html`<${Calls} ...${{...data, ...given}} />`}`
+      <${Figures} ...${data} range=${name} /><${Runs} ...${{...data, ...given}} />${data.last && may(session, "view_records") && html`<${Calls} ...${{...data, ...given}} />
+        ${unit === "session" && html`<${Waste} ...${{...data, ...given}} />`}`}`
       : html`<section><p>No calls: ${name}. Choose other days, or check the id.</p></section>`)}<//>
     ${[...SOURCES, ...TARGETS].includes(unit) && isOpen(session, {isWhole: true}) && html`<${Links} ...${given} changed=${found.reload} />`}`;
 }
@@ -97,6 +98,30 @@ function Calls({unit, id, own, first, last}) {
     <${Loading} of=${found}>${rows && (rows.length ? html`<${Table} caption="Calls" columns=${[START, COST, MODEL, ...REST]} rows=${rows} identity=${(row) => row.id}
       href=${(row) => to("/calls", {...top, open: row.id})} />` : html`<p class="faint">No calls found. Calls are stored for a limited time, their costs longer.</p>`)}
     ${searched?.records >= searched?.most && html`<p class="faint">Tollhouse searched only the newest ${exactCount(searched.records)} records of these days.</p>`}<//></section>`;
+}
+
+/** Which part of the cost of each stored call of a session was paid again, on request because it reads the stored calls. */
+function Waste({id, first, last}) {
+  const [isShown, setShown] = useState(false);
+  return html`<section aria-label="Waste"><h2>Waste</h2>
+    ${isShown ? html`<${WasteTable} ...${{id, first, last}} />` : html`<p class="bar"><button type="button" onClick=${() => setShown(true)}>Show what was paid again</button></p>`}</section>`;
+}
+
+function WasteTable({id, first, last}) {
+  const found = useQuery(() => get(`/work/session/${encodeURIComponent(id)}/waste`, {from: first, to: last}), [id, first, last]);
+  const {waste, calls: rows} = found.data ?? {};
+  const again = (parts) => parts.map(({kind, amount}) => `${kind.replace("_", " ")} ${money(amount)}`).join(", ");
+  const columns = [
+    {title: "Began", value: (row) => row.start_time ?? "unknown"},
+    {title: "Conversation", value: (row) => row.lane ?? "(no lane)"},
+    {title: "Paid again", value: (row) => again(row.parts) || "–", exact: (row) => row.parts.map(({kind, formula}) => `${kind}: ${formula}`).join("; ")},
+    {title: "Cost", kind: "number", money: (row) => row.cost}, {title: "Useful", kind: "number", money: (row) => row.useful},
+    {title: "Not judged", kind: "number", money: (row) => row.not_judged, exact: (row) => row.reason},
+    ...[["Input", "input_tokens"], ["Read", "cache_read_tokens"], ["Written", "cache_write_tokens"]].map(([title, name]) => ({title, kind: "number", wide: 2, value: (row) => (row[name] === null ? "–" : exactCount(row[name]))})),
+  ];
+  return html`<${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
+    <${Loading} of=${found}>${waste && html`<p>${[`Of ${money(waste.cost)}, ${money(waste.useful)} was useful`, ...Object.entries(waste.amounts).map(([kind, amount]) => `${kind.replace("_", " ")} ${money(amount)}`), `and ${money(waste.not_judged)} is not judged.`].join(", ")}</p>
+      <${Table} caption="Waste" columns=${columns} rows=${rows} identity=${(row) => row.id} href=${(row) => to("/calls", {session: id, from: first, to: last, open: row.id})} />`}<//>`;
 }
 
 /** The links of the unit, and forms to add and to delete one. */

@@ -112,7 +112,14 @@ def _header_and_device_variables(destination: Destination) -> dict[str, str]:
 
 
 def _claude_code_settings(destination: Destination) -> SettingsByKey:
-    more = {"OTEL_LOG_USER_PROMPTS": "0"} | _header_and_device_variables(destination)
+    more = {
+        "OTEL_LOG_USER_PROMPTS": "0",
+        # without the id, the calls of a session cannot be compared with its file
+        "OTEL_METRICS_INCLUDE_SESSION_ID": "true",
+        # a one-shot prompt ends before a regular export, and waits this long for the last one
+        "CLAUDE_CODE_OTEL_SHUTDOWN_TIMEOUT_MS": "5000",
+        **_header_and_device_variables(destination),
+    }
     if headers := more.get("OTEL_EXPORTER_OTLP_HEADERS"):
         more |= {f"OTEL_EXPORTER_OTLP_{signal}_HEADERS": headers for signal in ("LOGS", "METRICS")}
     assistant = ASSISTANTS["claude-code"]
@@ -195,10 +202,7 @@ MANAGED: Final = {
             title="Codex",
             page="codex",
             # for Windows there is no machine-wide file, because requirements.toml may not contain [otel]
-            files={
-                LINUX: "/etc/codex/managed_config.toml",
-                MACOS: "/private/etc/codex/managed_config.toml",
-            },
+            files={LINUX: "/etc/codex/managed_config.toml", MACOS: "/private/etc/codex/managed_config.toml"},
             domain="com.openai.codex",
             preferences=lambda content: {"config_toml_base64": b64encode(content.encode()).decode()},
             keys=_codex_settings,

@@ -3,25 +3,28 @@ Reading of known files below a folder, such as a home directory, and writing of 
 may be root.
 
 The files of a user are opened with the user's ids, so root is never led to a file that the user cannot read.
-No link is followed, and no file is read that is not a regular file or has more than MOST_BYTES.
+No link is followed, and no file is read that is not a regular file or has more than MOST_BYTES. Only folders of
+sessions may be links, because their files are listed and never opened.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from gateway.devices.agent.identity import write_private_file
+from gateway.devices.fleet.uses import SessionFile
 
 MOST_BYTES: Final = 256 * 1024
-MOST_ENTRIES: Final = 20_000  # entries of folders that one search for the newest file visits
+MOST_ENTRIES: Final = 20_000  # entries of folders that one search for sessions visits
 MOST_NAMES: Final = 64
 Owner = tuple[int, int]  # ids of the user and the group that own a file
 
@@ -131,24 +134,28 @@ class GuardedFolder:
         self.path = path
         self._owner = owner
 
+    def at_path(self, path: str) -> GuardedFolder:
+        """Return a folder below this one, or at an absolute path, whose files are opened with the same ids."""
+        return GuardedFolder(self.path / path, self._owner)
+
     def as_read_by_owner_of_home(self, home: GuardedFolder) -> GuardedFolder:
         return GuardedFolder(self.path, home._owner)
 
-    def read_file(self, name: str) -> tuple[bytes, float] | None:
+    def read_file(self, name: str, most_bytes: int = MOST_BYTES) -> tuple[bytes, float] | None:
         """Return the content and the time of the last change, or None if the file does not exist."""
         try:
             with _acting_as_owner(self._owner), _open_inside_root(self.path, name, _FILE) as descriptor:
                 assert isinstance(descriptor, int)
                 status = os.fstat(descriptor)
-                if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
+                if not stat.S_ISREG(status.st_mode) or status.st_size > most_bytes:
                     raise UnreadableFile(name)
                 with os.fdopen(os.dup(descriptor), "rb") as file:
-                    content = file.read(MOST_BYTES + 1)
+                    content = file.read(most_bytes + 1)
         except FileNotFoundError:
             return None
         except OSError as error:  # open() also fails with this error if a folder in the path is a link
             raise UnreadableFile(name) from error
-        if len(content) > MOST_BYTES:
+        if len(content) > most_bytes:
             raise UnreadableFile(name)
         return content, status.st_mtime
 
@@ -172,45 +179,63 @@ class GuardedFolder:
             found = [each for each in names if each.startswith(prefix)]
         return sorted(found, reverse=True)[:MOST_NAMES]
 
-    def newest_change_below(self, name: str, depth: int, *, least_bytes: int = 0) -> float | None:
+    def session_files(self, folder: str, shapes: Sequence[Sequence[str]]) -> dict[str, SessionFile]:
         """
-        Return the newest modification time of a file in a folder and `depth` levels of folders below it. Files of
-        fewer than `least_bytes` do not count.
-        """
-        times: list[float] = []
-        with (
-            _acting_as_owner(self._owner),
-            suppress(OSError),
-            _open_inside_root(self.path, name, _FOLDER) as folder,
-        ):
-            self._collect_change_times(name, folder, depth, times, [MOST_ENTRIES], least_bytes)
-        return max(times, default=None)
+        Return the files of each session below a folder, by the session's id. `shapes` are the paths of the files, one
+        pattern per level; a group of a pattern has the id. Files are listed, never opened.
 
-    def _collect_change_times(
+        Links are followed with the owner's ids, and their targets must belong to the owner. Raises UnreadableFile if
+        not all files can be seen.
+        """
+        found: dict[str, SessionFile] = {}
+        path = self.path / folder
+        with _acting_as_owner(self._owner):
+            try:
+                if path.resolve() != self.path.resolve() / folder:
+                    self._require_own_target(path.stat())
+                self._collect_session_files(path, [(shape, "") for shape in shapes], 0, found, [MOST_ENTRIES])
+            except FileNotFoundError:
+                return {}
+            except (OSError, RuntimeError) as error:  # a link that leads to itself raises either of them
+                raise UnreadableFile(folder) from error
+        return found
+
+    def _collect_session_files(
         self,
-        name: str,
-        folder: int | Path,
-        depth: int,
-        times: list[float],
+        path: Path,
+        shapes: Sequence[tuple[Sequence[str], str]],
+        level: int,
+        found: dict[str, SessionFile],
         remaining_entries: list[int],
-        min_file_bytes: int,
     ) -> None:
-        with os.scandir(folder) as entries:
-            # names of session folders and files often have the date, so the newest come first
-            ordered = sorted(
-                islice(entries, remaining_entries[0]), key=lambda entry: str(entry.name), reverse=True
-            )
-            for entry in ordered:
+        with os.scandir(path) as entries:
+            for entry in entries:
                 remaining_entries[0] -= 1
                 if remaining_entries[0] < 0:
-                    return
-                with suppress(OSError):
-                    status = entry.stat(follow_symlinks=False)
-                    if stat.S_ISREG(status.st_mode) and status.st_size >= min_file_bytes:
-                        times.append(status.st_mtime)
-                    elif stat.S_ISDIR(status.st_mode) and depth > 0:
-                        path = f"{name}/{entry.name}"
-                        with _open_inside_root(self.path, path, _FOLDER) as below:
-                            self._collect_change_times(
-                                path, below, depth - 1, times, remaining_entries, min_file_bytes
-                            )
+                    raise UnreadableFile(str(path))
+                matches = [
+                    (shape, "".join(match.groups()) or id)
+                    for shape, id in shapes
+                    if (match := re.fullmatch(shape[level], entry.name))
+                ]
+                if not matches:
+                    continue
+                try:
+                    status = entry.stat()
+                except FileNotFoundError:  # deleted since, or a link without a target
+                    continue
+                if entry.is_symlink():
+                    self._require_own_target(status)
+                if stat.S_ISDIR(status.st_mode):
+                    if below := [each for each in matches if len(each[0]) > level + 1]:
+                        self._collect_session_files(
+                            path / entry.name, below, level + 1, found, remaining_entries
+                        )
+                elif ended := [id for shape, id in matches if len(shape) == level + 1]:
+                    size, changed_at = found.get(ended[0], (0, 0.0))
+                    found[ended[0]] = SessionFile(size + status.st_size, max(changed_at, status.st_mtime))
+
+    def _require_own_target(self, status: os.stat_result) -> None:
+        """Raise UnreadableFile if the target of a link belongs to another user. Windows does not state its owner."""
+        if sys.platform == "win32" or status.st_uid != (self._owner[0] if self._owner else os.geteuid()):
+            raise UnreadableFile("a link leads to a file of another user")

@@ -16,6 +16,7 @@ import msgspec
 
 from gateway.devices.agent import jsonc
 from gateway.devices.agent.edits import SettingsEditor
+from gateway.devices.agent.heard_calls import HeardCalls
 from gateway.devices.agent.link import ENDPOINT, USE
 from gateway.devices.agent.policy.targets import (
     MACOS,
@@ -63,13 +64,25 @@ from gateway.devices.agent.probe.telemetry import (
     parse_document,
     parse_preferences,
 )
-from gateway.devices.fleet.heartbeat_facts import MAX_TEXT, NOT_INSTALLED
-from gateway.devices.fleet.uses import OWN_CALL_S, RememberedAssistantUses
+from gateway.devices.agent.sessions import (
+    PROGRAMS_BY_ASSISTANT,
+    moved_places,
+    programs_of_assistant,
+    session_key,
+    user_key,
+)
+from gateway.devices.fleet.heartbeat_facts import (
+    MAX_TEXT,
+    NOT_INSTALLED,
+    SESSIONS_ELSEWHERE,
+    SESSIONS_UNREADABLE,
+    SEVERAL_USERS,
+)
+from gateway.devices.fleet.use_slots import DAY_S, SlotCount
+from gateway.devices.fleet.uses import RECENT_S, UNSEEN, RememberedAssistantUses, SessionFile
 from spool.record import utc_iso
 
 HOUR_S: Final = 3600
-# bytes; programs create smaller session files when they are opened, before any prompt
-LEAST_OF_SESSION: Final = 256
 _VERSION: Final = re.compile(r"\d+(\.\d+)*[\w.+-]*")
 _ASSIGNMENT: Final = re.compile(
     r"""^\s*(?:export\s+)?(\w+)=(?:"([^"\n]*)"|'([^'\n]*)'|([^\s;#]*))""", re.MULTILINE
@@ -108,20 +121,25 @@ class ProbedMachine:
 class AgentLink:
     """
     The state of the agent. `path` is the reason why calls do not reach it, `forward` why it cannot forward
-    them, and `oldest_at` the time of the oldest record that it could not forward. `calls` are the newest
-    calls by assistant.
+    them, and `oldest_at` the time of the oldest record that it could not forward. `calls` are the received
+    calls by the key of a session or a user (`gateway.devices.agent.sessions`).
     """
 
     path: str = ""
     forward: str = ""
     oldest_at: float | None = None
-    calls: Mapping[str, float] = field(default_factory=dict)
+    calls: Mapping[str, HeardCalls] = field(default_factory=dict)
 
     def reason_calls_wait(self, assistant: str) -> str:
         """Return why the newest calls of an assistant wait at the agent, or ""."""
-        newest = self.calls.get(assistant)
+        newest = self.newest_call(assistant)
         is_waiting = newest is not None and self.oldest_at is not None and newest >= self.oldest_at
         return self.forward if is_waiting else ""
+
+    def newest_call(self, assistant: str) -> float | None:
+        """Return the end of the newest call of an assistant, by any user of the machine."""
+        heard = map(self.calls.get, programs_of_assistant(assistant))
+        return max((each.ended for each in heard if each is not None), default=None)
 
 
 def probe_and_remember_states(
@@ -223,6 +241,15 @@ def _file_digest(machine: ProbedMachine, target: str) -> str:
 # -- one assistant -----------------------------------------------------------------------------------------------
 
 
+def _slots_by_day(homes: Sequence[HomeState]) -> dict[str, list[int]]:
+    """Return the counts of all homes together, as a heartbeat states them."""
+    days: dict[str, list[SlotCount]] = {}
+    for home in homes:
+        for day, count in home.memory.counts.by_day().items():
+            days.setdefault(day, []).append(count)
+    return {day: [sum(numbers) for numbers in zip(*days[day], strict=True)] for day in sorted(days)}
+
+
 class _AssistantProbe:
     def __init__(
         self,
@@ -239,6 +266,7 @@ class _AssistantProbe:
         self._link = link
         self._policy = policy
         self._managed = managed
+        self._program = PROGRAMS_BY_ASSISTANT[managed.name]
         self._places = places
         self._reader = reader
         self._now = now
@@ -249,6 +277,7 @@ class _AssistantProbe:
             if key.startswith(self._memory_name_of_user(None))
         )
         self._looked = min(now, max(looked, default=0.0))
+        self._looks_at_use = False  # whether agent.report allows to list sessions
         self._endpoint = ""  # last seen address of an endpoint that is not Tollhouse's
         self._is_unreadable = False  # whether the user of the home seen last may not read the policy
 
@@ -259,13 +288,11 @@ class _AssistantProbe:
         allowed_report_words: Sequence[str],
     ) -> dict[str, Any]:
         is_on_machine = self._is_installed_for_all()
+        self._looks_at_use = USE in allowed_report_words
         own = [(home, variables) for home, variables in homes if self._is_installed_in(home.folder)]
         version = self._newest_assistant_version([home for home, _ in homes])
         facts = [
-            (
-                home.user,
-                self._assistant_facts(home, variables, version, looks_at_use=USE in allowed_report_words),
-            )
+            (home.user, self._assistant_facts(home, variables, version, looks_at_use=self._looks_at_use))
             for home, variables in own
         ]
         if not facts:
@@ -273,8 +300,7 @@ class _AssistantProbe:
             alone = self._assistant_facts(nobody, common, version, looks_at_use=False)
             facts = [(None, replace(alone, is_installed=is_on_machine))]
         found_homes = [
-            self._evaluate_and_remember_home(user, each)
-            for user, each in self._facts_with_newest_calls(facts)
+            self._evaluate_and_remember_home(user, each) for user, each in self._facts_with_calls(facts)
         ]
         worst = worst_home_state(found_homes, now=self._now)
         found: dict[str, Any] = {
@@ -287,38 +313,65 @@ class _AssistantProbe:
             found["version"] = version
         # a file written before the clock was set back may have a time in the future
         uses = [min(each.used_at, self._now) for each in found_homes if each.used_at is not None]
-        used_at = max(uses, default=None)
-        if USE in allowed_report_words and worst.state != NOT_INSTALLED:
+        use = worst.memory.use_state(now=self._now)
+        # without this time, an older gateway does not judge uses that this probe cannot judge
+        used_at = None if use == UNSEEN else max(uses, default=None)
+        if self._looks_at_use and worst.state != NOT_INSTALLED:
             memory = worst.memory
             times = {"used_at": used_at, "state_since": memory.since}
-            if not worst.is_direct:  # only the gateway sees the calls of an assistant that sends directly
+            if worst.is_direct:  # only the gateway sees the calls
+                found["direct"] = True
+            else:
                 times |= {
                     "unheard_since": memory.unheard,
-                    "heard_at": self._link.calls.get(self._managed.name),
+                    "heard_at": self._link.newest_call(self._managed.name),
                 }
-                found["use"] = memory.use_state(now=self._now)
+                found["use"] = use
+                if slots := _slots_by_day(found_homes):
+                    found["slots"] = slots
             found |= {name: _format_hour_of_time(at) for name, at in times.items() if at is not None}
         if ENDPOINT in allowed_report_words and (host := endpoint_host(self._endpoint)):
             found["endpoint"] = host[:MAX_TEXT]
         return found
 
-    def _facts_with_newest_calls(
+    def _facts_with_calls(
         self, homes: Sequence[tuple[int | None, AssistantFacts]]
     ) -> Iterator[tuple[int | None, AssistantFacts]]:
         """
-        Yield the facts about each home, with its newest call. The agent knows only the newest call of all
-        homes together. If a home was used when this call ended, the call belongs to that home, and other
-        homes keep their earlier call.
+        Yield the facts about each home, with the calls that belong to it: those of its sessions, and of the calls that
+        name no session, those of its user. Where the users of calls are unknown, these calls belong to the only home
+        that uses the assistant. If several use it, they belong to none, and a home that needs them cannot be judged.
         """
-        newest = self._link.calls.get(self._managed.name)
-        least = 0.0 if newest is None else newest - OWN_CALL_S
-        makers = {user for user, facts in homes if facts.used_at is not None and facts.used_at >= least}
+        program, calls = self._program, self._link.calls
+        names = programs_of_assistant(self._managed.name)
+        knows_users = any(key.partition(" ")[0] in names and " " in key for key in calls)
+        in_use = [
+            user for user, each in homes if each.used_at is not None and self._now - each.used_at <= RECENT_S
+        ]
         for user, facts in homes:
-            is_own = not makers or user in makers
-            yield (
-                user,
-                replace(facts, newest_call=newest if is_own else self._remembered_uses_of_home(user).heard),
-            )
+            by_user = knows_users and user is not None
+            is_only = not in_use or in_use == [user]
+            of_home = [calls.get(user_key(name, user if by_user else None)) for name in names]
+            shared = [each for each in of_home if each is not None] if by_user or is_only else []
+            own = [calls[session] for session in facts.sessions if session in calls]
+            of_user = shared if program.is_database or not facts.sessions else []
+            ended = max((each.ended for each in (*own, *of_user)), default=None)
+            unseen = facts.unseen
+            if not unseen and user in in_use and not (by_user or is_only):
+                anonymous = calls.get(user_key(program.name, None))
+                needs_users = program.is_database or (anonymous is not None and anonymous.slots)
+                unseen = SEVERAL_USERS if needs_users else ""
+            elif (
+                self._looks_at_use
+                and not unseen
+                and by_user
+                and ended is not None
+                and self._now - ended <= RECENT_S
+            ):
+                is_elsewhere = facts.used_at is None or facts.used_at < ended - DAY_S
+                is_of_program = calls.get(user_key(program.name, user)) in shared
+                unseen = SESSIONS_ELSEWHERE if is_elsewhere and is_of_program and not own else ""
+            yield user, replace(facts, unseen=unseen, newest_call=ended, calls=calls, calls_of_user=shared)
 
     def _evaluate_and_remember_home(self, user: int | None, facts: AssistantFacts) -> HomeState:
         home = evaluate_home(facts, self._remembered_uses_of_home(user), now=self._now, user=user)
@@ -397,10 +450,9 @@ class _AssistantProbe:
     ) -> AssistantFacts:
         name = self._managed.name
         variables = {**self._variables_in_home_file(home.folder), **variables}
-        common = AssistantFacts(
-            used_at=self._last_used_at(home.folder) if looks_at_use else None,
-            waits=self._link.reason_calls_wait(name),
-        )
+        common = AssistantFacts(waits=self._link.reason_calls_wait(name), program=self._program)
+        if looks_at_use:
+            common = self._with_sessions(common, home.folder, variables)
         try:
             layers = list(self._settings_layers(home, variables))
         except UnreadableFile:
@@ -444,12 +496,21 @@ class _AssistantProbe:
             return ""
         return self._link.path or ("proxy" if _uses_proxy_for_loopback(variables) else "")
 
-    def _last_used_at(self, home: GuardedFolder) -> float | None:
-        used = self._places.used
-        times = [
-            home.newest_change_below(folder, depth, least_bytes=LEAST_OF_SESSION) for folder, depth in used
-        ]
-        return max((at for at in times if at is not None), default=None)
+    def _with_sessions(
+        self, facts: AssistantFacts, home: GuardedFolder, variables: EnvironmentVariables
+    ) -> AssistantFacts:
+        """Add the files of the sessions. A home whose sessions are not all seen cannot be judged."""
+        program = self._program
+        sessions: dict[str, SessionFile] = {}
+        try:
+            for place in moved_places(program, program.folder, variables):
+                if place is None:
+                    raise UnreadableFile(program.folder)
+                files = home.session_files(place, program.shapes).items()
+                sessions |= {session_key(program.name, id): file for id, file in files}
+        except UnreadableFile:
+            return replace(facts, unseen=SESSIONS_UNREADABLE)
+        return replace(facts, sessions=sessions)
 
     def _is_older_than_supported(self, version: str) -> bool:
         return bool(version) and _version_sort_key(version) < _version_sort_key(self._managed.since)
@@ -476,7 +537,17 @@ class _AssistantProbe:
             else:
                 yield from layers
         for path in (*places.stronger, places.settings[system]):
-            yield from _settings_layer_of_file(home.folder, path, editor, SettingsSource.USER, reader.user)
+            for place in moved_places(self._program, path, variables):
+                if place is not None:
+                    name = place.rpartition("/")
+                    folder = home.folder.at_path(name[0]) if place.startswith("/") else home.folder
+                    yield from _settings_layer_of_file(
+                        folder,
+                        name[2] if place.startswith("/") else place,
+                        editor,
+                        SettingsSource.USER,
+                        reader.user,
+                    )
         if reader.environment is not None:
             yield TelemetryLayer(SettingsSource.ENVIRONMENT, reader.environment(variables))
 

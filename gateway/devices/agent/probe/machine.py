@@ -21,14 +21,16 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.devices.agent.link import CALLS_FILE, LINK_FILE, SERIAL, USER, USES_FILE
+from gateway.devices.agent.heard_calls import read_heard_calls
+from gateway.devices.agent.link import LINK_FILE, SERIAL, USER, USES_FILE
 from gateway.devices.agent.policy.targets import LINUX, MACOS, WINDOWS
-from gateway.devices.agent.probe.folders import GuardedFolder, UnreadableFile
+from gateway.devices.agent.probe.folders import MOST_BYTES, GuardedFolder, UnreadableFile
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
 from gateway.devices.fleet.heartbeat_facts import MAX_TEXT, hash_serial
 from gateway.devices.fleet.uses import RememberedAssistantUses
 
 MOST_HOMES: Final = 64
+MOST_BYTES_OF_USES: Final = 16 * 1024 * 1024  # the file has an entry for each session of 30 days
 MOST_PROCESSES: Final = 4096
 CONNECT_S: Final = 1.0
 AGENT_DOWN, PORT_TAKEN = "agent_down", "port_taken"
@@ -97,10 +99,7 @@ def probe_machine(
     agent = probe_agent(data_dir, listen)
     words, url = tuple(report), agent.url
     link = AgentLink(
-        path=agent.problem,
-        forward=agent.forward,
-        oldest_at=agent.oldest_at,
-        calls=_read_newest_calls(data_dir),
+        path=agent.problem, forward=agent.forward, oldest_at=agent.oldest_at, calls=read_heard_calls(data_dir)
     )
     machine = ProbedMachine(
         system=current_system(),
@@ -183,9 +182,9 @@ def find_user_homes() -> Iterator[UserHome]:
 # -- the agent ---------------------------------------------------------------------------------------------------
 
 
-def _read_agent_file(data_dir: Path, name: str) -> dict[str, Any]:
+def _read_agent_file(data_dir: Path, name: str, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
     try:
-        stored = GuardedFolder(data_dir).read_file(name)
+        stored = GuardedFolder(data_dir).read_file(name, most_bytes)
         return msgspec.json.decode(stored[0], type=dict[str, Any]) if stored else {}
     except (UnreadableFile, msgspec.DecodeError):
         return {}
@@ -195,14 +194,11 @@ def _number_or_none(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _read_newest_calls(data_dir: Path) -> dict[str, float]:
-    times = {name: _number_or_none(ended) for name, ended in _read_agent_file(data_dir, CALLS_FILE).items()}
-    return {name: at for name, at in times.items() if at is not None}
-
-
 def _read_remembered_assistant_uses(data_dir: Path) -> dict[str, RememberedAssistantUses]:
     try:
-        return msgspec.convert(_read_agent_file(data_dir, USES_FILE), dict[str, RememberedAssistantUses])
+        return msgspec.convert(
+            _read_agent_file(data_dir, USES_FILE, MOST_BYTES_OF_USES), dict[str, RememberedAssistantUses]
+        )
     except msgspec.ValidationError:
         return {}
 

@@ -1,5 +1,5 @@
 """
-The known names of each assistant: programs, packages, folders of settings and of sessions, on each system.
+The known names of each assistant: programs, packages, and folders of settings, on each system.
 
 Paths of Linux were checked with the real programs. Those of macOS and Windows follow the vendors' documentation.
 All paths are relative: those of the machine to its root, and those of a user to the home directory.
@@ -54,17 +54,15 @@ class AssistantLocations:
     The names of one assistant's files and variables.
 
     `folders` show that a user has the assistant. `settings` is the user's file by system, and `server` the
-    copy of a policy that a server sent. `used` are folders of sessions, with the number of levels below.
-    `more_managed` are system folders that contain the files of a policy. `variables` are files of the user
-    with environment variables; only the first existing file applies. `stronger` are user settings that take
-    precedence over `settings`. `moved` is the variable that moves the policy's file.
+    copy of a policy that a server sent. `more_managed` are system folders that contain the files of a policy.
+    `variables` are files of the user with environment variables; only the first existing file applies. `stronger` are
+    user settings that take precedence over `settings`. `moved` is the variable that moves the policy's file.
     """
 
     program: str
     package: str
     folders: tuple[str, ...]
     settings: Mapping[str, str]
-    used: tuple[tuple[str, int], ...]
     server: str = ""
     versions: str = ""  # folder in which each installed version has a folder of its name
     extension: str = ""
@@ -84,7 +82,6 @@ PLACES: Final[Mapping[str, AssistantLocations]] = {
         package="@anthropic-ai/claude-code",
         folders=(".claude", ".claude.json"),
         settings=_same_path_on_all_systems(".claude/settings.json"),
-        used=((".claude/projects", 2),),
         server=".claude/remote-settings.json",
         versions=".local/share/claude/versions",
         more_managed={
@@ -98,14 +95,12 @@ PLACES: Final[Mapping[str, AssistantLocations]] = {
         package="@openai/codex",
         folders=(".codex",),
         settings=_same_path_on_all_systems(".codex/config.toml"),
-        used=((".codex/sessions", 3),),
     ),
     "copilot": AssistantLocations(
         program="copilot",
         package="@github/copilot",
         folders=(".copilot",),
         settings=_CODE,
-        used=((".copilot/session-state", 1),),
         extension="github.copilot-chat-",
     ),
     "gemini-cli": AssistantLocations(
@@ -113,7 +108,6 @@ PLACES: Final[Mapping[str, AssistantLocations]] = {
         package="@google/gemini-cli",
         folders=(".gemini",),
         settings=_same_path_on_all_systems(".gemini/settings.json"),
-        used=((".gemini/tmp", 3),),
         variables=(".gemini/.env", ".env"),
         moved="GEMINI_CLI_SYSTEM_SETTINGS_PATH",
     ),
@@ -122,7 +116,6 @@ PLACES: Final[Mapping[str, AssistantLocations]] = {
         package="@qwen-code/qwen-code",
         folders=(".qwen",),
         settings=_same_path_on_all_systems(".qwen/settings.json"),
-        used=((".qwen/projects", 2),),
         variables=(".qwen/.env", ".env"),
         moved="QWEN_CODE_SYSTEM_SETTINGS_PATH",
     ),
@@ -131,19 +124,11 @@ PLACES: Final[Mapping[str, AssistantLocations]] = {
         package="opencode-ai",
         folders=(".config/opencode", ".local/share/opencode", ".opencode"),
         settings=_same_path_on_all_systems(".config/opencode/opencode.json"),
-        used=((".local/share/opencode", 0),),
         stronger=(".config/opencode/opencode.jsonc",),
     ),
 }
 
 ENVIRONMENT_FILES: Final = ("etc/environment",)
 ENVIRONMENT_FOLDER: Final = "etc/environment.d"
-USER_ENVIRONMENT_FILES: Final = (
-    ".profile",
-    ".bash_profile",
-    ".bashrc",
-    ".zshenv",
-    ".zprofile",
-    ".zshrc",
-)
+USER_ENVIRONMENT_FILES: Final = (".profile", ".bash_profile", ".bashrc", ".zshenv", ".zprofile", ".zshrc")
 USER_ENVIRONMENT_FOLDER: Final = ".config/environment.d"

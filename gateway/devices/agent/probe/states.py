@@ -7,12 +7,15 @@ which the assistant is used is the machine's state. Without any use, the homes o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from gateway.devices.agent.heard_calls import HeardCalls
+from gateway.devices.agent.sessions import SessionProgram
 from gateway.devices.fleet.heartbeat_facts import (
+    INTERMITTENT,
     NOT_CONFIGURED,
     NOT_INSTALLED,
     OVERRIDDEN,
@@ -26,6 +29,7 @@ from gateway.devices.fleet.uses import (
     LOSING,
     RECENT_S,
     RememberedAssistantUses,
+    SessionFile,
     UseObservation,
     remembered_uses_after_probe,
 )
@@ -56,6 +60,7 @@ class AssistantFacts:
     """
     The facts about an assistant, for one user. Times are in epoch seconds.
 
+    - `program`: how it writes its sessions.
     - `problem`: why its settings are unknown: no_permission, malformed or version.
     - `is_enabled`, `enabled_by`: the effective switch and its source; None if nothing sets it.
     - `is_ours`, `endpoint_by`: whether the effective endpoint is ours, and its source; None if there is none.
@@ -63,11 +68,14 @@ class AssistantFacts:
     - `lacks_policy`: a policy was applied on this machine, but its file is missing or changed.
     - `changed_at`, `running_since`: the change of the file with the endpoint, and the start of the oldest
       process.
-    - `used_at`: the last use. `newest_call`: the end of the user's newest call that the agent has.
+    - `sessions`: the files of each session. `unseen`: why its uses cannot be compared with calls.
+    - `newest_call`: the end of the newest call of this home that the agent has. `calls`: the calls of each session.
+      `calls_of_user`: the calls of this home that name no session.
     - `is_direct`: calls go to the gateway, so the agent does not know them.
     - `path`: why calls do not reach the agent. `waits`: why the newest calls wait at the agent.
     """
 
+    program: SessionProgram
     is_installed: bool = True
     problem: str = ""
     is_enabled: bool | None = None
@@ -78,11 +86,23 @@ class AssistantFacts:
     lacks_policy: bool = False
     changed_at: float | None = None
     running_since: float | None = None
-    used_at: float | None = None
+    sessions: Mapping[str, SessionFile] = field(default_factory=dict)
+    unseen: str = ""
     newest_call: float | None = None
+    calls: Mapping[str, HeardCalls] = field(default_factory=dict)
+    calls_of_user: Sequence[HeardCalls] = ()
     is_direct: bool = False
     path: str = ""
     waits: str = ""
+
+    @property
+    def used_at(self) -> float | None:
+        used = (each for each in self.sessions.values() if each.size >= self.program.least_growth)
+        return max((each.changed_at for each in used), default=None)
+
+    def is_heard(self, session: str, slot: int) -> bool:
+        own = self.calls.get(session)
+        return any(each.has_slot(slot) for each in (own, *self.calls_of_user) if each is not None)
 
     @property
     def is_configured(self) -> bool:
@@ -110,8 +130,13 @@ def evaluate_home(
         setting=setting,
         is_bad=bad is not None,
         cut=facts.path,
-        used=None if facts.is_direct else facts.used_at,
+        sessions={} if facts.is_direct else facts.sessions,
+        is_heard=facts.is_heard,
         heard=facts.newest_call,
+        unseen=facts.unseen,
+        is_database=facts.program.is_database,
+        least_growth=facts.program.least_growth,
+        has_sure_uses=facts.program.has_sure_uses,
     )
     memory = remembered_uses_after_probe(earlier_uses, look, now=now)
     heard = memory.heard
@@ -120,12 +145,12 @@ def evaluate_home(
     if bad is not None and (is_losing or not is_disproved):
         state, cause = bad
     elif is_losing:
-        state, cause = UNREACHABLE, facts.path or memory.cut
+        state, cause = UNREACHABLE, facts.path or memory.cut or (INTERMITTENT if memory.is_held else "")
     elif facts.waits:
         state, cause = UNREACHABLE, facts.waits
     else:
         is_recent = heard is not None and now - heard <= RECENT_S
-        state, cause = (REPORTING if is_recent else UNUSED), ""
+        state, cause = (UNUSED, facts.unseen) if facts.unseen else (REPORTING if is_recent else UNUSED, "")
     return HomeState(state, cause, memory, facts.used_at, user, facts.is_direct)
 
 
@@ -151,8 +176,14 @@ def worst_home_state(homes: Sequence[HomeState], *, now: float) -> HomeState:
     people = [home for home in homes if home.user != ROOT]
     return min(
         used or people or homes,
-        key=lambda home: (home.memory.use_state(now=now) != LOSING, _WORST.index(home.state)),
+        key=lambda home: (home.memory.use_state(now=now) != LOSING, _order_of_home(home)),
     )
+
+
+def _order_of_home(home: HomeState) -> int:
+    """Return the place of a home, worst first. One that cannot be judged is worse than any that is fine."""
+    is_unseen = home.memory.unseen and home.state in (REPORTING, UNUSED)
+    return 2 * _WORST.index(REPORTING) - 1 if is_unseen else 2 * _WORST.index(home.state)
 
 
 def _cause_of_disabled_telemetry(source: SettingsSource | None) -> str:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from gateway.devices.agent.edits import NotEditable, SettingsEditor
 from gateway.devices.agent.probe.states import SettingsSource
+from gateway.devices.agent.sessions import PROGRAMS
 
 LOOPBACK: Final = "127.0.0.1"
 GRPC: Final = "grpc"
@@ -254,8 +255,7 @@ def copilot_switches(document: Document) -> TelemetrySwitches:
 def vs_code_switches(document: Document) -> TelemetrySwitches:
     prefix = "github.copilot.chat.otel"
     return TelemetrySwitches(
-        _parse_flag(document.get(f"{prefix}.enabled")),
-        _first_text_value(document, f"{prefix}.otlpEndpoint"),
+        _parse_flag(document.get(f"{prefix}.enabled")), _first_text_value(document, f"{prefix}.otlpEndpoint")
     )
 
 
@@ -391,6 +391,7 @@ READERS: Final[Mapping[str, SettingsReader]] = {
 }
 VARIABLES: Final = frozenset(
     {
+        *(name for program in PROGRAMS for name in program.moved),
         "CLAUDE_CODE_ENABLE_TELEMETRY",
         "OTEL_LOGS_EXPORTER",
         "OTEL_SDK_DISABLED",

@@ -1,14 +1,15 @@
 """
 Detectors for the fleet: assistants whose calls are lost or at risk, agents that stopped, and missing machines.
 
-There is one finding per cause and team, because all its machines need the same repair. It names the machines with
-their users. Its severity follows from the share of the fleet that has the cause, in all teams together.
+Lost calls are one finding for the whole fleet, because many small causes together may lose most calls. The other
+findings are one per team, and name the machines with their users. The severity follows from the share of the fleet.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import NamedTuple
 
 from gateway.devices.fleet.assistant_states import to_gateway_time
@@ -16,13 +17,12 @@ from gateway.devices.fleet.coverage import FleetRow
 from gateway.devices.fleet.heartbeat_facts import (
     ASSISTANT_TITLES,
     NO_AGENT,
-    NOT_CONFIGURED,
     decode_heartbeat,
     parse_time_to_epoch,
 )
 from gateway.devices.fleet.matching import reported_serial_hash, serial_of_device
 from gateway.devices.fleet.repairs import repair_of_cause
-from gateway.devices.fleet.severity import severity_of_machines
+from gateway.devices.fleet.severity import LOSING_STATES, severity_of_machines
 from gateway.devices.machine_state import AGENT_STOPPED, CLOCK_WRONG, MISSING, REVOKED_THERE, Cause
 from gateway.money.insights.detector_facts import (
     DAY_S,
@@ -30,15 +30,24 @@ from gateway.money.insights.detector_facts import (
     mark_as_needing_only_states,
     mark_impossible_in_demo,
 )
-from gateway.money.insights.findings import MAX_FINDINGS, build_finding, format_rows, printable_name
+from gateway.money.insights.findings import (
+    MAX_FINDINGS,
+    build_finding,
+    format_money,
+    format_rows,
+    printable_name,
+)
+from gateway.money.lost_calls import SHOWN_DAYS, FleetLosses
 from spool.devices.device import ENROLLED
 from spool.printable import csv_lines
 from spool.record import utc_iso
 from spool.registry.insights import LOW, Finding
+from spool.registry.notices import CRITICAL, INFO, SEVERITIES, WARNING
 
 CSV_COLUMNS = ("id", "state", "user", "team", "os", "last_seen")
 MAX_CSV_ROWS = 1000  # maximum machines in the list of a notice; `tollhouse fleet devices --csv` lists all
-_NOT_APPLIED: Cause = (NOT_CONFIGURED, "policy_not_applied")
+# estimated part of all costs of assistants in SHOWN_DAYS
+WARNING_SHARE_OF_COST, CRITICAL_SHARE_OF_COST = Decimal("0.05"), Decimal("0.2")
 _OF_MACHINES = {  # cause of trouble on a machine by which no calls are lost -> its effect
     CLOCK_WRONG: "Its calls count at the wrong hour or day.",
     REVOKED_THERE: "Calls count here, and the upstream rejects them.",
@@ -46,17 +55,82 @@ _OF_MACHINES = {  # cause of trouble on a machine by which no calls are lost -> 
 
 
 @mark_as_needing_only_states
-def assistant_not_reporting(facts: InsightFacts) -> Sequence[Finding]:
-    """Find assistants whose calls are lost now, or will be lost when the assistant is used again."""
-    causes = {cause for row in facts.fleet for cause in row.causes if cause[1] != NO_AGENT}
-    return _cause_findings("assistant_not_reporting", facts, causes - {_NOT_APPLIED, *_OF_MACHINES})
+def fleet_losing(facts: InsightFacts) -> Sequence[Finding]:
+    """Find the machines whose assistants lose calls now, or will lose them when they are used again."""
+    # calls that wait on a covered machine are no loss yet
+    rows = [row for row in facts.fleet if not row.covered and _causes_of_assistants(row)]
+    if not rows:
+        return []
+    losing = [row for row in rows if row.state in LOSING_STATES]
+    causes = Counter(cause for row in rows for cause in _causes_of_assistants(row))
+    by_size = sorted(causes, key=lambda cause: (-causes[cause], cause))
+    worst = next(cause for row in losing or rows for cause in by_size if cause in row.causes)
+    repair = repair_of_cause(worst)
+    if len(causes) == 1:
+        is_one_team = len({row.team for row in rows}) == 1
+        where = _machines_phrase(rows, rows[0].team) if is_one_team else _count_machines(len(rows))
+        title = f"{_assistants_phrase(worst, rows)} on {where} {repair.words}"
+    else:
+        verb = "are" if losing else "may be"
+        title = f"Calls of coding assistants {verb} lost on {_count_machines(len(losing or rows))}"
+    evidence = [
+        f"Calls are lost on {len(losing)} of {_count_machines(len(facts.fleet))}, and may be lost on "
+        f"{len(rows) - len(losing)} more.",
+        _losses_sentence(facts.losses),
+    ]
+    lines = [
+        f"{_count_machines(causes[cause])}: {_assistants_phrase(cause, rows)} {repair_of_cause(cause).words}"
+        for cause in by_size
+    ]
+    listed = format_rows(lines) or _list_machines(rows)
+    finding = build_finding(
+        "fleet_losing",
+        (),
+        title=title,
+        seen=" ".join(filter(None, evidence)) + listed,
+        advice=f"{repair.advice} `tollhouse fleet causes` lists the repair of each cause.",
+        category="coverage",
+        effort=LOW,
+        impact=facts.losses.estimated or Decimal(0) if facts.losses is not None else Decimal(0),
+        severity=_severity_of_losses(rows, facts),
+        csv=_machines_csv(rows),
+    )
+    return [finding]
 
 
-@mark_as_needing_only_states
-@mark_impossible_in_demo("a demo month has no policies")
-def policy_not_applied(facts: InsightFacts) -> Sequence[Finding]:
-    """Find machines on which the managed settings did not arrive."""
-    return _cause_findings("policy_not_applied", facts, {_NOT_APPLIED})
+def _count_machines(count: int) -> str:
+    return "1 machine" if count == 1 else f"{count} machines"
+
+
+def _causes_of_assistants(row: FleetRow) -> list[Cause]:
+    return [cause for cause in row.causes if cause[1] != NO_AGENT and cause not in _OF_MACHINES]
+
+
+def _assistants_phrase(cause: Cause, rows: Iterable[FleetRow]) -> str:
+    names = {
+        ASSISTANT_TITLES[each.name]
+        for row in rows
+        for each in row.assistants
+        if (each.state, each.cause) == cause
+    }
+    return names.pop() if len(names) == 1 else "A coding assistant"
+
+
+def _losses_sentence(losses: FleetLosses | None) -> str:
+    if losses is None or not losses.calls:
+        return ""
+    people = f" of {losses.people} {'person' if losses.people == 1 else 'people'}" if losses.people else ""
+    cost = "" if losses.estimated is None else f", about {format_money(losses.estimated)}"
+    return f"At least {losses.calls} calls{people} are missing in the last {SHOWN_DAYS} days{cost}."
+
+
+def _severity_of_losses(rows: Sequence[FleetRow], facts: InsightFacts) -> str:
+    """Return the severity by the share of the machines, or by the share of the money if it is more severe."""
+    share = None if facts.losses is None else facts.losses.lost_share
+    by_money = INFO
+    if share is not None and share >= WARNING_SHARE_OF_COST:
+        by_money = CRITICAL if share >= CRITICAL_SHARE_OF_COST else WARNING
+    return max(severity_of_machines(rows, facts.fleet), by_money, key=SEVERITIES.index)
 
 
 @mark_impossible_in_demo("a demo month has no policies")
@@ -121,44 +195,6 @@ def _applied_policy(row: FleetRow, now: float) -> _Policy | None:
     if applied_at is None or "number" not in policy:
         return None
     return _Policy(policy["number"], to_gateway_time(device, applied_at, now=now))
-
-
-def _cause_findings(detector: str, facts: InsightFacts, causes: Iterable[Cause]) -> list[Finding]:
-    findings = []
-    for cause in sorted(causes):
-        repair = repair_of_cause(cause)
-        having = _uncovered_with_cause(cause, facts.fleet)
-        severity = severity_of_machines(having, facts.fleet)
-        for team, rows in _rows_by_team(having).items():
-            assistants = sorted(
-                {
-                    ASSISTANT_TITLES[each.name]
-                    for row in rows
-                    for each in row.assistants
-                    if (each.state, each.cause) == cause
-                }
-            )
-            subject = assistants[0] if len(assistants) == 1 else "A coding assistant"
-            findings.append(
-                _machine_count_and_finding(
-                    detector,
-                    (*cause, team),
-                    rows,
-                    severity,
-                    title=f"{subject} on {_machines_phrase(rows, team)} {repair.words}",
-                    evidence=(
-                        f"Calls of {', '.join(assistants)} do not arrive from these machines, so their spend is "
-                        f"missing.{_list_machines(rows)}"
-                    ),
-                    advice=repair.advice,
-                )
-            )
-    return _largest_findings(findings)
-
-
-def _uncovered_with_cause(cause: Cause, rows: Iterable[FleetRow]) -> list[FleetRow]:
-    """Return the machines with a cause that are not covered. Calls that wait on a machine are no loss yet."""
-    return [row for row in rows if cause in row.causes and not row.covered]
 
 
 @mark_as_needing_only_states

@@ -28,7 +28,6 @@ from spool.shares import NEARLY_FULL
 
 if TYPE_CHECKING:
     from gateway.monitoring.late_reports import LateReports
-    from gateway.normalise.memory.learning import ReadOtherwise
 
 RECENT_S = 7 * DAY_S
 MAX_NAMES = 6
@@ -81,39 +80,6 @@ def _unrecognised_shape_finding(shape: UnrecognisedShape) -> Finding:
         category="coverage",
         effort=HIGH,
         newest=shape.last_seen,
-    )
-
-
-@mark_impossible_in_demo("a demo month has made-up records, which are not read from spans")
-def read_otherwise(facts: InsightFacts) -> Sequence[Finding]:
-    """
-    Find spans that the compiled module reads differently from the Python rules.
-
-    There is one finding per product and instrumentation. The finding names the fields that differ, but
-    not their values.
-    """
-    distinct = {(report.source, report.scope): report for report in facts.read_otherwise}
-    return sort_by_impact(_differently_read_spans_finding(report) for report in distinct.values())
-
-
-def _differently_read_spans_finding(report: ReadOtherwise) -> Finding:
-    who = printable_name(report.source, printable_name(report.scope))
-    fields = printable_name(", ".join(report.fields), max_characters=300)
-    return build_finding(
-        "read_otherwise",
-        (report.source, report.scope),
-        title=f"The compiled module reads spans of {who} differently from the Python rules",
-        seen=(
-            f"The compiled module and the Python rules read the same span of {printable_name(report.scope)}, and "
-            f"these fields differ: {fields}. The result of the rules was stored. Until the next start, "
-            "only the rules read spans of this shape. Earlier spans may be wrong."
-        ),
-        advice=(
-            "Set `server.native = false` and restart, until a release fixes the difference. Please "
-            "report the fields, the instrumentation and its version."
-        ),
-        category="reliability",
-        effort=LOW,
     )
 
 

@@ -25,13 +25,7 @@ from gateway.money.insights.findings import (
     printable_name,
     sort_by_impact,
 )
-from gateway.money.insights.key_troubles import (
-    EXPIRED_KEY,
-    EXPIRING_KEY,
-    IDLE_S,
-    KeyTrouble,
-    key_troubles,
-)
+from gateway.money.insights.key_troubles import EXPIRED_KEY, EXPIRING_KEY, IDLE_S, KeyTrouble, key_troubles
 from gateway.money.insights.rhythms import SOURCE, SenderStop, stopped_senders
 from spool.clusters import Cluster
 from spool.record import utc_iso

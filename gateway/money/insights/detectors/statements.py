@@ -30,6 +30,7 @@ from gateway.money.insights.findings import (
 )
 from spool import money as units
 from spool.registry.insights import LOW, MEDIUM, Finding
+from spool.registry.notices import NOT_ARRIVING
 
 # Thresholds of the detector coverage_drop. RECENT and BEFORE are numbers of settled days: the recent days,
 # and the earlier days to compare them with. LEAST_BEFORE is the minimum of earlier days.
@@ -37,6 +38,7 @@ RECENT, BEFORE, LEAST_BEFORE = 7, 28, 7
 POINTS = Decimal(5)  # minimum drop of the coverage, in percentage points
 # Thresholds of the detector statement_stale.
 MONTHLY = 2  # number of months with an import, after which an import is expected every month
+REFUSED_S = DAY_S  # seconds after which a refused report of a pull is critical
 FORGOTTEN_S = 100 * DAY_S  # seconds without an import, after which no further import is expected
 MAX_FAILURE = 300
 PLACES = 2  # decimals of amounts
@@ -234,8 +236,8 @@ def _fallen_counted_share_finding(provider: str, months: Sequence[Reconciliation
 @mark_impossible_in_demo("a demo month has only new bills")
 def statement_stale(facts: InsightFacts) -> Sequence[Finding]:
     """
-    Find provider bills that no longer arrive, because a pull fails or because nobody imported the bills
-    of the month.
+    Find provider bills that no longer arrive, because a pull fails or is refused, or because nobody imported the
+    bills of the month.
     """
     return [*_stale_statement_findings(facts)][:MAX_FINDINGS]
 
@@ -245,7 +247,9 @@ def _stale_statement_findings(facts: InsightFacts) -> Iterator[Finding]:
         facts.arrivals, key=lambda arrival: (arrival.source, arrival.account, arrival.pull)
     ):
         if arrival.pull:
-            if _pull_is_stale(arrival, facts.now):
+            if arrival.refused_since is not None and facts.now - arrival.refused_since >= REFUSED_S:
+                yield _refused_pull_finding(arrival, arrival.refused_since)
+            elif _pull_is_stale(arrival, facts.now):
                 yield _stale_pull_finding(arrival)
         elif arrival.until is not None and _month_is_missing(arrival, arrival.until, facts.now):
             yield _stale_import_finding(arrival, arrival.until, facts.now)
@@ -295,6 +299,26 @@ def _stale_pull_finding(arrival: ReportArrival) -> Finding:
             f"reconcile pull --name {printable_name(arrival.pull)}`."
         ),
         category="coverage",
+        effort=LOW,
+        newest=arrival.until,
+    )
+
+
+def _refused_pull_finding(arrival: ReportArrival, since: float) -> Finding:
+    pull = printable_name(arrival.pull)
+    return build_finding(
+        "statement_stale",
+        (arrival.source, arrival.account, arrival.pull),
+        title=f"The bills that {pull} pulls are refused since {day_in_words(since)}",
+        seen=(
+            f"The report {printable_name(arrival.source)} would remove final figures of "
+            f"{_billed_account_phrase(arrival)}: {printable_name(arrival.failure, max_characters=MAX_FAILURE)}"
+        ),
+        advice=(
+            "Ask the provider which figures are right. To accept the smaller ones, run `tollhouse reconcile pull "
+            f"--name {pull} --replace`. `tollhouse reconcile undo` takes them back."
+        ),
+        category=NOT_ARRIVING,
         effort=LOW,
         newest=arrival.until,
     )

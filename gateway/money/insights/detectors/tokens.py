@@ -30,6 +30,7 @@ BURST, BURST_FACTOR = 20, 3
 COPIES = 20  # maximum fingerprints of one hardware id that are listed
 SHOWN_S = 7 * DAY_S  # seconds for which a burst stays listed
 _HOUR_S = 3600
+_OWN_ROLL_OUT = "If you roll the agent out, create a token with a higher `--per-hour`. "
 
 
 @mark_as_needing_only_states
@@ -77,7 +78,10 @@ def _finding_of_machines_outside_inventory(
 @mark_as_needing_only_states
 @mark_impossible_in_demo("laptops of a demo month enrol without a token")
 def token_burst(facts: InsightFacts) -> Sequence[Finding]:
-    """Find tokens with an hour of unusually many enrolments after the first day, or with copies of one machine."""
+    """
+    Find tokens that reached their limit of an hour, with an hour of unusually many enrolments after the first day, or
+    with copies of one machine.
+    """
     devices_of: defaultdict[str, list[Device]] = defaultdict(list)
     for device in facts.devices:
         if device.token:
@@ -85,9 +89,10 @@ def token_burst(facts: InsightFacts) -> Sequence[Finding]:
     found = []
     for token in _tokens_in_use(facts.tokens, devices_of):
         burst = _newest_enrolment_burst(devices_of[token.id], token, facts.now)
+        full_at = _newest_full_hour(devices_of[token.id], token, facts.now)
         copies = _most_fingerprints(devices_of[token.id])
-        if burst is not None or copies >= COPIES:
-            found.append(_token_burst_finding(token, burst, copies))
+        if burst is not None or full_at is not None or copies >= COPIES:
+            found.append(_token_burst_finding(token, burst, full_at, copies))
     return found[:MAX_FINDINGS]
 
 
@@ -115,6 +120,16 @@ def _newest_enrolment_burst(
     return burst
 
 
+def _newest_full_hour(devices: Iterable[Device], token: EnrolmentToken, now: float) -> float | None:
+    """Return when a token last enrolled as many devices as it may within an hour, so that the next ones are refused."""
+    times = sorted(device.generation for device in devices)
+    if not token.per_hour:
+        return None
+    hours = zip(times, times[token.per_hour - 1 :], strict=False)
+    full = [last for first, last in hours if last - first < _HOUR_S and last > now - SHOWN_S]
+    return max(full, default=None)
+
+
 def _most_fingerprints(devices: Iterable[Device]) -> int:
     prints_of: defaultdict[str, set[str]] = defaultdict(set)
     for device in devices:
@@ -123,8 +138,15 @@ def _most_fingerprints(devices: Iterable[Device]) -> int:
     return max(map(len, prints_of.values()), default=0)
 
 
-def _token_burst_finding(token: EnrolmentToken, burst: _EnrolmentBurst | None, copies: int) -> Finding:
+def _token_burst_finding(
+    token: EnrolmentToken, burst: _EnrolmentBurst | None, full_at: float | None, copies: int
+) -> Finding:
     seen = []
+    if full_at is not None:
+        seen.append(
+            f"Around {format_hour(full_at)}, {token.per_hour} machines enrolled with it within an hour, which is its "
+            "limit. Further machines must wait."
+        )
     if burst is not None:
         seen.append(
             f"In the hour from {format_hour(burst.at)}, {burst.devices} machines enrolled with it. No "
@@ -139,12 +161,13 @@ def _token_burst_finding(token: EnrolmentToken, burst: _EnrolmentBurst | None, c
         title=f"Unusually many machines used the token {printable_name(token.name)}",
         seen=" ".join(seen),
         advice=(
-            "If nobody rolled the agent out, the token has leaked: revoke it "
+            ("" if full_at is None else _OWN_ROLL_OUT)
+            + "If nobody rolled the agent out, the token has leaked: revoke it "
             f"(`tollhouse devices tokens revoke {token.id}`), and revoke the machines that nobody knows."
         ),
         category="reliability",
         effort=LOW,
-        newest=None if burst is None else burst.at,
+        newest=max(filter(None, (full_at, burst and burst.at)), default=None),
         severity=WARNING,
     )
 

@@ -209,9 +209,7 @@ def _decode_resource_or_scope(
         return None
     if len(value) > MAX_PIECE:
         raise Refusal(
-            413,
-            "body_too_large",
-            f"{where} is larger than {MAX_PIECE} bytes; send fewer attributes.",
+            413, "body_too_large", f"{where} is larger than {MAX_PIECE} bytes; send fewer attributes."
         )
     try:
         return decode_item(value, decoder)

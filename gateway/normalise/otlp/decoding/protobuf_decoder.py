@@ -39,6 +39,7 @@ from gateway.normalise.outcome import MALFORMED, RejectedPayloadItem
 from gateway.normalise.payload.body_limits import ITEM_BYTES, PART_BYTES, TURN, BodyReadLimits
 from spool.caches import SeenKeys, remove_oldest_eighth
 
+T = TypeVar("T")
 Pair = tuple[str, Any]
 
 _LEFT_OUT: Pair = ("", None)
@@ -320,8 +321,6 @@ def _texts_of_array(value: Any) -> list[str] | None:
     return [part.string_value for part in value.array_value.values if part.string_value] or None
 
 
-T = TypeVar("T")
-
 # Field numbers that lead to the items. They are the same for every signal.
 _PATH = (1, 2, 2)
 # path from a metric over its kind of data
@@ -329,7 +328,7 @@ _POINTS = (*_PATH, (5, 7, 9, 10, 11), 1)
 
 _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)
-_NO_EVENTS: list[SpanEvent] = []
+NO_EVENTS: list[SpanEvent] = []
 
 _PARTS_OF_SPAN = ITEM_BYTES // PART_BYTES  # maximum parts of a span, apart from its attributes
 # number of parts to read between two checks of the time, because a check takes as long as a part
@@ -339,14 +338,21 @@ _LARGEST_EVENT = 128 * 1024  # maximum bytes of an event, more than any stack tr
 _LARGEST_TEXT = 1024  # maximum bytes of a log record's body that may be an event name
 
 
-def traces(body: bytes, read_limits: BodyReadLimits | None = None) -> Iterator[PayloadPiece[Span]]:
+# decodes the items of one piece of a request, whose first item has the given position in the request
+DecodePiece = Callable[[bytes, int, BodyReadLimits], Iterator[PayloadPiece[T]]]
+
+
+def traces(
+    body: bytes, read_limits: BodyReadLimits | None = None, decode_piece: DecodePiece[Span] | None = None
+) -> Iterator[PayloadPiece[Span]]:
     read_limits = read_limits or BodyReadLimits()
+    decode_piece = decode_piece or decode_spans_of_piece
     ends = None
     for _ in refuse_too_many_items(body, _PATH, read_limits):
         yield PayloadPiece()
     if len(body) > pieces.LARGE_BODY:
         ends = yield from _count_spans_of_traces(body, read_limits)
-    for part in _decode_request_in_pieces(body, wire.TracesRequest, _decode_spans, _PATH, read_limits):
+    for part in _decode_request_in_pieces(body, wire.TracesRequest, decode_piece, _PATH, read_limits):
         if ends is not None:
             ends.mark_ended_traces(part)
         yield part
@@ -356,22 +362,20 @@ def logs(body: bytes, read_limits: BodyReadLimits | None = None) -> Iterator[Pay
     read_limits = read_limits or BodyReadLimits()
     for _ in refuse_too_many_items(body, _PATH, read_limits):
         yield PayloadPiece()
-    yield from _decode_request_in_pieces(body, wire.LogsRequest, _decode_log_records, _PATH, read_limits)
+    yield from _decode_request_in_pieces(body, wire.LogsRequest, _decode_logs_of_piece, _PATH, read_limits)
 
 
 def metrics(body: bytes, read_limits: BodyReadLimits | None = None) -> Iterator[PayloadPiece[MetricPoint]]:
     read_limits = read_limits or BodyReadLimits()
     for _ in refuse_too_many_items(body, _POINTS, read_limits):
         yield PayloadPiece()
-    yield from _decode_request_in_pieces(body, wire.MetricsRequest, _decode_data_points, _POINTS, read_limits)
+    yield from _decode_request_in_pieces(
+        body, wire.MetricsRequest, _decode_points_of_piece, _POINTS, read_limits
+    )
 
 
 def _decode_request_in_pieces(
-    body: bytes,
-    message_class: Any,
-    decode_pieces: Callable[[Any, int, int, BodyReadLimits], Iterator[PayloadPiece[T]]],
-    path: Path,
-    read_limits: BodyReadLimits,
+    body: bytes, message_class: Any, decode_piece: DecodePiece[T], path: Path, read_limits: BodyReadLimits
 ) -> Iterator[PayloadPiece[T]]:
     # JSON begins with this byte; in protobuf it would start a group, which OTLP never had
     if body[:1] == b"{":
@@ -380,13 +384,10 @@ def _decode_request_in_pieces(
     for encoded in cut_request(body, path, read_limits=read_limits):
         size = len(encoded)
         try:
-            request = message_class.FromString(encoded)
+            parts = decode_piece(encoded, received, read_limits)
             # the memory of a large part is released while its items are read
             encoded = TURN
-            # pause before parsing, because the parser itself cannot pause
-            if read_limits.count_work_and_check_turn(size):
-                yield PayloadPiece()
-            for part in decode_pieces(request, received, size, read_limits):
+            for part in parts:
                 received += part.received
                 yield part
         except DecodeError:
@@ -399,6 +400,24 @@ def _decode_request_in_pieces(
                 f"body: text that is not UTF-8, in the part that starts near byte {offset}"
             ) from None
         offset += size
+
+
+def _parse_piece_and_decode(
+    message_class: Any, decode_items: Callable[[Any, int, int, BodyReadLimits], Iterator[PayloadPiece[T]]]
+) -> DecodePiece[T]:
+    def decode_piece(
+        encoded: bytes, first_index: int, read_limits: BodyReadLimits
+    ) -> Iterator[PayloadPiece[T]]:
+        size = len(encoded)
+        request = message_class.FromString(encoded)
+        # the memory of a large part is released while its items are read
+        encoded = TURN
+        # pause after parsing, because the parser itself cannot pause
+        if read_limits.count_work_and_check_turn(size):
+            yield PayloadPiece()
+        yield from decode_items(request, first_index, size, read_limits)
+
+    return decode_piece
 
 
 def _count_spans_of_traces(
@@ -446,8 +465,9 @@ def _decode_spans(
                     attributes = attributes_from_encoded(encoded)
                 else:
                     attributes = yield from _decode_attributes_with_pauses(encoded, read_limits)
-                read = (yield from _decode_events(events, read_limits)) if events else _NO_EVENTS
-                exceptions = merge_call_events(attributes, read) if read else _NO_EVENTS
+                exceptions = (
+                    (yield from decode_events(events, attributes, read_limits)) if events else NO_EVENTS
+                )
                 try:
                     part.items.append((at, _build_span(resource, scope, span, attributes, exceptions)))
                 except Malformed as error:
@@ -656,30 +676,48 @@ def _build_point(
     )
 
 
-def decode_resource(encoded: bytes) -> Resource:
+def decode_resource(
+    encoded: bytes, read_limits: BodyReadLimits
+) -> Generator[PayloadPiece[Any], None, Resource]:
     """Decode a resource. Raises DecodeError or UnicodeDecodeError."""
-    return Resource(attributes_from_encoded(wire.Resource.FromString(encoded).attributes))
+    attributes = wire.Resource.FromString(encoded).attributes
+    return Resource((yield from _decode_attributes_with_pauses(attributes, read_limits)))
 
 
-def decode_scope(encoded: bytes) -> Scope:
-    """Decode a scope. Raises DecodeError or UnicodeDecodeError."""
-    scope = wire.InstrumentationScope.FromString(encoded)
-    return Scope(scope.name, scope.version)
-
-
-def decode_span(resource: Resource, scope: Scope, encoded: bytes) -> Span:
+def decode_span(
+    resource: Resource, scope: Scope, encoded: bytes, read_limits: BodyReadLimits
+) -> Generator[PayloadPiece[Any], None, Span]:
     """Decode a span. Raises DecodeError, UnicodeDecodeError or Malformed."""
     span = wire.Span.FromString(encoded)
-    attributes = attributes_from_encoded(span.attributes)
-    exceptions: list[SpanEvent] = []
-    if span.events:
-        reading = _decode_events(span.events, BodyReadLimits())
-        try:
-            while True:
-                next(reading)
-        except StopIteration as done:
-            exceptions = merge_call_events(attributes, done.value)
-    return _build_span(resource, scope, span, attributes, exceptions)
+    attributes = yield from _decode_attributes_with_pauses(span.attributes, read_limits)
+    return _build_span(
+        resource, scope, span, attributes, (yield from decode_events(span.events, attributes, read_limits))
+    )
+
+
+def decode_events(
+    events: Sequence[bytes], attributes: Attributes, read_limits: BodyReadLimits
+) -> Generator[PayloadPiece[Any], None, list[SpanEvent]]:
+    """Return the exceptions of a span, and add the attributes of its call's events to `attributes`."""
+    return merge_call_events(attributes, (yield from _decode_events(events, read_limits)))
+
+
+def decode_in_place(attributes: Attributes, names: Iterable[str]) -> None:
+    """
+    Decode the values with these names, which are encoded KeyValues, and delete those that rules drop. Raises
+    DecodeError or UnicodeDecodeError.
+    """
+    for name in names:
+        known_name, value = _read(attributes[name])
+        if known_name:
+            attributes[name] = value
+        else:
+            del attributes[name]
+
+
+decode_spans_of_piece = _parse_piece_and_decode(wire.TracesRequest, _decode_spans)
+_decode_logs_of_piece = _parse_piece_and_decode(wire.LogsRequest, _decode_log_records)
+_decode_points_of_piece = _parse_piece_and_decode(wire.MetricsRequest, _decode_data_points)
 
 
 def _require_id_size(raw: bytes, size: int, field: str) -> None:

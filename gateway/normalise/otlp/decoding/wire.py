@@ -273,10 +273,7 @@ def _yield_fields_at_path(
     message: memoryview, path: Path, read_limits: BodyReadLimits, remaining_field_count: list[int]
 ) -> Iterator[bytes]:
     # alternative fields are parts of an item
-    wanted_tags, is_message = (
-        _field_tags(path[0]),
-        isinstance(path[0], int),
-    )
+    wanted_tags, is_message = (_field_tags(path[0]), isinstance(path[0], int))
     at = 0
     while at < len(message):
         tag, start, at = field_tag_start_and_end(message, at)

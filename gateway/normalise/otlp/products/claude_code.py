@@ -73,7 +73,6 @@ _TOKENS = TokenNames(
 _RESPONSE_ID = (*semconv.RESPONSE_ID, "request_id")
 _SHARED_ID = ("client_request_id",)
 _CALL_ID = ("request_id",)
-_ACCOUNTS = ("user.account_uuid", "user.account_id")
 _INSTALLATION = "user.id"  # attribute with a random id of the installation
 
 
@@ -95,11 +94,9 @@ def _has_session_and_prompt_ids(attributes: Attributes) -> bool:
 
 
 def _span_links_without_request_id(attributes: Attributes, call: Inference) -> Links:
-    return (
-        ()
-        if _has_request_id(attributes)
-        else links_by_session_and_end_time(call, own_report_kind=AS_EVENT, other_report_kind=AS_SPAN)
-    )
+    if _has_request_id(attributes):
+        return ()
+    return links_by_session_and_end_time(call, own_report_kind=AS_EVENT, other_report_kind=AS_SPAN)
 
 
 def _dedup_links_of_error(attributes: Attributes, call: Inference) -> Links:
@@ -175,7 +172,7 @@ PRODUCT = TelemetryProduct(
         "cache_read": _TOKENS.cache_read,
         "cache_write": _TOKENS.cache_write,
         "request_model": (*semconv.REQUEST_MODEL, "model"),
-        "user": (*_ACCOUNTS, semconv.USER_EMAIL, _INSTALLATION),
+        "user": ("user.account_uuid", "user.account_id", semconv.USER_EMAIL, _INSTALLATION),
         # id of a sub-agent as the run; calls of the main agent have no run
         "run": ("agent_id",),
         "parent_run": ("parent_agent_id",),
@@ -185,6 +182,7 @@ PRODUCT = TelemetryProduct(
         # names of skills, plugins and MCP servers, which the sender may mask
         **{name: (f"{name}.name",) for name in ("skill", "plugin", "mcp_server")},
     },
+    lane=("session", "run", "tag:query_source"),
     more_tags=_device_tag_unless_user,
     spans=SpanDialect(
         operation=_operation_if_call,

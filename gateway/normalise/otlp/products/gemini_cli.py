@@ -154,7 +154,7 @@ PRODUCT = TelemetryProduct(
         "gemini_cli.token.usage": MetricFamily(
             type_keys=("type",),
             types={"output": OUTPUT_VISIBLE, "thought": REASONING, "cache": CACHE_READ, "tool": TOOL_INPUT},
-        ),
+        )
     },
     repeated_metrics=(r"gemini_cli\.token\.(efficiency|breakdown).*",),
     repeats_token_usage=True,

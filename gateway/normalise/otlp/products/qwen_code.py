@@ -57,9 +57,8 @@ PRODUCT = TelemetryProduct(
     no_calls=("qwen-code.chat_compression", "qwen-code.arena_agent_completed", "qwen-code.workflow_run"),
     metrics={
         "qwen-code.token.usage": MetricFamily(
-            type_keys=("type",),
-            types={"thought": REASONING, "cache": CACHE_READ, "tool": TOOL_INPUT},
-        ),
+            type_keys=("type",), types={"thought": REASONING, "cache": CACHE_READ, "tool": TOOL_INPUT}
+        )
     },
     repeated_metrics=(r"qwen-code\.token\.(efficiency|breakdown).*", r"qwen-code\.arena\.agent\.tokens"),
     repeats_token_usage=True,

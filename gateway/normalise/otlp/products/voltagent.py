@@ -64,10 +64,7 @@ PRODUCT = TelemetryProduct(
     source=SOURCE,
     scopes=("@voltagent/core",),
     marks=("llm.model_index", "voltagent.operation_id"),
-    names={
-        "cache_read": ("llm.usage.cached_tokens",),
-        "reasoning": ("llm.usage.reasoning_tokens",),
-    },
+    names={"cache_read": ("llm.usage.cached_tokens",), "reasoning": ("llm.usage.reasoning_tokens",)},
     own_names={
         **{field: (f"llm.{name}", name) for field, name in _OF_AGENT.items()},
         "request_model": ("llm.model", "ai.model.name"),

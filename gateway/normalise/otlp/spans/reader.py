@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from msgspec import Struct
-
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.call import NO_CALLER, NO_TOKENS, SpanCall, fill_caller, merge_callers
+from gateway.normalise.otlp.call import NO_CALLER, SpanCall, fill_caller, merge_callers
 from gateway.normalise.otlp.conventions import OTEL, is_model_of_vendor_sdk
 from gateway.normalise.otlp.model import Resource, Scope, Span
 from gateway.normalise.otlp.product import AttributeNamesByField, SpanRole, TelemetryProduct
@@ -91,7 +89,6 @@ from spool.identity import (
     with_span_above,
 )
 from spool.log.pending_spans import BESIDE, run_parent_and_joined_ancestors
-from spool.record import Inference
 
 RUN = "run"  # field with the names of runs that only this product uses
 _TURN = 16  # calls that are added to the outcome between two checks of the clock
@@ -129,7 +126,7 @@ class SpanReader:
     def read_item(self, item_index: int, span: Span) -> None:
         """Read a span. It is counted exactly once in the outcome, here or in `add_items_that_waited`."""
         if span.scope is not self._scope or span.resource is not self._resource:
-            self.set_current_resource_and_scope(span.resource, span.scope)
+            self._set_current_resource_and_scope(span.resource, span.scope)
         attributes = span.attributes
         shape = find_or_build_shape(attributes)
         if shape.taken_by and self._read_span_of_tollhouse(item_index, span, shape):
@@ -184,45 +181,10 @@ class SpanReader:
             self._has_streams = True
             self._has_loose_streams |= parent is None
 
-    def set_current_resource_and_scope(self, resource: Resource, scope: Scope) -> None:
+    def _set_current_resource_and_scope(self, resource: Resource, scope: Scope) -> None:
         self._resource, self._scope = resource, scope
         self._origin = span_origin_of_sender(product_of_sender(resource, scope), scope)
         self._senders.set_current_resource(resource)
-
-    def add_read_span(self, item_index: int, read_span: ReadSpan) -> None:
-        """
-        Add a span that was read alone. The caller first calls `set_current_resource_and_scope` with the span's
-        resource and scope.
-        """
-        key, parent = read_span.key, read_span.parent
-        if (
-            read_span.is_call
-            and key is not None
-            and (known := self._nodes.get(key)) is not None
-            and known.call
-        ):
-            self._outcome.ignored[DUPLICATE] += 1
-            return
-        if read_span.ignored is not None:
-            self._outcome.ignored[read_span.ignored] += 1
-        if read_span.shown is not None:
-            self._outcome.unrecognised.append(read_span.shown)
-        self._outcome.left_out += read_span.left_out
-        call, node = read_span.call, read_span.node
-        if call is not None:
-            call.place = item_index
-            call.resource_caller, call.device = self._senders.caller, self._senders.device
-            call.resource, call.scope = self._resource, self._scope
-            self._calls.append((call, parent))
-            self._has_inner |= parent is not None
-            self._has_guesses |= call.is_guess
-            self._has_links |= call.is_linked
-            self._has_beside |= call.is_beside
-        self._has_steps |= call is None
-        if key is not None and node is not None:
-            self._nodes[key] = node
-        elif key is not None and call is None:
-            self._nodes[key] = ROOT
 
     def add_calls_of_ended_traces(self, ended: frozenset[str]) -> Iterator[None]:
         """
@@ -456,11 +418,7 @@ class SpanReader:
             self._outcome.note_resource_session(record, of_resource.session, device=call.device)
         own = call.own_id
         identity = call_identity(
-            record,
-            response_id=call.response_id,
-            shared_id=call.shared_id,
-            span=own is None,
-            own_id=own,
+            record, response_id=call.response_id, shared_id=call.shared_id, span=own is None, own_id=own
         )
         is_linked, chosen = call.is_linked, call.response_id or call.shared_id
         if identity.scope is not None and chosen is not None and call.scope is not None:
@@ -496,55 +454,6 @@ class SpanReader:
             identity = with_span_above(identity, link)
         version = self._senders.sender_version(call.resource, call.scope)
         self._outcome.add_record(record, identity, call.why, device=call.device, version=version)
-
-
-class ReadSpan(Struct, gc=False):
-    """The result of reading a span without the other spans of its payload."""
-
-    key: Key | None
-    parent: Key | None
-    is_call: bool = False  # whether this is a call; another span with the same ids is then a duplicate
-    ignored: str | None = None
-    shown: tuple[str, ...] | None = None
-    left_out: int = 0
-    call: SpanCall | None = None
-    node: TraceNode | None = None
-
-
-def read_span_if_independent(span: Span, options: ReadOptions) -> ReadSpan | None:
-    """
-    Read a span by itself. Return None if the span is rejected, belongs to a stream or a run, or repeats the
-    usage of another span. Return None as well if a product's own function reads the whole span.
-    """
-    outcome = ReadOutcome(keep_tags=options.keep_tags)
-    reader = SpanReader(outcome, options)
-    reader.set_current_resource_and_scope(span.resource, span.scope)
-    of_resource = outcome.left_out
-    reader.read_item(0, span)
-    is_more = outcome.records or outcome.rejects or outcome.points or outcome.sessions or reader._usage_spans
-    if is_more or reader._has_runs or reader._has_streams or reader._has_loose_streams:
-        return None
-    trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_id
-    key = (trace_id, span_id) if trace_id is not None and span_id is not None else None
-    parent = (trace_id, parent_id) if trace_id is not None and parent_id is not None else None
-    call = reader._calls[0][0] if reader._calls else None
-    read = ReadSpan(key, parent, call is not None, call=call, left_out=outcome.left_out - of_resource)
-    node = None if key is None else reader._nodes.get(key)
-    read.node = None if node is ROOT else node
-    read.ignored = next(iter(outcome.ignored), None)
-    read.shown = next(iter(outcome.unrecognised), None)
-    if call is None and key is not None:
-        read.is_call = _is_duplicate_for_reader(span, key, options)
-    return read
-
-
-def _is_duplicate_for_reader(span: Span, key: Key, options: ReadOptions) -> bool:
-    outcome = ReadOutcome(keep_tags=options.keep_tags)
-    reader = SpanReader(outcome, options)
-    some_call = SpanCall(0, Inference(id=b"", source=""), 0, NO_TOKENS, NO_CALLER, None, None)
-    reader._nodes[key] = TraceNode(None, NO_CALLER, None, False, some_call)
-    reader.read_item(1, span)
-    return outcome.ignored[DUPLICATE] == 1
 
 
 def _dedup_links_of_report(

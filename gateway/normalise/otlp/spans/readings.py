@@ -18,7 +18,7 @@ from gateway.normalise.otlp.admission import RULES, SCALAR
 from gateway.normalise.otlp.conventions import OTEL, SENT_UNDER
 from gateway.normalise.otlp.model import Attributes, Scope, Span
 from gateway.normalise.otlp.product import AttributeNamesByField, RefineCall, SpanFields, TelemetryProduct
-from gateway.normalise.otlp.shapes import shape_with_product_names
+from gateway.normalise.otlp.shapes import DECLARED, shape_with_product_names
 from gateway.normalise.otlp.span_rules import operation_by_span_name
 from gateway.normalise.reading import operations
 from gateway.normalise.reading.values import text_or_none
@@ -30,6 +30,8 @@ EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2
 _CLASSES = {operations.EMBEDDINGS: EMBEDDINGS, operations.RERANK: RERANK}
 _STATES_REGION = ("global.", "arn:")  # beginnings of model names that state a region
 _LONGEST_SCOPE: Final = 64  # maximum characters of a scope; no scope that a rule names is longer
+# Declared attributes whose values are not single texts or numbers. Those that decide models or region are all declared.
+_NOT_SCALAR: Final = frozenset([name for name in DECLARED if RULES[name] is not SCALAR])
 _MOST_NAMED: Final = 4096
 _LONGEST_NAMED: Final = 512  # maximum characters of all texts of one cached combination
 
@@ -162,7 +164,7 @@ class SpanReadingPlan:
         names += [*shape.region, *shape.address]
         if shape.region and semconv.CLOUD in attributes:
             names.append(semconv.CLOUD)
-        if len(names) == 1 or any(RULES[name] is not SCALAR for name in names):
+        if len(names) == 1 or not _NOT_SCALAR.isdisjoint(names):
             return None
         fields = (shape.request_model, shape.response_model, shape.provider, shape.region, shape.address)
         self.names_key = _one_object_for_equal_values(self.product, *fields, *names)
@@ -251,11 +253,7 @@ def read_call_names(
 def _remember_names(reading_plan: SpanReadingPlan, values: tuple[Any, ...], named: CallNames) -> None:
     # Only texts are remembered, because numbers of different types may be equal. Without a model or an
     # operation in these texts, further attributes decide.
-    if (
-        named.model is None
-        or text_or_none(values[0]) is None
-        or not all(type(value) is str for value in values)
-    ):
+    if named.model is None or text_or_none(values[0]) is None or {*map(type, values)} != {str}:
         return
     if sum(map(len, values)) <= _LONGEST_NAMED:
         if len(_named) >= _MOST_NAMED:

@@ -4,37 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from operator import itemgetter
 from typing import Annotated, Any
 
 import msgspec
 
 from gateway.http.requests import Result
-from gateway.money.comparison.comparing import answer_comparison
+from gateway.money.comparison.comparing import ComparedAnswer, answer_comparison
 from gateway.money.comparison.sentence import comparison_sentence
 from gateway.money.comparison.split import PARTS, CostDriver, GroupSpending
 from gateway.money.costs.answer import billing_status_of_query
-from gateway.money.costs.earlier_period import EarlierPeriodCoverage, comparison_query
-from gateway.money.costs.measures import (
-    COMPARED_KINDS,
-    DEFAULT_TOP,
-    MAX_TOP,
-    PREVIOUS,
-    REAL_COST,
-)
-from gateway.operations.answers import ComparisonPast
+from gateway.money.costs.earlier_period import comparison_times
+from gateway.money.costs.measures import COMPARED_KINDS, DEFAULT_TOP, MAX_TOP, REAL_COST
+from gateway.operations.answers import ComparedTimesFields, ComparisonPast
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import (
     PAGING,
     is_query_of_past_whole_months,
     page_of_rows,
     parse_top,
+    range_name_of,
     read_question,
 )
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool import money
+from spool.ledger.periods import PREVIOUS
 from spool.ledger.queries import CostQuery
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS
@@ -45,25 +40,20 @@ REPEATED = ("by", "where")
 ONCE = ("from", "to", "range", "view", "tz", "against", "top", "cost_type", *PAGING)
 
 
-class ComparedPeriod(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
-    from_: Annotated[str, words("The start of the period."), example("2026-11-14T00:00:00+00:00")]
-    to: Annotated[str, words("The end of the period."), example("2026-11-20T02:00:00+00:00")]
-
-
 class ComparisonQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     from_: Annotated[str, words("The start of the period."), example("2026-11-21T00:00:00+00:00")]
     to: Annotated[str, words("The end of the period."), example("2026-11-27T02:00:00+00:00")]
     by: Annotated[list[str], words("The dimensions by which the comparison groups."), example(["team"])]
     past: Annotated[ComparisonPast, words("How much of the time to compare with is counted.")]
-    against: Annotated[ComparedPeriod | None, words("The period to compare with, or null.")]
+    compared: Annotated[ComparedTimesFields | None, words("The two compared periods, or null.")]
     top: Annotated[int, words("The maximum number of groups."), example(10)]
     cost_type: Annotated[str, words("The kind of cost, such as `metered_cost`."), example("real_cost")]
     sentence: Annotated[
         str,
         words("The result in one sentence."),
         example(
-            "$11.66 more: search +$7.52, because it made 2.1 times as many calls; "
-            "operations +$3.20, because its calls used 2 % more tokens each."
+            "21 to 27 Nov 01:00 against 14 to 20 Nov 01:00: $11.66 more: search +$7.52, because it made 2.1 "
+            "times as many calls; operations +$3.20, because its calls used 2 % more tokens each."
         ),
     ]
     names: Annotated[
@@ -129,7 +119,15 @@ class ComparedTotal(ComparedFigures, kw_only=True):
         example("0"),
     ]
     prices: Annotated[
-        str | None, words("The part of the change that comes from changed prices."), example("0")
+        str | None, words("The part of the change that comes from changed list prices."), example("0")
+    ]
+    reported_rates: Annotated[
+        str | None,
+        words(
+            "The part of the change that comes from sources that report another cost for the same tokens, while the "
+            "list price explains less than half of it."
+        ),
+        example("0"),
     ]
     unit_cost: Annotated[
         str | None,
@@ -182,6 +180,7 @@ class ComparisonAnswer(msgspec.Struct, kw_only=True):
                     "other_regions": "0",
                     "reported_costs": "0",
                     "prices": "0",
+                    "reported_rates": "0",
                     "unit_cost": "0",
                     "new": "0",
                     "gone": "0",
@@ -242,8 +241,10 @@ async def compare_costs(request: OperatorRequest[MoneyServices, None]) -> Result
     """
     Compare the costs of two time ranges. All closed records are counted first.
 
-    `rows` add up exactly to `total`, and the parts of each row add up exactly to its change. Unless the
-    earlier time is counted completely, `against`, the change and its parts are null.
+    `rows` add up exactly to `total`, and the parts of each row add up exactly to its change. A compared range
+    ends with the last full hour, and has the same length as the earlier time, or both are whole calendar
+    periods. If the lengths differ, only the total has `against`, and the change and its parts are null. Unless
+    the earlier time is counted completely, `compared` and `against` are null as well.
     """
     services, reads, parameters = request.services, request.cost_reader, request.http.query
     cost_type = parameters.get("cost_type", REAL_COST)
@@ -253,23 +254,21 @@ async def compare_costs(request: OperatorRequest[MoneyServices, None]) -> Result
     known = await reads.visible_dimensions(cost_type, within=ledger, includes_work_units=True)
     question = replace(await read_question(request, known), cost_type=cost_type)
     top = parse_top(parameters.get("top", str(DEFAULT_TOP)))
-    against = partial(
-        comparison_query,
-        comparison_range=parameters.get("against", PREVIOUS),
-        now=request.now(),
-        # whole: the start of the hourly sums, which says nothing about a call
-        hours_since=await reads.whole.hourly_sums_start(),
-        own_range_name=parameters.get("range"),
+    times = await comparison_times(
+        reads,
+        request.now(),
+        against=parameters.get("against", PREVIOUS),
+        range_name=range_name_of(parameters),
     )
     answer = await answer_comparison(
-        question, against, reads, now=request.now(), top=top, prices=services.prices
+        question, times, reads, now=request.now(), top=top, prices=services.prices
     )
     page = await page_of_rows(
         request,
         list(enumerate(answer.comparison.drivers)),
         show=lambda driver: {
             **dict(zip(question.by, driver[1].group, strict=True)),
-            **_describe_driver(driver[1], answer.past),
+            **_describe_driver(driver[1], answer),
         },
         index_of_row=itemgetter(0),
         identity=lambda _: "",
@@ -282,10 +281,10 @@ async def compare_costs(request: OperatorRequest[MoneyServices, None]) -> Result
             **_time_range_fields(answer.query),
             "by": list(question.by),
             "past": answer.past.to_fields(),
-            "against": _time_range_fields(answer.baseline) if answer.past.is_fully_covered else None,
+            "compared": answer.compared and answer.compared.to_fields(),
             "top": top,
             "cost_type": cost_type,
-            "sentence": comparison_sentence(answer.comparison, answer.past),
+            "sentence": comparison_sentence(answer.comparison, answer.past, answer.compared),
             "names": {
                 dimension.name: dimension.label
                 for dimension in reads.definitions.derived_dimensions()
@@ -293,7 +292,7 @@ async def compare_costs(request: OperatorRequest[MoneyServices, None]) -> Result
             },
             "whole_since": answer.incomplete_before,
         },
-        "total": _describe_driver(answer.comparison.total, answer.past),
+        "total": _describe_total(answer),
         "billed": await billing_status_of_query(answer.query, reads, request.now()),
         **page,
     }
@@ -303,8 +302,16 @@ def _time_range_fields(query: CostQuery) -> dict[str, str]:
     return {"from": query.since.isoformat(), "to": query.until.isoformat()}
 
 
-def _describe_driver(driver: CostDriver, earlier_coverage: EarlierPeriodCoverage) -> Mapping[str, object]:
-    if not earlier_coverage.is_fully_covered:
+def _describe_total(answer: ComparedAnswer) -> Mapping[str, object]:
+    total = _describe_driver(answer.comparison.total, answer)
+    if answer.compared is None or answer.has_parts:
+        return total
+    # spans of different lengths have sums, but no change
+    return {**total, "against": _describe_spending(answer.comparison.total.before)}
+
+
+def _describe_driver(driver: CostDriver, answer: ComparedAnswer) -> Mapping[str, object]:
+    if not answer.has_parts:
         return {**_describe_spending(driver.now), "against": None, "change": None, **dict.fromkeys(PARTS)}
     parts = {name: money.units_to_text(getattr(driver.parts, name)) for name in PARTS}
     return {

@@ -67,10 +67,7 @@ GROUP_COSTS: ListDefinition[GroupRow] = ListDefinition(
         "calls": Sort(value=lambda row: row.figures.counts[0]),
     },
     default_sort=("from", "desc"),
-    filters={
-        BY: replace(_CHOSEN, valid_values=SPLIT_BY),
-        **dict.fromkeys(SPLIT_BY, _CHOSEN),
-    },
+    filters={BY: replace(_CHOSEN, valid_values=SPLIT_BY), **dict.fromkeys(SPLIT_BY, _CHOSEN)},
     beside={
         "people": schema_with_description({"type": "integer"}, "The setting `privacy.min_group`."),
         "total": schema_with_description(open_object_schema(_FIGURES), "The sum of all rows."),

@@ -182,12 +182,7 @@ async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> 
     return {"frozen_rates": {"month": month.name, **shown, "currencies": currencies}}
 
 
-@operator_call(
-    "DELETE",
-    "/ledger/rates/{month}",
-    MODIFY_BILLING,
-    "Unfreeze the exchange rates of a month",
-)
+@operator_call("DELETE", "/ledger/rates/{month}", MODIFY_BILLING, "Unfreeze the exchange rates of a month")
 async def thaw_rates(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Unfreeze the exchange rates of a month, so that the configuration and its rates file apply again."""
     month = _parse_month(request.http.match_info["month"])

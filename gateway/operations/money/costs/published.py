@@ -120,12 +120,7 @@ class CostItem:
             group |= {METER: self.meter, "unit": meter_unit(self.meter)}
         usage = {name: getattr(self.row, name) for name in self.measures}
         field = USAGE_AMOUNT if self.cost_type == USAGE_AMOUNT else "cost"
-        return {
-            "usage_date": self.usage_date,
-            field: self._amount_text,
-            **group,
-            **usage,
-        }
+        return {"usage_date": self.usage_date, field: self._amount_text, **group, **usage}
 
 
 def _id_and_name_list(

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -15,7 +14,7 @@ import orjson
 
 from gateway.http.lists import ListDefinition, MemoryRows, Sort, list_envelope
 from gateway.money.costs.asked_measures import check_unit
-from gateway.money.costs.earlier_period import comparison_query
+from gateway.money.costs.earlier_period import comparison_times
 from gateway.money.costs.measures import (
     ASKED,
     MAX_TOP,
@@ -157,24 +156,20 @@ async def read_report_question(
         currency=currency,
         top=top,
         top_by=top_by,
-        earlier=await _comparison_query_maker(request) if "compare" in parameters else None,
+        earlier=await comparison_times(
+            request.cost_reader,
+            request.now(),
+            against=parameters["compare"],
+            range_name=range_name_of(parameters),
+            parameter_name="compare",
+        )
+        if "compare" in parameters
+        else None,
         tells=(*needed_types, *((MEASURED_IN["estimated"],) if has_lines else ())),
         scope=scope,
     )
     question.check_span()
     return question, form
-
-
-async def _comparison_query_maker(request: OperatorRequest[Any, Any]) -> Callable[[CostQuery], CostQuery]:
-    return partial(
-        comparison_query,
-        comparison_range=request.http.query["compare"],
-        now=request.now(),
-        # whole: the start of the hourly sums, which says nothing about a call
-        hours_since=await request.cost_reader.whole.hourly_sums_start(),
-        parameter_name="compare",
-        own_range_name=request.http.query.get("range"),
-    )
 
 
 async def read_question(request: OperatorRequest[Any, Any], known_names: Sequence[str]) -> CostQuestion:
@@ -236,6 +231,11 @@ def read_time_range(
     if "to" in parameters:
         until = parse_moment("to", parameters["to"], zone=zone, end=True)
     return since, until, zone
+
+
+def range_name_of(parameters: Mapping[str, str], *, default: str = "this_month") -> str | None:
+    """Return the named range of the parameters, or None if they state the start or the end."""
+    return None if "from" in parameters or "to" in parameters else parameters.get("range", default)
 
 
 def is_query_of_past_whole_months(request: OperatorRequest[Any, Any]) -> bool:

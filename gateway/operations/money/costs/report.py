@@ -22,10 +22,10 @@ from gateway.money.costs.answer import answer_costs, has_plans_or_contract_amoun
 from gateway.money.costs.asked_measures import measure_now_and_previous
 from gateway.money.costs.continuing import work_units_with_calls_in_adjacent_days
 from gateway.money.costs.listing import repeat_while_listing_changes
-from gateway.money.costs.measures import PREVIOUS, report_key_columns
+from gateway.money.costs.measures import columns_of_spans, report_key_columns
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.rows import AnswerRows, place_sort_key
-from gateway.operations.answers import ComparisonPast
+from gateway.operations.answers import ComparedTimesFields, ComparisonPast
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.colours import colours_for_rows
 from gateway.operations.money.costs.questions import (
@@ -79,7 +79,9 @@ class ReportQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
         words("How much of the time to compare with is counted, or null."),
         example(None),
     ]
-    previous: Annotated[dict[str, Any] | None, words("The period to compare with, or null."), example(None)]
+    compared: Annotated[
+        ComparedTimesFields | None, words("The two compared periods, or null."), example(None)
+    ]
     whole_since: Annotated[
         str | None,
         words("Hours before this time may be incomplete. Null if all hours are complete."),
@@ -212,8 +214,9 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Report costs. All closed records are counted first.
 
-    Unless the earlier time of `compare` is counted completely, `previous` is null, and rows have no earlier
-    figures. `total` also includes earlier periods without a counterpart. With scope=aggregated it is null,
+    With `compare`, the report ends with the last full hour. Unless the earlier time is counted completely,
+    `compared` is null, and rows have no earlier figures. Rows also have none if the two times have different
+    lengths. `total` also includes earlier periods without a counterpart. With scope=aggregated it is null,
     because the cost of a run then includes the runs that it started. JSON has at most answers.max_rows rows,
     so the smaller groups may be added up as OTHER. CSV has all rows. `other_units` sums up the units that are
     not listed, so each of them costs at most this sum.
@@ -264,7 +267,7 @@ async def _build_report(
                 if dimension.name in known_names
             },
             "past": result.past and result.past.to_fields(),
-            "previous": result.previous and _time_range_fields(result.previous),
+            "compared": result.compared and result.compared.to_fields(),
             "whole_since": result.incomplete_before,
             "cut_periods": [start.isoformat() for start in result.partial_periods],
             "currency": question.currency,
@@ -292,7 +295,8 @@ async def _build_report(
             services.colours, request.shared.people, question.by[0], result.rows
         )
     if form.as_csv:
-        return _csv_response({**beside, "rows": map(rows.row_fields, rows.places)})
+        payload = {**beside, "rows": map(rows.row_fields, rows.places)}
+        return _csv_response(payload, has_previous=rows.has_previous)
     if not reads.has_limited_data_access:
         beside |= await _last_record_fields(services, question.by)
     show: FieldsOfReportRow = rows.row_fields
@@ -333,7 +337,7 @@ def _time_range_fields(query: CostQuery) -> dict[str, str]:
     return {"from": query.since.isoformat(), "to": query.until.isoformat()}
 
 
-def _csv_response(payload: Mapping[str, Any]) -> AnswerInPieces:
+def _csv_response(payload: Mapping[str, Any], *, has_previous: bool) -> AnswerInPieces:
     headers = {**UNCACHED, "Content-Disposition": 'attachment; filename="tollhouse-report.csv"'}
     if payload["report"]["whole_since"]:
         headers[WHOLE_SINCE] = payload["report"]["whole_since"]
@@ -341,15 +345,26 @@ def _csv_response(payload: Mapping[str, Any]) -> AnswerInPieces:
         headers[CUT_PERIODS] = ", ".join(payload["report"]["cut_periods"])
     if payload["report"]["other_units"]:
         headers[OTHER_UNITS] = "{calls} {cost}".format_map(payload["report"]["other_units"])
-    return AnswerInPieces(pieces=csv_pieces(csv_rows(payload)), content_type=CSV, headers=headers)
+    return AnswerInPieces(
+        pieces=csv_pieces(csv_rows(payload, has_previous=has_previous)), content_type=CSV, headers=headers
+    )
 
 
-def csv_rows(payload: Mapping[str, Any]) -> Iterator[Sequence[object]]:
-    """Yield the rows of a report as CSV. The columns are the same even if there are no rows."""
+def csv_rows(payload: Mapping[str, Any], *, has_previous: bool) -> Iterator[Sequence[object]]:
+    """
+    Yield the rows of a report as CSV. The columns are the same even if there are no rows. Each row of a
+    comparison ends with both times.
+    """
     report_fields = payload["report"]
-    before = [f"previous_{name}" for name in report_fields["show"]] if report_fields["previous"] else []
-    names = [*report_key_columns(report_fields), *report_fields["show"], *before]
+    compared = report_fields["compared"]
+    before = [f"previous_{name}" for name in report_fields["show"]] if has_previous else []
+    spans = columns_of_spans(compared) if compared else {}
+    names = [*report_key_columns(report_fields), *report_fields["show"], *before, *spans]
     yield names
     for row in payload["rows"]:
-        cells = {**row, **{f"previous_{name}": value for name, value in row.get(PREVIOUS, {}).items()}}
+        cells = {
+            **row,
+            **{f"previous_{name}": value for name, value in row.get("previous", {}).items()},
+            **spans,
+        }
         yield [cells[name] for name in names]

@@ -46,7 +46,7 @@ class ReportPreview(msgspec.Struct, kw_only=True):
         str,
         words("The text of the report."),
         example(
-            "Compared with the period before, $0.0987 less: gpt-4.1 -$0.0994, "
+            "16 to 22 Nov against 9 to 15 Nov: $0.0987 less: gpt-4.1 -$0.0994, "
             "because its calls used 2 % fewer tokens each.  17 calls have no price "
             "and are missing from the total.  Mon 16 Nov  ████████████████████ "
             "$1.00 Tue 17 Nov  ..."

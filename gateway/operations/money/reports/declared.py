@@ -84,8 +84,7 @@ class NewScheduledReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         Option("--channel", "NAME", help="Channel to send it to."),
     ]
     every: Annotated[
-        Every,
-        words("The schedule: weekly for the seven days before, or monthly for the month before."),
+        Every, words("The schedule: weekly for the seven days before, or monthly for the month before.")
     ] = "week"
     day: Annotated[
         int, words("The day: 1 (Monday) to 7 if weekly, 1 to 28 if monthly."), Option(metavar="NUMBER")

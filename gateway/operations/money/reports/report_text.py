@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from gateway.money.comparison.comparing import Comparison
 from gateway.money.comparison.sentence import comparison_sentence
 from gateway.money.comparison.wording import format_dollars
-from gateway.money.costs.earlier_period import EarlierPeriodCoverage
+from gateway.money.costs.earlier_period import ComparedTimes, EarlierPeriodCoverage
 from gateway.money.costs.measures import NO_PRICE
 from gateway.money.insights.findings import printable_name
 from spool import money
@@ -35,6 +35,7 @@ class ReportFigures:
     until: datetime
     by: str
     past: EarlierPeriodCoverage
+    compared: ComparedTimes | None
     comparison: Comparison
     bars: Sequence[tuple[date, int]]
     top: Sequence[tuple[str | None, int]]
@@ -61,21 +62,30 @@ def report_text(figures: ReportFigures) -> str:
 
 
 def report_fields(figures: ReportFigures) -> dict[str, str]:
-    total, past = figures.comparison.total, figures.past
+    total, compared = figures.comparison.total, figures.compared
+    before = {}
+    if compared is not None:
+        first, end = compared.spans.before
+        before = {
+            "period_before": money.units_to_text(total.before.cost),
+            "before_from": first.isoformat(),
+            "before_to": end.isoformat(),
+        }
     return {
         "view": figures.view,
         "from": figures.since.isoformat(),
         "to": figures.until.isoformat(),
         **({"cost_type": figures.billed} if figures.billed else {}),
         "spent": money.units_to_text(total.now.cost),
-        **({"period_before": money.units_to_text(total.before.cost)} if past.is_fully_covered else {}),
+        **before,
     }
 
 
 def _report_paragraphs(figures: ReportFigures) -> Iterator[Sequence[str]]:
     total = figures.comparison.total
-    compared = comparison_sentence(figures.comparison, figures.past)
-    yield [f"Compared with the period before, {compared}" if compared.startswith("$") else compared]
+    yield [comparison_sentence(figures.comparison, figures.past, figures.compared)]
+    if figures.compared is not None and figures.compared.rest:
+        yield [f"{figures.compared.rest}."]
     if figures.billed:
         day_counts = ", ".join(f"{count} {state}" for state, count in figures.billed_days.items())
         yield [f"Days with bills: {day_counts}. Open days have no billed money."]

@@ -21,11 +21,9 @@ from gateway.core.visibility import VisibilityRules
 from gateway.money.budgets.declared import BudgetTable
 from gateway.money.budgets.judging import planned_limit
 from gateway.money.budgets.notice_texts import format_budget_amount
-from gateway.money.comparison.comparing import compare_costs, rank_without_comparison
-from gateway.money.comparison.old_prices import load_price_list
+from gateway.money.comparison.comparing import compare_times
 from gateway.money.costs.answer import billing_status_of_query
-from gateway.money.costs.earlier_period import comparison_query, find_earlier_period_coverage
-from gateway.money.costs.measures import PREVIOUS
+from gateway.money.costs.earlier_period import comparison_times
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from gateway.operations.holders.operators import MoneyServices
@@ -44,6 +42,7 @@ from spool.clock import Clock
 from spool.errors import NotKept
 from spool.ledger.costs import periods_of_query
 from spool.ledger.dimensions import BILLED_TYPES
+from spool.ledger.periods import PREVIOUS
 from spool.ledger.queries import CostQuery, CostRow, CostsLedger
 from spool.loops import FailedItems, failure_reason, repeat
 from spool.registry.insights import OPEN, Insight
@@ -200,19 +199,9 @@ async def read_figures(
             ledger = reader.ledger_for_cost_types(question.cost_types)
     except Refusal as error:
         raise NotReadable(error.message) from error
-    prices = await load_price_list(services.prices)
-    before = comparison_query(
-        query,
-        comparison_range=PREVIOUS,
-        now=due_at,
-        # whole: the start of the hourly sums, which says nothing about a call
-        hours_since=await reader.whole.hourly_sums_start(),
-    )
-    past = await find_earlier_period_coverage(before, ledger, due_at)
-    comparison = (
-        await compare_costs(ledger, query, before, top=LARGEST, prices=prices)
-        if past.is_fully_covered
-        else await rank_without_comparison(ledger, query, top=LARGEST)
+    times = await comparison_times(reader, due_at, against=PREVIOUS)
+    comparison, past, compared = await compare_times(
+        ledger, query, times(query), due_at, top=LARGEST, prices=services.prices
     )
     rows = await ledger.costs(replace(query, measures=("calls",)))
     groups, unconverted = await asyncio.to_thread(_cost_by_group, rows)
@@ -232,6 +221,7 @@ async def read_figures(
         until=until,
         by=by,
         past=past,
+        compared=compared,
         comparison=comparison,
         bars=await _cost_bars(ledger, query, report),
         top=[group for group in groups[:TOP] if group[1]],

@@ -62,12 +62,7 @@ async def add_stated_links(
 
 
 async def _add_work_link_of_event(
-    caller: OperationCaller[HasLedger],
-    item: int,
-    event: UsageEvent,
-    event_id: str | None,
-    *,
-    is_noted: bool,
+    caller: OperationCaller[HasLedger], item: int, event: UsageEvent, event_id: str | None, *, is_noted: bool
 ) -> RejectedPayloadItem | None:
     """
     Add the link of an event. Return why it was rejected, or None. The event is changed: its sessions and runs

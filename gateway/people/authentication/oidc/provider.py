@@ -226,11 +226,7 @@ class IdentityProvider:
         known = [way for way in ways if isinstance(way, str)] if isinstance(ways, list) else [_BASIC]
         authorization, token, keys = addresses
         return _Description(
-            authorization=authorization,
-            token=token,
-            keys=keys,
-            ways_to_authenticate=known,
-            document=document,
+            authorization=authorization, token=token, keys=keys, ways_to_authenticate=known, document=document
         )
 
 

@@ -27,7 +27,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.record import NS, Inference
 from spool.sqlite.in_memory import new_in_memory_ledger
-from spool.statements import StatementInfo, StatementRow
+from spool.statements import BilledRow, StatementInfo, StatementRow, day_of_row, to_billed_row
 from tests.gateway.bills.reconciliation.plants import Plant, both_sides
 from tests.gateway.bills.reconciliation.simulator import (
     ANTHROPIC,
@@ -72,15 +72,23 @@ class Statements:
         self.kept = [*rows]
         self.read_at = 1.0
 
-    async def statement_rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
-        return [row for row in self.kept if row.provider == provider and start < row.end and row.start < end]
+    async def billed_rows(self, *, provider: str | None, start: int, end: int) -> Sequence[BilledRow]:
+        return [
+            billed_row
+            for row in self.kept
+            if (billed_row := to_billed_row(row, day_of_row(row))).row.provider == provider
+            and billed_row.billed_days[0] < end
+            and billed_row.billed_days[-1] >= start
+        ]
 
     async def statements(self) -> Sequence[StatementInfo]:
         report_names = sorted({(row.source, row.provider) for row in self.kept})
         end = max([DAYS[-1] + DAY_S, *(row.end for row in self.kept)])
         span: dict[str, Any] = {"start": DAYS[0], "end": end, "settled": True, "imported_at": self.read_at}
         return [
-            StatementInfo(source=source, provider=name, account="", rows=1, **span)
+            StatementInfo(
+                source=source, provider=name, account="", rows=1, used_from=DAYS[0], used_until=end, **span
+            )
             for source, name in report_names
         ]
 

@@ -24,7 +24,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.record import NS
 from spool.sqlite.in_memory import new_in_memory_ledger
-from spool.statements import StatementInfo, StatementRow
+from spool.statements import BilledRow, StatementInfo, StatementRow, day_of_row, to_billed_row
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
@@ -40,20 +40,36 @@ class Told:
         self.settled = True
         self.providers = ["openai"]
 
-    async def statement_rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
-        return [row for row in self.kept if row.provider == provider and start < row.end and row.start < end]
+    async def billed_rows(self, *, provider: str | None, start: int, end: int) -> Sequence[BilledRow]:
+        return [
+            billed_row
+            for row in self.kept
+            if (billed_row := to_billed_row(row, day_of_row(row))).row.provider == provider
+            and billed_row.billed_days[0] < end
+            and billed_row.billed_days[-1] >= start
+        ]
+
+    def _billed_end(self, row: StatementRow) -> int:
+        return to_billed_row(row, day_of_row(row)).billed_days[-1] + DAY
 
     async def statements(self) -> Sequence[StatementInfo]:
         if not self.kept:
             return []
         span: dict[str, Any] = {
             "start": FIRST,
-            "end": max([FIRST + 2 * DAY, *(row.end for row in self.kept)]),
+            "end": max([FIRST + 2 * DAY, *(self._billed_end(row) for row in self.kept)]),
             "settled": self.settled,
         }
         return [
             StatementInfo(
-                source="bill", provider=provider, account="", rows=1, imported_at=self.read_at, **span
+                source="bill",
+                provider=provider,
+                account="",
+                rows=1,
+                imported_at=self.read_at,
+                used_from=span["start"],
+                used_until=span["end"],
+                **span,
             )
             for provider in self.providers
         ]

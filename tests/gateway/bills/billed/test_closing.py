@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,15 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bills.billed import closing
-from gateway.bills.billed.biller import BilledCostCalculator
 from gateway.bills.billed.closing import Invoice, MonthFigures, closed_month_id
 from gateway.bills.billed.details import billed_cost_details
-from gateway.bills.billed.restating import (
-    DayRestatement,
-    LaterBilledCorrection,
-    amounts_billed_later,
-    subtract_known_sums,
-)
+from gateway.bills.billed.restating import subtract_known_sums
 from gateway.bills.months import CalendarMonth
 from spool import money
 from spool.errors import Invalid
@@ -34,6 +27,7 @@ from tests.gateway.bills.billed.test_biller import DAY, FIRST, World, line
 
 MONTH = CalendarMonth.at(FIRST)
 EMPTY = BilledDay(day=FIRST, provider="openai", state="closed", mark="", source="", read_at=0.0, made_at=0.0)
+NEXT_BILL = CalendarMonth.at(MONTH.end).name
 AFTER = MONTH.end + 2 * DAY
 LATER = (MONTH.end - FIRST) // DAY + 30  # number of days after the month that the queries of this test cover
 TYPES = [name for name in BILLED_TYPES if name != "invoiced_amortized_cost"]
@@ -223,13 +217,9 @@ async def test_withdrawn_bill_reverses_its_restatement_of_a_closed_day(days: int
     assert 1 + days == len(await world.ledger.billed_corrections())
 
 
-def corrected(world: ClosedWorld, amount: str, *, day: int = 0, days: int = 1) -> None:
-    """
-    Add a row to the next bill that corrects calls of the month. The row is on the first day after the month.
-    """
-    times = {"corrects": FIRST + day * DAY, "corrects_until": FIRST + (day + days) * DAY}
-    at = (MONTH.end - FIRST) // DAY
-    row = msgspec.structs.replace(line("input", amount, day=at), line_type="correction", **times)
+def corrected(world: ClosedWorld, amount: str, *, line_type: str | None = "correction") -> None:
+    """Add a row to the next bill that is about calls of the month."""
+    row = msgspec.structs.replace(line("input", amount), line_type=line_type, bill=NEXT_BILL)
     world.told.kept.append(row)
 
 
@@ -240,140 +230,47 @@ async def looked(world: ClosedWorld, days: int = 0) -> None:
     assert 0 == await world.biller.recalculate_changed_months()
 
 
-@pytest.mark.proves("if the provider bills a change itself, its entry is reversed")
-@pytest.mark.parametrize(
-    ("amount", "days", "left"),
-    [("-4", 1, "0"), ("-4", 5, "0"), ("-6", 1, "0"), ("-1", 1, "-3"), ("2", 1, "-4")],
-)
-async def test_later_bill_of_a_restated_amount_reverses_the_entry(amount: str, days: int, left: str) -> None:
+@pytest.mark.proves("the next bill cannot move a closed month")
+@pytest.mark.parametrize("line_type", ["correction", "refund", None])
+@pytest.mark.parametrize("amount", ["-4", "2"])
+async def test_the_next_bill_moves_no_closed_month(amount: str, line_type: str | None) -> None:
     """
-    A later bill may contain the restated amount. It then reverses the entry, up to that amount and in the
-    same direction. If this bill is withdrawn, the entry returns.
+    A refund, a correction or late usage on the next bill is on the first day of that bill, and divided among the calls
+    of its day of use. The closed month stays as it is, also after it was opened again.
     """
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.use("ads", 20)
     world.told.kept += [line("input", "10")]
     await world.close("10")
-    world.told.kept[0] = line("input", "6")
-    await looked(world)
-    assert Decimal(-4) == (await world.paid("billed_cost", "charge"))["restated",]
-    before = len(world.told.kept)
-    corrected(world, amount, days=days)
-    for later in (1, 0):
+    closed = await world.of_month("billed_cost")
+    corrected(world, amount, line_type=line_type)
+    for later in (0, 1):
         await looked(world, later)
-        for name in TYPES:
-            by_charge = await world.paid(name, "charge")
-            assert Decimal(left) == by_charge["restated",], name
-            assert Decimal(amount) == by_charge["correction",], name
-            assert Decimal(10) + Decimal(left) + Decimal(amount) == sum(by_charge.values())
-    within = await world.paid("discounted_cost", "team", "charge")
-    assert Decimal(left) * 3 / 4 == within["search", "restated"]
-    if days == 1:
-        assert Decimal(amount) * 3 / 4 == within["search", "correction"]
-    assert {(): Decimal(10)} == await world.of_month("billed_cost")
-    del world.told.kept[before:]
-    await looked(world, 1)
-    assert Decimal(-4) == (await world.paid("billed_cost", "charge"))["restated",]
-    assert Decimal(6) == sum((await world.paid("billed_cost", "team")).values())
-
-
-async def test_a_correction_of_days_that_nothing_restated_is_no_entry() -> None:
-    """
-    If a later bill corrects days that had no restatement, the closed month stays and there is no entry. A
-    restatement after that counts once.
-    """
-    world = await ClosedWorld().open()
-    world.use("search", 60)
-    world.told.kept += [line("input", "10"), line("input", "3", day=1)]
-    await world.close("13")
-    corrected(world, "-4")
+        assert [] == await world.ledger.billed_corrections()
+        assert closed == await world.of_month("billed_cost") == {(): Decimal(10)}
+        charge = line_type or "correction"
+        assert Decimal(amount) == (await world.paid("billed_cost", "charge"))[charge,]
+        within = await world.paid("discounted_cost", "team", "charge")
+        assert Decimal(amount) * 3 / 4 == within["search", charge]
+    await world.reopen()
     await looked(world)
-    assert [] == await world.ledger.billed_corrections()
-    assert Decimal(9) == sum((await world.paid("billed_cost", "charge")).values())
-    world.told.kept[0] = line("input", "6")
-    await looked(world, 1)
-    world.told.kept[1] = line("input", "2", day=1)
-    await looked(world, 1)
-    by_day = await world.paid("billed_cost", "charge", "corrects")
-    restated_days = {key[1]: amount for key, amount in by_day.items() if key[0] == "restated" and amount}
-    assert [Decimal(-1)] == [*restated_days.values()]
-    assert Decimal(8) == sum(by_day.values())
+    assert closed == await world.of_month("billed_cost")
+    assert Decimal(10) + Decimal(amount) == sum((await world.paid("billed_cost", "charge")).values())
 
 
-async def test_a_restart_leaves_what_was_billed_of_a_restated_day() -> None:
-    """
-    The amounts of restated days that a later bill contains survive a restart, in any order of the months. The
-    next day adds no entry.
-    """
+async def test_a_restatement_and_a_later_bill_both_count() -> None:
+    """A changed row of a closed month is an entry, and a row of the next bill is another amount."""
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.told.kept += [line("input", "10")]
     await world.close("10")
+    corrected(world, "-1")
     world.told.kept[0] = line("input", "6")
-    corrected(world, "-4")
     await looked(world)
-    expected = await world.paid("billed_cost", "team", "charge", "corrects")
-    assert [] == await world.ledger.billed_corrections()
-    world.biller = BilledCostCalculator(world.biller._sources, world.clock)
-    world.clock.at += DAY
-    assert 0 == await world.biller.recalculate_changed_months()
-    assert expected == await world.paid("billed_cost", "team", "charge", "corrects")
-
-
-signed = st.integers(-(10**30), 10**30)
-
-
-@given(
-    st.dictionaries(st.integers(0, 5).map(lambda day: FIRST + day * DAY), signed),
-    st.lists(st.tuples(st.integers(1, 6), st.integers(0, 5), signed), max_size=6),
-)
-def test_no_more_is_billed_than_was_restated(
-    totals: dict[int, int], rows: list[tuple[int, int, int]]
-) -> None:
-    """
-    The amount that a later bill takes over from a restated day never exceeds the restatement. All of them
-    together never exceed the rows of that bill, in either direction.
-    """
-    later = [LaterBilledCorrection(days * DAY, FIRST + first * DAY, amount) for days, first, amount in rows]
-    billed_by_day = amounts_billed_later(totals, later)
-    for day, amount in billed_by_day.items():
-        assert abs(amount) <= abs(totals[day]) and amount * totals[day] >= 0
-    for sign in (1, -1):
-        billed_amount = sum(abs(amount) for amount in billed_by_day.values() if amount * sign > 0)
-        assert billed_amount <= sum(abs(row.amount) for row in later if row.amount * sign > 0)
-    whole = LaterBilledCorrection(6 * DAY, FIRST, 10**32)
-    assert {day: amount for day, amount in totals.items() if amount > 0} == +Counter(
-        amounts_billed_later(totals, [whole])
-    )
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.sampled_from([15, 5, 10]), signed),
-        unique_by=lambda part: part[:3],
-    ),
-    signed,
-)
-def test_what_is_left_of_a_restatement_is_exactly_the_rest(parts: list[Any], billed: int) -> None:
-    """
-    The remaining restatement is its total minus the amount that a later bill contains. Each row is reduced by
-    the same share.
-    """
-    restatement = DayRestatement(EMPTY, [_sum(*fields) for fields in parts], {"no_calls": 7}, {})
-    unbilled = restatement.unbilled_part(billed)
-    rest = max(0, abs(restatement.total) - abs(billed)) if restatement.total else 0
-    assert (rest if restatement.total > 0 else -rest) == unbilled.total
-    if abs(billed) >= abs(restatement.total) > 0:
-        assert unbilled.sums == []
-        assert unbilled.reasons == {"no_calls": 0}
-    if not billed or not restatement.total:
-        assert restatement is unbilled
-    rows = {billed_sum._replace(amount=0): billed_sum.amount for billed_sum in unbilled.sums}
-    for billed_sum in restatement.sums:
-        amount = rows.get(billed_sum._replace(amount=0), 0)
-        assert abs(amount) <= abs(billed_sum.amount)
-        assert amount * billed_sum.amount >= 0
+    by_charge = await world.paid("billed_cost", "charge")
+    assert (Decimal(-4), Decimal(-1)) == (by_charge["restated",], by_charge["correction",])
+    assert Decimal(5) == sum(by_charge.values())
 
 
 async def test_closed_month_equals_its_invoice_after_restart_or_ledger_loss() -> None:
@@ -397,10 +294,7 @@ async def test_closed_month_equals_its_invoice_after_restart_or_ledger_loss() ->
 
 
 part = st.tuples(
-    st.integers(0, 3),
-    st.sampled_from("ab"),
-    st.sampled_from([15, 31, 5, 26]),
-    st.integers(-(10**30), 10**30),
+    st.integers(0, 3), st.sampled_from("ab"), st.sampled_from([15, 31, 5, 26]), st.integers(-(10**30), 10**30)
 )
 amounts = st.lists(part, max_size=8)
 

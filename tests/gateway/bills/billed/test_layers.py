@@ -13,26 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bills.billed.layers import (
-    BillDivisionRules,
-    dated_refunds,
-    divide_day,
-    divide_refunds,
-    split_by_corrected_day,
-)
+from gateway.bills.billed.layers import BillDivisionRules, divide_day, divide_refunds, split_by_day_of_use
 from gateway.bills.reconciliation.sides import DAY_S
 from spool.ledger.billed import PROVISIONAL
 from spool.ledger.dimensions import BILLED, BILLED_TYPES
 from spool.ledger.slices import SlicedLedger
 from spool.money import UNIT
 from spool.registry.roles import LedgerSlice, RoleFilter
-from spool.statements import COVERED, PURCHASE, UNUSED, StatementRow
+from spool.statements import COVERED, PURCHASE, UNUSED, StatementRow, bill_name
 from tests.gateway.bills.billed.test_biller import FIRST, World, line
 from tests.gateway.bills.billed.worlds import DAY, Use, bill, calls, divided, paid, row
 
 USES = [calls("a", 30), calls("b", 10)]
 USAGE = {("a", "usage", "value"): 3 * UNIT, ("b", "usage", "value"): 1 * UNIT}
-LATER = {"day": 3, "line_type": "refund"}
+LATER = {"bill": bill_name(DAY + 3 * DAY_S, DAY + 4 * DAY_S), "line_type": "refund"}
 
 
 def test_a_discount_is_on_all_usage_in_its_scope() -> None:
@@ -185,14 +179,13 @@ def test_day_that_may_be_restated_has_no_invoiced_cost() -> None:
 def refund(
     amount: str | int, kind: str = "input", *, of: int = 0, days: int = 1, **more: Any
 ) -> StatementRow:
-    times = {"corrects": DAY + of * DAY_S, "corrects_until": DAY + (of + days) * DAY_S}
-    return row(kind, amount, **{**LATER, **times, **more})
+    return row(kind, amount, **{**LATER, "day": of, "days": days, **more})
 
 
 def shared(rows: list[StatementRow], uses: list[Use], day: int = 0) -> dict[str, int]:
     """Return each team's part of a day's refunds. "-" is unallocated."""
     whole = bill(rows, uses, days=4)
-    [amounts] = [dated_refunds(day_rows) for day_rows in whole.amounts.values() if dated_refunds(day_rows)]
+    amounts = [line for day_rows in whole.amounts.values() for line in day_rows if line.used]
     share_by_team: dict[str, int] = {}
     for share in divide_refunds(amounts, whole, DAY + day * DAY_S, uses):
         team = "-" if share.dimensions.kind == BILLED else share.dimensions.team or ""
@@ -236,12 +229,12 @@ def test_a_refund_of_several_days_is_divided_by_what_their_calls_are_worth() -> 
     A refund of several days is divided by the value of the calls of each day. Without calls, it is divided
     evenly over the days and unallocated. The sum is exact.
     """
-    [line] = dated_refunds(bill([refund(-10, days=3)], USES, days=4).amounts[DAY + 3 * DAY_S])
-    by_worth = dict(split_by_corrected_day([line], {DAY: 1, DAY + DAY_S: 2, DAY - DAY_S: 7}))
+    [line] = bill([refund(-10, days=3)], USES, days=4).amounts[DAY + 3 * DAY_S]
+    by_worth = dict(split_by_day_of_use([line], {DAY: 1, DAY + DAY_S: 2, DAY - DAY_S: 7}))
     assert {DAY: -10 * UNIT // 3 + 1, DAY + DAY_S: -10 * UNIT - (-10 * UNIT // 3 + 1)} == {
         day: part.amount for day, part in by_worth.items()
     }
-    assert [-10 * UNIT] == [sum(part.amount for _, part in split_by_corrected_day([line], {}))]
+    assert [-10 * UNIT] == [sum(part.amount for _, part in split_by_day_of_use([line], {}))]
     assert {"-": -10 * UNIT} == shared([refund(-10, of=2)], [], day=2)
 
 
@@ -251,7 +244,7 @@ def test_all_of_it_is_somewhere_in_both_arrangements(amount: int, tokens: list[i
     uses = [calls(f"t{index}", count) for index, count in enumerate(tokens)]
     rows = [refund(f"{amount}e-27")]
     whole = bill(rows, uses, days=4)
-    shares = divide_refunds(dated_refunds(whole.amounts.get(DAY + 3 * DAY_S, ())), whole, DAY, uses)
+    shares = divide_refunds(whole.amounts.get(DAY + 3 * DAY_S, ()), whole, DAY, uses)
     division = divide_day(whole, DAY + 3 * DAY_S, [], refunds=shares)
     for bit in BILLED_TYPES.values():
         assert amount == sum(paid(division, bit).values())
@@ -260,7 +253,7 @@ def test_all_of_it_is_somewhere_in_both_arrangements(amount: int, tokens: list[i
 
 def test_refund_without_a_time_is_unallocated() -> None:
     """A refund that states no time is unallocated in every cost type, with a reason."""
-    division = divided([row("refund", -3, model=None, line_type="refund")], USES)
+    division = divided([row("refund", -3, model=None)], USES)
     assert {"refund": -3 * UNIT} == division.reasons
     assert {("-", "refund", "unallocated"): -3 * UNIT} == paid(division, 1) == paid(division, 2)
 
@@ -298,12 +291,11 @@ async def test_a_refund_of_an_earlier_month_is_on_its_calls() -> None:
     A refund of an earlier month is dated on the day of the bill, but the calls of that day get no part of it.
     """
     world = await World().open()
-    earlier = FIRST - 40 * 86400
     world.use("search", 60, day=-40)
     world.use("ads", 20, day=-40)
     world.use("jobs", 50)
-    given_back = line("input", "-0.8")
-    fields = {"line_type": "refund", "corrects": earlier, "corrects_until": earlier + 86400}
+    given_back = line("input", "-0.8", day=-40)
+    fields = {"line_type": "refund", "bill": bill_name(FIRST, FIRST + 86400)}
     world.told.kept += [line("input", "1"), msgspec.structs.replace(given_back, **fields)]
     assert await world.biller.recalculate_changed_months() == 2
     assert await world.biller.recalculate_changed_months() == 0

@@ -14,7 +14,7 @@ from spool.ledger.billed import BilledSum
 from spool.ledger.dimensions import BILLED
 from spool.ledger.sums import Dimensions
 from spool.money import UNIT
-from spool.statements import StatementRow
+from spool.statements import StatementRow, day_of_row, to_billed_row
 
 DAY = 20_000 * DAY_S
 PRICES = {"input": UNIT // 10**6, "output": 4 * UNIT // 10**6}
@@ -65,7 +65,8 @@ def calls(team: str, tokens: int, *, day: int = 0, output: int = 0, user: str = 
 
 def bill(rows: Sequence[StatementRow], uses: Iterable[Use], *, days: int = 1, **more: Any) -> Bill:
     span = range(DAY, DAY + days * DAY_S, DAY_S)
-    sides: dict[str, Any] = {"provider": "openai", "days": span, "open_from": span[-1] + DAY_S, "rows": rows}
+    sides: dict[str, Any] = {"provider": "openai", "days": span, "open_from": span[-1] + DAY_S}
+    sides["rows"] = [to_billed_row(row, day_of_row(row)) for row in rows]
     return build_bill(
         BillInputs(**{**sides, "covered": {}, "unsettled": {}, "counted": [use for _, use in uses], **more})
     )

@@ -15,7 +15,7 @@ from gateway.bills.enforcers.faults import MoneyBudget
 from spool.record import NS, Inference
 from tests.gateway.bills.enforcers.world import DAY, NOVEMBER, Counter, Sent, World
 from tests.gateway.money.budgets.house import House
-from tests.rounds import as_proof
+from tests.rounds import as_proof, reduced
 from tests.spool.ledger_log import HOUR, call
 
 
@@ -75,7 +75,7 @@ def unpriced_mini(sent: Sent) -> Decimal:
 )
 async def test_wrong_counters(counts: Any, cause: str) -> None:
     made = await world(Counter("wrong", counts=counts), Counter("right"))
-    [_, right] = await made.run(4)
+    [_, right] = await made.run(reduced(4, by=2))
     assert {faults.COUNTER} == {*made.found}
     assert () == tuple(right.faults)
     fault = made.found[faults.COUNTER]
@@ -114,7 +114,7 @@ async def test_a_counter_per_instance() -> None:
     made.counters[0].counts = count
     for part in parts:
         part.reset(NOVEMBER)
-    await made.run(4)
+    await made.run(reduced(4, by=2))
     assert {faults.COUNTER} == {*made.found}
     assert "each instance counts alone" in made.found[faults.COUNTER].seen
 

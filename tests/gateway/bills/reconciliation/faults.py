@@ -250,9 +250,7 @@ def _no_output_count(random: Random, provider: str) -> Plant:
         return replaced(report, output_tokens=None) if call in chosen else report
 
     return Plant(
-        causes=("usage_missing",),
-        told=told,
-        reports=lambda reports: [without(report) for report in reports],
+        causes=("usage_missing",), told=told, reports=lambda reports: [without(report) for report in reports]
     )
 
 
@@ -365,7 +363,7 @@ def _night(random: Random, provider: str) -> Plant:
 def _cache_in_input(random: Random, provider: str) -> Plant:
     """Report cached tokens a second time as input."""
     return Plant(
-        causes=(),
+        causes=("cached_twice",),
         told=lambda calls: [
             replace(call, tokens={**call.tokens, "input": call.tokens["input"] + call.tokens["cache_read"]})
             for call in calls

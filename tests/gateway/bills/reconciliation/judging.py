@@ -16,13 +16,7 @@ from gateway.bills.reconciliation.wording import build_rounded_comparison_row
 from spool import money
 from tests.gateway.bills.reconciliation.plants import Plant, difference, no_call, prices_of, same_calls
 
-RIGHT, HINTED, UNEXPLAINED, WRONG, INVENTED = (
-    "right",
-    "hinted",
-    "unexplained",
-    "wrong",
-    "invented",
-)
+RIGHT, HINTED, UNEXPLAINED, WRONG, INVENTED = ("right", "hinted", "unexplained", "wrong", "invented")
 NEAR = Decimal("0.001")  # tolerance as a share of the planted amount
 # minimum tolerance in dollars, for planted amounts below a quarter of a dollar
 HALF_A_CENT = Decimal("0.005")

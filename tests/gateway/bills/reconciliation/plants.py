@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 from random import Random
 
 import msgspec
+import pytest
 
 from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.gathering import convert_to_dollars
@@ -43,6 +44,7 @@ from tests.gateway.bills.reconciliation.simulator import (
     record,
     statements,
 )
+from tests.rounds import reduced
 
 HAVE_KEYS = (OPENAI, ANTHROPIC)  # the bills of these providers state the key of tokens
 HAVE_MODELS = tuple(provider for provider in ALL_PROVIDERS if len(MODELS[provider]) > 1)
@@ -52,7 +54,8 @@ PLAIN: Mapping[str, Mapping[str, Rates]] = {
     seller: {name: replace(rates, large=None) for name, rates in models.items()}
     for seller, models in MODELS.items()
 }
-A_DAY = 30  # number of simulated calls per day
+FULL_A_DAY = 30
+A_DAY = reduced(FULL_A_DAY, by=3)  # number of simulated calls per day
 _DAYS = frozenset(DAYS)
 Calls = Sequence[Call]
 Prices = Mapping[str, Mapping[str, Rates]]
@@ -473,6 +476,12 @@ PLANTS: dict[str, Planting] = {
     "credit": _line("credit", "credit", "-0.1"),
     "searches": _line("web_search", "not_tokens", "0.02"),
 }
+
+
+@pytest.fixture
+def full_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulate as many calls as in proofs, for months that once failed."""
+    monkeypatch.setattr("tests.gateway.bills.reconciliation.plants.A_DAY", FULL_A_DAY)
 
 
 @lru_cache(maxsize=8)

@@ -26,14 +26,7 @@ from tests.gateway.bills.reconciliation.plants import (
     Rows,
     lost,
 )
-from tests.gateway.bills.reconciliation.simulator import (
-    ANTHROPIC,
-    DAY_S,
-    DAYS,
-    KEYS,
-    MODELS,
-    Call,
-)
+from tests.gateway.bills.reconciliation.simulator import ANTHROPIC, DAY_S, DAYS, KEYS, MODELS, Call
 
 replaced = msgspec.structs.replace
 

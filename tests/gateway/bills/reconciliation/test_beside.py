@@ -8,6 +8,7 @@ import pytest
 
 from tests.gateway.bills.reconciliation.judging import HINTED, RIGHT, UNEXPLAINED, judged_together
 from tests.gateway.bills.reconciliation.plants import PLANTS, planted
+from tests.gateway.bills.reconciliation.plants import full_days as full_days
 from tests.gateway.bills.reconciliation.simulator import ANTHROPIC, AZURE, BEDROCK, GOOGLE, OPENAI
 from tests.rounds import part
 
@@ -95,6 +96,7 @@ CASES = [
 ]
 
 
+@pytest.mark.usefixtures("full_days")
 @pytest.mark.parametrize(("provider", "seed", "names", "state"), part(CASES, every=45))
 async def test_causes_together(provider: str, seed: int, names: str, state: str) -> None:
     plants = [PLANTS[name](Random(f"{seed} {name} {provider}"), provider) for name in names.split(", ")]

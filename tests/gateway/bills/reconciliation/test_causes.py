@@ -565,6 +565,56 @@ def test_large_inputs() -> None:
     assert "25%" in the_one((tokens, changed_money, counted), "long_context").evidence
 
 
+@pytest.mark.parametrize("is_counted_again", [False, True])
+def test_a_size_of_calls_with_other_input_is_no_fact(is_counted_again: bool) -> None:
+    """
+    Large inputs that are billed at the base price are a fact. If cached tokens were reported again as input, the calls
+    may only seem large. Then the value of the repeated tokens is no fact either.
+    """
+
+    def by_size(model: str, tier: str, day: int, context: int = 0) -> Mapping[str, int]:
+        return {INPUT: 6 * MICRO, CACHE_READ: MICRO, OUTPUT: 45 * MICRO // 2} if context else base
+
+    base = {INPUT: 3 * MICRO, CACHE_READ: MICRO // 2, OUTPUT: 15 * MICRO}
+    billed = {INPUT: 150_000, CACHE_READ: 100_000, OUTPUT: 1_000}
+    reported = {**billed, INPUT: 250_000} if is_counted_again else billed
+    large = by_size("", "", 0, 200_000)
+    values = {meter: count * large[meter] for meter, count in reported.items()}
+    counted = [
+        use(day, reported, values=values, cost=sum(values.values()), context=200_000, calls=1) for day in DAYS
+    ]
+    theirs = [use(day, billed, calls=1) for day in DAYS]
+    money = [replace(row, amount=billed[row.meter] * base[row.meter]) for one in theirs for row in paid(one)]
+    tokens = [replace(row, context=0) for one in theirs for row in told_of(one)]
+    parts = split_difference(tokens, money, counted, prices=by_size, comparable_dimensions=LEVELS)
+    case = BillComparison(split=parts, remainder=UnexplainedDifference(parts), days=tuple(DAYS))
+    claims = find_claims(case)
+    facts = [(claim.cause, claim.sure) for claim in claims if not claim.is_hint]
+    assert ([] if is_counted_again else [("premium_absent", "exact")]) == facts
+    repeated = [claim.tokens for claim in claims if claim.cause == "cached_twice"]
+    assert ([-100_000 * len(DAYS)] if is_counted_again else []) == repeated
+
+
+@pytest.mark.parametrize("days", [2, 10])
+@pytest.mark.parametrize("is_on_each_day", [True, False])
+def test_cached_input_that_is_counted_twice(days: int, is_on_each_day: bool) -> None:
+    """Our input minus the bill's input is the cached input on each day; on a single other day, it is no proof."""
+    tokens, money, _ = equal()
+    again = {**TOKENS, INPUT: TOKENS[INPUT] + TOKENS[CACHE_READ]}
+    other = {**again, INPUT: again[INPUT] + (0 if is_on_each_day else 7)}
+    counted = [use(day, other if day == DAYS[3] else again) for day in DAYS]
+    counted += [
+        use(day, {meter: count // 2 for meter, count in TOKENS.items()}, key="b", calls=5) for day in DAYS
+    ]
+    if days < len(DAYS):
+        uses = equal()[2]
+        counted = [*counted[:days], *(one for one in uses if one.day >= DAYS[days] or one.key == "b")]
+    claimed, unexplained, _ = found((tokens, money, counted))
+    is_proof = is_on_each_day and days == len(DAYS)
+    assert is_proof == (["cached_twice"] == [claim.cause for claim in claimed if claim.sure == "exact"])
+    assert not is_proof or unexplained == 0
+
+
 def test_writes_alone() -> None:
     """The bill states one-hour cache writes only as writes, without their duration."""
     tokens, money, counted = equal()
@@ -661,7 +711,7 @@ def test_every_cause_is_documented() -> None:
     code = "".join(path.read_text() for path in Path("gateway/bills/reconciliation").rglob("*.py"))
     causes = set(re.findall(r'(?:claim_entries(?:_with_price_differences)?|build_claim)\(\s*"(\w+)"', code))
     assert {"failed_calls", "posted_late", "no_bill", "other_model"} < causes
-    listed = re.findall(r"^\| (`.+`) \|", Path("docs/reconciliation.md").read_text(), re.MULTILINE)
+    listed = re.findall(r"^\| (`.+`) \|", Path("docs/bills/reconciliation.md").read_text(), re.MULTILINE)
     assert causes <= {name for cell in listed for name in re.findall(r"`(\w+)`", cell)}
 
 

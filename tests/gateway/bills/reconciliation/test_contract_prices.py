@@ -9,13 +9,7 @@ from random import Random
 import pytest
 
 from tests.gateway.bills.reconciliation.faults import FAULTS, SNAPSHOTS, replaced, term_of
-from tests.gateway.bills.reconciliation.judging import (
-    HINTED,
-    RIGHT,
-    dollars,
-    judged_alone,
-    judged_together,
-)
+from tests.gateway.bills.reconciliation.judging import HINTED, RIGHT, dollars, judged_alone, judged_together
 from tests.gateway.bills.reconciliation.plants import HAVE_MODELS, PLANTS, Plant, planted
 from tests.gateway.bills.reconciliation.simulator import BEDROCK, DAYS, MODELS, OPENAI
 from tests.gateway.bills.reconciliation.test_failed_and_late import agrees_with_the_month
@@ -108,7 +102,7 @@ async def test_a_round_share_of_the_contract_is_no_other_discount(factor: str) -
     assert "contract_price" not in {claim.cause for claim in found.claims}
 
 
-@pytest.mark.parametrize("factor", ["0.995", "0.7"])
+@pytest.mark.parametrize("factor", part(["0.995", "0.7"], every=2))
 async def test_an_ignored_contract_on_a_bill_in_euros(factor: str) -> None:
     """
     On a bill in euros that ignores a contract, the exchange rate is one that the market had. If the market had the

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 from itertools import product
 from random import Random, SystemRandom
 
@@ -29,6 +30,7 @@ from tests.gateway.bills.reconciliation.judging import (
     sums_of,
 )
 from tests.gateway.bills.reconciliation.plants import FAILED, LATE, PLANTS, Plant, planted
+from tests.gateway.bills.reconciliation.plants import full_days as full_days
 from tests.gateway.bills.reconciliation.simulator import ALL_PROVIDERS, BEDROCK, DAY_S, OPENAI
 from tests.rounds import IS_LONG, part
 
@@ -37,9 +39,14 @@ PAIRS = 400 if IS_LONG else 1
 CLEAN = 20 if IS_LONG else 2  # number of random months without any cause
 
 
+@cache
+def plant_of(provider: str, seed: int, name: str) -> Plant:
+    return PLANTS[name](Random(f"{seed} {name} {provider}"), provider)
+
+
 def plants_of(provider: str, seed: int, names: Iterable[str]) -> list[Plant]:
     """Return plants, or nothing if the provider's bill cannot show them or cannot tell them apart."""
-    plants = [PLANTS[name](Random(f"{seed} {name} {provider}"), provider) for name in names]
+    plants = [plant_of(provider, seed, name) for name in names]
     causes = [cause for plant in plants for cause in plant.causes]
     is_possible = all(provider in plant.providers for plant in plants)
     return plants if is_possible and len(set(causes)) == len(causes) else []
@@ -109,6 +116,7 @@ async def test_clean_months_are_silent() -> None:
         assert {"agrees"} == {line.state for line in found.days}
 
 
+@pytest.mark.usefixtures("full_days")
 @pytest.mark.parametrize("provider", [OPENAI, BEDROCK])
 async def test_late_rows_without_proof_are_no_fact(provider: str) -> None:
     """If calls are missing as well, no equation shows that a day's rows are late. Neither day is then a fact."""

@@ -21,13 +21,7 @@ from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.gathering import convert_to_dollars
 from gateway.bills.reconciliation.matching import token_meter
 from gateway.bills.reconciliation.sides import INPUT, OUTPUT, BilledTokens, CountedUse
-from tests.gateway.bills.reconciliation.judging import (
-    INVENTED,
-    WRONG,
-    dollars,
-    judged_together,
-    sums_of,
-)
+from tests.gateway.bills.reconciliation.judging import INVENTED, WRONG, dollars, judged_together, sums_of
 from tests.gateway.bills.reconciliation.plants import FAILED, LATE, NEW_PLANTS, PLANTS, Plant, planted
 from tests.gateway.bills.reconciliation.simulator import ALL_PROVIDERS, ANTHROPIC, DAY_S, DAYS, GOOGLE, OPENAI
 from tests.rounds import part, some

@@ -76,7 +76,7 @@ MODEL = min(MODELS[ANTHROPIC])  # the test uses a model that has no price for la
             (ANTHROPIC, lambda row: "0.9" if row.model == MODEL else "1", {"", "batch"}),
             (OPENAI, lambda row: "1.2" if row.model == min(MODELS[OPENAI]) else "1", {"", "batch"}),
         ],
-        every=2,
+        every=4,
     ),
 )
 async def test_pasting_makes_the_month_agree(

@@ -37,10 +37,7 @@ async def test_region_claim_holds_next_to_another_cause(provider: str, other: st
     first, second = [dollars(difference(provider, SEED, [plant])) for plant in plants]
     assert {"region", *plants[1].causes} == set(sums)
     [cause] = plants[1].causes
-    for claimed, share in (
-        (sums["region"], (first, whole - second)),
-        (sums[cause], (second, whole - first)),
-    ):
+    for claimed, share in ((sums["region"], (first, whole - second)), (sums[cause], (second, whole - first))):
         near = max(map(abs, share)) / 50 + Decimal("0.005")
         assert min(share) - near <= claimed <= max(share) + near
 

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from gateway.bills.reconciliation.comparing import ComparisonInput, Reconciliation, compare_bill_with_ledger
-from gateway.bills.reconciliation.matching import classify_bill_rows, middle_day_of_row
+from gateway.bills.reconciliation.matching import classify_bill_rows
 from gateway.bills.reconciliation.sides import OTHER, PARTS
 from gateway.bills.statements.importing import ReportFile, read_reports
 from spool.money import UNIT
-from spool.statements import StatementRow
+from spool.statements import StatementRow, day_of_row
 
 CASES = Path(__file__).parents[3] / "statements"
 FILES = sorted(path for path in CASES.glob("*/*") if not path.name.endswith(".expected.json"))
@@ -37,7 +37,7 @@ def unpriced(model: str, tier: str, day: int, context: int) -> Mapping[str, int]
 
 def compared(provider: str, rows: list[StatementRow]) -> Reconciliation:
     """Reconcile all days from the first to the last, including open days."""
-    first, last = min(middle_day_of_row(row) for row in rows), max(row.end for row in rows)
+    first, last = min(day_of_row(row) for row in rows), max(row.end for row in rows)
     sides = ComparisonInput(
         provider=provider,
         days=range(min(first, min(row.start for row in rows) // DAY_S * DAY_S), last + DAY_S, DAY_S),

@@ -31,6 +31,7 @@ from tests.gateway.bills.reconciliation.judging import (
     sums_of,
 )
 from tests.gateway.bills.reconciliation.plants import PLANTS, Plant, Rows, planted
+from tests.gateway.bills.reconciliation.plants import full_days as full_days
 from tests.gateway.bills.reconciliation.simulator import (
     ALL_PROVIDERS,
     ANTHROPIC,
@@ -50,19 +51,11 @@ ONCE_WRONG = (
     # One day still had a rate from other calls, and this rate was mistaken for a price.
     (ANTHROPIC, 18001, ("batch key", "pacific")),
     # A key got the rates of other keys.
-    (
-        ANTHROPIC,
-        12001,
-        ("key", "local hours", "unsized"),
-    ),
+    (ANTHROPIC, 12001, ("key", "local hours", "unsized")),
     # hours without calls were not named if each day also lacked some calls
     (GOOGLE, 22001, ("key", "half a day")),
     # half a day was missing in the ledger, which was mistaken for a double bill
-    (
-        AZURE,
-        23001,
-        ("half a day", "local hours"),
-    ),
+    (AZURE, 23001, ("half a day", "local hours")),
     (GOOGLE, 23001, ("half a day", "price")),  # a day's price was applied to the calls that the day lacked
     # a discount on all days was mistaken for a price of some days
     (AZURE, 16001, ("input price", "discount", "dear days")),
@@ -75,17 +68,9 @@ ONCE_WRONG = (
     # a day with hours without calls was mistaken for a double bill
     (GOOGLE, 23002, ("half a day", "twice", "searches")),
     # One day was billed twice, and less than half of the other days lacked calls.
-    (
-        GOOGLE,
-        23002,
-        ("share", "four days", "twice"),
-    ),
+    (GOOGLE, 23002, ("share", "four days", "twice")),
     # Reports without tokens, at other hours than the calls, were mistaken for unreported calls.
-    (
-        BEDROCK,
-        23003,
-        ("twice", "local hours", "unsized"),
-    ),
+    (BEDROCK, 23003, ("twice", "local hours", "unsized")),
     # missing calls hid a changed price, and this price was applied to the missing calls
     (GOOGLE, 31007, ("key", "input price")),
     # a model without counted calls got the price of another model
@@ -187,6 +172,7 @@ async def test_causes_together(number: int, provider: str) -> None:
     }
 
 
+@pytest.mark.usefixtures("full_days")
 @pytest.mark.parametrize(("provider", "seed", "names"), part(ONCE_WRONG, every=15))
 async def test_combinations_of_causes_that_failed_before_pass(
     provider: str, seed: int, names: tuple[str, ...]

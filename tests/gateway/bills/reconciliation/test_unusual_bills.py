@@ -26,12 +26,7 @@ from gateway.bills.reconciliation.restating import BillConversion
 from spool.currencies import SCALE
 from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.faults import FAULTS
-from tests.gateway.bills.reconciliation.judging import (
-    INVENTED,
-    WRONG,
-    holds,
-    judged_together,
-)
+from tests.gateway.bills.reconciliation.judging import INVENTED, WRONG, holds, judged_together
 from tests.gateway.bills.reconciliation.plants import (
     PLANTS,
     SOURCES_OF_MONEY,

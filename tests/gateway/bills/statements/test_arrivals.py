@@ -13,7 +13,8 @@ FIRST = 1_785_542_400  # 2026-08-01
 
 def info(source: str = "openai_costs", account: str = "", days: int = 10, **fields: Any) -> StatementInfo:
     values: dict[str, Any] = {"provider": "openai", "start": FIRST, "end": FIRST + days * DAY_S, "settled": True,
-                              "imported_at": 0.0, "rows": 1}  # fmt: skip
+                              "imported_at": 0.0, "rows": 1, "used_from": FIRST,
+                              "used_until": FIRST + days * DAY_S}  # fmt: skip
     return StatementInfo(source=source, account=account, **{**values, **fields})
 
 

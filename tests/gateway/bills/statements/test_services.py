@@ -5,7 +5,24 @@ from __future__ import annotations
 import pytest
 
 from gateway.bills.statements import cloud_meters
+from gateway.bills.statements.sources import azure
 from gateway.bills.statements.sources.google import _line_kind as google_kind
+
+
+@pytest.mark.parametrize(
+    ("meter", "model"),
+    [
+        ("Provisioned Managed Global Unit", None),
+        ("Provisioned Managed Data Zone Unit", None),
+        ("gpt image 1 img outp glbl Tokens", "gpt-image-1"),
+        ("gpt-image-1.5 img inp glbl", "gpt-image-1.5"),
+        ("gpt image 1 mini img cchd inp glbl Tokens", "gpt-image-1-mini"),
+        ("gpt rt aud 0828 img Inp glbl Tokens", "gpt-rt-0828"),
+    ],
+)
+def test_an_azure_meter_names_its_model(meter: str, model: str | None) -> None:
+    """Capacity is of no model, so that it is compared with the capacity of a contract."""
+    assert model == azure.parse_model(meter)
 
 
 @pytest.mark.parametrize(

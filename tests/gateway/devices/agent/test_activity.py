@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.devices.agent import activity
-from gateway.devices.agent.activity import ActivityRecorder, newer_call_ends, read_activity
+from gateway.devices.agent.activity import ActivityRecorder, read_activity
 from spool.log.values import Commit
 
 
@@ -36,16 +36,6 @@ async def test_a_full_disk_is_logged_and_tried_again(
     await _written()
     assert {"codex", "claude_code"} == read_activity(missing).keys()
     await recorder.stop()
-
-
-def test_a_call_after_the_clock_was_set_back_is_the_newest() -> None:
-    """
-    After the clock was set back, the known time of the newest call may be in the future. A new call replaces it,
-    because it would otherwise hide later calls, whose uses would seem to be lost.
-    """
-    known = {"codex": 7200.0, "copilot": 90.0}
-    assert {"codex": 100.0} == newer_call_ends(known, {"codex": 100.0, "copilot": 80.0, "": 99.0}, now=110.0)
-    assert {} == newer_call_ends(known, {"codex": 100.0}, now=7200.0)
 
 
 async def _written() -> None:

@@ -82,6 +82,10 @@ def test_the_table(
         ("overridden", "losing", MINUTE, ("overridden", "", "losing")),
         ("overridden", "heard", DAY, ("overridden", "", "heard")),
         ("overridden", "heard", MINUTE, ("reporting", "", "heard")),
+        ("unused", "unseen", DAY, ("reporting", "", "heard")),
+        ("unused", "unseen", DAY + 1, ("unseen", "", "unseen")),
+        ("unused", "unseen", None, ("unseen", "", "unseen")),
+        ("overridden", "unseen", DAY, ("overridden", "", "heard")),
     ],
 )
 def test_an_agent_that_states_the_use_knows_better(
@@ -101,6 +105,69 @@ def test_an_agent_that_states_the_use_knows_better(
         )
         state, cause, _, found = state_cause_setting_and_use(evidence, moment=NOW)
         assert expected == (state, cause, found)
+
+
+@pytest.mark.parametrize(
+    ("newest", "claim", "expected"),
+    [
+        (None, "unused", ("unseen", "direct", "unseen")),
+        (DAY, "unused", ("unreachable", "no_record", "losing")),
+        (MINUTE, "unused", ("reporting", "", "heard")),
+        (None, "overridden", ("overridden", "", "losing")),
+        (None, "not_installed", ("unreachable", "no_record", "losing")),
+    ],
+)
+def test_an_assistant_that_sends_to_the_gateway(
+    newest: float | None, claim: str, expected: tuple[str, str, str]
+) -> None:
+    """Until a call names the device, calls may arrive without one. Then the hours of use and calls decide."""
+    evidence = AssistantEvidence(
+        claim=claim,
+        newest=None if newest is None else NOW - newest,
+        since=SINCE,
+        unheard=NOW - 71 * MINUTE,
+        is_direct=True,
+    )
+    state, cause, _, use = state_cause_setting_and_use(evidence, moment=NOW)
+    assert expected == (state, cause, use)
+    unused = state_cause_setting_and_use(evidence._replace(unheard=None), moment=NOW)
+    assert "unseen" not in unused
+
+
+@pytest.mark.parametrize(
+    ("claim", "use", "newest", "refused", "expected"),
+    [
+        ("reporting", "heard", DAY, True, ("unreachable", "disk_full", "losing")),
+        ("reporting", "heard", DAY, False, ("unknown", "disk_full", "heard")),
+        ("unused", "waiting", None, True, ("unreachable", "disk_full", "losing")),
+        ("unused", "none", None, True, ("unknown", "disk_full", "none")),
+        ("unused", "", 14 * DAY, True, ("unreachable", "disk_full", "losing")),
+        ("unused", "", 14 * DAY + 1, True, ("unknown", "disk_full", "none")),
+        ("unused", "losing", None, False, ("unknown", "disk_full", "losing")),
+        ("unknown", "heard", None, True, ("unreachable", "disk_full", "losing")),
+        ("overridden", "losing", None, True, ("overridden", "", "losing")),
+        ("overridden", "heard", None, True, ("unreachable", "disk_full", "losing")),
+        ("not_installed", "", None, True, ("not_installed", "", "none")),
+        ("", "", DAY, True, ("unreachable", "disk_full", "losing")),
+        ("", "", DAY, False, ("unknown", "disk_full", "heard")),
+    ],
+)
+def test_an_agent_without_space(
+    claim: str, use: str, newest: float | None, refused: bool, expected: tuple[str, str, str]
+) -> None:
+    """After a refusal, every assistant used in 14 days loses its calls. Before, and for the others, nobody knows."""
+    evidence = AssistantEvidence(
+        claim=claim,
+        use=use,
+        newest=None if newest is None else NOW - newest,
+        since=NOW,
+        is_full=True,
+        has_refused=refused,
+    )
+    state, cause, _, found = state_cause_setting_and_use(evidence, moment=NOW)
+    assert expected == (state, cause, found)
+    direct = evidence._replace(is_direct=True)
+    assert "disk_full" not in state_cause_setting_and_use(direct, moment=NOW)
 
 
 def test_without_calls_no_claim_makes_an_assistant_reporting() -> None:

@@ -144,6 +144,7 @@ def test_the_word_of_a_machine() -> None:
     unheard = {"codex": {"setting": "configured", "since": 0.0, "unheard": day_ago}}
     codex, off = {"codex": {"state": "unused"}}, {"codex": {"state": "overridden"}}
     waits = {"codex": {"state": "unreachable", "cause": "backlog"}}
+    unseen = {"codex": {"state": "unused", "cause": "several_users", "use": "unseen"}}
     unread = {"codex": {"state": "unknown", "cause": "malformed"}}
     cases: list[tuple[Device, str, bool]] = [
         (device("d", state=REVOKED, replaced_by="e"), "replaced", False),
@@ -155,6 +156,10 @@ def test_the_word_of_a_machine() -> None:
         (device("d", assistants=codex, uses=json.dumps(unheard)), "losing", False),
         (device("d", assistants=unread | {"copilot": {"state": "overridden"}}), "unknown", False),
         (device("d", assistants=off | {"copilot": waits["codex"]}), "at_risk", False),
+        (device("d", assistants=unseen | {"copilot": off["codex"]}), "at_risk", False),
+        (device("d", assistants=unseen | {"copilot": waits["codex"]}), "unseen", False),
+        (device("d", assistants=unseen, newest_calls={"codex": day_ago - 1}), "unseen", False),
+        (device("d", assistants=unseen, newest_calls={"codex": day_ago}), "reporting", True),
         (device("d", assistants=waits, newest_calls=calls), "delayed", True),
         (device("d", assistants=codex, newest_calls=calls), "reporting", True),
         (device("d", assistants=codex, uses=json.dumps(unheard), newest_calls=calls), "reporting", True),
@@ -298,10 +303,7 @@ def test_the_figures_equal_a_count_by_hand() -> None:
             )
         for part in figures.teams:
             members = [each for each in counted if each.team == part.name]
-            assert (part.machines, part.covered) == (
-                len(members),
-                sum(each.covered for each in members),
-            )
+            assert (part.machines, part.covered) == (len(members), sum(each.covered for each in members))
         assert figures.machines == sum(part.machines for part in figures.systems)
 
 

@@ -1,4 +1,4 @@
-"""The format of a price list, as docs/price-list-format.md documents it."""
+"""The format of a price list, as docs/money/price-list-format.md documents it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gateway.intake.rate_cards.card import (
 from spool.processing import MODES, PROVISIONED
 from tests.gateway.intake.test_prices import call
 
-PAGE = (Path(__file__).parents[4] / "docs" / "price-list-format.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs/money/price-list-format.md").read_text()
 [EXAMPLE] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -25,6 +25,7 @@ from gateway.intake.rate_cards.card import (
     RateCard,
     Seller,
 )
+from tests.rounds import reduced
 
 PACKAGED = cards.packaged_card()
 SECTION = PriceSettings()
@@ -196,5 +197,8 @@ def test_threads_may_read_the_packaged_list_at_once() -> None:
     """
     If two threads of a process read the packaged price list first at the same moment, the process does not crash.
     """
-    done = [subprocess.run([sys.executable, "-c", FIRST_USE], check=False).returncode for _ in range(4)]
-    assert [0] * 4 == done
+    done = [
+        subprocess.run([sys.executable, "-c", FIRST_USE], check=False).returncode
+        for _ in range(reduced(4, by=2))
+    ]
+    assert {0} == {*done}

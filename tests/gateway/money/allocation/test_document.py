@@ -1,4 +1,4 @@
-"""The examples of docs/allocation.md are run and match what the page says."""
+"""The examples of docs/money/allocation.md are run and match what the page says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.money.allocation.language import parse_definition
 from spool.ledger.dimensions import DIMENSIONS
 from spool.ledger.ledger import MAX_ROWS
 
-TEXT = (Path(__file__).parents[4] / "docs" / "allocation.md").read_text("utf-8")
+TEXT = (Path(__file__).parents[4] / "docs/money/allocation.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
 KNOWN = (*DIMENSIONS, "tag:service")
 

@@ -22,6 +22,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow
 from spool.sqlite.in_memory import new_in_memory_ledger
 from spool.sqlite.ledger import SqliteLedger
+from tests.rounds import examples
 from tests.spool.contract.test_ledger import records
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog
 
@@ -76,7 +77,7 @@ def sums(rows: list[CostRow]) -> dict[Any, tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "memory"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(kept=st.lists(records(), max_size=8), text=definitions(), other=definitions())
 def test_elements_add_up_to_the_total(
     tmp_path_factory: pytest.TempPathFactory, engine: str, kept: list[Any], text: bytes, other: bytes

@@ -13,11 +13,16 @@ from gateway.configuration.prices import PriceOverride
 from gateway.intake.prices import PriceBook
 from gateway.money.comparison.comparing import compare_costs
 from gateway.money.comparison.sentence import comparison_sentence
-from gateway.money.costs.earlier_period import WHOLE, EarlierPeriodCoverage
+from gateway.money.costs.earlier_period import WHOLE, ComparedTimes, EarlierPeriodCoverage
+from spool.ledger.periods import HOUR, ComparedSpans
 from tests.gateway.money.comparison.test_comparing import BASELINE, BOOK, QUERY, MadeUp, spent
 
 GPT = ("openai", "gpt-4o")
-PAST = EarlierPeriodCoverage(state=WHOLE, known_from=None, comparable_days=0)
+SPANS = ComparedSpans((QUERY.since, QUERY.until), (BASELINE.since, BASELINE.until), None, HOUR)
+PAST = (
+    EarlierPeriodCoverage(state=WHOLE, known_from=None, comparable_days=0),
+    ComparedTimes(spans=SPANS, at=QUERY.until.timestamp(), currency="USD", since_cut=None, rest_cost=None),
+)
 NEW = BOOK.with_override(
     PriceOverride(model="gpt-4o", since="2026-11-01", input=Decimal(5), output=Decimal(20))
 )
@@ -53,7 +58,7 @@ async def test_the_reason_has_two_numbers(
     """The part with the largest amount is the reason, and the parts add up to the change."""
     ledger = MadeUp(spent(1, "a", GPT, *now), spent(2, "a", GPT, *before))
     comparison = await compare_costs(ledger, QUERY, BASELINE, top=5, prices=book)
-    text = comparison_sentence(comparison, PAST)
+    text = comparison_sentence(comparison, *PAST)
     assert reason in text
     [driver] = comparison.drivers
     assert driver.now.cost - driver.before.cost == driver.parts.change
@@ -66,7 +71,7 @@ async def test_a_new_price_is_a_reason() -> None:
     price = PriceOverride(model="own-model", since="2026-11-01", input=Decimal(3), output=Decimal(6))
     comparison = await compare_costs(ledger, QUERY, BASELINE, top=5, prices=BOOK.with_override(price))
     assert "because prices rose: own-model input $3, before without a price" in comparison_sentence(
-        comparison, PAST
+        comparison, *PAST
     )
 
 
@@ -77,11 +82,8 @@ async def test_large_inputs_are_no_other_models() -> None:
     """
     gemini = ("gcp.gemini", "gemini-2.5-pro")
     for size in (201_000, 198_000):
-        ledger = MadeUp(
-            spent(1, "a", gemini, "7", 20 * size, 20),
-            spent(2, "a", gemini, "9", 20 * size, 20),
-        )
-        text = comparison_sentence(await compare_costs(ledger, QUERY, BASELINE, top=5, prices=BOOK), PAST)
+        ledger = MadeUp(spent(1, "a", gemini, "7", 20 * size, 20), spent(2, "a", gemini, "9", 20 * size, 20))
+        text = comparison_sentence(await compare_costs(ledger, QUERY, BASELINE, top=5, prices=BOOK), *PAST)
         assert "prices" not in text
         assert "other models" not in text
         assert "a million tokens, before $" in text
@@ -95,5 +97,7 @@ async def test_a_group_that_fell_is_no_reason_of_a_rise() -> None:
         spent(1, None, GPT, "12", 10**6, 10),
         spent(2, None, GPT, "2", 10**6, 10),
     )
-    text = comparison_sentence(await compare_costs(ledger, QUERY, BASELINE, top=5, prices=BOOK), PAST)
-    assert text.startswith("$6.00 more, in calls without a known name, or in small groups; a -$4.00, at $")
+    text = comparison_sentence(await compare_costs(ledger, QUERY, BASELINE, top=5, prices=BOOK), *PAST)
+    assert text.startswith(
+        "1 Nov against 31 Oct: $6.00 more, in calls without a known name, or in small groups; a -$4.00, at $"
+    )

@@ -1,15 +1,25 @@
-"""Findings about the fleet: one per cause and team, with the machines, their users and the repair."""
+"""Findings about the fleet: one for all lost calls, and others per team, with machines, users and repairs."""
 
 from __future__ import annotations
 
 import json
 import re
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
+
+import pytest
 
 from gateway.devices.fleet.assistant_states import AssistantState
 from gateway.devices.fleet.coverage import FleetRow, fleet_row_of_device, fleet_row_of_machine_without_device
-from gateway.devices.fleet.heartbeat_facts import ASSISTANT_TITLES, CAUSES, NO_AGENT, NO_RECORD, NOT_FORWARDED
+from gateway.devices.fleet.heartbeat_facts import (
+    ASSISTANT_TITLES,
+    CAUSES,
+    DISK_FULL,
+    NO_AGENT,
+    NO_RECORD,
+    NOT_FORWARDED,
+)
 from gateway.devices.fleet.repairs import _REPAIRS, repair_of_cause
 from gateway.devices.machine_state import (
     CLOCK_WRONG,
@@ -20,14 +30,14 @@ from gateway.devices.machine_state import (
 )
 from gateway.money.insights.detector_facts import DAY_S, InsightFacts
 from gateway.money.insights.detectors.fleet import (
-    assistant_not_reporting,
+    fleet_losing,
     machine_trouble,
     missing_device,
-    policy_not_applied,
     policy_outdated,
     stopped_agent,
 )
 from gateway.money.insights.detectors.machines import reinstalled_device
+from gateway.money.lost_calls import FleetLosses
 from gateway.normalise.assistants import ASSISTANTS
 from spool.devices.device import REVOKED_UPSTREAM, Device
 from spool.record import utc_iso
@@ -60,40 +70,123 @@ def titles(findings: Any) -> list[str]:
 
 
 def test_every_cause_has_words_and_a_repair() -> None:
-    causes = {(state, cause) for state, known in CAUSES.items() for cause in known}
+    # the gateway's word for an assistant in use that nobody can judge
+    causes = {
+        ("unseen" if state == "unused" else state, cause)
+        for state, known in CAUSES.items()
+        for cause in known
+    }
     of_gateway = {("unknown", NO_AGENT), ("unreachable", NO_RECORD), ("unreachable", NOT_FORWARDED)}
+    of_gateway |= {("unseen", "direct"), ("unknown", DISK_FULL), ("unreachable", DISK_FULL)}
     assert causes | of_gateway | {CLOCK_WRONG, REVOKED_THERE} == _REPAIRS.keys()
     assert "is not set up" == repair_of_cause(("not_configured", "")).words
 
 
-def test_assistants_that_do_not_report() -> None:
-    """Machines with one cause and one team share a finding. Fine assistants and machines without facts have none."""
-    elsewhere = AssistantState("codex", "overridden", "other_endpoint")
+ELSEWHERE = AssistantState("codex", "overridden", "other_endpoint")
+LOST = AssistantState("codex", "unreachable", "agent_down", use="losing")
+FINE = AssistantState("codex", "reporting")
+BACKLOG = AssistantState("codex", "unreachable", "backlog", use="delayed")
+
+
+def test_all_machines_that_lose_calls_share_a_finding() -> None:
+    """It lists the causes with their machines. Fine assistants and machines without facts have none."""
     other = AssistantState("claude-code", "overridden", "other_endpoint")
     facts = InsightFacts(
         now=NOW,
         fleet=[
-            *(row(f"s{n}", elsewhere, team="search", user="ada") for n in range(30)),
+            *(row(f"s{n}", ELSEWHERE, team="search", user="ada") for n in range(30)),
             row("s-other", other, team="search"),
-            row("lone", elsewhere, user="bob"),
             row("policy", AssistantState("codex", "not_configured", "policy_not_applied"), team="ads"),
-            row("fine", AssistantState("codex", "reporting"), team="ads"),
+            row("lost", LOST, team="ads", user="bob"),
+            row("fine", FINE, team="ads"),
             row("bare"),
-            row("waits", AssistantState("codex", "unreachable", "backlog", use="delayed"), team="ads"),
+            row("waits", BACKLOG, team="ads"),
         ],
     )
-    first, second = assistant_not_reporting(facts)
+    [finding] = fleet_losing(facts)
+    assert finding.draft.title == "Calls of coding assistants are lost on 1 machine"
+    text = finding.draft.description
+    assert "Calls are lost on 1 of 36 machines, and may be lost on 32 more." in text
+    for line in (
+        "- 31 machines: A coding assistant sends to another endpoint",
+        "- 1 machine: Codex has not received the policy",
+        "- 1 machine: Codex is used while the agent is stopped",
+    ):
+        assert line in text
+    assert "Start the agent's service." in text and "missing in the last" not in text
+    machines = {line.split(",")[0] for line in finding.csv.splitlines()[1:]}
+    assert machines == {*(f"s{n}" for n in range(30)), "s-other", "policy", "lost"}
+    [alone] = fleet_losing(
+        InsightFacts(now=NOW, fleet=[row("lone", ELSEWHERE, user="bob"), row("fine", FINE)])
+    )
+    assert alone.draft.title == "Codex on lone sends to another endpoint"
+    assert "It belongs to bob." in alone.draft.description
+    assert alone.key == finding.key
+    later = InsightFacts(now=NOW, fleet=[row(f"s{n}", ELSEWHERE) for n in range(3)])
+    assert titles(fleet_losing(later)) == ["Codex on 3 machines sends to another endpoint"]
+    assert fleet_losing(InsightFacts(now=NOW, fleet=[row("waits", BACKLOG), row("fine", FINE)])) == []
+
+
+def test_losses_without_costs_state_only_their_number() -> None:
+    losses = FleetLosses(
+        first="2026-11-24",
+        last="2026-11-30",
+        calls=3,
+        estimated=Decimal(90),
+        counted=Decimal(10),
+        calls_by_team={},
+    ).without_costs()
+    [finding] = fleet_losing(InsightFacts(now=NOW, fleet=[row("lone", ELSEWHERE)], losses=losses))
     assert (
-        "A coding assistant on 31 machines of the team search sends to another endpoint" == first.draft.title
+        "At least 3 calls are missing" in finding.draft.description and "$" not in finding.draft.description
     )
-    assert "Calls of Claude Code, Codex do not" in first.draft.description
-    assert "s0: ada" in first.draft.description and "and 19 more" in first.draft.description
-    assert "Codex on lone sends to another endpoint" == second.draft.title
-    assert "It belongs to bob." in second.draft.description
-    assert ["Codex on policy of the team ads has not received the policy"] == titles(
-        policy_not_applied(facts)
+    assert finding.draft.cost_impact == "0.00"
+
+
+@pytest.mark.parametrize(
+    ("estimated", "counted", "severity"),
+    [
+        ("4.99", "95.01", "info"),
+        ("5", "95", "warning"),
+        ("19.99", "80.01", "warning"),
+        ("20", "80", "critical"),
+        ("1", "0", "critical"),
+        (None, "80", "info"),
+        ("0", "80", "info"),
+    ],
+)
+def test_the_lost_money_decides_the_severity(estimated: str | None, counted: str, severity: str) -> None:
+    """One machine of many may lose most of the money."""
+    losses = FleetLosses(
+        first="2027-01-09",
+        last="2027-01-15",
+        calls=41,
+        people=3,
+        estimated=None if estimated is None else Decimal(estimated),
+        counted=Decimal(counted),
+        calls_by_team={},
     )
-    assert len({each.key for each in (first, second, *policy_not_applied(facts))}) == 3
+    rows = [row("lost", LOST), *(row(f"fine-{n}", FINE) for n in range(200))]
+    [finding] = fleet_losing(InsightFacts(now=NOW, fleet=rows, losses=losses))
+    assert finding.severity == severity
+    about = "." if estimated is None else f", about ${Decimal(estimated):.2f}."
+    assert f"At least 41 calls of 3 people are missing in the last 7 days{about}" in finding.draft.description
+    assert Decimal(finding.draft.cost_impact) == Decimal(estimated or 0)
+    assert fleet_losing(InsightFacts(now=NOW, fleet=rows[1:], losses=losses)) == []
+
+
+def test_many_small_causes_are_as_severe_as_a_large_one() -> None:
+    """Half of a fleet loses calls for many causes, each of which a few machines have."""
+    causes = [cause for cause in _REPAIRS if cause[0] in ("overridden", "telemetry_off", "unreachable")]
+    lost = [
+        row(f"m{n}", AssistantState("codex", *causes[n % len(causes)], use="losing"))
+        for n in range(2 * len(causes))
+    ]
+    [finding] = fleet_losing(
+        InsightFacts(now=NOW, fleet=[*lost, *(row(f"f{n}", FINE) for n in range(len(lost)))])
+    )
+    assert finding.severity == "critical"
+    assert "and " in finding.draft.description and "more" in finding.draft.description
 
 
 def test_agents_that_stopped_on_machines_that_the_mdm_still_sees() -> None:
@@ -180,7 +273,7 @@ def test_machines_with_a_wrong_clock_or_revoked_upstream() -> None:
         "2 machines of the team a sent a time that is wrong by more than 5 minutes",
         "there stayed enrolled here after the upstream revoked the device",
     ] == titles(machine_trouble(InsightFacts(now=NOW, fleet=rows)))
-    assert not assistant_not_reporting(InsightFacts(now=NOW, fleet=rows))
+    assert not fleet_losing(InsightFacts(now=NOW, fleet=rows))
 
 
 def test_machines_with_an_older_policy() -> None:

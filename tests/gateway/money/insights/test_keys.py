@@ -161,8 +161,7 @@ def test_the_end_of_a_used_key_is_urgent(in_s: float, last_accessed: float | Non
 
 
 @pytest.mark.parametrize(
-    ("fields", "tries", "told"),
-    [({}, 3, 1), ({}, 0, 0), ({"status": "Disabled"}, 3, 0)],
+    ("fields", "tries", "told"), [({}, 3, 1), ({}, 0, 0), ({"status": "Disabled"}, 3, 0)]
 )
 def test_an_expired_key_that_is_still_used(fields: dict[str, Any], tries: int, told: int) -> None:
     """An expired key is critical once a sender was refused, because its records are missing."""

@@ -29,6 +29,7 @@ from gateway.money.insights.detectors.statements import (
     statement_stale,
 )
 from spool.money import UNIT
+from spool.registry.notices import NOT_ARRIVING
 from tests.gateway.bills.reconciliation import simulator
 from tests.gateway.money.insights.examples import NOW, TODAY, found
 
@@ -257,3 +258,18 @@ def test_no_title_names_two_equal_amounts() -> None:
     ]  # fmt: skip
     [finding] = found(reconciliation_difference, reconciled=reconciled(days=days))
     assert ["10.00"] == re.findall(r"[$]([0-9.]+)", finding.draft.title)
+
+
+def test_a_refused_pull_is_critical_after_a_day() -> None:
+    """
+    A pull that would remove final figures is critical 24 hours after its first refusal, with the reason, although its
+    newest bills are in time.
+    """
+    fields = {"failure": "nothing was stored, because it would remove stored figures"}
+    fresh = NOW - HOUR_S
+    assert [] == found(statement_stale, arrivals=[pulled(fresh, refused_since=NOW - DAY_S + 1, **fields)])
+    [finding] = found(statement_stale, arrivals=[pulled(fresh, refused_since=NOW - DAY_S, **fields)])
+    assert NOT_ARRIVING == finding.draft.category
+    assert finding.draft.title.startswith("The bills that costs pulls are refused since ")
+    assert fields["failure"] in finding.draft.description
+    assert "tollhouse reconcile pull --name costs --replace" in finding.draft.description

@@ -20,7 +20,7 @@ HOUR_S = 3600.0
 CREATED = NOW - 10 * DAY_S
 TOKEN = EnrolmentToken(
     id="t1", name="mdm", uses=9999, expires_at=NOW + DAY_S, digest="", created=CREATED, created_by="ada",
-    last_updated=CREATED,
+    last_updated=CREATED, per_hour=0,
 )  # fmt: skip
 
 
@@ -33,6 +33,7 @@ def device(number: int, at: float, *, token: str = "t1", hardware: str = "") -> 
         token=token,
         fingerprint=f"f{number}",
         hardware_id=hardware,
+        generation=int(at),
     )
 
 
@@ -107,6 +108,31 @@ def test_a_later_burst_is_a_new_one() -> None:
     assert first.key == second.key
     assert first.newest is not None and second.newest is not None and first.newest < second.newest
     assert "100 machines" in second.draft.description and "more than 25" in second.draft.description
+
+
+@pytest.mark.parametrize(
+    ("per_hour", "seconds", "is_found"),
+    [
+        (200, [18] * 199, True),
+        (200, [18] * 198, False),
+        (3, [1799, 1800], True),
+        (3, [1800, 1800], False),
+        (1, [], True),
+    ],
+)
+def test_a_limit_that_is_reached(per_hour: int, seconds: list[int], is_found: bool) -> None:
+    """Also on the token's first day, and at once: with the enrolment after which the next one is refused."""
+    times = [NOW - 3600 + sum(seconds[:n]) for n in range(len(seconds) + 1)]
+    token = replace(TOKEN, per_hour=per_hour, created=times[0])
+    facts = InsightFacts(now=NOW, devices=[device(n, at) for n, at in enumerate(times)], tokens=[token])
+    found = token_burst(facts)
+    assert is_found == bool(found)
+    for each in found:
+        assert (WARNING, times[-1]) == (each.severity, each.newest)
+        assert f"{per_hour} machines enrolled with it within an hour" in each.draft.description
+        assert "--per-hour" in each.draft.description
+    assert not token_burst(replace(facts, tokens=[replace(token, per_hour=0)]))
+    assert not token_burst(replace(facts, now=NOW + 7 * DAY_S))
 
 
 @pytest.mark.parametrize(("copies", "is_found"), [(19, False), (20, True)])

@@ -334,8 +334,7 @@ CLAUDE_CODE = {"device_id": "d" * 64, "account_uuid": "acc-1", "session_id": "5c
 
 
 @pytest.mark.parametrize(
-    "end_user",
-    [json.dumps(CLAUDE_CODE), "user_" + "d" * 64 + "_account_acc-1_session_5c9d"],
+    "end_user", [json.dumps(CLAUDE_CODE), "user_" + "d" * 64 + "_account_acc-1_session_5c9d"]
 )
 def test_claude_code_names_its_session_in_the_end_user(event: dict[str, Any], end_user: str) -> None:
     """

@@ -183,10 +183,7 @@ def test_no_bytes_break_a_format(format: str, data: st.DataObject) -> None:
     body[at : at + data.draw(st.sampled_from([0, 1, len(noise), len(body)]))] = noise
     outcome = taken(data.draw(st.sampled_from([format, None])), bytes(body))
     # If the bytes may be OTLP, other tests cover them.
-    if outcome is not None and format not in (
-        "openrouter",
-        "cloudflare",
-    ):
+    if outcome is not None and format not in ("openrouter", "cloudflare"):
         assert_sound(outcome)
 
 
@@ -195,7 +192,7 @@ def test_a_number_beyond_any_number_breaks_no_format(format: str) -> None:
     """If a number's exponent is too large for a Decimal, only this value is unknown or rejected."""
     marker = json.dumps(CANARY).encode()
     for payload in payloads(format):
-        for path in some([*places(payload)], every=3):
+        for path in some([*places(payload)], every=9):
             body = json.dumps(put(payload, path, CANARY)).encode()
             outcome = taken(format, body.replace(marker, b"1e99999999999999999999"))
             if outcome is not None:

@@ -56,7 +56,7 @@ def in_line(payload: Payload) -> None:
     payload.update(STATED)
 
 
-# Where each format has the units. The names are those of the table in docs/costs.md.
+# Where each format has the units. The names are those of the table in docs/money/costs.md.
 PLACES: Mapping[str, Mapping[str, Callable[[Payload], None]]] = {
     "litellm": {"`request_tags`": as_tags, "`spend_logs_metadata`": of_spend_logs},
     "langfuse": {"`metadata` of the trace": of_trace},

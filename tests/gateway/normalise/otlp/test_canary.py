@@ -22,6 +22,7 @@ from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from spool.record import record_to_json
 from tests.gateway.normalise.otlp.items import assert_balanced, finished
 from tests.gateway.normalise.reading import test_content as content_names
+from tests.rounds import part
 
 CASES = Path(__file__).parents[3] / "cases/otlp"
 SIGNALS = {"resourceSpans": "traces", "resourceLogs": "logs", "resourceMetrics": "metrics"}
@@ -52,12 +53,7 @@ FREE_PREFIXES = (
 )  # fmt: skip
 FREE_NAMES = tuple(prefix + name for prefix in FREE_PREFIXES for name in content_names.CONTENT)
 # Addresses that are not stated as the user's. Those that are have a test of their own: test_second_names.py.
-EMAILS = (
-    "enduser.email",
-    "contact.email",
-    "metadata.email",
-    "ai.telemetry.metadata.email",
-)
+EMAILS = ("enduser.email", "contact.email", "metadata.email", "ai.telemetry.metadata.email")
 READ_FOR_NUMBERS = ("gcp.vertex.agent.llm_response", "ai.response.providerMetadata")
 # The decoder reads ids and counts from these kinds of content.
 ANSWERS = (
@@ -84,7 +80,12 @@ def cases() -> list[tuple[str, Path]]:
     return [(key, path) for path in payloads for key in SIGNALS if key in json.loads(path.read_text())]
 
 
-every_case = pytest.mark.parametrize(("key", "path"), cases(), ids=lambda part: getattr(part, "stem", None))
+def named(value: object) -> str | None:
+    return getattr(value, "stem", None)
+
+
+every_case = pytest.mark.parametrize(("key", "path"), cases(), ids=named)
+some_cases = pytest.mark.parametrize(("key", "path"), part(cases(), every=4), ids=named)
 
 
 def items(payload: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -204,14 +205,14 @@ def test_no_canary_gets_into_an_outcome(key: str, path: Path) -> None:
 
 @pytest.mark.proves("Content is dropped by name while decoding")
 @pytest.mark.proves("A prompt reaches the disk under an unexpected name")
-@every_case
+@some_cases
 def test_no_canary_hides_under_a_free_name(key: str, path: Path) -> None:
     """Metadata named by callers is checked word by word, as single attributes and in one object."""
     outcome = read(key, loaded(path, add_free_canaries))
     assert CANARY not in repr(outcome)
 
 
-@every_case
+@some_cases
 def test_canaries_change_no_record(key: str, path: Path) -> None:
     before, after = read(key, loaded(path)), read(key, loaded(path, add_canaries))
     assert [record_to_json(r) | {"id": ""} for r in before.records] == [
@@ -220,14 +221,14 @@ def test_canaries_change_no_record(key: str, path: Path) -> None:
     assert [(p.value, p.template) for p in before.points] == [(p.value, p.template) for p in after.points]
 
 
-@every_case
+@some_cases
 def test_content_cannot_be_stored_by_configuration(key: str, path: Path) -> None:
     """Content is dropped even if `privacy.keep_attributes` names it."""
     options = ReadOptions(keep_attributes=frozenset(CONTENT) - {"error"})
     assert CANARY not in repr(read(key, loaded(path, add_canaries), options))
 
 
-@every_case
+@some_cases
 def test_rejections_say_nothing_of_content(key: str, path: Path) -> None:
     """If every item has impossible numbers, the messages name fields, but neither values nor content."""
     outcome = read(key, loaded(path, add_canaries, change_numbers), ReadOptions(explain=True))
@@ -236,7 +237,7 @@ def test_rejections_say_nothing_of_content(key: str, path: Path) -> None:
     assert not [reject for reject in outcome.rejects if "7.25" in reject.message or "-7" in reject.message]
 
 
-@every_case
+@some_cases
 def test_a_malformed_item_is_not_quoted(key: str, path: Path) -> None:
     """An error names a field and an offset, never the value."""
     payload = loaded(path, add_canaries)

@@ -73,10 +73,7 @@ def test_without_any_id_a_record_is_never_a_duplicate() -> None:
     assert first.id != second.id
 
 
-@pytest.mark.parametrize(
-    "how",
-    [{"event_name": DETAILS}, {"event_name": "", "body": DETAILS}],
-)
+@pytest.mark.parametrize("how", [{"event_name": DETAILS}, {"event_name": "", "body": DETAILS}])
 def test_event_name_is_read_from_field_or_body(how: dict[str, Any]) -> None:
     """The event's name is in the field eventName, or in the body for senders before OTLP 1.5."""
     assert details() == details(**how)

@@ -25,6 +25,7 @@ from tests.gateway.normalise.otlp.payloads import (
     traces,
 )
 from tests.gateway.normalise.outcomes import inferences
+from tests.rounds import part, reduced
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "m"}
 USED = {**CHAT, "gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": 2}
@@ -352,7 +353,9 @@ def _fan(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(("tree", "expected"), [(_chain, 1), (_ladder, DEEP // 2), (_fan, DEEP - 1)])
+@pytest.mark.parametrize(
+    ("tree", "expected"), part([(_chain, 1), (_ladder, DEEP // 2), (_fan, DEEP - 1)], every=3)
+)
 def test_long_chains_and_wide_families_are_settled_in_one_pass(
     tree: Callable[[int], dict[str, Any]], expected: int
 ) -> None:
@@ -417,7 +420,7 @@ def test_path_of_many_failures_is_walked_once() -> None:
     Each failure is linked to the topmost span above it. With many failures under a long chain, the path up is
     walked only once.
     """
-    depth = 12_000
+    depth = reduced(12_000, by=4)
     chain = [span(number, HTTP, parent=number + 1) for number in range(1, depth + 1)]
     failed = [span(depth + 10 + number, FAILED, parent=1) for number in range(depth)]
     began = process_time()

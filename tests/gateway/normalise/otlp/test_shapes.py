@@ -167,7 +167,7 @@ def read(body: bytes) -> ReadOutcome:
     )
 
 
-@pytest.mark.parametrize("number", part(range(len(trace_requests())), every=8))
+@pytest.mark.parametrize("number", part(range(len(trace_requests())), every=24))
 def test_familiar_spans_are_read_like_unfamiliar_ones(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The outcome is the same with warm caches, with caches of eight entries, and without any."""
     chance = Random(number)

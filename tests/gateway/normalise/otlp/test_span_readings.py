@@ -81,7 +81,7 @@ def certain(outcome: ReadOutcome) -> ReadOutcome:
     return outcome
 
 
-@pytest.mark.parametrize("number", part(range(len(trace_requests())), every=3))
+@pytest.mark.parametrize("number", part(range(len(trace_requests())), every=9))
 def test_remembered_facts_equal_facts_that_are_read(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = Random(number)
     body = trace_requests()[number]

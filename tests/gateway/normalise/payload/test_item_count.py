@@ -22,6 +22,7 @@ from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload.body_limits import BodyReadLimits
 from tests.gateway.normalise.formats.payloads import cases, run
+from tests.rounds import reduced
 
 JUNK = [b"{}", b"null", b"1", b'{"a":', b"", b"NaN", b"[]", b"[{},{}]", b'{"batch":[{},{},{}]}', b'"x"']
 LIMITS = (1, 3, 7, 40)
@@ -63,7 +64,7 @@ def bodies(format: str, rng: random.Random) -> list[bytes]:
     """
     real = [case.body for case in cases(format) if len(case.body) < 20_000]
     found = []
-    for _ in range(12):
+    for _ in range(reduced(12, by=3)):
         items = [
             rng.choice(real if real and rng.random() < 0.4 else JUNK) for _ in range(rng.randrange(1, 12))
         ]

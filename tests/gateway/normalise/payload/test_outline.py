@@ -11,7 +11,7 @@ import pytest
 from gateway.normalise.formats.list import recognise_format
 from gateway.normalise.payload.large_items import KEPT, LARGE, shorten_large_item
 from tests.gateway.normalise.formats.engine.test_recognise import SIGNS
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, part
 
 NOISE: list[Any] = ["x" * LARGE, [[]] * (LARGE // 4), {"inner": "x" * LARGE}]
 # Each sign is next to one kind of noise in turn, or next to long runs of every kind.
@@ -23,7 +23,7 @@ BESIDE_NOISE = [
 ]
 
 
-@pytest.mark.parametrize(("name", "item", "noise"), BESIDE_NOISE)
+@pytest.mark.parametrize(("name", "item", "noise"), part(BESIDE_NOISE, every=2))
 def test_a_large_item_shows_the_format_of_a_small_one(name: str, item: dict[str, Any], noise: Any) -> None:
     """
     The format of a large item is recognized whether the large member is before the sign, after it, or inside
@@ -61,7 +61,7 @@ def test_a_large_event_is_cleaned_once_and_not_copied() -> None:
     another copy would exceed the limit.
     """
     body = b'{"batch":[{"id":"e","type":"generation-create","body":{"input":[%b]}}]}' % b",".join(
-        [b"NaN"] * LARGE
+        [b"NaN"] * (LARGE // 2)
     )
     tracemalloc.start()
     try:

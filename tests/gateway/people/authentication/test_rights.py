@@ -12,7 +12,7 @@ import gateway
 from gateway.people.authentication.bearer import AuthenticatedKey
 
 # These fields identify the caller or the time of the request. All other fields are rights.
-FACTS = {"name", "labels", "named", "expects", "number"}
+FACTS = {"local_user", "name", "labels", "named", "expects", "number"}
 RIGHTS = {"scopes", "device", "may_chain", "is_local", "is_gateway", "person", "token"}
 # Every function that creates a bearer, with the rights that the function grants.
 WAYS = {

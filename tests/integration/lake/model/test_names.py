@@ -45,7 +45,7 @@ from spool.record import AI_TELEMETRY, NS
 from tests.exporters.spools import StoppedClock, call
 from tests.integration.lake.lakes import ROUTE, House, opened
 from tests.integration.lake.model.unruly_store import HeldPut, Killed, UnrulyStore
-from tests.rounds import as_proof, examples
+from tests.rounds import IS_LONG, as_proof
 
 MOST_TRIES: Final = 200
 _DIES: Final = 0.05  # probability of a kill before and after each mark or settlement
@@ -285,12 +285,8 @@ def _spend(record: Any) -> Decimal:
     return Decimal(0) if record.shadow or record.status == "cached" else Decimal(record.cost)
 
 
-@pytest.mark.parametrize(
-    "has_conditions",
-    [True, as_proof(False)],
-    ids=["conditions", "none"],
-)
-@settings(max_examples=examples(60), deadline=None)
+@pytest.mark.parametrize("has_conditions", [True, as_proof(False)], ids=["conditions", "none"])
+@settings(max_examples=60 if IS_LONG else 3, deadline=None)
 @given(steps=STEPS, seed=st.integers(0, 2**32))
 def test_each_number_is_in_one_file_of_its_edition(
     has_conditions: bool, steps: list[tuple[str, int]], seed: int

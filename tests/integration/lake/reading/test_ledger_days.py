@@ -67,11 +67,7 @@ def test_every_day_is_that_of_the_ledger(config: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "kind", "code"),
-    [
-        ({"calls": 99}, "missing", 1),
-        ({"calls": 1}, "foreign", 1),
-        ({"spend": money.UNIT}, "repriced", 0),
-    ],
+    [({"calls": 99}, "missing", 1), ({"calls": 1}, "foreign", 1), ({"spend": money.UNIT}, "repriced", 0)],
 )
 def test_a_day_that_differs_has_a_name(
     change: dict[str, int], kind: str, code: int, config: Path, monkeypatch: pytest.MonkeyPatch

@@ -70,7 +70,7 @@ class ChangedLog:
         return entries
 
 
-@pytest.mark.parametrize("format", ["parquet", "ndjson", "focus"])
+@pytest.mark.parametrize("format", part(["parquet", "ndjson", "focus"], every=2))
 @pytest.mark.parametrize("most", part([1, 500_000], every=2))
 def test_a_sound_lake_is_what_the_log_gives(
     tmp_path: Path, format: str, most: int, monkeypatch: pytest.MonkeyPatch

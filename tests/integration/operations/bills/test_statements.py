@@ -1,10 +1,11 @@
-"""Bills over the operator API and with commands: imported, listed, restated, deleted and refused."""
+"""Bills over the operator API and with commands: imported, listed, restated, undone and refused."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest_asyncio
 
@@ -23,9 +24,14 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 async def test_a_report_is_imported_once(server: OperatorServer) -> None:
     """The second import of a bill changes nothing, and a dry run stores nothing. Invalid rows are named."""
-    for dry_run, new in ((True, 2), (False, 2), (False, 0)):
+    for dry_run, new, id, already in (
+        (True, 2, None, None),
+        (False, 2, "imp_1", None),
+        (False, 0, None, "imp_1"),
+    ):
         answer = await server.ask("POST", "/statements", {"files": [str(PAGE)], "dry_run": dry_run})
         [done] = answer.payload["imports"]
+        assert (id, already) == (done["id"], done["already"])
         told = (
             done["source"],
             done["from"],
@@ -54,18 +60,64 @@ async def test_restated_day_has_the_amounts_before_and_after(server: OperatorSer
     assert revision["billed"] == "5.3234569090123456789"
 
 
-async def test_statements_are_listed_and_deleted(server: OperatorServer) -> None:
-    """Bills are listed by source, account, month and provider. Deleted bills disappear."""
+async def test_statements_are_listed_and_undone(server: OperatorServer) -> None:
+    """
+    Bills are listed by source, account, month and provider, and imports by source, state and way. The bills of an
+    import that is undone disappear, and a second undo is refused.
+    """
     files = [str(path) for path in CASES.glob("*/*") if not path.name.endswith(".expected.json")]
     assert 200 == (await server.ask("POST", "/statements", {"files": files})).status
     listed = (await server.ask("GET", "/statements", provider="aws.bedrock")).payload["statements"]
     assert {"aws_cur", "aws_cost_explorer", "focus"} == {row["source"] for row in listed}
-    [month] = (await server.ask("GET", "/statements", source="aws_cur", month="2026-08")).payload[
-        "statements"
+    months = await server.ask("GET", "/statements", source="aws_cur", month="2026-08")
+    assert 1 == len(months.payload["statements"])
+    found = (await server.ask("GET", "/statement-imports", source="aws_cur", way="file")).payload[
+        "statement_imports"
     ]
-    assert {"deleted": month["id"]} == (await server.ask("DELETE", f"/statements/{month['id']}")).payload
+    for each in found:
+        undone = await server.ask("POST", f"/statement-imports/{each['id']}/undo", {})
+        assert 200 == undone.status, undone.payload
+        shown = undone.payload["statement_import"]
+        assert ("undone", "ada@example.com") == (shown["state"], shown["undone_by"])
+        assert {"undone"} == {day["state"] for day in undone.payload["import_days"]}
+        assert undone.payload == (await server.ask("GET", f"/statement-imports/{each['id']}")).payload
+        status, _, message = (await server.ask("POST", f"/statement-imports/{each['id']}/undo", {})).error
+        assert (409, f"{each['id']} is already undone") == (status, message)
     assert [] == (await server.ask("GET", "/statements", source="aws_cur")).payload["statements"]
-    assert 404 == (await server.ask("DELETE", f"/statements/{month['id']}")).status
+    counting = await server.ask("GET", "/statement-imports", source="aws_cur", state="counts")
+    assert [] == counting.payload["statement_imports"]
+    for method, path in (("GET", "/statement-imports/imp_999"), ("POST", "/statement-imports/x/undo")):
+        assert 404 == (await server.ask(method, path, {} if method == "POST" else None)).status
+
+
+async def test_a_second_part_is_added(server: OperatorServer, tmp_path: Path) -> None:
+    """A part that is added replaces nothing, counts once, and needs an import that counts."""
+    head, *rows = (CASES / "focus/export.csv").read_text().splitlines(keepends=True)
+    whole, first, second = tmp_path / "whole.csv", tmp_path / "first.csv", tmp_path / "second.csv"
+    whole.write_text(head + "".join(rows))
+    first.write_text(head + "".join(rows[:2]))
+    second.write_text(head + "".join(rows[2:]))
+
+    async def put(file: Path, **more: object) -> Any:
+        answer = await server.ask("POST", "/statements", {"files": [str(file)], "replace": True, **more})
+        return answer.payload["imports"][0] if answer.status == 200 else answer.error
+
+    async def billed() -> dict[str, str]:
+        months = (await server.ask("GET", "/statements")).payload["statements"]
+        return {f"{each['month']} {each['account']}": each["billed"] for each in months}
+
+    assert "imp_1" == (await put(whole, account="a"))["id"]
+    expected = await billed()
+    await server.ask("POST", "/statement-imports/imp_1/undo", {})
+    assert "imp_2" == (await put(first, account="a"))["id"]
+    assert "imp_3" == (await put(second, account="a", add_to="imp_2"))["id"]
+    assert expected == await billed()
+    assert "imp_2" == (await put(first, account="a", add_to="imp_2"))["already"]
+    assert expected == await billed()
+    assert 404 == (await put(second, account="b", add_to="imp_2"))[0]
+    await server.ask("POST", "/statement-imports/imp_2/undo", {})
+    status, _, message = await put(whole, account="a", add_to="imp_2")
+    assert (409, True) == (status, "imp_2 no longer counts" in message)
 
 
 REFUSED: Sequence[tuple[object, str]] = [

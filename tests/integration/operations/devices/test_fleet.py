@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,18 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from gateway.devices.fleet.use_days import UseDayRecorder
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
+from gateway.money.lost_calls import FleetLosses
+from gateway.operations.devices.fleet import describe_losses
 from gateway.people.authentication.bearer import AuthenticatedKey
+from spool.devices.use_days import USE_DAYS
+from spool.registry.operators import Actor
+from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
+from spool.registry.roles import FULL, NewRole, RoleLimits
 from spool.registry.scopes import ENROLL
+from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import ADA, OperatorServer, operator_server
 from tests.spool.kept import audit_rows
 
@@ -95,7 +105,8 @@ async def test_coverage_of_an_inventory(server: OperatorServer) -> None:
     assert (6, 1, 16.6, 1, 4) == tuple(
         found[name] for name in ("machines", "covered", "covered_percent", "unexpected", "enrolled_devices")
     )
-    assert [{"team": "search", "machines": 6, "covered": 1, "covered_percent": 16.6}] == found["teams"]
+    [team] = found["teams"]
+    assert {"team": "search", "machines": 6, "covered": 1, "covered_percent": 16.6, "lost_calls": 0} == team
     assert "jamf" == found["inventory"]["source"]
     assert ["h5", "stranger", "h1", "S2", "S3", "S4", "laptop"] == await listed(server)
     assert ["h5"] == await listed(server, link="offline")
@@ -209,9 +220,13 @@ async def test_a_list_is_whole_or_refused(server: OperatorServer) -> None:
     assert 200 == (await server.ask("PUT", "/fleet/inventory", third, source="csv")).status
 
 
-async def test_a_list_that_is_too_large(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.operations.devices.fleet.MAX_LIST", len(LIST) - 1)
-    assert 413 == (await server.ask("PUT", "/fleet/inventory", LIST, source="csv")).status
+async def test_an_inventory_list_may_be_as_large_as_the_setting_says(server: OperatorServer) -> None:
+    devices = lifecycle(server)
+    for most, status in ((len(LIST) - 1, 413), (len(LIST), 200)):
+        devices.settings = replace(devices.settings, max_inventory_bytes=most)
+        answer = await server.ask("PUT", "/fleet/inventory", LIST, source="csv")
+        assert status == answer.status
+        assert status == 200 or "(devices.max_inventory_bytes)" in answer.error[2]
 
 
 async def test_admitted_machines_are_devices_without_keys(server: OperatorServer) -> None:
@@ -246,3 +261,87 @@ async def test_people_with_a_seat_but_no_machine(server: OperatorServer) -> None
     people = (await coverage(server))["people"]
     assert (2, 1) == (people["with_seat"], people["without_machine"])
     assert 1 == len(people["without_machine_names"])
+
+
+async def test_lost_calls_of_days_are_shown_with_their_estimated_cost(server: OperatorServer) -> None:
+    """The last seven days are shown, or the days of the query. Both ends are included."""
+    today = datetime.fromtimestamp(server.clock.now(), UTC).date()
+    days = [(today - timedelta(days=number)).isoformat() for number in range(9)]
+    recorder = UseDayRecorder(lifecycle(server), server.storage.small.open_table(USE_DAYS))
+    slots = {days[7]: [9, 8, 2], days[6]: [9, 4, 1], days[0]: [30, 6, 2]}
+    codex = {"state": "reporting", "use": "losing", "slots": slots}
+    await beat(server, "h1", assistants={"codex": codex})
+    await recorder.store_changed_days()
+    found = (await coverage(server))["losses"]
+    assert {"since": days[6], "until": days[0], "calls": 3, "slots": 10, "people": 1, "machines": 1} == {
+        name: found[name] for name in ("since", "until", "calls", "slots", "people", "machines")
+    }
+    assert (None, "0.00", None) == tuple(
+        found[name] for name in ("estimated_cost", "counted_cost", "covered_cost_percent")
+    )
+    for query, calls in (
+        ({"since": days[7]}, 5),
+        ({"since": days[8], "until": days[7]}, 2),
+        ({"until": days[1]}, 3),
+        ({"since": days[0], "until": days[0]}, 2),
+    ):
+        answer = await server.ask("GET", "/fleet/coverage", **query)
+        assert calls == answer.payload["losses"]["calls"], query
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ({"since": "yesterday"}, "since must be a day such as"),
+        ({"until": "2026-02-30"}, "until must be a day such as"),
+        ({"since": "0001-01-01"}, "since must be a day from 1970"),
+        ({"since": "2026-11-02", "until": "2026-11-01"}, "until must be 0 to 399 days after since"),
+        ({"since": "2025-01-01", "until": "2026-02-05"}, "until must be 0 to 399 days after since"),
+    ],
+)
+async def test_invalid_days_of_losses_are_refused(
+    server: OperatorServer, query: dict[str, str], problem: str
+) -> None:
+    answer = await server.ask("GET", "/fleet/coverage", **query)
+    assert 400 <= answer.status < 500
+    assert problem in str(answer.payload)
+
+
+async def test_the_longest_time_of_losses_is_400_days(server: OperatorServer) -> None:
+    answer = await server.ask("GET", "/fleet/coverage", since="2025-01-01", until="2026-02-04")
+    assert answer.status == 200
+
+
+@pytest.mark.parametrize("shows_costs", [True, False])
+def test_costs_of_losses_are_hidden_if_groups_must_be_large(*, shows_costs: bool) -> None:
+    losses = FleetLosses(
+        first="2026-11-24",
+        last="2026-11-30",
+        calls=3,
+        estimated=Decimal(6),
+        counted=Decimal(5),
+        calls_by_team={},
+    )
+    shown = describe_losses(losses, shows_costs=shows_costs)
+    costs = [shown[name] for name in ("estimated_cost", "counted_cost", "covered_cost_percent")]
+    assert (["6.00", "5.00", 45.4] if shows_costs else [None, None, None]) == costs
+    assert shown["calls"] == 3
+
+
+async def test_lost_costs_need_the_right_to_view_costs(server: OperatorServer) -> None:
+    """Who sees the fleet and no costs sees how many calls are missing."""
+    today = datetime.fromtimestamp(server.clock.now(), UTC).date().isoformat()
+    recorder = UseDayRecorder(lifecycle(server), server.storage.small.open_table(USE_DAYS))
+    await beat(server, "h1", assistants={"codex": {"state": "reporting", "slots": {today: [9, 4, 1]}}})
+    await recorder.store_changed_days()
+    headers = await signed_in(server, "none")
+    draft = NewRole(name="Watch", data_access=FULL, permission_sets=(VIEW_OPERATION,), members=(ADA,))
+    actor = Actor("root", "here")
+    role = await server.registry.roles.create(draft, known_dimensions=(), limits=RoleLimits(), actor=actor)
+    for sets, cost in (((VIEW_OPERATION,), None), ((VIEW_OPERATION, VIEW_COSTS), "0.00")):
+        changed = {"permission_sets": sets}
+        await server.registry.roles.change(
+            role.id, changed, known_dimensions=(), limits=RoleLimits(), actor=actor
+        )
+        answer = await server.over_http("GET", "/fleet/coverage", headers=headers)
+        assert (1, cost) == tuple(answer.payload["losses"][name] for name in ("calls", "counted_cost"))

@@ -149,10 +149,7 @@ def managed() -> Iterator[tuple[str, ManagedResource[Any, Any]]]:
 MANAGED = dict(managed())
 
 # Resources whose example does not suffice, each with the reason and the test of its claims.
-ELSEWHERE = {
-    "/console/api/sessions": "a sign-in does not return the session of the list: test_sign_in.py",
-    "/console/api/statements": "the body names files of the machine: bills/test_statements.py",
-}
+ELSEWHERE = {"/console/api/sessions": "a sign-in does not return the session of the list: test_sign_in.py"}
 COVERED = tuple(each for each in RESOURCES if each.name not in ELSEWHERE)
 _SECRETS = {"whsec_...": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}  # the reference shortens secrets
 

@@ -10,6 +10,7 @@ from yarl import URL
 from gateway.core.paths import OPERATOR_API
 from gateway.operations.installation.search import LISTS, MAX_TEXT, MOST
 from tests.integration.operations.every.declared import AT, World
+from tests.rounds import part
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -28,7 +29,7 @@ BY_NAME = ("id", "name")
 ELSEWHERE = {"cluster", "route"}  # test_search.py, because no person creates these
 
 
-@pytest.mark.parametrize("kind", sorted(LISTS.keys() - ELSEWHERE))
+@pytest.mark.parametrize("kind", part([*sorted(LISTS.keys() - ELSEWHERE)], every=2))
 async def test_a_row_is_found_by_each_of_its_names(world: World, kind: str) -> None:
     operation = AT["GET", OPERATOR_API + LISTS[kind]]
     assert operation.row.lists is not None

@@ -149,6 +149,7 @@ TOKEN = {
     "uses": 5,
     "labels": {"office": "no"},
     "serial": "1e3",
+    "per_hour": 40,
 }
 CLUSTER: dict[str, Any] = {
     "name": "no",

@@ -100,10 +100,7 @@ WRONG_HEADS = [
     ({}, "1:1: this file is missing; write `set: NAME` and `format: 1` to it"),
     ({"tollhouse.yaml": "set: a\nformat: 2\n"}, "2:1: format must be 1"),
     ({"tollhouse.yaml": "format: 1\n"}, "1:1: set must have 1 to 64 printable characters"),
-    (
-        {"tollhouse.yaml": "set: a\nformat: 1\nsets: b\n"},
-        "3:1: unknown field 'sets'; did you mean \"set\"?",
-    ),
+    ({"tollhouse.yaml": "set: a\nformat: 1\nsets: b\n"}, "3:1: unknown field 'sets'; did you mean \"set\"?"),
 ]
 WRONG_PLANS = [
     ("a: b\n", "1:1: this must be a list of plans"),

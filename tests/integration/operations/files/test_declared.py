@@ -39,7 +39,7 @@ NOT_IN_FILES = {
         DATA,
     ),
 }  # fmt: skip
-PAGE = Path(__file__).parents[4] / "docs" / "settings-as-files.md"
+PAGE = Path(__file__).parents[4] / "docs/operations/settings-as-files.md"
 
 
 def test_every_declared_resource_states_whether_it_is_in_files() -> None:

@@ -79,10 +79,9 @@ async def test_each_kind_needs_the_right_of_its_operations(tmp_path: Path) -> No
             await bob.receive_rights({ORGANIZATION_ADMINISTRATION})
             missing = [needed] if needed != ORGANIZATION_ADMINISTRATION else []
             planned = (await bob.apply(files, dry_run=True))["apply"]
-            assert ([needed], missing) == (
-                planned["permission_sets"],
-                planned["missing_permission_sets"],
-            ), name
+            assert ([needed], missing) == (planned["permission_sets"], planned["missing_permission_sets"]), (
+                name
+            )
             if missing:
                 before = await admin.files()
                 await bob.is_refused(files, needed)

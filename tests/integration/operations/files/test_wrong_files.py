@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import random
+import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -25,7 +27,10 @@ from gateway.cli.operator.files import OutsideDirectories, read_secrets, read_se
 from gateway.configuration.sections import Config, FileSetLimits
 from gateway.core.paths import AS, OPERATOR_API
 from gateway.core.yaml_text import NODES_AN_ITEM
+from gateway.operations.requests import requests
+from spool import statements
 from spool.engines import SQLITE
+from spool.registry.tables.inventory import Machine
 from tests.integration.operations.files.objects import files_of
 from tests.integration.operations.files.server import api
 from tests.integration.operations.server import OperatorServer, operator_server
@@ -99,7 +104,7 @@ SLOW = {
         "views.yaml": "- a: b\n" + "".join(f"  k{n}: v\n" for n in range(600_000))
     },
     "many wrong objects": {"views.yaml": "- a: b\n  c: d\n" * (LIMITS.max_objects - 1)},
-    "many files": {f"{n:x}": "" for n in range(500_000)},
+    "many files": {f"{n:x}": "" for n in range(LIMITS.max_objects + 1)},
     "many good objects": {
         "views.yaml": "".join(
             f"- name: v{n}\n  filter: {{}}\n  principal_dimension: team\n" for n in range(LIMITS.max_objects)
@@ -127,6 +132,96 @@ async def test_wrong_files_block_nobody_and_get_a_short_answer(
             assert len(answer) < MAX_ANSWER
             tries.append(longest[0])
         assert min(tries) < STEP_S
+
+
+def bill_of(rows: int) -> bytes:
+    """Return a page of OpenAI's costs with many lines."""
+    costs = {"object": "organization.costs.result", "amount": {"value": "0.5", "currency": "usd"}}
+    lines = [{**costs, "line_item": f"gpt-{n}, input", "project_id": "p"} for n in range(rows)]
+    day = {"object": "bucket", "start_time": 1_764_547_200, "end_time": 1_764_633_600, "results": lines}
+    return json.dumps({"object": "page", "data": [day], "has_more": False}).encode()
+
+
+def inventory_of(machines: int) -> bytes:
+    return b"serial,hostname,user\n" + b"".join(
+        b"S%d,h%d,p%d@example.com\n" % (n, n, n) for n in range(machines)
+    )
+
+
+SIZE = 8 * 1024 * 1024
+IMPORTS: dict[str, tuple[str | None, Callable[[], bytes]]] = {
+    "a long inventory": (None, lambda: inventory_of(99_000)),
+    "an inventory in one line": (None, lambda: b"a," * (SIZE // 2)),
+    "a bill with many lines": ("costs.json", lambda: bill_of(20_000)),
+    "a bill of brackets": ("costs.json", lambda: b"[" * SIZE),
+    "a bill of one word": ("costs.json", lambda: b'["' + b"x" * SIZE + b'"]'),
+    "a bill of wrong lines": ("costs.csv", lambda: b"a,b,c\n" + b"1,2,3\n" * (SIZE // 6)),
+}
+
+
+LONG_IMPORTS = ("a long inventory", "a bill with many lines")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[proof] if name in LONG_IMPORTS else []) for name in IMPORTS]
+)
+async def test_imports_block_nobody_and_get_a_short_answer(
+    server: OperatorServer, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inventories and bills of any content: as long as for files of settings."""
+    file, make = IMPORTS[name]
+    body = make()
+    await import_file(server, file, b"")  # everything is imported now
+    tries: list[float] = []
+    while len(tries) < TRIES and min(tries, default=STEP_S) >= STEP_S:
+        with longest_step_s(monkeypatch) as longest:
+            status, answer = await import_file(server, file, body)
+        assert (200 if name in LONG_IMPORTS else 400) == status, answer
+        assert len(answer) < MAX_ANSWER
+        tries.append(longest[0])
+    assert min(tries) < STEP_S
+
+
+async def test_imports_are_checked_outside_of_the_event_loop(
+    server: OperatorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work grows with the rows, so it runs in a thread also for few of them."""
+    threads: dict[str, set[threading.Thread]] = {"row": set(), "machine": set()}
+    check, machine_key = statements.check_statement, Machine.__dict__["key"]
+
+    def noted_check(statement: statements.Statement) -> None:
+        threads["row"].add(threading.current_thread())
+        check(statement)
+
+    def noted_key(machine: Machine) -> tuple[str, str]:
+        threads["machine"].add(threading.current_thread())
+        found: tuple[str, str] = machine_key.fget(machine)
+        return found
+
+    monkeypatch.setattr(statements, "check_statement", noted_check)
+    monkeypatch.setattr(Machine, "key", property(noted_key))
+    for file, body in (("costs.json", bill_of(3)), (None, inventory_of(3))):
+        status, answer = await import_file(server, file, body)
+        assert 200 == status, answer
+    for used in threads.values():
+        assert used
+        assert threading.main_thread() not in used
+
+
+async def import_file(server: OperatorServer, file: str | None, body: bytes) -> tuple[int, bytes]:
+    """Upload a bill, or an inventory if there is no name of a file."""
+    connector = aiohttp.UnixConnector(str(server.socket))
+    url = f"http://tollhouse{OPERATOR_API}"
+    async with aiohttp.ClientSession(connector=connector, headers={AS: "ada@example.com"}) as session:
+        if file is None:
+            address, data = f"{url}/fleet/inventory?source=csv&confirm=true", BytesIO(body)
+            asked = session.put(address, data=data, headers={"Content-Type": "text/csv"})
+        else:
+            form = aiohttp.FormData()
+            form.add_field("file", BytesIO(body), filename=file)
+            asked = session.post(f"{url}/statement-uploads", data=form)
+        async with asked as answer:
+            return answer.status, await answer.read()
 
 
 def limit_files(server: OperatorServer, **limits: int) -> None:
@@ -188,6 +283,28 @@ async def test_a_set_in_bytes_may_be_as_large_as_the_setting_says(server: Operat
         answered, answer = await send_body(server, "/apply", body)
         assert status == answered
         assert (status == 413) == (b"(files.max_bytes)" in answer)
+
+
+async def test_a_request_with_too_many_texts_is_refused_before_it_is_decoded(server: OperatorServer) -> None:
+    """One call decodes all texts, and no other thread runs meanwhile."""
+    limit_files(server, max_objects=2)
+    head = {"tollhouse.yaml": HEAD, "views.yaml": '- "\\\\'}  # 4 texts, and 3 names of members
+    for secrets, status in ((3, 200), (4, 413)):
+        body = {"files": head, "secrets": {f"{n}": "" for n in range(secrets)}, "dry_run": True}
+        answered, answer = await send_body(server, "/apply", json.dumps(body).encode())
+        assert status == answered
+        words = b"the body has more than 13 names and texts: send fewer, or raise files.max_objects"
+        assert (status == 413) == (words in answer)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_texts_are_counted_in_pieces_of_any_size(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(seed)
+    texts = ["".join(chance.choices('\\"a\n:', k=chance.randrange(9))) for _ in range(50)]
+    body = json.dumps([texts, dict.fromkeys(map(str, range(9)), 1)]).encode()
+    for size in (2, 3, 7, len(body) - 1, len(body), len(body) + 1):
+        monkeypatch.setattr(requests, "_PIECE", size)
+        assert 59 == requests._count_texts(body)
 
 
 def test_secrets_of_more_objects_than_the_default_are_read(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> N
     await server.services.spool.deliveries.set_route_state(ROUTE, "parked", "403: the key lacks the scope")
     status = (await server.ask("GET", "/status")).payload
     assert {"topics", "routes", "space", "duplicate_window_s", "native", "nodes", "lakes"} == set(status)
-    words = {"on": False, "version": None, "words": "off: no server runs", "spans": None, "known_spans": None}
+    words = {"on": False, "version": None, "words": "off: no server runs"}
     assert words == status["native"]
     assert [] == status["nodes"]  # the list is empty, because only one gateway uses the storage
     [topic] = status["topics"]

@@ -79,11 +79,7 @@ async def a_view(server: OperatorServer, team: str) -> Any:
 
 
 NEW = ("2026-09-04", "new_model", "First calls of new-model")
-CHEAPER = (
-    "2026-09-03",
-    "list_prices",
-    "List prices of old-model changed: input $3 → $2.5 a million",
-)
+CHEAPER = ("2026-09-03", "list_prices", "List prices of old-model changed: input $3 → $2.5 a million")
 
 
 async def test_changed_prices_and_new_models_are_marked_by_themselves(server: OperatorServer) -> None:

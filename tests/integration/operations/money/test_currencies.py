@@ -95,7 +95,7 @@ async def test_a_budget_names_what_its_sum_lacks(server: OperatorServer) -> None
     assert {"a": {"EUR": "2"}, "b": {"CHF": "3"}} == {each["owner"]: each["unconverted"] for each in owners}
     await add(server.services.spool.log, call(4, at=AT, request_model="a", cost="5", cost_source="reported"))
     await services.evaluate_all()
-    words = "3 CHF, 2 EUR are not in these sums: no rate to USD is known (docs/currencies.md)."
+    words = "3 CHF, 2 EUR are not in these sums: no rate to USD is known (docs/money/currencies.md)."
     [notice] = [
         each.notice
         for each in await server.registry.notices.waiting_notifications()

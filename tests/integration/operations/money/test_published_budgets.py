@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from urllib.parse import urlencode
@@ -74,16 +74,24 @@ def months(*back: int) -> Sequence[str]:
 
 
 async def test_a_budget_from_creation_to_deletion(asking: Asking) -> None:
-    """Published fields are returned as they were given. An update changes only the fields that it names."""
+    """
+    Published fields are returned as they were given. An update changes only the fields that it names.
+
+    The next month is planned as well, because it may have begun in the zone of the update.
+    """
     [month] = months(0)
+    next_month = (date.fromisoformat(month) + timedelta(days=32)).replace(day=1).isoformat()
+    planned = {f"{each}T00:00:00+00:00": {"amount": "1000.00"} for each in (month, next_month)}
     made = await asking.create(
-        planned_limits={"monthly": {f"{month}T00:00:00+00:00": {"amount": "1000.00"}}},
+        planned_limits={"monthly": planned},
         alerts={"100": "Y", "80": "N"},
         default_amount=None,
         cost_type="real_cost",
     )
     budget = made["budget"]
-    assert {"monthly": {month: {"amount": "1000.00"}}} == budget["planned_limits"]
+    assert {"monthly": {key: {"amount": "1000.00"} for key in (month, next_month)}} == budget[
+        "planned_limits"
+    ]
     assert budget["alerts"] == {"80": "N", "100": "Y"}
     assert budget["cost_type"] == "real_cost"
     assert budget["granularity"] == "monthly"

@@ -132,7 +132,8 @@ async def test_weekly_report_is_sent_once_despite_restarts_and_two_gateways(
     assert (
         "[Tollhouse] AI costs of all, 14 to 20 September 2026: $42.00 (+320 %)\n"
         "AI costs of all, 14 to 20 September 2026: $42.00 (+320 %)\n\n"
-        "Compared with the period before, $32.00 more: search +$30.00, because it used other models or kinds of tokens "
+        "14 to 20 Sep against 7 to 13 Sep: "
+        "$32.00 more: search +$30.00, because it used other models or kinds of tokens "
         "($181,818.18 a million tokens at the earlier prices, before $90,909.09); checkout +$2.00, which is new.\n\n"
         "Mon 14 Sep  $0.00\nTue 15 Sep  ███████ $10.00\nWed 16 Sep  ██ $2.00\nThu 17 Sep  ████████████████████ $30.00\n"
         "Fri 18 Sep  $0.00\nSat 19 Sep  $0.00\nSun 20 Sep  $0.00\n\n"
@@ -171,7 +172,7 @@ async def test_amounts_without_a_rate_are_named(reporting: Reporting) -> None:
     await reporting.sender.send_due()
     [mail] = (await reporting.mails()).values()
     assert "20 September 2026: $42.00 (+320 %)" in mail
-    assert "3 CHF are not in these sums: no rate to USD is known (docs/currencies.md)." in mail
+    assert "3 CHF are not in these sums: no rate to USD is known (docs/money/currencies.md)." in mail
 
 
 async def test_a_title_shows_no_amount_for_an_unknown_cost(reporting: Reporting) -> None:

@@ -442,7 +442,7 @@ async def test_no_digest_of_a_colour_is_left(
     """
     world = await opened(serve, storage_of[0], clock)
     await sent(world, random.Random(1), [LOGIN, "bob"])
-    chart = {"by": "user", "top": "8", "colours": "names"}
+    chart = {"by": "user", "top": "8", "colours": "names", "range": "last_7d"}
     before = checked(await world.ask("GET", "/report", **chart))["colours"]
     assert {LOGIN, "bob"} == {*before}
 

@@ -104,10 +104,7 @@ async def keep_bill(there: Place) -> None:
 @asynccontextmanager
 async def place(directory: Path, *drafts: NewRole) -> AsyncIterator[Place]:
     """Start a server with a person of these roles, and with calls and a bill whose figures all differ."""
-    async with (
-        operator_server(directory, clock=MovedClock()) as server,
-        without_cookies() as session,
-    ):
+    async with operator_server(directory, clock=MovedClock()) as server, without_cookies() as session:
         own = World(OWN)
         await fill(server, own, 0)
         for number, team in enumerate((OWN, "ads")):

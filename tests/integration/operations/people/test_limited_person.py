@@ -161,10 +161,7 @@ def without_cookies() -> aiohttp.ClientSession:
 @asynccontextmanager
 async def place(directory: Path, role: RoleFilter | None) -> AsyncIterator[Place]:
     """Start a filled server. If `role` is None, the person may see no call at all."""
-    async with (
-        operator_server(directory, clock=MovedClock()) as server,
-        without_cookies() as session,
-    ):
+    async with operator_server(directory, clock=MovedClock()) as server, without_cookies() as session:
         filters = () if role is None else (role,)
         own, foreign = await prepare(server, [filters])
         yield Place(server, session, await signed_in(server, "none", EVA), own=own, foreign=foreign)
@@ -334,6 +331,7 @@ ORDER = ("GET", "POST", "PUT", "PATCH", "DELETE")
 # visible call has the cost 0.
 REFUSED = {
     "add_view": 403, "add_budget": 400, "add_scheduled_report": 400, "add_annotation": 400, "show_unit": 200,
+    "show_waste": 200,
 }  # fmt: skip
 # Without an identity provider, these addresses redirect the browser to the console.
 TO_THE_CONSOLE = {"begin_sign_in": 303, "finish_sign_in": 303}

@@ -183,11 +183,7 @@ NO_PREVIEW: Sequence[tuple[Any, int, str]] = [
     ({"person": BOB, "replaces": "x"}, 400, "`replaces` names the role that a draft replaces"),
     ({"role": {"name": "x", "data_access": "full"}, "replaces": "nobody"}, 404, "no role"),
     ({"role": {"name": "x", "data_access": "limited"}}, 400, "at least one filter"),
-    (
-        {"role": {**NEW, "filters": [{"dimension": "colour", "values": ["red"]}]}},
-        400,
-        "Use one of: ",
-    ),
+    ({"role": {**NEW, "filters": [{"dimension": "colour", "values": ["red"]}]}}, 400, "Use one of: "),
 ]
 
 

@@ -134,7 +134,12 @@ async def test_a_page_elsewhere_changes_nothing(server: OperatorServer) -> None:
     not need them.
     """
     signed, body = await signed_in(server), {"name": "abc", "scopes": [INGEST]}
-    for foreign, status, type in CHANGES_NOTHING:
+    over_tls = (
+        {"Origin": server.url.replace("http:", "https:")},
+        403,
+        "foreign_origin",
+    )  # the page itself is plain HTTP
+    for foreign, status, type in (*CHANGES_NOTHING, over_tls):
         headers = {name: value for name, value in {**signed, **foreign}.items() if value is not None}
         answer = await server.over_http("POST", "/keys", body, headers=headers)
         assert (status, type) == answer.error[:2], foreign

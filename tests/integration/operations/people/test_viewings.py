@@ -19,13 +19,7 @@ from gateway.core.paths import OPERATOR_API
 from spool.people import HASH
 from spool.viewed_people import SEVERAL
 from tests.integration.conftest import Serve
-from tests.integration.operations.people.test_privacy import (
-    CANARY,
-    allow,
-    erased,
-    run,
-    stored,
-)
+from tests.integration.operations.people.test_privacy import CANARY, allow, erased, run, stored
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_second_names import storage_of as storage_of
 from tests.integration.test_linked_names import sent, world_of
@@ -83,11 +77,11 @@ async def test_lists_records_and_faces(serve: Serve) -> None:
     world = await world_of(serve, Config())
     await allow(world)
     await sent(world, random.Random(1), [CANARY, "bob", ROOT])
-    checked(await world.ask("GET", "/report", by="model"))
-    checked(await world.ask("GET", "/report", where=f"user={ROOT}"))
+    checked(await world.ask("GET", "/report", by="model", range="last_7d"))
+    checked(await world.ask("GET", "/report", where=f"user={ROOT}", range="last_7d"))
     assert set() == await seen(world)
     for _ in range(2):
-        checked(await world.ask("GET", "/report", by="user"))
+        checked(await world.ask("GET", "/report", by="user", range="last_7d"))
     assert {(ROOT, SEVERAL, "command", "/report")} == await seen(world)
     listed = checked(await world.ask("GET", "/records"))["records"]
     [record] = [each for each in listed if each["user"] == CANARY]
@@ -116,7 +110,7 @@ async def test_the_console_is_a_face(serve: Serve) -> None:
             origin = {"Origin": world.serving.url}
             async with browser.post(url / "sessions", json=signed, headers=origin) as answer:
                 assert answer.status < 300, await answer.text()
-            async with browser.get((url / "report").with_query(by="user")) as answer:
+            async with browser.get((url / "report").with_query(by="user", range="last_7d")) as answer:
                 assert 200 == answer.status, await answer.text()
     assert {("max@example.com", SEVERAL, "console", "/report")} == await seen(world)
 
@@ -134,7 +128,7 @@ async def test_a_limit_and_a_reason(serve: Serve, monkeypatch: pytest.MonkeyPatc
     await sent(world, random.Random(1), ["a", "b", "c"])
     monkeypatch.setenv("TOLLHOUSE_REASON", "Ticket 7: größer")
     for user in "abcd":
-        await run(world, "report", "--where", f"user={user}")
+        await run(world, "report", "--range", "last_7d", "--where", f"user={user}")
     rows = await viewings(world)
     assert {"a", "b", SEVERAL} == {row["user"] for row in rows}
     assert {"Ticket 7: größer"} == {row["reason"] for row in rows}
@@ -145,7 +139,7 @@ async def test_a_limit_and_a_reason(serve: Serve, monkeypatch: pytest.MonkeyPatc
 async def test_nothing_is_stored_if_it_is_off(serve: Serve) -> None:
     world = await world_of(serve, Config(privacy=PrivacySettings(viewings=0)))
     await allow(world)
-    checked(await world.ask("GET", "/report", where="user=ada"))
+    checked(await world.ask("GET", "/report", where="user=ada", range="last_7d"))
     assert [] == await viewings(world)
 
 
@@ -157,8 +151,8 @@ async def test_export_has_viewings_and_erasure_removes_the_name(
     world = await world_of(serve, config)
     await allow(world)
     await sent(world, random.Random(1), [CANARY, "bob"])
-    checked(await world.ask("GET", "/report", where=f"user={CANARY}"))
-    checked(await world.ask("GET", "/report", by="user"))
+    checked(await world.ask("GET", "/report", where=f"user={CANARY}", range="last_7d"))
+    checked(await world.ask("GET", "/report", by="user", range="last_7d"))
     await run(world, "people", "export", CANARY, "--out", str(tmp_path / "out"))
     person = json.loads((tmp_path / "out" / "person.json").read_text())
     assert {(CANARY, "/report"), (SEVERAL, "/report")} == {
@@ -172,7 +166,7 @@ async def test_export_has_viewings_and_erasure_removes_the_name(
     assert CANARY.encode() not in await stored(world, outside)
     before = await viewings(world)
     for by in ("", "model", "user"):
-        checked(await world.ask("GET", "/report", where=f"user={CANARY}", by=by))
+        checked(await world.ask("GET", "/report", where=f"user={CANARY}", by=by, range="last_7d"))
     checked(await world.ask("GET", "/records", user=CANARY))
     assert before == await viewings(world), "an empty answer stores no name"
     assert CANARY.encode() not in await stored(world, outside)
@@ -181,7 +175,7 @@ async def test_export_has_viewings_and_erasure_removes_the_name(
     assert 200 == (await world.serving.send("/v1/traces", json_traces(later))).status
     storage = world.serving.app.services.storage
     await storage.ledger.catch_up(storage.log)
-    checked(await world.ask("GET", "/report", where=f"user={CANARY}"))
+    checked(await world.ask("GET", "/report", where=f"user={CANARY}", range="last_7d"))
     assert {pseudonym, SEVERAL, CANARY} == {row["user"] for row in await viewings(world)}, "a new person"
 
 
@@ -194,7 +188,7 @@ async def test_hostile_names_are_stored_as_they_can_be(
     many = [f"name-{number}" for number in range(25)]
     await sent(world, random.Random(1), many)
     for name in ("a\0b", "x" * 300, "<b>&", "(other)", "(erased)", ""):
-        found = await world.ask("GET", "/report", where=f"user={name}")
+        found = await world.ask("GET", "/report", where=f"user={name}", range="last_7d")
         assert found.status in (200, 400), found.payload
     key = {"start_date": "2026-01-01", "granularity": "yearly", "filters": json.dumps({"user": many})}
     world.reader = await world.serving.make_key("reader", scopes=["billing:read_costs"])

@@ -22,6 +22,7 @@ from spool.record import (
     Correction,
     HourlyBillingFile,
     Inference,
+    RecalculationEntry,
     Record,
     UnitCostOperation,
     UsageEvent,
@@ -198,6 +199,14 @@ def test_corrections_are_not_edited() -> None:
     )  # fmt: skip
     with pytest.raises(NotAllowed, match="retry or discard"):
         edit_record_and_list_changes(correction, {"cost": "1"}, PEOPLE)
+
+
+def test_recalculations_are_not_edited() -> None:
+    """The totals already have its prices, whatever a destination stores."""
+    made = RecalculationEntry(id=b"r" * 16, since=0, price_list=b"", own_prices=b"", user="ada")
+    for given in ({"user": "bob"}, {"since": "2026-09-01T00:00:00Z"}, {}):
+        with pytest.raises(NotAllowed, match="retry or discard"):
+            edit_record_and_list_changes(made, given, PEOPLE)
 
 
 def test_totals_of_streams_are_not_edited() -> None:

@@ -1,5 +1,5 @@
 """
-Families of clients: for each join in docs/ordering.md there is a family with reports that must join, next to
+Families of clients: for each join in docs/promises/ordering.md there is a family with reports that must join, next to
 calls that must not.
 """
 

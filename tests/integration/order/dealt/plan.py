@@ -18,7 +18,8 @@ OPEN = 0.0, 0.0, 0.5
 ANY = (0.0, 0.0, 1.0, 5.0, HOLD_S - 0.5, HOLD_S + 1.0, 25.0, 100.0)
 LONG = (*ANY, 1800.0, 7200.0)  # seconds between two requests in plans without counters
 MOST_S = (
-    # limit for the sum of pauses, because calls and counters that are further apart both count (docs/ordering.md)
+    # limit for the sum of pauses, because calls and counters that are further apart both count
+    # (docs/promises/ordering.md)
     3000.0
 )
 
@@ -44,7 +45,7 @@ class Plan:
     def apart(self) -> list[Conversation]:
         """
         Return a conversation for each call that counts once more than it was made. This happens if a report
-        that fits two records arrives when the position of the first is no longer known (docs/ordering.md).
+        that fits two records arrives when the position of the first is no longer known (docs/promises/ordering.md).
         """
         owners = {item: one for one in self.conversations for item in one.items}
         names = {one: _Names() for one in self.conversations}
@@ -80,11 +81,7 @@ class _Names:
 
 
 def dealt(
-    chance: random.Random,
-    *,
-    most: int = 2,
-    is_open: bool = False,
-    families: Sequence[Family] = (),
+    chance: random.Random, *, most: int = 2, is_open: bool = False, families: Sequence[Family] = ()
 ) -> Plan:
     """
     Draw a plan with up to `most` conversations of each family, in shuffled requests. With `is_open`, no

@@ -3,7 +3,7 @@ Whole conversations of made-up clients, sent to one gateway in random order.
 
 Each call has several signals from up to four reporters, split into requests, merged and repeated, with
 pauses, stops and kills in between. The gateway's records must equal the truth, whatever the order.
-docs/ordering.md lists the exceptions, and the plan says where they occur.
+docs/promises/ordering.md lists the exceptions, and the plan says where they occur.
 
 TOLLHOUSE_ORDER_SEED repeats a run, and 0 draws a new seed. `make proofs` runs for minutes.
 """
@@ -29,7 +29,7 @@ from tests.rounds import IS_LONG, part
 from tests.spool.contract.disk import killed
 
 # Number of plans per engine. Each plan has a new log.
-PLANS = {"in memory": 30, "on disk": 4, "on PostgreSQL": 1}
+PLANS = {"in memory": 15, "on disk": 4, "on PostgreSQL": 1}
 if IS_LONG:
     PLANS = {"in memory": 5000, "on disk": 300, "on PostgreSQL": 100}
 
@@ -78,7 +78,7 @@ async def told(plan: Plan, gateway: DealtGateway | SharedGateways) -> Judged:
 
 
 def expected(plan: Plan) -> dict[str, Truth]:
-    """Return by model the true sums, plus what counts once more by an exception of docs/ordering.md."""
+    """Return by model the true sums, plus what counts once more by an exception of docs/promises/ordering.md."""
     sums: defaultdict[str, Truth] = defaultdict(Truth)
     for one in plan.conversations:
         for model, truth in one.truth.items():

@@ -190,15 +190,27 @@ async def test_what_changes_no_figure_is_late(open_spool: Opener, clock: MovedCl
     await assert_books_balance(log)
 
 
+# With 0 other calls, the id is among the newest ids. With 12, it has moved into a run. After a day, the position of
+# its record is forgotten.
+@pytest.mark.parametrize("others", [0, 12])
 async def test_a_log_that_was_killed_or_stopped_knows_its_corrections(
-    tmp_path: Path, clock: MovedClock
+    tmp_path: Path, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
-    """After a restart, a repeated correction is a duplicate, and the next one corrects its result."""
+    """
+    After a restart, a repeated correction is a duplicate, and the next one corrects its result. Each states the number
+    of the record that it corrects. If that is forgotten, there is no correction.
+    """
+    monkeypatch.setattr(duplicates, "BATCH", 4)
     killed = KilledSpool(tmp_path / "data", clock)
     await killed.start()
     try:
+        await killed.tell(call(50))
         await killed.tell(call(1, **NOTHING))
+        for number in range(others):
+            clock.move(11)
+            await killed.tell(call(number + 2))
         clock.move(11)
+        await killed.kill()
         await killed.tell(call(1))
         for restart in (killed.kill, killed.stop):
             await restart()
@@ -206,9 +218,16 @@ async def test_a_log_that_was_killed_or_stopped_knows_its_corrections(
         await killed.tell(call(1, cost="0.5", cost_source="reported"))
         clock.move(11)
         found = corrections(await everything(killed.opened[-1].log))
-        assert [(None, 100), (100, 100)] == [
-            (one.before.input_tokens, one.after.input_tokens) for one in found
+        assert [(2, None, 100), (2, 100, 100)] == [
+            (one.corrects_number, one.before.input_tokens, one.after.input_tokens) for one in found
         ]
+        clock.move(2 * 86_400)
+        for number in (60, 61, 62):
+            await killed.tell(call(number))
+        await killed.kill()
+        await killed.tell(call(1, cost="0.7", cost_source="reported"))
+        clock.move(11)
+        assert found == corrections(await everything(killed.opened[-1].log))
         await assert_books_balance(killed.opened[-1].log)
     finally:
         for opened in killed.opened:

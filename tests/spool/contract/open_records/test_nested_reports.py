@@ -18,14 +18,7 @@ from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
 from tests.spool.contract.disk import killed
-from tests.spool.contract.examples import (
-    NOON,
-    add,
-    assert_books_balance,
-    call,
-    everything,
-    topic_terms,
-)
+from tests.spool.contract.examples import NOON, add, assert_books_balance, call, everything, topic_terms
 
 Report = tuple[Record, RecordIdentity]
 START = int(NOON) * NS

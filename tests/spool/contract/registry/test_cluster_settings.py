@@ -102,10 +102,7 @@ async def test_labels_are_merged_and_a_configuration_replaced(registry: Registry
             ClusterChange(config={"a": "x" * (MAX_CONFIG_BYTES - len('{"a": ""}'))}),
             ClusterChange(config={"a": "x" * (MAX_CONFIG_BYTES - len('{"a": ""}') + 1)}),
         ),
-        (
-            ClusterChange(config=nested(MAX_CONFIG_DEPTH)),
-            ClusterChange(config=nested(MAX_CONFIG_DEPTH + 1)),
-        ),
+        (ClusterChange(config=nested(MAX_CONFIG_DEPTH)), ClusterChange(config=nested(MAX_CONFIG_DEPTH + 1))),
         (
             ClusterChange(labels={f"l{n}": "x" for n in range(MAX_LABELS)}),
             ClusterChange(labels={f"l{n}": "x" for n in range(MAX_LABELS + 1)}),

@@ -114,9 +114,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 async def test_one_key_leaves_room_for_another(
-    open_registry: RegistryOpener,
-    table: Callable[[Registry], Awaitable[tuple[Make, Delete]]],
-    limit: str,
+    open_registry: RegistryOpener, table: Callable[[Registry], Awaitable[tuple[Make, Delete]]], limit: str
 ) -> None:
     """
     A key cannot use the whole limit, even after a restart. Deleted rows free space, and a person may use all

@@ -14,15 +14,7 @@ from typing import Any
 
 import pytest
 
-from spool.cost_kinds import (
-    FREE,
-    KIND_OF_SOURCE,
-    KINDS,
-    PRICED,
-    UNPRICED,
-    WITHOUT_USAGE,
-    call_pricing_status,
-)
+from spool.cost_kinds import FREE, KIND_OF_SOURCE, KINDS, PRICED, UNPRICED, WITHOUT_USAGE, call_pricing_status
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.ledger.token_sums import TokenSum

@@ -128,9 +128,7 @@ async def again(database: Database) -> DeviceTable:
 
 
 async def test_standby_lost_during_a_change_confirms_nothing(
-    strict: Database,
-    cluster: Server,
-    waiting: asyncio.Task[object],
+    strict: Database, cluster: Server, waiting: asyncio.Task[object]
 ) -> None:
     """
     The server stops waiting for standbys during the change. The change is stored but not reported as a

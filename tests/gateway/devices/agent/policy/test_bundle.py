@@ -39,7 +39,9 @@ def made(destination: Destination, *, has_environment: bool = True) -> dict[str,
 
 def test_a_signed_copy_of_the_profile(tmp_path: Path) -> None:
     """The command of the page makes a signed message, in which OpenSSL finds the whole profile. No Mac has read it."""
-    command = re.search(r"^ +(openssl cms -sign .+)$", (ROOT / "docs/fleet.md").read_text(), re.MULTILINE)
+    command = re.search(
+        r"^ +(openssl cms -sign .+)$", (ROOT / "docs/fleet/index.md").read_text(), re.MULTILINE
+    )
     assert command is not None
     (tmp_path / "policy/macos").mkdir(parents=True)
     profile = made(AGENT)[PROFILE]

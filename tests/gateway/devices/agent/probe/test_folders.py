@@ -7,7 +7,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -169,7 +169,8 @@ def test_a_hostile_file(home: Path, make: object, who: str) -> None:
         place = GuardedFolder(home, OWNER)
         with pytest.raises(UnreadableFile):
             place.read_file(".gemini/settings.json")
-        place.newest_change_below(".gemini", 3)
+        with suppress(UnreadableFile):
+            place.session_files(".gemini/tmp", SHAPES)
         place.names_in_folder(".gemini")
         assert place.exists(".gemini")
     assert (0, 0) == (os.geteuid(), os.getegid())
@@ -217,45 +218,82 @@ def test_a_usual_file(home: Path, who: str) -> None:
 def test_no_file_and_no_folder(tmp_path: Path) -> None:
     for place in (GuardedFolder(tmp_path), GuardedFolder(tmp_path / "missing")):
         assert place.read_file("a/b") is None
-        assert place.newest_change_below("a", 3) is None
+        assert place.session_files("a", SHAPES) == {}
         assert place.names_in_folder("a") == []
         assert not place.exists("a")
 
 
-def test_the_newest_session(home: Path) -> None:
-    """Only regular files count: no link, no folder, and nothing deeper than the sessions."""
-    old, new = (write(home / f"sessions/{name}/a.jsonl") for name in ("2025", "2026"))
-    deep = write(home / "sessions/2026/a/b/c.jsonl")
-    os.utime(old, (1000, 1000))
-    os.utime(new, (2000, 2000))
-    (home / "sessions/link").symlink_to(home.parent / "secret")
-    (home / "sessions/2026/link.jsonl").symlink_to(home.parent / "secret/settings.json")
-    place = GuardedFolder(home, OWNER)
-    assert 2000 == place.newest_change_below("sessions", 1)
-    assert deep.stat().st_mtime == place.newest_change_below("sessions", 3)
+SHAPES = (("[^.].*", r"(\w+)\.jsonl"), ("[^.].*", r"(\w+)", "agents", r".*\.jsonl"))
+
+
+def test_the_files_of_sessions(home: Path) -> None:
+    """All files of a session count together. Nothing else counts, such as files that are deeper than sessions."""
+    one = write(home / "sessions/2026/a.jsonl", "x" * 9)
+    agent = write(home / "sessions/2026/a/agents/b.jsonl", "x" * 5)
+    other = write(home / "sessions/2027/c.jsonl", "x" * 3)
+    for path in (
+        "2026/a/b.jsonl",
+        "2026/a.txt",
+        "a.jsonl",
+        ".x/d.jsonl",
+        "2026/e.jsonl/f",
+        "2026/a/agents/x/g.jsonl",
+    ):
+        write(home / "sessions" / path)
+    for file, changed_at in ((one, 1000), (agent, 2000), (other, 3000)):
+        os.utime(file, (changed_at, changed_at))
+    found = GuardedFolder(home, OWNER).session_files("sessions", SHAPES)
+    assert {"a": (14, 2000), "c": (3, 3000)} == found
+
+
+@needs_root
+@pytest.mark.parametrize("who", [AS_ROOT, AS_OWNER])
+@pytest.mark.parametrize("path", ["sessions", "sessions/2026", "sessions/2026/a.jsonl"])
+def test_a_link_to_own_sessions_is_followed_and_another_is_not(home: Path, path: str, who: str) -> None:
+    """
+    A link to a folder of somebody else shows nothing of it, whoever may read the folder. Its home cannot be judged.
+    """
+    ours, theirs = (
+        write(home / "elsewhere/sessions/2026/a.jsonl"),
+        home.parent / "secret/sessions/2026/a.jsonl",
+    )
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("x")
+    for folder in theirs.parents[:3]:
+        folder.chmod(0o755)
+    own(home / "elsewhere/sessions")
+    link = home / path
+    if link.parent != home:
+        write(link.parent / "x").unlink()
+    link.symlink_to(home / "elsewhere" / path)
+    with user(who):
+        found = GuardedFolder(home, OWNER).session_files("sessions", SHAPES)
+    assert {"a": (ours.stat().st_size, ours.stat().st_mtime)} == found
+    link.unlink()
+    link.symlink_to(home.parent / "secret" / path)
+    with user(who), pytest.raises(UnreadableFile):
+        GuardedFolder(home, OWNER).session_files("sessions", SHAPES)
 
 
 def test_a_home_with_endless_sessions(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search ends after a number of entries, and visits the newest names first."""
-    monkeypatch.setattr(folders, "MOST_ENTRIES", 50)
-    for folder_number in range(20):
-        for number in range(20):
-            file = write(home / f"sessions/{folder_number:02}/{number:02}.jsonl")
-            os.utime(file, (1 + folder_number, 1 + number))
-    newest = GuardedFolder(home, OWNER).newest_change_below("sessions", 3)
-    assert newest == 20
-    write(home / "sessions/00/new.jsonl")
-    assert newest == GuardedFolder(home, OWNER).newest_change_below("sessions", 3)
+    """A home with too many entries cannot be judged, because uses might be in those that were not seen."""
+    for number in range(20):
+        write(home / f"sessions/{number:02}/a{number:02}.jsonl")
+    assert 20 == len(GuardedFolder(home).session_files("sessions", SHAPES))
+    monkeypatch.setattr(folders, "MOST_ENTRIES", 39)
+    with pytest.raises(UnreadableFile):
+        GuardedFolder(home).session_files("sessions", SHAPES)
 
 
-def test_a_deep_home_costs_little_time(home: Path) -> None:
-    path = home / "sessions"
-    for _ in range(200):
-        path /= "d"
-    path.mkdir(parents=True)
-    begin = time.monotonic()
-    assert GuardedFolder(home).newest_change_below("sessions", 3) is None
-    assert time.monotonic() - begin < 5
+@pytest.mark.proof
+def test_a_search_of_20000_sessions_costs_little_time(home: Path) -> None:
+    folder = home / "sessions/2026"
+    folder.mkdir(parents=True)
+    for number in range(folders.MOST_ENTRIES - 1):
+        (folder / f"a{number}.jsonl").touch()
+    begin = time.process_time()
+    assert folders.MOST_ENTRIES - 1 == len(GuardedFolder(home).session_files("sessions", SHAPES))
+    assert time.process_time() - begin < 1
 
 
 @needs_root

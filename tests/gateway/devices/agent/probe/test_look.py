@@ -18,11 +18,11 @@ import pytest
 from gateway.devices.agent.assistants import ASSISTANTS
 from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, RECORDS, WINDOWS, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
-from gateway.devices.agent.probe.look import LEAST_OF_SESSION, AgentLink, UserHome
+from gateway.devices.agent.probe.look import AgentLink, UserHome
 from gateway.devices.agent.probe.places import PLACES
+from gateway.devices.agent.sessions import session_key
 from gateway.devices.fleet.heartbeat_facts import valid_facts
-from gateway.devices.fleet.uses import RememberedAssistantUses
-from tests.gateway.devices.agent.probe.trees import OTHER, OURS, Tree
+from tests.gateway.devices.agent.probe.trees import OTHER, OURS, SESSION, SESSIONS, Tree, heard, key_of
 
 NAMES = tuple(PLACES)
 # a file with which a user has the assistant, and nothing is configured
@@ -33,14 +33,6 @@ PRESENT = {
     "gemini-cli": ".gemini/projects.json",
     "qwen-code": ".qwen/output-language.md",
     "opencode": ".config/opencode/.gitignore",
-}
-SESSIONS = {
-    "claude-code": ".claude/projects/-work/one.jsonl",
-    "codex": ".codex/sessions/2026/11/27/rollout.jsonl",
-    "copilot": ".copilot/session-state/abc/events.jsonl",
-    "gemini-cli": ".gemini/tmp/work/chats/session.jsonl",
-    "qwen-code": ".qwen/projects/-work/chats/one.jsonl",
-    "opencode": ".local/share/opencode/opencode.db",
 }
 
 
@@ -421,31 +413,37 @@ def test_the_use_of_an_assistant(tree: Tree, assistant: str) -> None:
     for cause in ("agent_down", "port_taken"):
         tree.remember_uses(assistant)
         assert ("unreachable", cause) == tree.state(assistant, AgentLink(path=cause))
+    tree.remember_uses(assistant)
     found = tree.look()["assistants"][assistant]
     hour = session.stat().st_mtime // 3600 * 3600
     assert time.strftime("%Y-%m-%dT%H:00:00", time.gmtime(hour)) == found["used_at"][:19]
-    calls = {assistant: time.time() - 60}
+    calls = heard(assistant, session.stat().st_mtime)
     assert ("reporting", "") == tree.state(assistant, AgentLink(calls=calls))
     for cause in ("tls", "dns", "refused", "backlog"):
         held_back = AgentLink(calls=calls, forward=cause, oldest_at=time.time() - 86_400)
+        tree.remember_uses(assistant)
         assert ("unreachable", cause) == tree.state(assistant, held_back)
 
 
 @pytest.mark.parametrize(
     ("assistant", "path", "bytes"),
     [
-        ("gemini-cli", ".gemini/tmp/work/logs.json", 2),
+        ("gemini-cli", ".gemini/tmp/work/logs.json", 5000),
         ("gemini-cli", ".gemini/tmp/work/.project_root", 30),
-        ("copilot", ".copilot/session-state/one/workspace.yaml", 225),
-        ("codex", SESSIONS["codex"], LEAST_OF_SESSION - 1),
+        ("gemini-cli", SESSIONS["gemini-cli"], 926),
+        ("copilot", f".copilot/session-state/{SESSION}/workspace.yaml", 5000),
+        ("copilot", SESSIONS["copilot"], 724),
+        ("claude-code", SESSIONS["claude-code"], 2216),
+        ("qwen-code", SESSIONS["qwen-code"], 706),
+        ("codex", SESSIONS["codex"], 2305),
     ],
 )
-def test_a_program_that_was_only_opened(tree: Tree, assistant: str, path: str, bytes: int) -> None:
-    """The real programs write these small files when they are opened. A prompt needs more bytes."""
+def test_a_program_that_was_used_without_a_prompt(tree: Tree, assistant: str, path: str, bytes: int) -> None:
+    """The real programs write this if they are opened or closed, or for a local command. A prompt needs more bytes."""
     tree.apply_policy(assistant)
     tree.write(f"home/ada/{path}", "x" * bytes)
     assert "used_at" not in tree.look()["assistants"][assistant]
-    tree.write(f"home/ada/{path}", "x" * LEAST_OF_SESSION)
+    tree.use(f"home/ada/{SESSIONS[assistant]}")
     assert "used_at" in tree.look()["assistants"][assistant]
 
 
@@ -544,8 +542,8 @@ def test_two_users_of_a_machine(tree: Tree) -> None:
     assert ("unused", "") == tree.state("codex")  # the user bob has no Codex
     tree.write("home/bob/.codex/config.toml", '[otel]\nexporter = "none"\n')
     assert ("telemetry_off", "settings") == tree.state("codex")
-    tree.use("home/ada/.codex/sessions/2026/01/01/a.jsonl", age_s=90_000)
-    bobs = tree.use("home/bob/.codex/sessions/2026/01/01/b.jsonl", age_s=7200)
+    tree.use(f"home/ada/{SESSIONS['codex']}", age_s=90_000)
+    bobs = tree.use(f"home/bob/{SESSIONS['codex']}", age_s=7200)
     found = tree.look()["assistants"]["codex"]
     hour = bobs.stat().st_mtime // 3600 * 3600
     assert time.strftime("%Y-%m-%dT%H", time.gmtime(hour)) == found["used_at"][:13]
@@ -628,9 +626,9 @@ def test_the_gateway_reads_all_of_a_look(tree: Tree, assistant: str) -> None:
     )
     tree.look()
     tree.remember_uses(assistant)
-    found = tree.look(AgentLink(calls={assistant: time.time() - 86_400}))
-    assert {"state", "cause", "version", "configured", *TIMES} == set(found["assistants"][assistant])
-    assert "waiting" == found["assistants"][assistant]["use"]
+    found = tree.look(AgentLink(calls=heard(assistant, time.time() - 86_400)))
+    assert {"state", "cause", "version", "configured", "slots", *TIMES} == set(found["assistants"][assistant])
+    assert "losing" == found["assistants"][assistant]["use"]
     assert found == valid_facts(found)
 
 
@@ -644,22 +642,93 @@ def test_a_look_changes_nothing(tree: Tree) -> None:
     }
 
 
-def test_calls_belong_to_the_home_that_was_used_when_they_ended(tree: Tree) -> None:
-    """Uses of bob without a call are no better for the calls of ada, who works later on the same machine."""
-    now = time.time()
-    (tree.root / "home/bob").mkdir()
-    tree.homes["bob"] = UserHome(folder=GuardedFolder(tree.root / "home/bob"), user=1001)
+def two_homes(tree: Tree, assistant: str) -> None:
+    for user, number in (("ada", 1000), ("bob", 1001)):
+        folder = tree.root / "home" / user
+        folder.mkdir(exist_ok=True)
+        tree.homes[user] = UserHome(folder=GuardedFolder(folder), user=number)
+    tree.apply_policy(assistant)
+
+
+def test_calls_of_one_home_are_no_calls_of_another(tree: Tree) -> None:
+    """Uses of bob without a call are no better for the calls of ada, who works at the same time on this machine."""
+    two_homes(tree, "codex")
+    tree.remember_uses("codex")
+    tree.memories["codex 1001"] = tree.memories.pop("codex ")
+    other = SESSIONS["codex"].replace(SESSION, SESSION[::-1].replace("-", "0", 4))
+    tree.use(f"home/bob/{SESSIONS['codex']}", age_s=60)
+    tree.use(f"home/ada/{other}", age_s=60)
+    calls = heard("codex", time.time() - 50)
+    theirs = {session_key("codex", "another"): calls[key_of("codex")], "codex": calls["codex"]}
+    assert ("unreachable", "") == tree.state("codex", AgentLink(calls=theirs))
+    assert "losing" == tree.look(AgentLink(calls=theirs))["assistants"]["codex"]["use"]
+    tree.memories["codex 1001"] = msgspec.structs.replace(tree.memories["codex 1001"], sessions={})
+    tree.use(f"home/bob/{SESSIONS['codex']}", age_s=0)
+    later = tree.look(AgentLink(calls=heard("codex", time.time())), now=time.time() + 300)
+    assert "losing" != later["assistants"]["codex"]["use"]
+
+
+def test_two_homes_of_a_program_without_sessions_are_unseen(tree: Tree) -> None:
+    """Where the user of a call is unknown, nobody knows whose calls arrived. A single home is compared."""
+    two_homes(tree, "opencode")
+    tree.write("etc/environment.d/50-tollhouse.conf", f'OTEL_EXPORTER_OTLP_ENDPOINT="{OURS}"\n')
+    tree.use(f"home/bob/{SESSIONS['opencode']}", age_s=60)
+    found = tree.look(AgentLink(calls=heard("opencode", time.time() - 50)))["assistants"]["opencode"]
+    assert ("reporting", "heard") == (found["state"], found["use"])
+    tree.use(f"home/ada/{SESSIONS['opencode']}", age_s=60)
+    found = tree.look(AgentLink(calls=heard("opencode", time.time() - 50)))["assistants"]["opencode"]
+    assert ("unused", "several_users", "unseen") == (found["state"], found["cause"], found["use"])
+    assert "used_at" not in found
+    assert valid_facts({"assistants": {"opencode": found}}) == {"assistants": {"opencode": found}}
+
+
+def test_where_users_are_known_each_home_has_the_calls_of_its_user(tree: Tree) -> None:
+    """This holds for programs whose calls name no session. Calls of a user without sessions show a moved folder."""
+    two_homes(tree, "opencode")
+    tree.write("etc/environment.d/50-tollhouse.conf", f'OTEL_EXPORTER_OTLP_ENDPOINT="{OURS}"\n')
+    calls = heard("opencode", time.time() - 50)
+    known = calls | {"opencode 1000": calls["opencode"]}
+    tree.look(AgentLink(calls=known))
+    for user in ("ada", "bob"):
+        tree.use(f"home/{user}/{SESSIONS['opencode']}", age_s=60)
+    assert ("reporting", "") == tree.state("opencode", AgentLink(calls=known))
+    heard_by = {name: memory.heard for name, memory in tree.memories.items() if name.startswith("opencode ")}
+    assert heard_by["opencode 1000"] is not None and heard_by["opencode 1001"] is None
+    present(tree, "codex")
     tree.apply_policy("codex")
-    tree.memories["codex 1001"] = RememberedAssistantUses(
-        setting="configured", used=now - 7200, unheard=now - 9000, newest=(now - 9000, now - 7200)
-    )
-    tree.use(f"home/bob/{SESSIONS['codex']}", age_s=6000)
-    tree.use(f"home/ada/{SESSIONS['codex']}", age_s=60)
-    link = AgentLink(calls={"codex": now - 50})
-    assert ("unreachable", "") == tree.state("codex", link)
-    assert "losing" == tree.look(link)["assistants"]["codex"]["use"]
-    tree.use(f"home/bob/{SESSIONS['codex']}", age_s=55)
-    assert ("reporting", "") == tree.state("codex", link)
+    calls = heard("codex", time.time() - 50)
+    for key, state in (("codex 1000", ("unused", "sessions_elsewhere")), ("codex 1001", ("unused", ""))):
+        tree.memories.clear()
+        assert state == tree.state("codex", AgentLink(calls=calls | {key: calls["codex"]}))
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("CLAUDE_CONFIG_DIR=~/moved", "home/ada/moved"),
+        ('CLAUDE_CONFIG_DIR="$HOME/moved"', "home/ada/moved"),
+        ("CLAUDE_CONFIG_DIR=${HOME}/moved", "home/ada/moved"),
+        ("CLAUDE_CONFIG_DIR={root}/moved", "moved"),
+    ],
+)
+def test_a_moved_folder(tree: Tree, line: str, place: str) -> None:
+    """The sessions and the user's settings are read where a variable moves them."""
+    present(tree, "claude-code")
+    tree.write(SHELL, f"export {line.replace('{root}', str(tree.root))}\n")
+    tree.look()
+    tree.write(f"{place}/settings.json", {"env": {"CLAUDE_CODE_ENABLE_TELEMETRY": "0"}})
+    assert ("telemetry_off", "settings") == tree.state("claude-code")
+    tree.use(f"{place}/projects/-work/{SESSION}.jsonl")
+    assert "used_at" in tree.look()["assistants"]["claude-code"]
+
+
+@pytest.mark.parametrize("value", ["$WORK/claude", "relative", "~bob/claude", "$HOME/$WORK"])
+def test_a_folder_that_moved_to_an_unknown_place(tree: Tree, value: str) -> None:
+    present(tree, "claude-code")
+    tree.apply_policy("claude-code")
+    tree.write(SHELL, f"export CLAUDE_CONFIG_DIR={value}\n")
+    found = tree.look()["assistants"]["claude-code"]
+    assert ("sessions_unreadable", "unseen") == (found["cause"], found["use"])
 
 
 @pytest.mark.parametrize(
@@ -694,3 +763,5 @@ def test_calls_that_go_to_the_gateway_are_compared_there(tree: Tree) -> None:
     found = tree.look()["assistants"]["codex"]
     assert ("unused", True) == (found["state"], "used_at" in found)
     assert not {"use", "unheard_since"} & found.keys()
+    assert found["direct"] is True
+    assert valid_facts({"assistants": {"codex": found}}) == {"assistants": {"codex": found}}

@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from gateway.devices.agent.policy.targets import MANAGED
@@ -28,6 +29,7 @@ from gateway.devices.agent.probe.machine import (
 from gateway.devices.agent.probe.places import PLACES
 from gateway.devices.agent.probe.telemetry import READERS
 from gateway.devices.fleet.heartbeat_facts import hash_serial
+from tests.gateway.devices.agent.probe.trees import SESSIONS, heard, key_of
 
 UUID = "4c4c4544-0043-3010-8052-b4c04f564231"
 
@@ -54,21 +56,21 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make the home of a user who used Codex an hour ago."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr("gateway.devices.agent.probe.machine.os.geteuid", lambda: 1000)
-    session = tmp_path / "home/.codex/sessions/2026/01/01/a.jsonl"
+    session = tmp_path / "home" / SESSIONS["codex"]
     session.parent.mkdir(parents=True)
-    session.write_text("a prompt" * 40)
+    session.write_text("a prompt" * 640)
     os.utime(session, (time.time() - 3600,) * 2)
     (tmp_path / "data").mkdir()
     return tmp_path / "home"
 
 
 def state(home: Path, listen: str) -> tuple[str, str]:
-    """Return the state of Codex, if earlier looks saw two uses without a call in the hour before."""
+    """Return the state of Codex, if earlier looks saw four uses without a call in the hour before."""
     endpoint = f"http://{listen}/v1/logs"
     (home / ".codex/config.toml").write_text(f'[otel.exporter.otlp-http]\nendpoint = "{endpoint}"\n')
     data, before = home.parent / "data", time.time() - 7200
-    newest = [before, before + 900]
-    memory = {"setting": "configured", "used": before, "unheard": before, "newest": newest}
+    uses = [[key_of("codex"), before + 400 * number, 400.0 * number] for number in range(4)]
+    memory = {"setting": "configured", "used": before, "looked": before + 1300, "awake": 5000, "open": uses}
     (data / "uses.json").write_text(json.dumps({"codex 1000": memory}))
     looked = probe_machine(data, ours=[f"http://{listen}"], report=("use",), now=time.time(), listen=listen)
     row = looked.found["assistants"]["codex"]
@@ -91,20 +93,21 @@ def test_the_files_of_the_agent(home: Path) -> None:
     """The probe reads the newest calls and the state of the forwarding, whatever their types are."""
     data = home.parent / "data"
     answer = b'HTTP/1.1 200 OK\r\n\r\n{"live":true}'
-    (data / "calls.json").write_text(json.dumps({"codex": time.time()}))
+    calls = {"sessions": heard("codex", time.time() - 3600)}
+    (data / "heard.json").write_bytes(msgspec.json.encode(calls))
     with answering(answer) as listen:
         assert ("reporting", "") == state(home, listen)
     (data / "link.json").write_text(json.dumps({"forward": "tls", "oldest_at": time.time() - 7200}))
     with answering(answer) as listen:
         assert ("unreachable", "tls") == state(home, listen)
     for text in ("[]", "{", '{"codex": []}', '{"codex": "x", "oldest_at": "x", "url": 1}'):
-        for name in ("link.json", "calls.json"):
+        for name in ("link.json", "heard.json"):
             (data / name).write_text(text)
         with answering(answer) as listen:
             assert ("unreachable", "") == state(home, listen)
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"codex 1000": {"unheard": "x"}}', '{"codex 1000": 1}'])
+@pytest.mark.parametrize("text", ["[]", "{", '{"codex 1000": {"open": "x"}}', '{"codex 1000": 1}'])
 def test_a_damaged_memory_is_none(home: Path, text: str) -> None:
     """Without a memory, the first look finds no loss. It remembers the setting and the use."""
     data = home.parent / "data"

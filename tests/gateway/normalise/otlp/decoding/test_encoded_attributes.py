@@ -12,7 +12,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from gateway.normalise.otlp.decoding import protobuf_decoder, wire
 from tests.gateway.normalise.otlp.trace_requests import trace_requests
-from tests.rounds import IS_LONG
+from tests.rounds import IS_LONG, some
 
 Reading = dict[str, Any] | str
 CHANGES = 2  # number of changed copies of each encoded attribute
@@ -70,7 +70,7 @@ def test_damaged_pairs_are_read_as_protobuf_reads_them(
     """
     seed = random.randrange(2**32) if IS_LONG else 1
     rng = random.Random(seed)
-    whole = pairs()
+    whole = some(pairs(), every=4)
     tried = [raw for pair in whole for raw in (pair, *changed(pair, rng))]
     expected = [repr(read_by_protobuf(raw)) for raw in tried]
     for cache in (protobuf_decoder._known, protobuf_decoder._heads, protobuf_decoder._seen_keys):

@@ -57,12 +57,7 @@ def test_openllmetrys_unknown_request_type_says_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        {"traceloop.span.kind": "agent"},
-        {"traceloop.span.kind": "tool"},
-        {"gen_ai.span.kind": "AGENT"},
-    ],
+    "kind", [{"traceloop.span.kind": "agent"}, {"traceloop.span.kind": "tool"}, {"gen_ai.span.kind": "AGENT"}]
 )
 def test_an_agent_that_names_no_operation_is_no_call(kind: dict[str, str]) -> None:
     """

@@ -14,6 +14,7 @@ from spool.identity import dedup_key_of_parts
 from spool.record import Inference
 from tests.gateway.normalise.otlp.items import NOW, SECOND, log, picked, point, read_logs, read_points
 from tests.gateway.normalise.outcomes import usage_metrics
+from tests.rounds import reduced
 
 DETAILS = "gen_ai.client.inference.operation.details"
 STAMP = "2026-03-02T09:00:00.000Z"
@@ -144,16 +145,17 @@ def test_many_calls_of_one_instant_find_their_twins_at_once() -> None:
     If a collector drops the timestamps, many calls of a day look equal, and only sessions distinguish them.
     Their second records are still found in one pass.
     """
-    calls = [gemini(RESPONSE | {"event.timestamp": "", "session.id": f"s-{n}"}) for n in range(8_000)]
-    others = [gemini(TWIN | {"event.timestamp": "", "session.id": f"other-{n}"}) for n in range(8_000)]
+    count = reduced(8_000, by=4)
+    calls = [gemini(RESPONSE | {"event.timestamp": "", "session.id": f"s-{n}"}) for n in range(count)]
+    others = [gemini(TWIN | {"event.timestamp": "", "session.id": f"other-{n}"}) for n in range(count)]
     started = process_time()
     read_logs(*calls)
     alone_s = process_time() - started
     started = process_time()
     outcome = read_logs(*others, *calls)
     assert process_time() - started < 10 * alone_s + 1
-    assert len(outcome.records) == 8_000
-    assert outcome.ignored == {MERGED: 8_000}
+    assert len(outcome.records) == count
+    assert outcome.ignored == {MERGED: count}
     assert {None} == {getattr(record, "request_id", None) for record in outcome.records}
 
 

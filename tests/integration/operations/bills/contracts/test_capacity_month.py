@@ -292,6 +292,7 @@ async def test_a_month_is_read_by_two_queries(
 RATE = Decimal("1.5")  # exchange rate in dollars per euro
 
 
+@pytest.mark.proof
 async def test_a_contract_and_its_bill_in_another_currency(server: OperatorServer) -> None:
     """
     If a contract and its bill are in another currency, both are converted at the rate of the day, so the lines of

@@ -29,7 +29,7 @@ from tests.spool.contract.examples import add
 
 NOW = datetime(2026, 9, 3, 14, tzinfo=UTC)
 AUGUST = "from=2026-08-01&to=2026-08-31"
-on_every_engine = pytest.mark.parametrize("server", [SQLITE, POSTGRES], indirect=True)
+on_every_engine = pytest.mark.parametrize("server", [SQLITE, as_proof(POSTGRES)], indirect=True)
 on_one_engine = pytest.mark.parametrize("server", [SQLITE, as_proof(POSTGRES)], indirect=True)
 TERMS: list[dict[str, Any]] = [
     {"kind": "allowance", "tokens": "900", "per": "day"},
@@ -173,6 +173,7 @@ async def test_paid_costs_are_metered_costs_with_the_amounts_of_contracts(server
     seats = (await server.ask("GET", "/plan-costs?month=2026-08")).payload["total"]
     whole = Fraction(metered) + sum(Fraction(seats[name]) for name in ("fees", "overage"))
     whole += Fraction(of_contracts["total"]["cost"])
+    assert (whole, of_contracts["total"]["cost"]) == (Fraction(seats["paid"]), seats["contracts"])
     hand: dict[tuple[str, str, str | None], Fraction] = defaultdict(Fraction)
     for row in of_contracts["rows"]:
         hand[row["contract"], row["charge"], row["team"]] += Fraction(row["cost"])
@@ -192,6 +193,17 @@ async def test_paid_costs_are_metered_costs_with_the_amounts_of_contracts(server
     overview = (await server.ask("GET", "/overview")).payload["overview"]["paid"]
     september = Fraction((await server.ask("GET", "/contract-costs?month=2026-09")).payload["total"]["cost"])
     assert september == Fraction(overview["contracts"]) > 0
+    total = (await server.ask("GET", "/plan-costs?month=2026-09")).payload["total"]
+    names = {
+        "cost": "paid",
+        "seat_fee": "fees",
+        "overage": "overage",
+        "metered": "metered",
+        "contracts": "contracts",
+    }
+    assert {name: Fraction(overview[name]) for name in names} == {
+        name: Fraction(total[of_plans]) for name, of_plans in names.items()
+    }
 
 
 async def test_a_limited_person_sees_the_part_of_the_own_team(server: OperatorServer) -> None:
@@ -301,11 +313,7 @@ async def test_a_budget_of_paid_costs_counts_the_amounts_of_contracts(server: Op
         "price": "300",
         "per": "month",
     }
-    terms = [
-        prepaid,
-        {"kind": "fee", "percent": "10"},
-        {"kind": "credit", "amount": "3", "per": "month"},
-    ]
+    terms = [prepaid, {"kind": "fee", "percent": "10"}, {"kind": "credit", "amount": "3", "per": "month"}]
     await made(server, "/contracts", **{**CONTRACT, "terms": terms})
     actual = {}
     for cost_type in ("paid_cost", "real_cost"):

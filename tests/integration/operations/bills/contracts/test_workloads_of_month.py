@@ -38,6 +38,7 @@ from tests.integration.operations.bills.plans.test_plans import a_call, made
 from tests.integration.operations.records.test_served import counter
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
+from tests.rounds import as_proof
 from tests.spool.contract.examples import add
 
 NOW = datetime(2026, 9, 3, 14, tzinfo=UTC)
@@ -48,7 +49,7 @@ CLUSTER = ClusterIdentity("a-1", "eu-west-1", "gpu")
 TERM = {"kind": "capacity", "cluster": "gpu", "namespace": "ml", "workload": "qwen", "models": ["qwen*"]}
 CONTRACT: dict[str, Any] = {"name": "GPU", "provider": "vllm", "since": "2026-08-01", "terms": [TERM]}
 AUGUST = "/contract-costs?month=2026-08"
-on_every_engine = pytest.mark.parametrize("server", [SQLITE, POSTGRES], indirect=True)
+on_every_engine = pytest.mark.parametrize("server", [SQLITE, as_proof(POSTGRES)], indirect=True)
 
 
 @pytest_asyncio.fixture

@@ -73,7 +73,7 @@ PLANS = (CLAUDE, COPILOT, SECOND)
 SOURCES = {"claude": "claude_code", "copilot": "copilot_cli"}
 
 
-on_every_engine = pytest.mark.parametrize("server", [MEMORY, POSTGRES], indirect=True)
+on_every_engine = pytest.mark.parametrize("server", [MEMORY, as_proof(POSTGRES)], indirect=True)
 on_one_engine = pytest.mark.parametrize("server", [MEMORY, as_proof(POSTGRES)], indirect=True)
 
 

@@ -220,6 +220,7 @@ def test_commands_that_need_hours(aged: tuple[Path, list[int]]) -> None:
     assert PRICE * calls == Decimal(plan["billing"]["cost"])
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("more", [(), pytest.param(("--lines", "meters"), marks=pytest.mark.proof)])
 def test_exported_days_without_hours(aged: tuple[Path, list[int]], more: tuple[str, ...]) -> None:
     """FOCUS rows are by day where hours are no longer stored, and by hour later. Their sums are those of the calls."""

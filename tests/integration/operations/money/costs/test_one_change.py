@@ -91,7 +91,7 @@ def reported_costs(size: int, shares: Sequence[int]) -> Pair:
 
 def reported_prices(size: int, shares: Sequence[int]) -> Pair:
     both = (calls(20, size, factor=f"{1 + Decimal(share) / 10}") for share in shares)
-    return Pair.of(both, words=f": {SONNET} was reported at $")
+    return Pair.of(both, words=f"for the same tokens of {SONNET} ($")
 
 
 def list_prices(size: int, shares: Sequence[int]) -> Pair:
@@ -108,7 +108,7 @@ CHANGES: dict[Callable[[int, Sequence[int]], Pair], str] = {
     other_tiers: "other_tiers",
     other_regions: "other_regions",
     reported_costs: "reported_costs",
-    reported_prices: "prices",
+    reported_prices: "reported_rates",
     list_prices: "prices",
 }
 
@@ -157,4 +157,8 @@ async def test_the_sentence_names_the_one_change(tmp_path: Path) -> None:
             amounts = {name: text_to_units(row[name]) for name in PARTS}
             assert part == max(amounts, key=lambda name: abs(amounts[name])), (team, row)
             assert text_to_units(row["change"]) == sum(amounts.values())
-            assert words in answer.payload["comparison"]["sentence"], (team, row)
+            sentence = answer.payload["comparison"]["sentence"]
+            assert words in sentence, (team, row)
+            assert 1 == sentence.count("because "), sentence
+            assert ("prices rose" in sentence or "prices fell" in sentence) == (part == "prices"), sentence
+            assert (part == "reported_rates") == ("the list price did not change" in sentence), sentence

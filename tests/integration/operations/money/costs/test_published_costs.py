@@ -223,6 +223,7 @@ async def test_costs_that_lack_records_say_so(serve: Serve, monkeypatch: pytest.
     assert "whole_since" not in await read.costs(("start_date", "2026-09-22"))
 
 
+@pytest.mark.proof
 async def test_costs_by_unit_of_work(serve: Serve) -> None:
     """
     Costs by pull request have a row for each and for calls without one, and filters apply. A combination without an
@@ -514,6 +515,7 @@ def test_report_has_one_row_for_a_model(tmp_path: Path) -> None:
     assert head.startswith("MODEL, ALL VARIANTS  MODEL ")
 
 
+@pytest.mark.proof
 def test_focus_rows_with_further_tags(tmp_path: Path) -> None:
     """A dimension without a FOCUS column becomes a tag of the rows. An unknown dimension is a usage error."""
     filled(tmp_path / "store", *spending())

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlencode
 
-from gateway.money.costs.measures import PREVIOUS, SAME_WEEKDAYS
+from spool.ledger.periods import PREVIOUS, SAME_WEEKDAYS
 from tests.integration.operations.server import operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call, counted_from

@@ -65,10 +65,11 @@ async def report(server: OperatorServer, *query: tuple[str, str], status: int = 
 
 
 TIMES_BEFORE: Sequence[tuple[str, str, str, tuple[str, str]]] = [
-    ("2026-09-01", "2026-09-21T15:00", "UTC", ("2026-08-01T00:00:00+00:00", "2026-08-21T15:00:00+00:00")),
-    ("2026-09-01", "2026-09-30", "UTC", ("2026-08-01T00:00:00+00:00", "2026-09-01T00:00:00+00:00")),
+    ("2026-09-01", "2026-09-21T15:00", "UTC", ("2026-08-01T00:00:00+00:00", "2026-08-21T14:00:00+00:00")),
+    ("2026-09-01", "2026-09-30", "UTC", ("2026-08-01T00:00:00+00:00", "2026-08-21T14:00:00+00:00")),
     ("2026-03-01", "2026-03-30", "UTC", ("2026-02-01T00:00:00+00:00", "2026-03-01T00:00:00+00:00")),
-    ("2026-09-21", "2026-09-21T15:00", "UTC", ("2026-09-20T00:00:00+00:00", "2026-09-20T15:00:00+00:00")),
+    ("2026-08-01", "2026-08-31", "UTC", ("2026-07-01T00:00:00+00:00", "2026-08-01T00:00:00+00:00")),
+    ("2026-09-21", "2026-09-21T15:00", "UTC", ("2026-09-20T00:00:00+00:00", "2026-09-20T14:00:00+00:00")),
     ("2026-09-14", "2026-09-20", "UTC", ("2026-09-07T00:00:00+00:00", "2026-09-14T00:00:00+00:00")),
     (
         "2026-09-20T10:00",
@@ -76,12 +77,7 @@ TIMES_BEFORE: Sequence[tuple[str, str, str, tuple[str, str]]] = [
         "UTC",
         ("2026-09-20T04:00:00+00:00", "2026-09-20T10:00:00+00:00"),
     ),
-    (
-        "2026-03-29",
-        "2026-03-29",
-        "Europe/Berlin",
-        ("2026-03-28T00:00:00+01:00", "2026-03-29T00:00:00+01:00"),
-    ),
+    ("2026-03-29", "2026-03-29", "Europe/Berlin", ("2026-03-28T00:00:00+01:00", "2026-03-29T00:00:00+01:00")),
 ]
 
 
@@ -93,7 +89,8 @@ async def test_the_time_before(server: OperatorServer) -> None:
     await spend(server)
     for since, until, tz, expected in TIMES_BEFORE:
         payload = await report(server, ("from", since), ("to", until), ("tz", tz), ("compare", "previous"))
-        assert expected == tuple(payload["report"]["previous"].values()), (since, until, tz)
+        before = payload["report"]["compared"]["before"]
+        assert expected == (before["from"], before["to"]), (since, until, tz)
 
 
 async def test_rows_include_figures_of_the_previous_period(server: OperatorServer) -> None:
@@ -115,7 +112,7 @@ async def test_rows_include_figures_of_the_previous_period(server: OperatorServe
     plain = await report(server, *asked)
     assert [row["model"] for row in plain["rows"]] == ["gpt", "new"]
     assert plain["total"] == {"cost": "6", "calls": 2}
-    assert plain["report"]["previous"] is None
+    assert plain["report"]["compared"] is None
 
 
 async def test_periods_are_compared_by_their_place(server: OperatorServer) -> None:
@@ -123,16 +120,16 @@ async def test_periods_are_compared_by_their_place(server: OperatorServer) -> No
     Periods are compared by their position: the first day with the first day. If the previous month has more
     days, the additional days count only in the total.
     """
-    await spend(server, ("2026-08-31", "a", "7"), ("2026-08-02", "a", "3"), ("2026-09-02", "a", "1"))
+    await spend(server, ("2026-05-31", "a", "7"), ("2026-05-02", "a", "3"), ("2026-06-02", "a", "1"))
     payload = await report(
         server,
-        ("from", "2026-09-01"),
-        ("to", "2026-09-30"),
+        ("from", "2026-06-01"),
+        ("to", "2026-06-30"),
         ("per", "daily"),
         ("compare", "previous"),
         ("show", "cost"),
     )
-    assert [{"period": "2026-09-02T00:00:00+00:00", "cost": "1", "previous": {"cost": "3"}}] == payload[
+    assert [{"period": "2026-06-02T00:00:00+00:00", "cost": "1", "previous": {"cost": "3"}}] == payload[
         "rows"
     ]
     assert {"cost": "1", "previous": {"cost": "10"}} == payload["total"]
@@ -186,6 +183,10 @@ async def test_csv_is_for_spreadsheets(server: OperatorServer) -> None:
     assert headers["Content-Type"] == "text/csv; charset=utf-8"
     assert "attachment" in headers["Content-Disposition"]
     [row] = csv.DictReader(io.StringIO(text))
+    spans = {name: row.pop(f"{name}") for name in ("now_from", "now_to", "before_from", "before_to")}
+    assert ["2026-09-01T00", "2026-09-21T14", "2026-08-01T00", "2026-08-21T14"] == [
+        moment[:13] for moment in spans.values()
+    ]
     assert {"model": "'=cmd", "cost": "1", "calls": "1", "previous_cost": "3", "previous_calls": "1"} == row
 
 
@@ -210,8 +211,9 @@ async def test_titles_of_columns_are_cells() -> None:
     A column title, such as the name of a published dimension, stays in one cell and does not start like a formula.
     """
     name = "User:Defined:=cmd\r=cmd"
-    asked = {"show": ["cost"], "previous": None, "per": "total", "by": [name, "=cmd"]}
-    text = csv_lines(csv_rows({"report": asked, "rows": [{name: "a", "=cmd": None, "cost": "-1.5"}]}))
+    asked = {"show": ["cost"], "compared": None, "per": "total", "by": [name, "=cmd"]}
+    rows = [{name: "a", "=cmd": None, "cost": "-1.5"}]
+    text = csv_lines(csv_rows({"report": asked, "rows": rows}, has_previous=False))
     assert "User:Defined:=cmd =cmd,'=cmd,cost\na,,-1.5\n" == text
 
 

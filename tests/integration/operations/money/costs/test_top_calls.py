@@ -17,6 +17,7 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
+from gateway.cli.operator.money.report import _call_cost
 from gateway.money.costs.measures import MAX_TOP
 from gateway.operations.records import listing
 from gateway.operations.records.filters import MAX_LIMIT
@@ -73,6 +74,18 @@ async def test_calls_are_sorted_by_what_they_cost_and_took(server: OperatorServe
     assert [2, 3] == [row["number"] for row in first["records"]]
     following = await numbers(server, cursor=first["pagination"]["cursor"]["next_cursor"])
     assert 1 == following[0]
+
+
+async def test_costs_of_listed_calls_add_up_to_the_report(tmp_path: Path) -> None:
+    """A duplicate has no cost in a list of calls, so that the costs of the list are those of the totals."""
+    async with operator_server(tmp_path) as server:
+        await seven_calls(server)
+        rows = (await server.ask("GET", "/records", sort_key="cost", sort_order="desc")).payload["records"]
+        assert [6] == [row["number"] for row in rows if row.get("shadow")]
+        # an answer from a cache of the gateway costs nothing either
+        listed = sum((_call_cost(row) or Decimal(0) for row in rows if row["status"] != "cached"), Decimal(0))
+        report = (await server.ask("GET", "/report", range="last_30d")).payload
+        assert Decimal(report["total"]["cost"]) == listed == Decimal("10.2")
 
 
 async def test_calls_are_filtered_by_bounds(server: OperatorServer) -> None:
@@ -166,7 +179,7 @@ def test_the_command_lists_the_dearest_calls(tmp_path: Path) -> None:
         result = CliRunner().invoke(main, [*words, "--data", str(tmp_path / "data")])
         return f"{result.exit_code} {result.output}"
 
-    run("demo", "--days", "3", "--records", "600")
+    run("demo", "--days", "3", "--records", "420")
     table = run("report", "--calls", "--top", "4").splitlines()
     assert "0 STARTED" == table[0][:9]
     rows = orjson.loads(run("report", "--calls", "--top", "200", "--json")[2:])["records"]

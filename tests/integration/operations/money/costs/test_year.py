@@ -15,10 +15,9 @@ from urllib.parse import urlencode
 import pytest
 import pytest_asyncio
 
-from gateway.money.costs.measures import PREVIOUS, SAME_WEEKDAYS
 from spool.engines import POSTGRES, SQLITE
 from spool.ledger.dimensions import GRANULARITIES
-from spool.ledger.periods import RANGES
+from spool.ledger.periods import PREVIOUS, RANGES, SAME_WEEKDAYS
 from spool.settings import StorageSettings
 from tests.integration.conftest import ON_ONE_SERVER
 from tests.integration.operations.server import OperatorServer, operator_server
@@ -105,14 +104,16 @@ async def test_every_range_answers_with_every_comparison(server: OperatorServer,
     for named, (number, against) in some([*product(RANGES, enumerate(COMPARISONS))], every=every):
         by = GROUPINGS[number % len(GROUPINGS)]
         report = await asked(server, "/report", range=named, by=by, compare=against, show="cost")
-        total, past = report["total"], report["report"]["previous"]
+        total, past = report["total"], report["report"]["compared"]["before"]
         assert spent(report["report"]) == Decimal(total["cost"])
-        assert spent(past) == Decimal(total["previous"]["cost"]), (named, against)
-        rows = [Decimal(row["previous"]["cost"]) for row in report["rows"]]
-        assert spent(past) == sum(rows)
+        has_parts = "previous" in total
+        if has_parts:
+            assert spent(past) == Decimal(total["previous"]["cost"]), (named, against)
+            assert spent(past) == sum(Decimal(row["previous"]["cost"]) for row in report["rows"])
         change = await asked(server, "/comparison", range=named, by=by, against=against)
-        assert past == change["comparison"]["against"]
+        assert past == change["comparison"]["compared"]["before"]
         assert Decimal(total["cost"]) == Decimal(change["total"]["cost"])
+        assert has_parts == (change["total"]["change"] is not None)
         assert spent(past) == Decimal(change["total"]["against"]["cost"])
 
 
@@ -120,7 +121,7 @@ async def test_every_range_answers_with_every_comparison(server: OperatorServer,
 async def test_every_chart_answers(server: OperatorServer, every: int) -> None:
     """
     Charts of every bin size have the total of the table. If hours of the earlier time are no longer stored, an
-    hourly chart has no earlier time.
+    hourly chart has no earlier time. Times of different lengths have no earlier rows.
     """
     ranges = ("last_7d", "last_30d", "last_90d", "this_quarter", "this_year")
     for against, named, per in some([*product(PAST, ranges, GRANULARITIES)], every=every):
@@ -130,23 +131,27 @@ async def test_every_chart_answers(server: OperatorServer, every: int) -> None:
             server, "/report", range=named, by="team", per=per, top="5", compare=against, show="cost"
         )
         assert spent(chart["report"]) == sum(Decimal(row["cost"]) for row in chart["rows"])
-        past = chart["report"]["previous"]
-        is_old = against == OWN or (named, against) == ("last_30d", SAME_WEEKDAYS)
-        is_unknown = per == "hourly" and is_old
-        assert is_unknown == (past is None), (named, per, against)
-        if past:
-            assert spent(past) == Decimal(chart["total"]["previous"]["cost"])
+        times, total = chart["report"]["compared"], chart["total"]
+        is_unknown = per == "hourly" and (named, against) == ("last_30d", SAME_WEEKDAYS)
+        assert is_unknown == (times is None), (named, per, against)
+        assert (is_unknown or against == OWN) == ("previous" not in total), (named, per, against)
+        if "previous" in total:
+            assert spent(times["before"]) == Decimal(total["previous"]["cost"])
 
 
 @ON_SQLITE
-async def test_the_earlier_time_moves_to_whole_days_only_before_the_border(server: OperatorServer) -> None:
-    """Within 62 days both times have the same hours. Earlier, the nearest midnight ends the earlier time."""
-    week = await asked(server, "/report", range="last_7d", compare=PREVIOUS)
-    assert "2026-12-03T14:00:00+00:00" == week["report"]["previous"]["to"]
-    quarter = await asked(server, "/report", range="last_90d", compare=PREVIOUS)
-    past = quarter["report"]["previous"]
-    assert ("2026-06-14T00:00:00+00:00", "2026-09-12T00:00:00+00:00") == (past["from"], past["to"])
-    refused = await server.ask("GET", "/report?range=last_7d&compare=2026-02-01T05:30..2026-02-03T10:00")
+async def test_both_times_are_cut_to_whole_days_only_before_the_border(server: OperatorServer) -> None:
+    """Within 62 days both times end with the last full hour. Earlier, both are cut to whole days of UTC."""
+    week = (await asked(server, "/report", range="last_7d", compare=PREVIOUS))["report"]["compared"]
+    assert ("2026-12-03T13:00:00+00:00", "hour") == (week["before"]["to"], week["grain"])
+    quarter = (await asked(server, "/report", range="last_90d", compare=PREVIOUS))["report"]["compared"]
+    assert ("12 Sep to 9 Dec", "14 Jun to 10 Sep") == (quarter["now"]["text"], quarter["before"]["text"])
+    assert "day" == quarter["grain"]
+    assert spent({"from": quarter["now"]["to"], "to": NOW.isoformat()}) == Decimal(quarter["since_cut"])
+    refused = await server.ask(
+        "GET",
+        "/comparison?from=2026-12-01T05:00&to=2026-12-01T08:00&against=2026-02-01T05:00..2026-02-01T08:00",
+    )
     assert 400 == refused.status
     assert "whole day in UTC" in refused.payload["error"]["message"]
 
