@@ -199,6 +199,7 @@ async def _keep_gateway_link(
         return counters.full_since if is_full else None
 
     async def number_and_build_heartbeat() -> Mapping[str, object]:
+        await store_link_state()  # a call may have been stored since the last look at the disk
         records, age_s = await queue_depth_and_age()
         return {
             "sent_at": utc_iso(time.time()),
