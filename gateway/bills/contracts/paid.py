@@ -25,9 +25,7 @@ from gateway.bills.plans.charge_rows import (
     value_or_empty,
 )
 from gateway.intake.prices import PriceBook
-from gateway.intake.rate_cards.card import CardUnreadable
 from spool.currencies import CurrencyConverter, find_no_rate, round_product_to_units
-from spool.errors import Invalid
 from spool.ledger.costs import periods_of_query
 from spool.ledger.dimensions import CHARGE, PLAN
 from spool.ledger.ledger import Ledger
@@ -54,10 +52,7 @@ class ContractCharges:
         days = begun_days_in_query(query, min(firsts), self.now) if firsts else range(0)
         if not days:
             return []
-        try:
-            prices = await asyncio.to_thread(self.prices)
-        except CardUnreadable as error:
-            raise Invalid(str(error)) from error
+        prices = await asyncio.to_thread(self.prices)
         reader = contract_charge_reader(self.whole, self.registry, prices, self.now)
         months = list(calendar_months(days))
         charges = await reader.usage_dependent_charges(months)

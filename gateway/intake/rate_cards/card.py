@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from spool.errors import Invalid
 from spool.meters import MODALITIES
 from spool.processing import MODES, STANDARD
 from spool.record import NS
@@ -40,7 +41,7 @@ _LONGEST_VERSION = 100  # maximum characters of a price list's version, because 
 _HOUR = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
 
-class CardUnreadable(Exception):
+class CardUnreadable(Invalid):
     """
     Raised if a file is not a price list that this version can read. The message names the position in the
     file.
@@ -294,9 +295,8 @@ def _is_usable_price(price: Decimal) -> bool:
     """
     Return whether a price can be used. An amount such as 1E+999999999 is short, but too long to compute.
     """
-    if not price.is_finite() or price.is_signed():
-        return False
-    return price.adjusted() < _DIGITS and int(price.as_tuple().exponent) >= -_DECIMALS
+    is_amount = price.is_finite() and not price.is_signed()
+    return is_amount and price.adjusted() < _DIGITS and int(price.as_tuple().exponent) >= -_DECIMALS
 
 
 def _is_day(text: str) -> bool:

@@ -13,7 +13,6 @@ from gateway.bills.reconciliation.claims import CauseClaim
 from gateway.bills.reconciliation.comparing import FINAL, ComparisonLine, Reconciliation
 from gateway.bills.reconciliation.sides import DAY, PARTS
 from gateway.bills.reconciliation.wording import build_rounded_comparison_row, day_text
-from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.mcp.cost_queries import ZONE
 from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
@@ -128,10 +127,7 @@ async def answer_reconciliation(
     provider_name = (
         None if arguments.provider is None else providers.canonical_provider_name(arguments.provider)
     )
-    try:
-        reconciled = await reconciler.reconcile(month)
-    except CardUnreadable as error:
-        raise Invalid(str(error)) from error
+    reconciled = await reconciler.reconcile(month)
     names = [provider.provider for provider in reconciled.providers]
     if provider_name is not None and provider_name not in names:
         known = ", ".join(map(remove_hidden_characters, names)) or "none"

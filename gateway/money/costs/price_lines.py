@@ -16,10 +16,8 @@ from functools import partial
 
 from gateway.intake.price_lines import price_lines_of_sum
 from gateway.intake.prices import PriceBook
-from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.costs.asked_measures import ReportRowKey
 from spool import money
-from spool.errors import Invalid
 from spool.ledger.costs import periods_of_query
 from spool.ledger.dimensions import PRICED_BY, Group
 from spool.ledger.queries import EVERY_METER, CostQuery, CostRow, CostsLedger, narrow_query
@@ -55,10 +53,7 @@ Charged = Mapping[ReportRowKey, _Charged]
 async def read_charged_lines(
     ledger: CostsLedger, query: CostQuery, prices: Callable[[], PriceBook]
 ) -> Charged:
-    try:
-        book = await asyncio.to_thread(prices)
-    except CardUnreadable as error:
-        raise Invalid(str(error)) from error
+    book = await asyncio.to_thread(prices)
     by = (*query.group_by, *_DECIDES)
     line_query = replace(query, kept=None, group_by=by, measures=COUNTS, meter=EVERY_METER)
     estimated = narrow_query(

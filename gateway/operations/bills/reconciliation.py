@@ -24,7 +24,6 @@ from gateway.core.paths import WHOLE_SINCE
 from gateway.core.schemas import TEXT
 from gateway.http.answers import CSV, JSON, UNCACHED, AnswerInPieces
 from gateway.http.requests import Result
-from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest
@@ -381,14 +380,11 @@ async def _reconcile_request(
         except (ValueError, OverflowError):
             raise Invalid("month must be written as a year and a month, such as 2026-10") from None
     provider_name = query.get("provider")
-    try:
-        return await request.services.require_reconciler().reconcile(
-            month,
-            None if provider_name is None else providers.canonical_provider_name(provider_name),
-            has_causes=has_causes,
-        )
-    except CardUnreadable as error:
-        raise Invalid(str(error)) from error
+    return await request.services.require_reconciler().reconcile(
+        month,
+        None if provider_name is None else providers.canonical_provider_name(provider_name),
+        has_causes=has_causes,
+    )
 
 
 def _total_fields(result: Reconciliation) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from gateway.bills.enforcers.faults import EnforcerFault
 from gateway.bills.statements.arrivals import ReportArrival, report_arrivals
 from gateway.http.lists import MemoryRows, SearchableObject
 from gateway.http.requests import Result
-from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.insights.gathering import FactSources
 from gateway.money.insights.inspector import InsightUpdater
 from gateway.money.lost_calls import FleetLosses
@@ -32,7 +31,7 @@ from gateway.operations.money.published_insights import (
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
-from spool.errors import Invalid, NotThere
+from spool.errors import NotThere
 from spool.registry.field_notes import words
 from spool.registry.insights import Insight, check_effort, check_status
 from spool.registry.permission_sets import VIEW_COSTS, WORK_ON_INSIGHTS
@@ -168,11 +167,8 @@ async def run_all_detectors(request: OperatorRequest[OperatorServices, Inspectio
     """
     Run all detectors before answering. Otherwise a command without a server would exit before they finish.
     """
-    try:
-        async with request.audited_change("insights.run", "insights", {}):
-            done = await make_insight_updater(request.services).find_and_store_insights()
-    except CardUnreadable as error:
-        raise Invalid(str(error)) from error
+    async with request.audited_change("insights.run", "insights", {}):
+        done = await make_insight_updater(request.services).find_and_store_insights()
     return {"inspection": {**asdict(done.merged), "failed": list(done.failed)}}
 
 

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from gateway.configuration.prices import PriceOverride
 from gateway.http.requests import Result
 from gateway.intake.prices import PriceBook
-from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.recommendations.facts import DAY_S, DAYS
 from gateway.money.recommendations.what_if import days_within
 from gateway.operations.holders.operators import MoneyServices
@@ -25,7 +24,6 @@ from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool import money
 from spool.cost_kinds import KIND_OF_SOURCE, UNPRICED
-from spool.errors import Invalid
 from spool.ledger.days.usage import UsageSum
 from spool.processing import STANDARD_TIER
 from spool.record import NS, utc_iso
@@ -93,10 +91,7 @@ async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Re
     """
     services = request.services
     price = check_price(request.body)
-    try:
-        book = await asyncio.to_thread(services.prices)
-    except CardUnreadable as error:
-        raise Invalid(str(error)) from error
+    book = await asyncio.to_thread(services.prices)
     await services.ledger.require_complete_totals(services.log)
     now = request.now()
     days = days_within(now - (DAYS - 1) * DAY_S, now)

@@ -14,7 +14,6 @@ import msgspec
 from gateway.core.visibility import VisibilityRules
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
-from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.recommendations.facts import dimension_value
 from gateway.operations.answers import DeletedItem, OperatorComment, SearchResult
 from gateway.operations.holders.operators import MoneyServices
@@ -113,11 +112,8 @@ async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook])
     Look for savings before answering. Otherwise a command without a server would exit before the search
     finishes.
     """
-    try:
-        async with request.audited_change("recommendations.run", "recommendations", {}):
-            done = await request.services.require_adviser().find_and_store_savings()
-    except CardUnreadable as error:
-        raise Invalid(str(error)) from error
+    async with request.audited_change("recommendations.run", "recommendations", {}):
+        done = await request.services.require_adviser().find_and_store_savings()
     return {"look": {**asdict(done.merged), "failed": list(done.failed)}}
 
 

@@ -12,7 +12,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.http.requests import Result
-from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.reasons import explanations_by_field, not_counted_reason, price_line_fields
 from gateway.money.costs.times import parse_moment
 from gateway.operations.answers import DeadItem, DeliveryItem, StoredRecord
@@ -192,10 +191,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
             "with since"
         )
     note_viewed_people({USER: filter_values_of_dimension(USER, stored.value_for_filters)})
-    try:
-        book = await asyncio.to_thread(services.money.prices)
-    except CardUnreadable as error:
-        raise Invalid(str(error)) from error
+    book = await asyncio.to_thread(services.money.prices)
     corrections = await _find_corrections(request, services.spool.log, stored.record)
     digests, links = request.definitions.digests, stored_unit_links(request.shared.registry)
     shown = {

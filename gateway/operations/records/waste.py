@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.http.requests import Result
-from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.waste.judging import GROUPS, Judge, JudgedCall
 from gateway.money.waste.lane import Lane, group_by_lane, lane_fields_by_source, lane_of_call
 from gateway.operations.money.costs.questions import ONE_SPAN, read_time_range
@@ -22,7 +21,7 @@ from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import OperatorServices
 from spool import money
-from spool.errors import Invalid, NotThere
+from spool.errors import NotThere
 from spool.ledger.work import SESSION
 from spool.people import USER, filter_values_of_dimension
 from spool.record import AI_TELEMETRY, NS, Correction, Inference, rfc3339
@@ -129,10 +128,7 @@ async def show_waste(request: OperatorRequest[OperatorServices, None]) -> Result
     await rows.search(since.timestamp(), until.timestamp(), (AI_TELEMETRY,), add_record)
     if not own.latest():
         raise NotThere("no stored call of this session is in this time; choose another period")
-    try:
-        book = await asyncio.to_thread(request.services.money.prices)
-    except CardUnreadable as error:
-        raise Invalid(str(error)) from error
+    book = await asyncio.to_thread(request.services.money.prices)
     searched = rows.beside["looked_through"]
     assert isinstance(searched, Mapping)
     judge = Judge(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from gateway.http.requests import Result
-from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.costs.groups import divide_part_again
 from gateway.money.costs.times import parse_moment
 from gateway.operations.holders.operators import MoneyServices
@@ -219,10 +218,7 @@ async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
     services = request.services
     ledger = request.services.ledger
     since = parse_moment("since", body.since)
-    try:
-        book = services.prices()
-    except CardUnreadable as error:
-        raise Invalid(str(error)) from error
+    book = services.prices()
     await ledger.require_complete_totals(services.log)
     basis = {"since": since.isoformat(), "price_book": book.version}
     async with request.audited_change("ledger.reprice", "ledger", basis):

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.http.requests import Result
-from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.costs.measures import MAX_TOP
 from gateway.money.recommendations.facts import DAYS, dimension_value
 from gateway.money.recommendations.what_if import (
@@ -134,10 +133,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     now = request.now()
     if not model:
         raise Invalid("model is required, such as model=gpt-4.1-mini")
-    try:
-        book = await asyncio.to_thread(services.prices)
-    except CardUnreadable as error:
-        raise Invalid(str(error)) from error
+    book = await asyncio.to_thread(services.prices)
     check_model_has_price(book, model, now)
     derived = {dimension.name: dimension for dimension in ledger.derived_dimensions()}
 
