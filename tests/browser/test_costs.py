@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 from playwright.sync_api import Locator, Route, expect
@@ -46,6 +46,18 @@ def since(console: Console) -> str:
     return first_day(queries[-1])
 
 
+def shown_time(console: Console) -> str:
+    """
+    Return the time of the shown table, as parameters of a report. A table that is compared ends at the last full
+    hour, and a report that is not compared would count the running hour too.
+    """
+    [*_, address] = (query for query in console.asked("/report?") if "compare=" in query)
+    compared = report(console, address.partition("?")[2])["report"]["compared"]
+    if compared is None:  # nothing is known of the time before
+        return f"from={since(console)}"
+    return urlencode({"from": compared["now"]["from"], "to": compared["now"]["to"]})
+
+
 def until(console: Console) -> str:
     """Return the last day of the shown table."""
     queries = [query for query in console.asked("/report?") if "compare=" in query]
@@ -60,7 +72,7 @@ def test_the_table_is_the_report(console: Console) -> None:
     """The table of Costs has every group, the largest first. The total is exact, and the bars add up to it."""
     console.listen()
     console.open("/costs?from=now-7d&by=team")
-    answer = report(console, f"from={since(console)}&by=team")
+    answer = report(console, f"{shown_time(console)}&by=team")
     names = [row["team"] or "unknown" for row in sorted(answer["rows"], key=lambda row: -float(row["cost"]))]
     assert names == console.page.locator("tbody th").all_inner_texts()
     total = console.page.locator("tfoot tr")
@@ -85,7 +97,7 @@ def test_click_on_a_cost_row_groups_by_the_next_dimension(console: Console) -> N
     expect(page.get_by_role("link", name="team: search")).to_be_visible()
     console.has_address("by=model")
     expect(page.locator("thead th").first).to_have_text("model")
-    total = report(console, f"where=team=search&from={since(console)}")["total"]
+    total = report(console, f"where=team=search&{shown_time(console)}")["total"]
     expect(page.locator("tfoot td").first).to_have_attribute("title", f"${total['cost']}")
     page.get_by_role("link", name="Show the calls").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Calls")
@@ -123,7 +135,7 @@ def test_filters_are_chosen_from_what_there_is(console: Console) -> None:
     console.page.get_by_label("Value of user").select_option("unknown")
     chip = console.page.get_by_role("link", name="user: unknown")
     expect(chip).to_be_visible()
-    total = report(console, f"where=user=&from={since(console)}")["total"]
+    total = report(console, f"where=user=&{shown_time(console)}")["total"]
     expect(console.page.locator("tfoot td").first).to_have_attribute("title", f"${total['cost']}")
     chip.click()
     expect(chip).to_have_count(0)
@@ -607,7 +619,7 @@ def test_what_a_user_costs_is_a_measure(console: Console) -> None:
     page.get_by_label("Measure").select_option("unit:user")
     expect(page.locator("thead th").nth(1)).to_contain_text("Cost per user")
     console.settle()
-    answer = report(console, f"from={since(console)}&by=team&unit=user&show=units,cost_per_unit")
+    answer = report(console, f"{shown_time(console)}&by=team&unit=user&show=units,cost_per_unit")
     unit_cost = f"${answer['total']['cost_per_unit']}"
     expect(page.locator("tfoot td").first).to_have_attribute("title", unit_cost)
     expect(page.locator("tfoot td").nth(1)).to_have_text(str(answer["total"]["units"]))
@@ -737,7 +749,7 @@ def test_the_overview_says_one_figure_of_a_model(console: Console, chosen: str) 
     models.locator("a.name").first.click()
     expect(page.get_by_role("link", name=f"model: {name}")).to_be_visible()
     expect(page.locator("tfoot td").first).to_be_visible()
-    total = report(console, f"where=model_family={name}&from={since(console)}")["total"]["cost"]
+    total = report(console, f"where=model_family={name}&{shown_time(console)}")["total"]["cost"]
     expect(page.locator("tfoot td").first).to_have_attribute("title", f"${total}")
     assert listed == page.locator("tfoot td").first.inner_text()
 

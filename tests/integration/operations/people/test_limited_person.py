@@ -331,7 +331,6 @@ ORDER = ("GET", "POST", "PUT", "PATCH", "DELETE")
 # visible call has the cost 0.
 REFUSED = {
     "add_view": 403, "add_budget": 400, "add_scheduled_report": 400, "add_annotation": 400, "show_unit": 200,
-    "show_waste": 200,
 }  # fmt: skip
 # Without an identity provider, these addresses redirect the browser to the console.
 TO_THE_CONSOLE = {"begin_sign_in": 303, "finish_sign_in": 303}
