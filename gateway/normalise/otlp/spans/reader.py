@@ -132,7 +132,7 @@ class SpanReader:
         if shape.taken_by and self._read_span_of_tollhouse(item_index, span, shape):
             return
         reading = shape.readings.get(self._origin) or find_or_add_reading(span, shape, self._origin)
-        named = None if reading.deciding is None else reading.remembered_call_names(attributes)
+        named = reading.remembered_call_names(attributes)
         operation = reading.operation(span, shape) if named is None else named.record.operation
         product = reading.product
         trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_id

@@ -92,6 +92,7 @@ class SpanReadingPlan:
         "refine",
         "shape",
         "shows_failure",
+        "spans",
     )
 
     def __init__(
@@ -119,9 +120,11 @@ class SpanReadingPlan:
         self.refine = origin.refine if dialect.refine is None else (dialect.refine, *origin.refine)
         # whether attributes hold several fields
         self.contains = bool(attribute_names.containers) or dialect.more is not None
-        # `_named` has a call's `CallNames` under this object and the values that `deciding` returns
+        # `_named` has a call's `CallNames` under this object and the values that `deciding` returns. Both are set at
+        # the second span, because the attribute names of many spans never recur.
         self.names_key: object = None
-        self.deciding = self._getter_of_values_deciding_call_names(attributes)
+        self.deciding: Callable[[Attributes], tuple[Any, ...]] | None = None
+        self.spans = 0  # spans for which names were looked up, while nothing is remembered
         counted = (
             attribute_names.input,
             attribute_names.output,
@@ -148,16 +151,14 @@ class SpanReadingPlan:
             or any(kind.failure for kind in attribute_names.kinds)
         )
 
-    def _getter_of_values_deciding_call_names(
-        self, attributes: Attributes
-    ) -> Callable[[Attributes], tuple[Any, ...]] | None:
+    def _remember_call_names_from_now_on(self, attributes: Attributes) -> None:
         shape = self.shape
         if (
             self.contains
             or self.operation is not operation_by_span_name
             or semconv.OPERATION_NAME not in attributes
         ):
-            return None
+            return
         names = [semconv.OPERATION_NAME, *shape.request_model, *shape.response_model, *shape.provider]
         if not shape.request_model and not shape.response_model:
             names += [name for name in semconv.PLAIN_MODEL if name in attributes]
@@ -165,13 +166,18 @@ class SpanReadingPlan:
         if shape.region and semconv.CLOUD in attributes:
             names.append(semconv.CLOUD)
         if len(names) == 1 or not _NOT_SCALAR.isdisjoint(names):
-            return None
+            return
         fields = (shape.request_model, shape.response_model, shape.provider, shape.region, shape.address)
         self.names_key = _one_object_for_equal_values(self.product, *fields, *names)
-        return itemgetter(*names)
+        self.deciding = itemgetter(*names)
 
     def remembered_call_names(self, attributes: Attributes) -> CallNames | None:
-        return None if self.deciding is None else _named.get((self.names_key, self.deciding(attributes)))
+        if self.deciding is None:
+            self.spans += 1
+            if self.spans == 2:
+                self._remember_call_names_from_now_on(attributes)
+            return None
+        return _named.get((self.names_key, self.deciding(attributes)))
 
 
 def find_or_add_reading(
