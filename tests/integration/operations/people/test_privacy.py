@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,15 +20,18 @@ from gateway.configuration.sections import Config
 from gateway.core.paths import OPERATOR_API, socket_path
 from gateway.service.assembly.storage import open_storage
 from spool.clock import SystemClock
+from spool.identity import call_identity
 from spool.people import ERASED
 from spool.record import pack_records
 from spool.searching import search_for_names
+from tests.gateway.money.waste.examples import START, call
 from tests.integration.conftest import Serve
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_second_names import storage_of as storage_of
 from tests.integration.test_linked_names import added, lines, sent, whole, world_of
 from tests.integration.test_one_identity import AS, World, checked
 from tests.rounds import part
+from tests.spool.contract.examples import add
 from tests.stored_files import contents_of
 
 CANARY, ADDRESS = "canary-login-7q", "canary.person@example.com"
@@ -354,3 +358,75 @@ async def test_a_person_for_whom_a_gateway_called_is_erased(serve: Serve) -> Non
     ]
     assert [1, 1] == counts
     assert CANARY.encode() not in await stored(world, lambda: iter(()))
+
+
+async def test_an_erasure_changes_no_waste(serve: Serve) -> None:
+    """The calls of an erased person's session are judged as before, and a late report of them brings no name back."""
+    world = await world_of(serve, Config())
+    await allow(world)
+    log, begin = world.serving.app.services.storage.log, time.time() - 9_000.0 - START
+
+    async def send(second: int, read: int | None, written: int | None) -> None:
+        lane: dict[str, Any] = {
+            "session": "late" if second == 2_000 else "talk",
+            "tags": {"query_source": "main"},
+        }
+        made = call(begin + second, 31_000, read, written, user=CANARY, cache_write_1h_tokens=0, **lane)
+        known_as = call_identity(made, response_id=f"msg_{second:032d}")
+        made.id = known_as.id
+        await add(log, (made, known_as))
+
+    async def judged(session: str) -> Any:
+        found = checked(await world.ask("GET", f"/work/session/{session}/waste", range="last_7d"))
+        return found["waste"], found["calls"]
+
+    for second, read, written in (
+        (0, 0, 31_000),
+        (60, 8_000, 23_000),
+        (1_500, 0, 31_000),
+        (2_000, None, None),
+    ):
+        await send(second, read, written)
+    before, [late] = await judged("talk"), (await judged("late"))[1]
+    assert {"break", "pause"} <= before[0]["amounts"].keys()
+    await erased(world)
+    assert (before, [late]) == (await judged("talk"), (await judged("late"))[1])
+    await send(2_000, 1_000, 30_000)
+    [later] = (await judged("late"))[1]
+    assert late["parts"] != later["parts"]
+    shown = [await judged("talk"), later, checked(await world.ask("GET", f"/records/{later['id']}"))]
+    assert CANARY not in json.dumps(shown)
+    assert CANARY.encode() not in await stored(world, lambda: iter(()))
+
+
+async def test_a_comparison_for_an_erased_name_is_that_for_no_name(serve: Serve) -> None:
+    """
+    A compared report with the filter of an erased name has the figures of an unknown name, and with the filter of
+    all erased people those of the name before, in both compared times.
+    """
+    world = await world_of(serve, Config())
+    await allow(world)
+    day_ns = 86_400 * 10**9
+    for user, days in ((CANARY, 2), (CANARY, 3), (CANARY, 9), ("bob", 2), ("bob", 20)):
+        at = str(time.time_ns() - days * day_ns)
+        span = json_span("gpt-4o", startTimeUnixNano=at, endTimeUnixNano=at)
+        span["attributes"].append({"key": "user.id", "value": {"stringValue": user}})
+        assert 200 == (await world.serving.send("/v1/traces", json_traces(span))).status
+
+    async def figures(name: str, form: str) -> Any:
+        asked = {
+            "range": "last_7d",
+            "compare": "previous",
+            "where": f"user{form}{name}",
+            "show": "calls,cost",
+        }
+        found = checked(await world.ask("GET", "/report", by="model", **asked))
+        assert found["report"]["compared"] is not None
+        return found["rows"], found["total"]
+
+    named = await figures(CANARY, "="), await figures(CANARY, "!=")
+    assert [2, 1] == [each["calls"] for each in (named[0][1], named[0][1]["previous"])]
+    await erased(world)
+    assert named == (await figures(ERASED, "="), await figures(ERASED, "!="))
+    for form in ("=", "!="):
+        assert await figures("nobody", form) == await figures(CANARY, form)
