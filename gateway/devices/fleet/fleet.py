@@ -47,17 +47,20 @@ class Fleet:
         self._inventory = inventory
         self._known: dict[str, _CachedFleetRow] = {}
         lifecycle.table.watchers.append(self._forget_row)
-        self._expected: tuple[Inventory | None, ExpectedMachines] = (None, NOBODY)
+        self._expected = self._next_expected = _index_machines(inventory())
 
     @property
     def inventory(self) -> Inventory | None:
         return self._inventory()
 
+    def prepare_list(self, inventory: Inventory | None) -> None:
+        """Index a list on a thread, before it becomes the current one. A long list takes a second."""
+        self._next_expected = _index_machines(inventory)
+
     def expected_machines(self) -> ExpectedMachines:
-        inventory = self._inventory()
+        inventory, prepared = self._inventory(), self._next_expected
         if self._expected[0] is not inventory:
-            expected = NOBODY if inventory is None else ExpectedMachines(inventory.machines)
-            self._expected = inventory, expected
+            self._expected = prepared if prepared[0] is inventory else _index_machines(inventory)
         return self._expected[1]
 
     def _devices_of_people(self) -> list[Device]:
@@ -122,12 +125,10 @@ class Fleet:
 
         Serial numbers that cannot be device ids are left out.
         """
-        expected = self.expected_machines()
-        _, device_of = expected.match_devices(self._devices_of_people())
         serials = [
             machine.serial
-            for place, machine in enumerate(expected.machines)
-            if place not in device_of and is_device_id(machine.serial)
+            for device, machine in self._device_machine_pairs()
+            if device is None and machine is not None and is_device_id(machine.serial)
         ]
         for first in range(0, len(serials), ADMITTED_AT_ONCE):
             step = serials[first : first + ADMITTED_AT_ONCE]
@@ -154,6 +155,10 @@ class Fleet:
     def _forget_rows_except(self, kept_ids: Collection[str]) -> None:
         if len(self._known) > len(kept_ids):
             self._known = {id: known for id, known in self._known.items() if id in kept_ids}
+
+
+def _index_machines(inventory: Inventory | None) -> tuple[Inventory | None, ExpectedMachines]:
+    return inventory, NOBODY if inventory is None else ExpectedMachines(inventory.machines)
 
 
 def _row_marked_away_if_unheard(row: FleetRow, heard_since: float) -> FleetRow:

@@ -151,6 +151,7 @@ class ServicePartsBuilder:
         )
         self.notifier: Notifier | None = None
         if registry is not None:
+            registry.inventory.prepare_list = self.fleet.prepare_list
             self.notifier = Notifier(
                 registry.notices, config.notify, clock, demo_or_real_channel_builder(self.demo_note)
             )

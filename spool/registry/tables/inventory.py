@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -75,9 +75,16 @@ class InventoryTable:
     def __init__(self, change_writer: RegistryChangeWriter) -> None:
         self._changes = change_writer
         self.current: Inventory | None = None
+        # runs in the thread that reads or replaces a list, before the list is the current one
+        self.prepare_list: Callable[[Inventory | None], object] = lambda _: None
 
     async def load(self) -> None:
-        self.current = await self._changes.read(_read_inventory)
+        def read_and_prepare(registry_rows: RegistryRows) -> Inventory | None:
+            inventory = _read_inventory(registry_rows)
+            self.prepare_list(inventory)
+            return inventory
+
+        self.current = await self._changes.read(read_and_prepare)
 
     async def replace_machines(
         self, machines: Sequence[Machine], *, source: str, confirmed: bool, actor: Actor
@@ -97,18 +104,18 @@ class InventoryTable:
             # not on the event loop, which would wait while the keys of a long list are built
             keys = {machine.key for machine in machines}
             before = _read_inventory(registry_rows)
-            known = {} if before is None else {machine.key: machine for machine in before.machines}
-            earlier = known.keys()
+            known = {machine.key: machine for machine in before.machines} if before else {}
             change = InventoryChange(
-                machines=len(keys), added=len(keys - earlier), removed=len(earlier - keys)
+                machines=len(keys), added=len(keys - known.keys()), removed=len(known.keys() - keys)
             )
-            if not confirmed and change.removed * 3 > len(earlier):
+            if not confirmed and change.removed * 3 > len(known):
                 raise NotAllowed(
-                    f"the list lacks {change.removed} of {len(earlier)} machines of the inventory. If it is "
+                    f"the list lacks {change.removed} of {len(known)} machines of the inventory. If it is "
                     "complete, import it again with --confirm (confirm=true)"
                 )
             followed = (_keep_earlier_check_in(known.get(machine.key), machine) for machine in machines)
             inventory = replace(inventory, machines=tuple(followed))
+            self.prepare_list(inventory)
             registry_rows.put_document(KIND, ID, msgspec.to_builtins(inventory))
             shown = {"source": source, **msgspec.to_builtins(change)}
             registry_rows.add_audit(inventory.imported, actor, "fleet.inventory", source, after=shown)

@@ -179,6 +179,7 @@ async def operator_server(
     biller = BilledCostCalculator(statement_sources, clock)
     registry: dict[str, Any] = {"registry": storage.registry, "clock": clock}
     fleet = Fleet(devices, lambda: inventory.current)
+    inventory.prepare_list = fleet.prepare_list
     losses = LossEstimator(
         storage.small.open_table(USE_DAYS),
         storage.ledger,

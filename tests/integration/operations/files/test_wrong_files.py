@@ -11,7 +11,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -27,6 +27,7 @@ from gateway.cli.operator.files import OutsideDirectories, read_secrets, read_se
 from gateway.configuration.sections import Config, FileSetLimits
 from gateway.core.paths import AS, OPERATOR_API
 from gateway.core.yaml_text import NODES_AN_ITEM
+from gateway.devices.fleet.matching import ExpectedMachines
 from gateway.operations.requests import requests
 from spool import statements
 from spool.engines import SQLITE
@@ -185,9 +186,13 @@ async def test_imports_block_nobody_and_get_a_short_answer(
 async def test_imports_are_checked_outside_of_the_event_loop(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The work grows with the rows, so it runs in a thread also for few of them."""
-    threads: dict[str, set[threading.Thread]] = {"row": set(), "machine": set()}
+    """
+    The work grows with the rows, so it runs in a thread also for few of them. Another gateway reads an inventory in a
+    thread as well, and a heartbeat finds the index of its machines made.
+    """
+    threads: dict[str, set[threading.Thread]] = {"row": set(), "machine": set(), "index": set()}
     check, machine_key = statements.check_statement, Machine.__dict__["key"]
+    index = ExpectedMachines.__init__
 
     def noted_check(statement: statements.Statement) -> None:
         threads["row"].add(threading.current_thread())
@@ -198,11 +203,21 @@ async def test_imports_are_checked_outside_of_the_event_loop(
         found: tuple[str, str] = machine_key.fget(machine)
         return found
 
+    def noted_index(expected: ExpectedMachines, machines: Sequence[Machine]) -> None:
+        threads["index"].add(threading.current_thread())
+        index(expected, machines)
+
     monkeypatch.setattr(statements, "check_statement", noted_check)
     monkeypatch.setattr(Machine, "key", property(noted_key))
+    monkeypatch.setattr(ExpectedMachines, "__init__", noted_index)
+    fleet = server.services.senders.require_fleet()
     for file, body in (("costs.json", bill_of(3)), (None, inventory_of(3))):
         status, answer = await import_file(server, file, body)
         assert 200 == status, answer
+    assert fleet.expected_machines().has_machine(serial="S2", hostname="")
+    await server.registry.inventory.load()
+    assert fleet.inventory is not None
+    assert fleet.expected_machines().machines is fleet.inventory.machines
     for used in threads.values():
         assert used
         assert threading.main_thread() not in used
