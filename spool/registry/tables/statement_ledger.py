@@ -253,9 +253,10 @@ class StatementLedger:
 
     def require_base(self, id: str) -> StoredImport:
         """Return the import that rows are added to. Raises NotAllowed if none of it counts."""
-        base = self._imports.get(id)
-        if base is None:
-            raise NotThere(f"{id} is no import of this source and account that shares a month with the files")
+        body = self._registry_rows.document(IMPORT_KIND, id)
+        base = None if body is None else read_import(body)
+        if base is None or (base.source, base.account) != (self._source, self._account):
+            raise NotThere(f"{id} is no import of this source and account")
         self.load_months(base.days)
         if base.undone_at or all(id in self.count(day).replaced_by for day in base.days):
             raise NotAllowed(

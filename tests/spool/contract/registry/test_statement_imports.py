@@ -228,6 +228,19 @@ async def test_a_repeated_file_is_named(registry: Registry) -> None:
     assert ("imp_2", "") == (again.id, again.already)
 
 
+async def test_a_second_part_may_be_of_another_month(registry: Registry) -> None:
+    """An import is found by its id, whatever its months. One of another account cannot be added to."""
+    await registry.statements.import_statement(statement(row(0)), actor=ADA)
+    later = statement(row(40, "2"), first=40, days=1)
+    added = await registry.statements.import_statement(later, actor=ADA, add_to="imp_1")
+    assert "imp_2" == added.id
+    assert [Decimal(1), Decimal(2)] == [month.billed for month in await registry.statements.months()]
+    with pytest.raises(NotThere, match="imp_1 is no import of this source and account"):
+        await registry.statements.import_statement(
+            statement(row(41), account="other"), actor=ADA, add_to="imp_1"
+        )
+
+
 async def documents(registry: Registry, kind: str) -> set[str]:
     return set(await registry.statements._changes.read(lambda rows: rows.documents(kind)))  # type: ignore[attr-defined]
 
