@@ -454,6 +454,7 @@ def _billed_row(
     shown = charge_row(replace(charge, cost=billed), account=account)
     of_usage = effective if key.charge == _COMMITMENT and category == "Usage" else billed
     month = day.start.replace(day=1)
+    charged = datetime.fromisoformat(f"{key.corrects}T00:00:00+00:00") if key.corrects else day.start
     values = {
         "BilledCost": billed,
         "EffectiveCost": effective,
@@ -461,7 +462,8 @@ def _billed_row(
         "ListCost": of_usage if charge.list_cost is None else charge.list_cost,
         "BillingPeriodStart": time_text(month),
         "BillingPeriodEnd": time_text(month_after(month)),
-        "ChargePeriodEnd": time_text(day.start + timedelta(days=1)),
+        "ChargePeriodStart": time_text(charged),
+        "ChargePeriodEnd": time_text(charged + timedelta(days=1)),
         "ChargeCategory": category,
         "ChargeClass": "Correction" if key.charge in _CORRECTIONS else "",
         "ChargeDescription": _charge_description(key, charge),

@@ -88,8 +88,8 @@ def sums(made: list[dict[str, str]], column: str, name: str) -> dict[str, Decima
 @pytest.mark.proves("the rows of an export add up to the invoice")
 def test_all_of_a_bill_is_in_its_rows() -> None:
     """
-    Rows add up to each invoice exactly. Restated amounts of closed months belong to no invoice, and fees go
-    to the covered usage.
+    Rows add up to each invoice exactly. Restated amounts of closed months belong to no invoice and have the day
+    that they change. Fees go to the covered usage.
     """
     made = rows_of()
     billed, effective = (sum(Decimal(each[place]) for each in BILL) for place in (3, 4))
@@ -100,9 +100,15 @@ def test_all_of_a_bill_is_in_its_rows() -> None:
     assert ("3.6", "4.5", "1000", "Tokens", "exact,shared") == tuple(
         usage[name] for name in ("BilledCost", "ListCost", "PricingQuantity", "PricingUnit", "x_Basis")
     )
-    assert {"2026-10-31T00:00:00Z 2026-11-01T00:00:00Z"} == {
-        f"{each['ChargePeriodStart']} {each['ChargePeriodEnd']}" for each in made
+    periods = {
+        (each["x_State"], each["BillingPeriodStart"], each["ChargePeriodStart"], each["ChargePeriodEnd"])
+        for each in made
     }
+    october, night = "2026-10-01T00:00:00Z", "T00:00:00Z"
+    assert {
+        ("invoiced", october, f"2026-10-31{night}", f"2026-11-01{night}"),
+        ("restated", october, f"2026-09-03{night}", f"2026-09-04{night}"),
+    } == periods
 
 
 def test_what_an_amount_is_for_is_a_category() -> None:

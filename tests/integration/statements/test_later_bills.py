@@ -69,12 +69,10 @@ def added(rows: list[dict[str, Any]], *, restated: bool = False) -> Decimal:
     )
 
 
-async def focus_of_august(server: OperatorServer) -> Decimal:
-    answer = await server.ask("GET", "/focus?from=2026-08-01&to=2026-08-31&billed=true")
+async def focus_rows(server: OperatorServer, first: str, last: str) -> list[dict[str, str]]:
+    answer = await server.ask("GET", f"/focus?from={first}&to={last}&billed=true")
     assert answer.status == 200, answer.payload
-    return sum(
-        (Decimal(row["BilledCost"]) for row in csv.DictReader(io.StringIO(answer.payload))), Decimal(0)
-    )
+    return [*csv.DictReader(io.StringIO(answer.payload))]
 
 
 async def reconciled_august(server: OperatorServer) -> Mapping[str, Any] | None:
@@ -148,10 +146,23 @@ async def test_orders_of_two_bills_closing_undo_and_contracts(seed: int, server:
         of_august = [*august.values()][-1] if august else Decimal(0)
         expected = of_august if closed_at is None else INVOICED
         assert expected == added(await billed_rows(server, "2026-08-01", "2026-08-31"))
-        assert expected == await focus_of_august(server)
+        of_month = await focus_rows(server, "2026-08-01", "2026-08-31")
+        assert expected == sum((Decimal(row["BilledCost"]) for row in of_month), Decimal(0))
         later = await billed_rows(server, "2026-09-01", "2026-09-30")
         assert own + late == added(later)
-        assert (0 if closed_at is None else of_august - closed_at) == added(later, restated=True)
+        restated = 0 if closed_at is None else of_august - closed_at
+        assert restated == added(later, restated=True)
+        # a change of a closed month is for its day of use, and on the bill of the month in which it is known
+        changes = [
+            row
+            for row in await focus_rows(server, "2026-09-01", "2026-09-30")
+            if row["x_State"] == "restated"
+        ]
+        assert restated == sum((Decimal(row["BilledCost"]) for row in changes), Decimal(0))
+        assert {("Correction", "2026-09-01", "2026-08-12")} >= {
+            (row["ChargeClass"], row["BillingPeriodStart"][:10], row["ChargePeriodStart"][:10])
+            for row in changes
+        }
         found = await reconciled_august(server)
         if not august:
             assert found is None
