@@ -194,7 +194,10 @@ def index_day(imports: Sequence[StoredImport], day: str) -> StatementDay | None:
     ]
     if not having:
         return None
-    newest = max(having, key=lambda each: (each.order, each.number)).days[day]
+    ordered = sorted(having, key=lambda each: (each.order, each.number))
+    newest = ordered[-1].days[day]
+    # hours that are added to a whole day leave it final
+    whole = [entry for each in ordered if (entry := each.days[day]).covers] or [newest]
     parts = sorted(
         (part for _, part in counted.counting),
         key=lambda part: (part.bill, part.since, part.until, part.digest),
@@ -210,7 +213,7 @@ def index_day(imports: Sequence[StoredImport], day: str) -> StatementDay | None:
         providers=dict(sorted(providers.items())),
         since=min((min(part.since, part.billed_days[0]) for part in parts), default=start),
         until=max((max(part.until, part.billed_days[1] + DAY_S) for part in parts), default=start),
-        settled=newest.settled and all(part.settled for part in parts),
+        settled=whole[-1].settled and all(part.settled for part in parts),
         read_at=newest.read_at,
         imported_at=newest.imported_at,
         billed=statements.normalize_amount(statements.sum_amounts(part.billed for part in parts)),
