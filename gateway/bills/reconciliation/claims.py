@@ -126,7 +126,8 @@ class BillComparison:
     including one day before and after. `precision`: the last digit of the bill's amounts, by day.
     `are_failed_known`: the tokens prove which failed calls the bill leaves out. `uses`: the counted uses,
     under their own keys. `commitments`: the capacity that contracts with the provider state. `sums`: other
-    amounts of contracts. `late_days`: days to which the bill added the rows of earlier days.
+    amounts of contracts. `late_days`: days to which the bill added the rows of earlier days. `awaiting`: the last days
+    of bills whose next bill is not imported yet.
     """
 
     split: BilledCountedDifference
@@ -141,6 +142,7 @@ class BillComparison:
     commitments: Sequence[Commitment] = ()
     sums: Sequence[ContractSum] = ()
     late_days: Collection[int] = ()
+    awaiting: Collection[int] = ()
 
     def is_within_rounding(self, entry: DifferenceEntry, value_at_other_prices: int | None = None) -> bool:
         """

@@ -225,6 +225,7 @@ class ComparisonInput:
     commitments: Sequence[Commitment] = ()  # capacity that contracts state
     sums: Sequence[ContractSum] = ()  # amounts of contracts for the whole month
     listed: Prices | None = None  # prices without contracts, if there are contracts
+    awaiting: Collection[int] = ()  # last days of bills whose next bill is not imported yet
 
 
 def compare_bill_with_ledger(comparison_input: ComparisonInput, *, has_causes: bool = True) -> Reconciliation:
@@ -381,6 +382,7 @@ def compare_bill_with_ledger(comparison_input: ComparisonInput, *, has_causes: b
         # omitted unless all days are compared, because these amounts cover the whole period
         sums=comparison_input.sums if states.keys() <= compared else (),
         late_days={*late.posted.values()},
+        awaiting=comparison_input.awaiting,
     )
     found = [billed_at.doubt_if_contract_may_be_cause(claim) for claim in find_claims(case)]
     if late.posted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -30,6 +30,7 @@ from gateway.bills.reconciliation.matching import Owner
 from gateway.bills.reconciliation.restating import BillConversion
 from gateway.bills.reconciliation.set_aside import has_failed
 from gateway.bills.reconciliation.sides import DAY_S, Commitment, ContractSum, CountedUse, Prices
+from gateway.bills.statements.arrivals import is_report_in_parts
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import RateCard
 from spool import money, providers
@@ -40,7 +41,15 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.log.protocols import RecordLog
 from spool.record import CURRENCY
-from spool.statements import USD, RowAmounts, StatementInfo, StatementRow, StatementStore, day_of_row
+from spool.statements import (
+    USD,
+    RowAmounts,
+    StatementInfo,
+    StatementRow,
+    StatementStore,
+    day_of_row,
+    days_of_bill,
+)
 
 _TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
 
@@ -84,7 +93,8 @@ class ReconciliationInputs:
 
     Large inputs are represented by values that change with them, whichever process changes them: `marks` for
     the counted sums, and `infos` for the bills. `until` is the current hour, or 0 if the month and the hours
-    compared with it are over.
+    compared with it are over. `covered_until`: the end of what each source of the month covers, at most a day after
+    the month. It has only sources whose reports have parts.
     """
 
     month: CalendarMonth
@@ -95,6 +105,7 @@ class ReconciliationInputs:
     owners: Sequence[Owner]
     tolerance: DayTolerance
     until: int
+    covered_until: Mapping[str, int]
     contracts: Sequence[Contract] = ()
     charges: Sequence[DayCharge] | None = None
 
@@ -106,16 +117,24 @@ async def catch_up_and_read_inputs(
     await sources.ledger.require_complete_totals(sources.log)
     known = await sources.statements.statements()
     book = await asyncio.to_thread(sources.prices)
+    infos = [info for info in known if info.has_use_within(month.start, month.end)]
+    # a report that states bills has parts, so a later bill of any other source changes no input
+    sources_in_parts = {info.source for info in infos if is_report_in_parts(info.source)}
     edges = (datetime.fromtimestamp(at, UTC) for at in (month.start - DAY_S, month.end + DAY_S))
     inputs = ReconciliationInputs(
         month=month,
         marks=await sources.ledger.data_versions_of_period(*edges),
-        infos=[info for info in known if info.has_use_within(month.start, month.end)],
+        infos=infos,
         book_version=book.version,
         card=book.card,
         owners=sources.owners(),
         tolerance=sources.tolerance(),
         until=0 if now >= month.end + DAY_S else int(now) // 3600,
+        covered_until={
+            info.source: min(info.end, month.end + DAY_S)
+            for info in sorted(known, key=lambda info: info.end)
+            if info.source in sources_in_parts
+        },
         contracts=sources.contracts(),
         charges=None if sources.charges is None else await sources.charges(month, book, now),
     )
@@ -252,7 +271,17 @@ async def _build_comparison_input(
         conversion=await asyncio.to_thread(find_conversion, statement_rows, sources.ledger.rates, month),
         commitments=_contract_commitments(inputs, provider, now, sources.ledger.rates or find_no_rate),
         sums=_contract_sums(inputs, provider, sources.ledger.rates or find_no_rate),
+        awaiting=_days_awaiting_next_bill(statement_rows, inputs.covered_until),
     )
+
+
+def _days_awaiting_next_bill(
+    rows: Iterable[StatementRow], covered_until: Mapping[str, int]
+) -> frozenset[int]:
+    """Return the last two days of each bill after which its source has no further bill."""
+    ends = {(row.source, days_of_bill(row.bill)[1]) for row in rows if row.bill}
+    open_ends = [last for source, last in ends if covered_until.get(source, 0) <= last + DAY_S]
+    return frozenset(day for last in open_ends for day in (last - DAY_S, last))
 
 
 def _prices_without_contracts(

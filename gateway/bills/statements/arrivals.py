@@ -88,5 +88,9 @@ def _is_from_pull(info: StatementInfo, pull: PullState) -> bool:
     return info.source == pull.source and pull.account in ("", info.account)
 
 
+def is_report_in_parts(source: str) -> bool:
+    return source in SOURCES and SOURCES[source].in_parts
+
+
 def _seconds_until_report_is_complete(source: str, settle_s: float) -> float:
     return max(SOURCES[source].settle_s if source in SOURCES else 0.0, settle_s)

@@ -22,6 +22,7 @@ from tests.integration.operations.server import OperatorServer
 from tests.integration.statements.test_closing import OCTOBER, asked, line
 from tests.integration.statements.test_closing import server as server
 from tests.rounds import part, reduced
+from tests.spool.contract.examples import add, call
 
 AUGUST, SEPTEMBER = (
     (parse_day("2026-08-01"), parse_day("2026-09-01")),
@@ -99,6 +100,25 @@ async def test_a_late_row_is_in_the_month_of_its_use_and_of_its_bill(
     assert Decimal("129.62") == added(await billed_rows(server, "2026-08-01", "2026-08-31"))
     september = await billed_rows(server, "2026-09-01", "2026-09-30")
     assert {"usage": "13.69", "refund": "-1.5"} == {row["charge"]: row["cost"] for row in september}
+
+
+async def test_the_last_day_of_a_bill_waits_for_the_next_bill(server: OperatorServer) -> None:
+    """Until the next bill of the source is imported, calls that the last day lacks may be on it."""
+    await asked(server, "POST", "/statement-imports/imp_1/undo", {})
+    used = {"response_model": "gpt-4o", "request_model": "gpt-4o", "provider": "openai", "input_tokens": 1000}
+    await add(server.services.spool.log, call(2, at=AUGUST[1] - 3600, output_tokens=0, **used))
+    tokens = [
+        msgspec.structs.replace(row, start=day, end=day + DAY_S)
+        for day in (parse_day("2026-08-12"), parse_day("2026-08-20"))
+        for row in (line("input", "2"), msgspec.structs.replace(line("input", "100"), unit="tokens"))
+    ]
+    await bill(server, AUGUST, *tokens)
+    for is_imported in (False, True):
+        found = await reconciled_august(server)
+        assert found is not None
+        named = {name for hint in found["hints"] for name in (hint["cause"], *hint["beside"])}
+        assert is_imported == ("next_bill" not in named)
+        await bill(server, SEPTEMBER, of_september(Decimal(3)))
 
 
 @pytest.mark.parametrize("seed", part(range(16), every=16))

@@ -65,6 +65,7 @@ TESTS: Sequence[Test] = (
     missing.claim_missing_usage,
     missing.claim_unreported_batch_calls,
     missing.claim_unreported_calls,
+    silence.claim_next_bill,
     rates.claim_reported_costs,
     other_lines.claim_amounts_rounded_up,
     tiers.claim_price_of_tier_missing_in_price_list,
@@ -92,7 +93,11 @@ def find_claims(comparison: BillComparison) -> list[CauseClaim]:
 
     `name_alternative_causes_in_evidence` adds these causes to the evidence.
     """
-    found = [claim for test in TESTS for claim in test(comparison)]
+    found = [
+        silence.name_next_bill_as_other_cause(claim, comparison)
+        for test in TESTS
+        for claim in test(comparison)
+    ]
     named_claims = [_resolve_alternative_cause_placeholders(claim, found, comparison) for claim in found]
     tested = (
         contracts.turn_price_into_hint_if_contract_fee(claim, comparison)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from statistics import median
 
 from gateway.bills.reconciliation.cells import DifferenceEntry
@@ -257,8 +258,20 @@ def claim_unreported_calls(comparison: BillComparison) -> Iterator[CauseClaim]:
                 *doubts.beside,
                 *(("usage_missing",) if ours.unsized and not is_sure else ()),
                 *(("other_tokenizer",) if _has_constant_daily_ratio(comparison, model) else ()),
+                *(("billed_twice",) if _has_repeated_cell(comparison, entries) else ()),
             ),
         )
+
+
+def _has_repeated_cell(comparison: BillComparison, entries: Sequence[DifferenceEntry]) -> bool:
+    """Return whether the bill has all tokens of a cell, of several kinds, exactly twice or more often."""
+    extra, counted = comparison.remainder.extra, comparison.split.counted
+    for cell in {cell for _, cell, _ in entries if cell in counted}:
+        kinds = {meter: tokens for meter, tokens in counted[cell].tokens.items() if tokens}
+        ratios = {Fraction(extra.get((cell, meter), 0), tokens) for meter, tokens in kinds.items()}
+        if len(kinds) > 1 and len(ratios) == 1 and (ratio := ratios.pop()) >= 1 == ratio.denominator:
+            return True
+    return False
 
 
 def _is_gap_proportional(comparison: BillComparison, model: str, entries: Sequence[DifferenceEntry]) -> bool:

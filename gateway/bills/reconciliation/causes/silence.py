@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from statistics import median
 
@@ -37,6 +38,7 @@ from gateway.bills.reconciliation.sides import DAY_S, RATE, VOLUME
 from gateway.bills.reconciliation.wording import day_text, join_names
 
 HOUR_S = 3600
+NEXT_BILL = "next_bill"
 
 _POINT = "Check whether the gateway or its senders were down or not yet in use."
 
@@ -89,18 +91,41 @@ def claim_no_bill(comparison: BillComparison) -> Iterator[CauseClaim]:
         for day in (counted - billed) & _days_with_unexplained_or_unstated_tokens(comparison)
         if day in comparison.split.metered
     )
-    if not free or not billed:
-        return
-    claim = comparison.remainder.claim_entries(
-        "no_bill",
-        _entries_on_days(comparison, free),
-        certainty=EXACT,
-        evidence=f"{_join_days(free)}: Tollhouse has calls, but the bill, which covers these days, has nothing",
-        advice="Import the complete bill of these days again, or check which account paid them.",
-        explains_calls=True,
+    for days in (
+        [day for day in free if (day in comparison.awaiting) == is_late] for is_late in (False, True)
+    ):
+        claim = comparison.remainder.claim_entries(
+            "no_bill",
+            _entries_on_days(comparison, days) if billed else (),
+            certainty=EXACT,
+            evidence=f"{_join_days(days)}: Tollhouse has calls, but the bill, which covers these days, has nothing",
+            advice="Import the complete bill of these days again, or check which account paid them.",
+            explains_calls=True,
+        )
+        if claim is not None:
+            yield claim
+
+
+def claim_next_bill(comparison: BillComparison) -> Iterator[CauseClaim]:
+    """Suppose that tokens which a bill lacks on its last days will be on the next bill, which is not imported yet."""
+    extra = comparison.remainder.extra
+    yield from comparison.claim_entries_with_price_differences(
+        NEXT_BILL,
+        [
+            entry
+            for entry in comparison.remainder.token_difference_entries()
+            if entry[1].day in comparison.awaiting and extra[entry[1:]] < 0
+        ],
+        WEAK,
+        "the last two days of the bill lack counted tokens, and the next bill is not imported yet",
+        "Import the next bill: usage that a provider reports late is on it.",
     )
-    if claim is not None:
-        yield claim
+
+
+def name_next_bill_as_other_cause(claim: CauseClaim, comparison: BillComparison) -> CauseClaim:
+    """Turn a claim into a hint if the next bill may have everything that it says the bill lacks."""
+    is_late = claim.tokens < 0 and {*claim.days} <= {*comparison.awaiting}
+    return replace(claim, beside=(*claim.beside, NEXT_BILL)) if is_late else claim
 
 
 def claim_days_billed_repeatedly(comparison: BillComparison) -> Iterator[CauseClaim]:
@@ -115,7 +140,9 @@ def claim_days_billed_repeatedly(comparison: BillComparison) -> Iterator[CauseCl
     times_by_day = {**in_hours, **in_calls, **split.repeats.billed}
     portions = {}
     for cell, meter in split.values:
-        if cell.day in times_by_day and cell not in remainder.explained:
+        # a key and model that agrees on such a day is not repeated
+        is_different = (cell, meter) in remainder.extra or cell.day in in_hours
+        if cell.day in times_by_day and cell not in remainder.explained and is_different:
             share = 1 - Fraction(1, times_by_day[cell.day])
             worth, tokens = remainder.billed_value_and_tokens((VOLUME, cell, meter))
             portions[VOLUME, cell, meter] = ClaimedPortion(round(worth * share), round(tokens * share))

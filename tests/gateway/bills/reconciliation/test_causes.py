@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,59 @@ def test_missing_calls_of_few_days_may_have_another_cause(
     [claim], _, _ = found((tokens, money, counted))
     assert ("unreported_calls", "exact") == (claim.cause, claim.sure)
     assert beside == claim.beside
+
+
+def test_the_next_bill_may_have_what_the_last_days_lack() -> None:
+    """A day that the bill lacks is proven. On its last two days it is only a hint, until the next bill is there."""
+    tokens, money, counted = equal()
+    lacking = (DAYS[4], DAYS[-1])
+    split = partial(
+        split_difference,
+        [row for row in tokens if row.day not in lacking],
+        [row for row in money if row.day not in lacking],
+        counted,
+        prices=listed,
+        comparable_dimensions=LEVELS,
+        days_with_token_counts=set(DAYS),
+    )
+    for awaiting, expected in (
+        ((), [(lacking, False, ())]),
+        (DAYS[-2:], [((DAYS[4],), False, ()), ((DAYS[-1],), True, ("next_bill",))]),
+    ):
+        parts = split()
+        case = BillComparison(
+            split=parts, remainder=UnexplainedDifference(parts), days=tuple(DAYS), awaiting=awaiting
+        )
+        claims = sorted(find_claims(case), key=lambda claim: claim.days)
+        assert expected == [(claim.days, claim.is_hint, claim.beside) for claim in claims]
+        assert {"no_bill"} == {claim.cause for claim in claims}
+
+
+def test_tokens_that_the_last_day_lacks_are_supposed_to_be_on_the_next_bill() -> None:
+    """Tokens that no check explains are a hint on the last days of a bill, and on no other day."""
+    tokens, money, counted = equal()
+    for day, hints in ((DAYS[-1], ["next_bill"]), (DAYS[4], [])):
+        more = use(day, {meter: count // 3 for meter, count in TOKENS.items()}, calls=3)
+        claims, _, _ = found((tokens, money, [*counted, more]), awaiting=frozenset(DAYS[-2:]))
+        assert hints == [claim.cause for claim in claims if claim.is_hint]
+        assert all(claim.amount < 0 for claim in claims)
+
+
+@pytest.mark.parametrize(("key", "is_proven"), [("a", True), ("b", False)])
+def test_rows_of_a_key_that_a_bill_repeats(key: str, is_proven: bool) -> None:
+    """
+    If the rows of most of a day are there twice, exactly these are claimed. Those of a smaller part may also be calls
+    that were not reported, so both causes are a hint.
+    """
+    tokens, money, counted = equal()
+    [repeated] = [each for each in counted if (each.day, each.key) == (DAYS[3], key)]
+    sides = [*tokens, *told_of(repeated)], [*money, *paid(repeated)], counted
+    if is_proven:
+        assert repeated.cost == the_one(sides, "billed_twice").amount
+    else:
+        [claim], _, difference = found(sides)
+        assert (claim.cause, claim.is_hint, difference) == ("unreported_calls", True, repeated.cost)
+        assert "billed_twice" in claim.beside
 
 
 @pytest.mark.parametrize(("moved", "is_named"), [(UNIT // 100, True), (UNIT // 100 - 1, False)])
