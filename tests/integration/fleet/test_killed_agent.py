@@ -23,8 +23,8 @@ def text(name: str, value: str) -> dict[str, object]:
     return {"key": name, "value": {"stringValue": value}}
 
 
-async def call(agent: Serving, session: str) -> None:
-    """Let Copilot CLI send a call of a session that ends now."""
+async def call(agent: Serving, session: str) -> float:
+    """Let Copilot CLI send a call of a session that ends now; return its end."""
     ended = time.time_ns()
     span = json_span(startTimeUnixNano=str(ended - 5_000_000_000), endTimeUnixNano=str(ended))
     span["attributes"] += [text("gen_ai.conversation.id", session)]
@@ -32,6 +32,7 @@ async def call(agent: Serving, session: str) -> None:
     body = {"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": [span]}]}]}
     answer = await agent.send("/v1/traces", json.dumps(body).encode(), content_type="application/json")
     assert 200 == answer.status, answer.body
+    return ended / 1e9
 
 
 async def test_a_kill_loses_no_heard_call(serve: Serve, tmp_path: Path) -> None:
@@ -46,13 +47,13 @@ async def test_a_kill_loses_no_heard_call(serve: Serve, tmp_path: Path) -> None:
     first = read_heard_calls(tmp_path)
     assert session_key("copilot_cli", "written") in first
     agent.app.services.single.devices.called = lambda calls: None
-    await call(agent, "killed")
+    ended = await call(agent, "killed")
     started = ActivityRecorder(tmp_path, now=time.time)
     started.next_number = recorder.next_number
     await record_calls_since_stop(started, log)
     await started.stop()
     found = read_heard_calls(tmp_path)
     assert {session_key("copilot_cli", id) for id in ("written", "killed")} <= found.keys()
-    assert found[session_key("copilot_cli", "killed")].has_slot(int(time.time() // 300))
+    assert found[session_key("copilot_cli", "killed")].has_slot(int(ended // 300))
     # records that the file has are not read again
     assert started.heard.number == log.next_number(AI_TELEMETRY)

@@ -76,30 +76,31 @@ def day(days_ago: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "numbers", "is_valid"),
+    ("named", "numbers", "is_valid"),
     [
-        (day(1), [100_000, 100_000, 25_000], True),
-        (day(1), [100_001, 0, 0], False),
-        (day(1), [5, 0, 0], True),
-        (day(1), [5, 6, 2], False),
-        (day(1), [5, 4, 5], False),
-        (day(1), [5, 4, 0], False),
-        (day(1), [5, -1, 0], False),
-        (day(1), [5, True, True], False),
-        (day(1), [5, 4.0, 1], False),
-        (day(1), [5, 4], False),
-        (day(1), "541", False),
-        (day(-2), [5, 4, 1], False),
+        (1, [100_000, 100_000, 25_000], True),
+        (1, [100_001, 0, 0], False),
+        (1, [5, 0, 0], True),
+        (1, [5, 6, 2], False),
+        (1, [5, 4, 5], False),
+        (1, [5, 4, 0], False),
+        (1, [5, -1, 0], False),
+        (1, [5, True, True], False),
+        (1, [5, 4.0, 1], False),
+        (1, [5, 4], False),
+        (1, "541", False),
+        (-2, [5, 4, 1], False),
         ("", [5, 4, 1], False),
         ("2026-13-01", [5, 4, 1], False),
         ("20260101", [5, 4, 1], False),
     ],
 )
 async def test_an_invalid_day_of_counts_is_left_out(
-    serving: Serving, name: str, numbers: Any, *, is_valid: bool
+    serving: Serving, named: int | str, numbers: Any, *, is_valid: bool
 ) -> None:
-    """The other days of the heartbeat count, and so does the rest of it."""
+    """The other days of the heartbeat count, and so does the rest of it. A number is a day before today."""
     key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
+    name = day(named) if isinstance(named, int) else named
     fine = {day(0): [3, 2, 1]}
     codex = {"state": "reporting", "use": "losing", "slots": {**fine, name: numbers}}
     body = {"device_id": "laptop-1", "assistants": {"codex": codex}}

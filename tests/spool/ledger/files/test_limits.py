@@ -25,13 +25,11 @@ def limit(seconds: float) -> QuestionLimit:
 
 def test_a_statement_ends_at_its_time(tmp_path: Path) -> None:
     engine = open_engine(tmp_path)
-    begun = time.monotonic()
     with (
         pytest.raises(AskedTooMuch, match=r"longer than 0.2 s \(answers.max_time\). Choose a shorter"),
         within_limits(engine, limit(0.2)),
     ):
         engine.execute(LONG).fetchall()
-    assert time.monotonic() - begun < 60
     with within_limits(engine, limit(600)):
         assert engine.execute("SELECT 1").fetchall() == [(1,)]
     engine.close()
