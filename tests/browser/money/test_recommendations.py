@@ -6,23 +6,49 @@ configured by type.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
+from spool.record import NS
 from tests.acceptance.conftest import Tollhouse
+from tests.acceptance.payloads import post, request, span
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import NARROW, filled
+from tests.browser.console import MONTH, NARROW
+from tests.waiting import wait_until
+
+# Work whose calls could cost less: the priority tier of a model, and a model with a cheaper successor.
+WORK: Sequence[tuple[str, str, dict[str, str]]] = (
+    ("openai", "gpt-6.1-terra", {"openai__response__service_tier": "priority"}),
+    ("anthropic", "claude-sonnet-4-5", {}),
+)
 
 
 @pytest.fixture
 def advised(tmp_path: Path) -> Iterator[Tollhouse]:
     """A running Tollhouse with two savings that the test may change."""
-    plants = ("--days", "20", "--records", "34000", "--plant", "priority-tier,older-model")
-    tollhouse = filled(tmp_path / "advised", *plants)
+    tollhouse = Tollhouse(tmp_path / "advised", MONTH)
     tollhouse.start()
+    hour_ns = 3600 * NS
+    calls = [
+        span(
+            f"call-{provider}-{number}",
+            tokens=100_000 + number,  # no call repeats another one
+            start_ns=time.time_ns() - number * 6 * hour_ns,
+            gen_ai__provider__name=provider,
+            gen_ai__request__model=model,
+            gen_ai__response__model=model,
+            **more,
+        )
+        for number in range(8, 100)
+        for provider, model, more in WORK
+    ]
+    assert 200 == post(tollhouse.url, request(calls), tollhouse.key("calls")).status
+    total = "/report?range=last_30d"
+    wait_until(lambda: tollhouse.asked(total)["total"]["calls"] == len(calls), "the calls are counted")
     tollhouse.run("recommendations", "check")
     yield tollhouse
     tollhouse.stop()
