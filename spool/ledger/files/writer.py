@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from itertools import count
@@ -525,15 +525,15 @@ class FactWriter:
         return ()
 
     def _add_columns(self, rows: Sequence[Row]) -> None:
-        before = len(self._layout.columns())
+        known = set(self._layout.names())
         self._layout.add_names_of(rows)
-        if len(self._layout.columns()) > before:
-            self._create_columns()
+        self._create_columns(known)
 
-    def _create_columns(self) -> None:
+    def _create_columns(self, known: Collection[str] = ()) -> None:
         for name, type in self._layout.columns():
-            for table in (self._open_rows, self._changes):
-                self._execute(f'ALTER TABLE {table} ADD COLUMN IF NOT EXISTS "{name}" {type}')
+            if name not in known:
+                for table in (self._open_rows, self._changes):
+                    self._execute(f'ALTER TABLE {table} ADD COLUMN IF NOT EXISTS "{name}" {type}')
 
     def _append(self, table: str, rows: Iterable[tuple[Any, ...]], columns: Sequence[str]) -> None:
         appender = self._engine.appender(table, columns=columns)

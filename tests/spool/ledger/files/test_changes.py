@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +29,7 @@ from tests.spool.ledger.files.changing import (
     write_plan,
 )
 from tests.spool.ledger.files.histories import DAY, opened_prices
-from tests.spool.ledger.files.test_files import ALL, calls_of, wait_for_next_manifest
+from tests.spool.ledger.files.test_files import ALL, calls_of, code_of_killed
 from tests.spool.ledger.files.test_recalculations import amounts_by_hand
 from tests.spool.ledger.files.writing import HASHER, open_writer
 from tests.spool.ledger_log import BEGIN, FakeLog, call
@@ -82,23 +80,16 @@ def test_changes_in_any_order(seed: int, tmp_path: Path) -> None:
         assert NAME not in repr(states)
 
 
+@pytest.mark.proof
 def test_kills_between_changes(tmp_path: Path) -> None:
     """Nothing is lost, counted twice, or to be done by hand."""
     chance, kills, seed = random.Random(), 0, 0
     while kills < KILLS:
         plan, folder, seed = Plan.of(seed), tmp_path / f"killed-{seed}" / "facts", seed + 1
+        command = [sys.executable, "-m", "tests.spool.ledger.files.changing", str(seed - 1), str(folder)]
         code = -signal.SIGKILL
         while code:
-            begun = time.monotonic()
-            command = [sys.executable, "-m", "tests.spool.ledger.files.changing", str(seed - 1), str(folder)]
-            with subprocess.Popen(command) as process:
-                try:
-                    wait_for_next_manifest(folder, process, chance.randrange(8), begun)
-                    process.send_signal(signal.SIGKILL)
-                    code = process.wait(600)
-                finally:
-                    process.kill()
-            assert code in (0, -signal.SIGKILL)
+            code = code_of_killed(command, folder, chance.randrange(8) if kills < KILLS else None)
             kills += code != 0
         check_by_hand(plan, folder)
 

@@ -31,7 +31,7 @@ def texts_on_disk(folder: Path) -> str:
     return "".join(found)
 
 
-@pytest.mark.parametrize("seed", part(range(examples(40)), every=3))
+@pytest.mark.parametrize("seed", part(range(examples(40)), every=6))
 def test_no_file_has_the_name(seed: int, tmp_path: Path) -> None:
     """At any place between parts, merges, late reports and recalculations. Later calls keep the name."""
     chance, log = random.Random(seed), log_with_name(seed)
