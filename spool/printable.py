@@ -45,7 +45,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
 def csv_lines(rows: Iterable[Iterable[object]]) -> str:
-    """Encode rows, with their header, as CSV. None becomes an empty cell."""
+    """Encode rows, with their header, as CSV. None becomes an empty cell, and a list or an object JSON."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows([_escape_cell(value) for value in row] for row in rows)
     return text.getvalue()
@@ -58,6 +58,8 @@ def csv_pieces(rows: Iterable[Iterable[object]]) -> Iterator[bytes]:
 
 
 def _escape_cell(value: object) -> object:
+    if isinstance(value, (bool, list, dict)):
+        value = printable_json(value)
     if not isinstance(value, str):
         return value
     text = _CONTROL.sub(" ", value)

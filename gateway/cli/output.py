@@ -110,7 +110,7 @@ def show_csv(rows: Sequence[JsonObject], columns: Sequence[str]) -> None:
     """
     fields = dict.fromkeys(name for row in rows for name in row)
     names = dict.fromkeys(name for name in columns if name in fields or not rows) | fields
-    lines = ([_csv_value(row.get(name)) for name in names] for row in rows)
+    lines = ([row.get(name) for name in names] for row in rows)
     click.echo(csv_lines([list(names), *lines]), nl=False)
 
 
@@ -172,7 +172,3 @@ def _format_value(value: object) -> str:
         case float():
             return f"{value:.1f}"
     return str(value)
-
-
-def _csv_value(value: object) -> object:
-    return printable_json(value) if isinstance(value, (bool, list, dict)) else value

@@ -75,7 +75,7 @@ def _schema_types(address: ApiAddress) -> Iterator[type]:
 def _describe_operation(address: ApiAddress, name: str) -> dict[str, Any]:
     gives: Mapping[int, Content] = address.gives
     if address.lists:
-        gives = {**gives, 200: {JSON: _envelope_schema(address.lists, address.item)}}
+        gives = {200: {JSON: _envelope_schema(address.lists, address.item), **gives.get(200, {})}}
     refusals = address.documented_refusals
     operation: dict[str, Any] = {
         "operationId": name,
@@ -108,6 +108,8 @@ def _describe_parameters(address: ApiAddress) -> Iterator[dict[str, Any]]:
         yield {"name": name, "in": "query", "explode": True, "schema": array_schema(TEXT)}
     if address.takes_idempotency_key:
         yield {"name": IDEMPOTENCY_KEY, "in": "header", "description": _ONE_BODY, "schema": TEXT}
+    if address.lists and address.gives:
+        yield {"name": "format", "in": "query", "schema": _value_schema("string", ("json", "csv"))}
     for parameter in _list_parameters(address.lists) if address.lists else ():
         if parameter["name"] not in address.required:
             yield parameter

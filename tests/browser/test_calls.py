@@ -4,6 +4,8 @@ Calls and the live tail: the newest records, the details of one, and records tha
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import secrets
 
@@ -37,6 +39,21 @@ def test_a_filter_is_in_the_address(console: Console) -> None:
     expect(rows).to_have_text(shown, use_inner_text=True)
     page.go_back()
     expect(page.get_by_role("link", name="team: search")).to_have_count(0)
+
+
+@pytest.mark.parametrize("filters", ["", "?team=search&status=ok", "?sort=cost&from=now-7d"])
+def test_the_csv_of_calls_has_every_row_that_the_page_counts(console: Console, filters: str) -> None:
+    """The button names the number of calls, and its file has a row for each, also for those that no page shows yet."""
+    console.open(f"/calls{filters}")
+    button = console.page.get_by_role("link", name=re.compile("^CSV of "))
+    count = int(re.sub("[^0-9]", "", button.inner_text()))
+    assert f"of {count:,} records" in console.page.get_by_role("main").inner_text()
+    assert count > console.page.locator("tbody tr").count()
+    with console.page.expect_download() as download:
+        button.click()
+    assert "tollhouse-records.csv" == download.value.suggested_filename
+    rows = list(csv.DictReader(io.StringIO(download.value.path().read_text())))
+    assert count == len({row["id"] for row in rows}) == len(rows)
 
 
 def test_call_panel_shows_time_and_price_lines_with_reasons(console: Console) -> None:

@@ -24,6 +24,7 @@ MAX_PERIODS = 10_000
 MAX_UNIT_DAYS = 92  # maximum days of a query by a unit of work
 SCOPES = OWN, AGGREGATED = ("own", "aggregated")
 UNIT_GROUPS = 100  # number of units that stay separate if a query states no number
+MAX_CSV_UNITS = 100_000  # number of units that stay separate in a CSV of all
 # lengths of the shortest periods; all other periods last a week or more
 _PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}
 

@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from gateway.core.paths import OPERATOR_API
-from gateway.core.schemas import OBJECT, Schema
+from gateway.core.schemas import OBJECT, TEXT, Schema
 from gateway.core.visibility import NOTHING, OPERATION, SLICED, WHOLE
 from gateway.http.address import CSRF, SESSION, ApiAddress, BodyLimit, Content
 from gateway.http.answers import JSON
@@ -135,7 +135,9 @@ def operator_call(
         needs=needs,
         summary=summary,
         takes=takes or {},
-        gives={} if lists else {status: {JSON: answers} if gives is None else gives},
+        gives={
+            status: ({JSON: answers} if gives is None else gives) if lists is None else {"text/csv": TEXT}
+        },
         lists=lists,
         item=item,
         required=required,

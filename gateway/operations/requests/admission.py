@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -48,6 +48,7 @@ from gateway.http.viewers import (
 from gateway.money.costs.reader import hidden_cost_types_refusal
 from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.requests.address import OPERATION, SIGNED_IN, SLICED, WHOLE, OperatorApiAddress
+from gateway.operations.requests.list_csv import send_list_as_csv
 from gateway.operations.requests.requests import (
     JSON_LIMIT,
     OperatorRequest,
@@ -100,10 +101,13 @@ def operator_endpoint(operator_address: OperatorApiAddress, services: OperatorSe
             admitted.body = body
         statuses = () if operator_address.needs is None else statuses_to_delay_until_durable(request.method)
 
-        async def call_handler() -> Result:
+        async def call_with(admitted: OperatorRequest[Any, object]) -> Result:
             viewer, registry = _make_viewer(operator_address, admitted), services.installation.registry
             handled = record_viewings(operator_address.handler(admitted), viewer, registry)
-            answer = await delay_refusal_until_durable(handled, registry, statuses=statuses)
+            return await delay_refusal_until_durable(handled, registry, statuses=statuses)
+
+        async def call_handler() -> Result:
+            answer = await _answer_in_format(operator_address, admitted, call_with)
             if (
                 operator_address.asks_closed is None
                 or isinstance(answer, (web.StreamResponse, AnswerInPieces))
@@ -127,6 +131,16 @@ def operator_endpoint(operator_address: OperatorApiAddress, services: OperatorSe
         )
 
     return handle_request
+
+
+async def _answer_in_format(
+    operator_address: OperatorApiAddress,
+    admitted: OperatorRequest[Any, object],
+    call_handler: Callable[[OperatorRequest[Any, object]], Awaitable[Result]],
+) -> Result:
+    if operator_address.lists is not None and admitted.is_csv_requested:
+        return await send_list_as_csv(operator_address, admitted, call_handler)
+    return await call_handler(admitted)
 
 
 def _make_viewer(operator_address: OperatorApiAddress, admitted: OperatorRequest[Any, object]) -> Viewer:
@@ -185,7 +199,7 @@ def demo_endpoint(operator_address: OperatorApiAddress, services: OperatorServic
             admitted.shared, admitted.whole_ledger = month.installation, month.money.ledger
 
             async def call_handler() -> Result:
-                return await operator_address.handler(admitted)
+                return await _answer_in_format(operator_address, admitted, operator_address.handler)
 
             party_name = f"person {admitted.actor.name}"
             if operator_address.needs_query_turn(None):

@@ -32,6 +32,7 @@ from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import Actor, SignInSession
 from spool.registry.registry import Registry
 from spool.registry.roles import Rights, RoleHolder, session_holder
+from spool.registry.texts import check_one_of
 
 Services = TypeVar("Services")
 Body = TypeVar("Body")
@@ -43,6 +44,8 @@ T = TypeVar("T")
 MAX_BODY_BYTES = 256 * 1024
 JSON_LIMIT = BodyLimit("", lambda _: MAX_BODY_BYTES)
 MAX_FILE_NAME = 100
+FORMAT, FORMATS = "format", ("json", "csv")
+CSV_PAGE_ROWS = 10_000  # rows that a CSV of a list reads at once
 _PIECE = 256 * 1024  # bytes of a file written at once, or of a body searched at once
 
 
@@ -124,7 +127,16 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
             raise
 
     async def list_page(self, list_definition: ListDefinition[Row], rows: Rows[Row]) -> Mapping[str, object]:
-        return await self.read_list_page(list_definition, rows, self.shared)
+        check_one_of(FORMAT, self.http.query.get(FORMAT, FORMATS[0]), FORMATS)
+        if self.is_csv_requested:
+            if "limit" in self.http.query:
+                raise Invalid("format=csv returns all rows, so use it without limit")
+            list_definition = replace(list_definition, default_limit=CSV_PAGE_ROWS, max_limit=CSV_PAGE_ROWS)
+        return await self.read_list_page(list_definition, rows, self.shared, other_parameter=FORMAT)
+
+    @property
+    def is_csv_requested(self) -> bool:
+        return self.http.query.get(FORMAT) == FORMATS[1]
 
 
 def session_role_holder(people: PeopleServices, session: SignInSession) -> RoleHolder:

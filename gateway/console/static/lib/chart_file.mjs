@@ -1,5 +1,4 @@
 /** A chart as an SVG file. The file has its own colours and the figures of each bar, and needs no script and no other file. */
-import {download} from "./filters.mjs";
 import {sum} from "./format.mjs";
 import {html, render} from "./html.mjs";
 import {Square, named} from "./plot.mjs";
@@ -64,4 +63,13 @@ export function save(figure, {title, bins, begun, groups, absent, values, totals
   for (const part of svg.querySelectorAll("*")) for (const name of ["class", "data-group", "aria-hidden"]) part.removeAttribute(name);
   box.remove();
   download(`${title}, ${days}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(svg).replace(NOT_IN_XML, ""));
+}
+
+/** Save a text as a file. */
+function download(name, type, text) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], {type}));
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
 }

@@ -48,21 +48,12 @@ export function AddFilter({available, filters, at, chose, hints = {}, titleOf}) 
           <button type="submit">Add</button></form>`)}`;
 }
 
-/** Save a text as a file. */
-export function download(name, type, text) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], {type}));
-  link.download = name;
-  link.click();
-  URL.revokeObjectURL(link.href);
-}
-
-/** Links to the same data as JSON, CSV and a curl command, and more as children. `csv` is an address, or a function that returns the text. */
-export function Elsewhere({path, parameters, csv, name, children}) {
+/** Links to the same data as JSON, CSV and a curl command, and more as children. `csv`: the link's title, and parameters only for all rows. */
+export function Elsewhere({path, parameters, csv: {title = "CSV", ...more}, children}) {
   const [showsCurl, setShowsCurl] = useState(false);
   const address = addressOf(path, parameters);
   const {pathname, search} = new URL(address);
-  return html`<p class="bar"><span class="faint">Download</span> ${typeof csv === "string" ? html`<a class="button" href=${csv}>CSV</a>` : html`<button type="button" onClick=${() => download(`${name}.csv`, "text/csv", csv())}>CSV</button>`}
+  return html`<p class="bar"><span class="faint">Download</span> <a class="button" href=${addressOf(path, {...parameters, ...more, format: "csv"})}>${title}</a>
     ${children} <a class="button" href=${address}>JSON</a>
     <button type="button" onClick=${() => setShowsCurl(true)}>curl</button>
     <button type="button" onClick=${() => print()}>Print</button>

@@ -70,6 +70,8 @@ export function ListPage({list, session, query, attention}) {
   };
   const id = query.get("open");
   const total = data?.pagination.total_count;
+  const search = data?.looked_through; // records that are searched only up to a limit
+  const csv = data && {title: `CSV of ${search?.records >= search?.most ? "the newest " : ""}${exactCount(total)} ${list.caption}`};
   return html`
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     ${list.Above && html`<${list.Above} query=${query} />`}
@@ -88,7 +90,7 @@ export function ListPage({list, session, query, attention}) {
     <div class=${found.isOld ? "old" : undefined}>${rows.length > 0 && html`<${Table} caption=${list.caption} columns=${list.columns} rows=${rows} identity=${list.identity}
       href=${(row) => here({open: list.identity(row)})} sort=${sort} isTwoLines=${list.isTwoLines} isChosen=${(row) => String(list.identity(row)) === id} />`}</div>
     ${cursor?.has_next && html`<button type="button" onClick=${next}>More</button>`}
-    ${rows.length > 0 && html`<${Elsewhere} path=${list.path} parameters=${parameters} csv=${() => asCsv(rows)} name=${list.root} />`}
+    ${rows.length > 0 && html`<${Elsewhere} path=${list.path} parameters=${parameters} csv=${csv} />`}
     ${id !== null && !action && html`<${Opened} key=${id} id=${id} list=${list} rows=${rows} session=${session} query=${query}
       act=${setAction} close=${() => go(here({open: null}))} reload=${found.reload} />`}
     ${action && html`<${Confirm} title=${action.title} text=${action.text?.(action.row)} exact=${action.exact?.(action.row)}
@@ -165,21 +167,4 @@ function Opened({id, list, rows, session, query, act, close, reload}) {
     ${all && html`<details onToggle=${(event) => setOpen(event.target.open)}><summary>All fields</summary>${isOpened && html`<${Fields} of=${all}
       leads=${(name, value) => list.leads?.(name, value, row, session)} />`}</details>`}
   <//>`;
-}
-
-// The same rules as spool/printable.py: cells without control characters and line separators, and no text that starts like a formula.
-const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/g;
-const FORMULA = /^[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]*[=+\-@＝＋－＠﹦﹢﹣﹫−]/;
-const NUMBER = /^[+-]?[0-9]+(\.[0-9]+)?$/;
-
-/** Write rows as CSV. Text that a spreadsheet would run as a formula gets a leading apostrophe. */
-function asCsv(rows) {
-  const names = Object.keys(rows[0]);
-  const text = (value) => {
-    const plain = value !== null && typeof value === "object" ? JSON.stringify(value) : String(value ?? "");
-    const clean = plain.replace(CONTROL, " ");
-    const isFormula = typeof value === "string" && FORMULA.test(clean) && !NUMBER.test(clean);
-    return `"${(isFormula ? `'${clean}` : clean).replaceAll('"', '""')}"`;
-  };
-  return [names, ...rows.map((row) => names.map((name) => row[name]))].map((row) => row.map(text).join(",")).join("\r\n");
 }

@@ -276,7 +276,7 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
     ${WORK.includes(by[0]) && table.rows.every((row) => row[by[0]] === null) && html`<p role="note">No call of this time states its ${titleIn(by[0])}. <a href=${to("/work")}>How calls get units of work</a></p>`}
     ${lacking && html`<p role="note">These totals do not include ${lacking}, because no exchange rate to ${currency} is known. <a href=${to("/insights", {})}>Insights</a> say what to do.</p>`}
     <p class="faint">${range.name} (${zone}). ${!isBilled && "Estimates use list prices. "}${at.isPlain ? html`<a href=${topCalls({}, at)}>Show the calls</a>` : html`<${Asked} part="OfMoney" kind=${at.kind} ...${table.billed} />`}</p>
-    <${Elsewhere} path="/report" parameters=${everything} csv=${addressOf("/report", {...everything, format: "csv"})}>
+    <${Elsewhere} path="/report" parameters=${everything} csv=${{top: "all"}}>
       ${at.isPlain && !at.filters.length && !at.span.view && html`<${Focus} ...${range} />`}<//>`;
 }
 

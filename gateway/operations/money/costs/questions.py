@@ -27,6 +27,7 @@ from gateway.money.costs.measures import (
 )
 from gateway.money.costs.question import (
     AGGREGATED,
+    MAX_CSV_UNITS,
     OWN,
     SCOPES,
     UNIT_GROUPS,
@@ -34,7 +35,7 @@ from gateway.money.costs.question import (
     billed_unit_refusal,
 )
 from gateway.money.costs.times import parse_moment
-from gateway.operations.requests.requests import OperatorRequest
+from gateway.operations.requests.requests import FORMAT, FORMATS, OperatorRequest
 from spool.currencies import DECIMALS
 from spool.errors import AskedTooMuch, Invalid
 from spool.ledger.billed import COUNTED
@@ -61,12 +62,12 @@ ONCE = (
     "unit",
     "scope",
     "currency",
-    "format",
+    FORMAT,
     "lines",
     "colours",
     *PAGING,
 )
-FORMATS = ("json", "csv")
+ALL = "all"  # value of `top` for a CSV of every group
 LINES = ("meters",)
 COLOURED = ("names",)
 MOST_COLOURED = 20  # names in a chart that get a colour
@@ -109,14 +110,10 @@ async def read_report_question(
         check_one_of("missing", parameters["missing"], (COUNTED,))
         if not is_billed:
             raise Invalid(MISSING_IS_OF_BILLS)
-    unit, as_csv, has_lines = (
-        parameters.get("unit", ""),
-        parameters.get("format") == "csv",
-        "lines" in parameters,
-    )
+    unit, as_csv, has_lines = (parameters.get("unit", ""), request.is_csv_requested, "lines" in parameters)
     check_unit(unit, known_names, show)
     check_one_of("top_by", top_by, SUMS)
-    check_one_of("format", parameters.get("format", "json"), FORMATS)
+    check_one_of(FORMAT, parameters.get(FORMAT, FORMATS[0]), FORMATS)
     if as_csv and not set(PAGING).isdisjoint(parameters):
         raise Invalid("format=csv returns all rows, so use it without limit and cursor")
     currency = parameters.get("currency", CURRENCY)
@@ -138,7 +135,11 @@ async def read_report_question(
             raise Invalid("lines=meters needs per=hourly, format=json, counted costs and the currency USD")
     has_colours = "colours" in parameters
     top = UNIT_GROUPS if base_question.is_grouped_by_units else None
-    if "top" in parameters:
+    if parameters.get("top") == ALL:
+        if not as_csv:
+            raise Invalid("top=all needs format=csv")
+        top = top and MAX_CSV_UNITS
+    elif "top" in parameters:
         top = parse_top(parameters["top"])
     if has_colours:
         check_one_of("colours", parameters["colours"], COLOURED)

@@ -218,7 +218,8 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     `compared` is null, and rows have no earlier figures. Rows also have none if the two times have different
     lengths. `total` also includes earlier periods without a counterpart. With scope=aggregated it is null,
     because the cost of a run then includes the runs that it started. JSON has at most answers.max_rows rows,
-    so the smaller groups may be added up as OTHER. CSV has all rows. `other_units` sums up the units that are
+    so the smaller groups may be added up as OTHER. CSV has all rows, and with top=all up to 100,000 units of
+    work. `other_units` sums up the units that are
     not listed, so each of them costs at most this sum.
 
     With lines=meters, a row has `price_lines`, which add up to its estimated cost, or null. With

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from yarl import URL
 
+from gateway.operations.requests import requests
+from gateway.operations.requests.list_csv import column_names
 from spool.registry.keys import NOT_IN_USE
 from tests.integration.operations.every.declared import COVERED, NOTHING, OPERATIONS, Resource, World
 from tests.rounds import IS_LONG
@@ -87,6 +91,40 @@ async def test_a_filter_finds_its_rows(world: World, resource: Resource) -> None
             words = {resource.word(row) for row in part[resource.lists.root]}
             if shown:
                 assert words == {resource.word(row) for row in rows if row.get(name) == value}, (name, value)
+
+
+async def test_the_csv_of_every_list_has_all_rows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The CSV of every list for people has the rows that its JSON counts, in the same order and with equal values, also
+    if it is read in pages. Its columns are the published fields. No list for keys has one.
+    """
+    monkeypatch.setattr(requests, "CSV_PAGE_ROWS", 2)
+    most = 0
+    for operation in LISTS:
+        root = operation.row.lists.root if operation.row.lists else ""
+        path = world.path(operation) + "?" + "&".join(f"{name}=x" for name in operation.row.required)
+        if not operation.is_for_people:
+            answer = await world.send(operation, f"{path}&format=csv")
+            assert answer.status in (400, 404), operation.name
+            continue
+        whole = await world.send(operation, path)
+        if whole.status != 200:
+            continue
+        count = whole.payload["pagination"]["total_count"]
+        refused = await world.send(operation, f"{path}&format=csv&limit=2")
+        assert (400, True) == (refused.status, "without limit" in refused.said), operation.name
+        sent = await world.send(operation, f"{path}&format=csv")
+        assert sent.status == 200, (operation.name, sent.said)
+        text = sent.payload
+        lines = list(csv.DictReader(io.StringIO(text)))
+        assert count == len(lines), operation.name
+        assert text.splitlines()[0].split(",") == column_names(operation.row.item), operation.name
+        for row, line in zip(whole.payload[root], lines, strict=False):
+            assert row.keys() <= line.keys(), operation.name
+            texts = {name: value for name, value in row.items() if isinstance(value, str) and value.isalnum()}
+            assert texts.items() <= line.items(), operation.name
+        most = max(most, count)
+    assert most > 4
 
 
 async def test_a_wrong_query_of_a_list_is_refused(world: World) -> None:

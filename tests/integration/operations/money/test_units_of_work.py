@@ -347,6 +347,24 @@ async def test_a_list_states_what_it_leaves_out(server: OperatorServer) -> None:
     assert "3 7" == table.headers.get("Tollhouse-Other-Units")
 
 
+async def test_a_csv_of_all_sessions_adds_up_to_the_total(server: OperatorServer) -> None:
+    """A report lists 100 sessions and the sum of the others. The CSV with top=all has a row for each session."""
+    calls = [
+        call(100 + number, at=NOW.timestamp() - 3600, session=f"={number}", cost=f"{number}.01", cost_source="reported")
+        for number in range(1, 131)
+    ]  # fmt: skip
+    await add(server.services.spool.log, *calls)
+    total = (await asked(server, "by=session"))["total"]["cost"]
+    for top, rows in (("", 102), ("&top=all", 133), ("&top=all&where=session!=first", 132)):
+        answer = await server.ask("GET", f"/report?by=session&show=cost&format=csv{top}")
+        assert answer.status == 200, answer.payload
+        found = list(csv.DictReader(io.StringIO(answer.payload)))
+        assert rows == len(found)
+        assert "where" in top or Decimal(total) == sum(Decimal(row["cost"]) for row in found)
+    refused = await server.ask("GET", "/report?by=session&top=all")
+    assert (400, "top=all needs format=csv") == (refused.status, refused.payload["error"]["message"])
+
+
 async def test_percentiles_of_units_are_exact(server: OperatorServer) -> None:
     """
     The median and the 95th percentile of the cost per run are those of all runs of a row, each with all its calls.
